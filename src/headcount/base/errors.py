@@ -1,0 +1,31 @@
+"""Errors that are part of the product: one line that says what is wrong, what is allowed and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HeadcountError(Exception):
+    """The base of all errors that a user may meet; the command line prints one line and exits with status 2."""
+
+
+class BadInput(HeadcountError):
+    """A value, name or file that cannot be used."""
+
+
+class MissingExtra(HeadcountError):
+    """An optional package is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package}, which is not installed: pip install 'headcount[{extra}]'"
+        )
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str:
+    """Say which of the allowed words was probably meant, then list them all."""
+    names = sorted(allowed)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}allowed: {', '.join(names)}"

@@ -1,0 +1,96 @@
+"""Writes that are whole or absent: a temporary name beside the target, synced, then renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headcount.base.errors import BadInput
+
+
+def _sync_directory(path: Path) -> None:
+    """Make a rename itself durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that no reader, crash or full disk ever sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(descriptor, "wb") as handle:
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write text whole or not at all, as UTF-8."""
+    write_bytes(path, content.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON for people and programs: indented, NaN refused."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """Fill a temporary folder and rename it to the target at the end; on any error nothing is left behind.
+
+    An existing target is replaced, but only where it is empty or carries the same kind of files that we write:
+    a folder with anything else in it is the user's, and is refused.
+    """
+    ours = {"model.safetensors", "config.json", "history.json", "certificate.json", "witness.json"}
+    if target.exists():
+        if not target.is_dir():
+            raise BadInput(f"{target} is a file, not a folder: choose another --out")
+        foreign = sorted(p.name for p in target.iterdir() if p.name not in ours)
+        if foreign:
+            raise BadInput(
+                f"{target} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder"
+            )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+    try:
+        temporary.chmod(0o755)
+        yield temporary
+        old = temporary.with_suffix(".old")
+        if target.exists():
+            target.replace(old)  # set aside first: at every moment a whole folder exists under some name
+        temporary.replace(target)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _sync_directory(target.parent)
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; a missing, unreadable or broken file gives one clear line."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise BadInput(f"there is no file {path}") from None
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise BadInput(
+            f"{path} is not readable JSON ({error}): it may be truncated, or be another kind of file"
+        ) from None

@@ -1,0 +1,30 @@
+"""Identity is a content hash: sha256 over canonical JSON, and over tensors' bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+
+def canonical_json(value: Any) -> str:
+    """Write JSON in the one form that is hashed: keys sorted, no blanks, no NaN, floats by their shortest repr."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def content_hash(value: Any) -> str:
+    """Hash a JSON value."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def arrays_hash(arrays: dict[str, np.ndarray[Any, Any]]) -> str:
+    """Hash named arrays: name, type, shape and little-endian bytes of each, in the order of the names."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        header = canonical_json([name, array.dtype.name, list(array.shape)])
+        digest.update(header.encode() + b"\n" + little.tobytes())
+    return digest.hexdigest()

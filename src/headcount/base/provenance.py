@@ -1,0 +1,58 @@
+"""Where a result came from: commit, versions, machine, time."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+PACKAGES = ("headcount", "torch", "numpy", "scipy", "pydantic", "python-flint")
+
+
+def _commit() -> str | None:
+    """Return the commit of the source tree, with `+` for uncommitted changes; None for an installed package."""
+    here = Path(__file__).parent
+    try:
+        git = ["git", "-C", str(here), "-c", "safe.directory=*"]
+        sha = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+        status = subprocess.run(
+            [*git, "status", "--porcelain", "--", str(here)],
+            capture_output=True, text=True, timeout=5, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return sha.stdout.strip()[:12] + ("+" if status.stdout.strip() else "")
+
+
+def _cpu() -> str:
+    """Name the processor."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def provenance(device: str = "cpu") -> dict[str, object]:
+    """Return what a reader needs to place a result."""
+    versions: dict[str, str] = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "commit": _commit(),
+        "versions": versions,
+        "machine": {"system": platform.system(), "cpu": _cpu(), "cores": cores(), "device": device},
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

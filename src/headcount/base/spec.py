@@ -1,0 +1,107 @@
+"""Strict specs: typed, frozen, hashed; an unknown key is an error that names the nearest right one."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from headcount.base.errors import BadInput, nearest
+from headcount.base.hashing import content_hash
+
+
+def _as_tuple(value: Any) -> Any:
+    """Let lists and arrays stand for tuples, at every depth; pydantic then checks the elements strictly."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(_as_tuple(v) for v in value)
+    return value
+
+
+Vector = Annotated[tuple[float, ...], BeforeValidator(_as_tuple)]
+Matrix = Annotated[tuple[tuple[float, ...], ...], BeforeValidator(_as_tuple)]
+Integers = Annotated[tuple[int, ...], BeforeValidator(_as_tuple)]
+
+
+class Spec(BaseModel):
+    """The base of all specs."""
+
+    model_config = ConfigDict(
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        validate_default=True,
+    )
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise BadInput(explain(error, type(self))) from None
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any], where: str = "") -> Self:
+        """Read a spec from plain data (TOML, JSON), strictly."""
+        try:
+            return cls.model_validate_json(json.dumps(value))
+        except (ValidationError, TypeError) as error:
+            text = explain(error, cls) if isinstance(error, ValidationError) else str(error)
+            raise BadInput(f"{where}: {text}" if where else text) from None
+
+    def data(self) -> dict[str, Any]:
+        """Return the spec as plain JSON data."""
+        return self.model_dump(mode="json")
+
+    def hash(self) -> str:
+        """Return the identity of the spec."""
+        return content_hash(self.data())
+
+
+def explain(error: ValidationError, spec: type[BaseModel]) -> str:
+    """Put the first complaint of pydantic into one line; for an unknown key name the nearest right one."""
+    first = error.errors(include_url=False, include_context=True)[0]
+    path = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        owner = _owner(spec, first["loc"][:-1])
+        names = owner.model_fields if owner is not None else {}
+        return f"unknown key {path!r}: {nearest(str(first['loc'][-1]), names)}"
+    if first["type"] == "missing":
+        return f"{path} is missing"
+    message = str(first["msg"]).removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    value = first.get("input")
+    shown = f"; got {value!r}" if isinstance(value, int | float | str | bool | None) else ""
+    return f"{path}: {message}{shown}" if path else f"{message}{shown}"
+
+
+def _owner(spec: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel] | None:
+    """Follow a path of field names to the spec that owns the unknown key."""
+    current: type[BaseModel] | None = spec
+    for part in loc:
+        field = current.model_fields.get(str(part)) if current is not None else None
+        if field is None:
+            continue  # a union's tag or a list's index: the spec itself is named by a later part, if at all
+        annotation = field.annotation
+        is_spec = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+        current = annotation if is_spec else None
+    return current
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; a missing or broken one gives one clear line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"there is no file {path}") from None
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not valid TOML: {error}") from None

@@ -1,0 +1,1 @@
+"""Trials: what was run, how it ended, what was measured, where it came from."""

@@ -1,0 +1,57 @@
+"""The record of one trial and of a run, a named list of trials, with one JSON file as its form on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from headcount.base.files import read_json, write_json
+from headcount.base.spec import Spec
+
+State = Literal["done", "diverged"]
+
+
+class Trial(Spec):
+    """One model trained once. NMSE = MSE/Var(y) = 1 − R², on fresh validation sequences."""
+
+    heads: int = Field(ge=1)
+    seed: int = Field(ge=0)
+    state: State
+    nmse: float | None = Field(ge=0)
+    """Validation NMSE at the end of training; None for a diverged trial."""
+    train_nmse: float | None = Field(ge=0)
+    steps: int = Field(ge=0)
+    """Steps taken."""
+    seconds: float = Field(ge=0)
+    parameters: int = Field(ge=0)
+    """The paper's count M: encoder and feed-forward block only."""
+    parameters_total: int = Field(ge=0)
+    curve: list[tuple[int, float]] = Field(default_factory=list[tuple[int, float]])
+    """(step, validation NMSE), in order; may end early for a diverged trial."""
+
+
+class Run(Spec):
+    """A named set of trials of one task: everything that analysis and reports read."""
+
+    name: str
+    title: str = ""
+    task: dict[str, Any]
+    """The task's JSON data: name, length, dim, …"""
+    intrinsic: int | None
+    """The task's known D, if it has one; for comparison only, no estimate reads it."""
+    spec: dict[str, Any]
+    """The spec that produced the run, as JSON data."""
+    trials: list[Trial]
+    provenance: dict[str, Any]
+    seconds: float = Field(ge=0)
+
+    def save(self, path: Path) -> None:
+        """Write the run as one JSON file."""
+        write_json(path, self.data())
+
+    @classmethod
+    def load(cls, path: Path) -> Run:
+        """Read a run again."""
+        return cls.parse(read_json(path), where=str(path))

@@ -1,0 +1,291 @@
+"""The families of tasks, each a strict spec that builds a task whose intrinsic dimension is known."""
+
+from __future__ import annotations
+
+import abc
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from headcount.base.errors import BadInput, nearest
+from headcount.base.spec import Matrix, Spec
+from headcount.tasks.controls import LinearTask, MeanTask, NearestNeighbour
+from headcount.tasks.expr import Exp, Expr, Product, Tanh, affine, parse_expr, variable
+from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.tasks.sampling import Gaussian, Marked, Sphere, Uniform, generator
+from headcount.tasks.sets import SetKind, index_sets
+from headcount.tasks.task import Task
+
+Length = Annotated[int, Field(ge=1, le=1_000_000)]
+Count = Annotated[int, Field(ge=1, le=4096)]
+Draw = Literal["gaussian", "unit", "orthonormal", "given"]
+Outer = Literal["sum", "product", "sum-product", "square", "tanh", "exp", "vector"]
+
+
+class Family(Spec, abc.ABC):
+    """A named set of tasks: parameters in, a task out."""
+
+    summary: ClassVar[str]
+    family: str
+
+    @abc.abstractmethod
+    def task(self) -> Task:
+        """Build the task."""
+
+
+class _Retrieval(Family):
+    """What all retrieval families share."""
+
+    intrinsic: Count = 3
+    length: Length = 8
+    sets: SetKind = "all"
+    share: float = Field(default=0.5, ge=0.25, le=1)
+    seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _room(self) -> _Retrieval:
+        if self.length < self.intrinsic:
+            raise ValueError(
+                f"length must be at least the intrinsic dimension {self.intrinsic}, not {self.length}"
+            )
+        return self
+
+    def _S(self) -> list[list[int]]:
+        return index_sets(self.sets, self.intrinsic, self.length, share=self.share, seed=self.seed)
+
+
+def outer(kind: Outer, count: int) -> Expr:
+    """Return F0 on R^D by name; none of its partial derivatives vanishes identically."""
+    z = variable(count)
+    total = z.sum()
+    match kind:
+        case "sum":
+            return total
+        case "product":  # of (1 + z_i), so that no factor kills the others where a minimum is 0
+            return Product(args=(z + 1.0,))
+        case "sum-product":
+            return total + Product(args=(z + 1.0,))
+        case "square":
+            return (total + 1.0) ** 2
+        case "tanh":
+            return Tanh(of=total)
+        case "exp":
+            return Exp(of=-total)
+        case "vector":  # D outputs: all partial sums
+            rows = [[1.0 if j <= i else 0.0 for j in range(count)] for i in range(count)]
+            return affine(rows, [0.0] * count, z)
+
+
+class SumOfMaxima(_Retrieval):
+    """The paper's synthetic task."""
+
+    summary: ClassVar[str] = "y = Σ_i max_t a_i·x(t), Gaussian tokens (the paper's synthetic task)"
+    family: Literal["sum-of-maxima"] = "sum-of-maxima"
+    intrinsic: Count = 4
+    dim: Count = 4
+    draw: Draw = "orthonormal"
+    given: Matrix | None = None
+
+    @model_validator(mode="after")
+    def _directions(self) -> SumOfMaxima:
+        if (self.draw == "given") != (self.given is not None):
+            raise ValueError("given: state the vectors a_i with draw = 'given', and only then")
+        if self.given is not None and (
+            len(self.given) != self.intrinsic or any(len(a) != self.dim for a in self.given)
+        ):
+            raise ValueError(f"given: needs {self.intrinsic} vectors of {self.dim} numbers")
+        if self.draw == "orthonormal" and self.intrinsic > self.dim:
+            raise ValueError(
+                f"orthonormal: at most dim = {self.dim} vectors are orthonormal, not {self.intrinsic}"
+            )
+        return self
+
+    def directions(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return a[intrinsic, dim]: part of the task, drawn by its seed."""
+        if self.given is not None:
+            return np.asarray(self.given)
+        rng = generator(self.seed, "directions")
+        if self.draw == "orthonormal":
+            q, r = np.linalg.qr(rng.standard_normal((self.dim, self.dim)))
+            return (q * np.sign(np.diag(r))).T[: self.intrinsic]
+        a = rng.standard_normal((self.intrinsic, self.dim))
+        return a / np.linalg.norm(a, axis=1, keepdims=True) if self.draw == "unit" else a
+
+    def task(self) -> GeneralizedRetrieval:
+        """max of a·x is −min of −a·x: f_i = −a_i·x, F0 = −Σ z."""
+        x, z = variable(self.dim), variable(self.intrinsic)
+        f = [x.dot((-a).tolist()) for a in self.directions()]
+        F0 = z.dot([-1.0] * self.intrinsic)
+        return GeneralizedRetrieval(
+            f, self._S(), F0, length=self.length, dim=self.dim, law=Gaussian(), name=self.family
+        )
+
+
+class QuadraticBasins(_Retrieval):
+    """Meets all assumptions."""
+
+    summary: ClassVar[str] = "y = F0(min_t |x(t) − c_i|²/d), centres c_i by seed, any d, any F0"
+    family: Literal["quadratic-basins"] = "quadratic-basins"
+    dim: Count = 2
+    outer: Outer = "sum"
+
+    def centres(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return centres[intrinsic, dim] in [0.1, 0.9]^dim, far apart: the best of 64 draws."""
+        rng = generator(self.seed, "centres")
+        best, best_gap = None, -1.0
+        for _ in range(64):
+            c = 0.1 + 0.8 * rng.random((self.intrinsic, self.dim))
+            d = np.linalg.norm(c[:, None] - c[None], axis=-1) + 10.0 * np.eye(self.intrinsic)
+            if d.min() > best_gap:
+                best, best_gap = c, d.min()
+        assert best is not None
+        return best
+
+    def task(self) -> GeneralizedRetrieval:
+        """f_i = |x − c_i|²/d lies in [0, 1] on the unit box."""
+        x = variable(self.dim)
+        f = [((x - c.tolist()) ** 2).sum() / self.dim for c in self.centres()]
+        F0 = outer(self.outer, self.intrinsic)
+        return GeneralizedRetrieval(f, self._S(), F0, length=self.length, law=Uniform(), name=self.family)
+
+
+class MinPlusMax(Family):
+    """Equation 7."""
+
+    summary: ClassVar[str] = "y = max_t x(t) + min_t x(t), d = 1 (equation 7)"
+    family: Literal["min-plus-max"] = "min-plus-max"
+    length: int = Field(default=8, ge=2, le=1_000_000)
+
+    def task(self) -> GeneralizedRetrieval:
+        """f_1 = x, f_2 = 1 − x; max = 1 − min of (1 − x)."""
+        x, z = variable(1), variable(2)
+        return GeneralizedRetrieval(
+            [x, 1.0 - x], None, z[0] - z[1] + 1.0, length=self.length, law=Uniform(), name=self.family
+        )
+
+
+class SparseRegression(Family):
+    """q-sparse token regression."""
+
+    summary: ClassVar[str] = "y = g of the q tokens that carry a mark (q-sparse token regression), D = q"
+    family: Literal["sparse-regression"] = "sparse-regression"
+    q: Count = 3
+    length: Length = 8
+    outer: Outer = "sum"
+
+    @model_validator(mode="after")
+    def _room(self) -> SparseRegression:
+        if self.length < self.q:
+            raise ValueError(f"length must be at least q = {self.q}, not {self.length}")
+        return self
+
+    def task(self) -> GeneralizedRetrieval:
+        """A token is (value, q marks). f_j = (value + 2·(1 − mark_j))/3 is least at the marked token: 3·z_j is its value."""
+        x, z = variable(1 + self.q), variable(self.q)
+        f = [(x[0] - 2.0 * x[1 + j] + 2.0) / 3.0 for j in range(self.q)]
+        identity = [[3.0 if i == j else 0.0 for j in range(self.q)] for i in range(self.q)]
+        F0 = _compose(outer(self.outer, self.q), affine(identity, [0.0] * self.q, z))
+        return GeneralizedRetrieval(
+            f, None, F0, length=self.length, law=Marked(marks=self.q), name=self.family
+        )
+
+
+class SphereAnchors(_Retrieval):
+    """Nearest neighbours of fixed points."""
+
+    summary: ClassVar[str] = "y = F0(squared distance of the nearest token to anchor i), tokens on the sphere"
+    family: Literal["sphere-anchors"] = "sphere-anchors"
+    dim: int = Field(default=3, ge=2, le=4096)
+    outer: Outer = "sum"
+
+    def task(self) -> GeneralizedRetrieval:
+        """f_i = |x − q_i|²/4 is at most 1 on the sphere."""
+        rng = generator(self.seed, "anchors")
+        anchors = Sphere().draw(rng, 1, self.intrinsic, self.dim)[0]
+        x = variable(self.dim)
+        f = [((x - q.tolist()) ** 2).sum() / 4.0 for q in anchors]
+        return GeneralizedRetrieval(
+            f, self._S(), outer(self.outer, self.intrinsic), length=self.length, law=Sphere(), name=self.family
+        )
+
+
+class Nearest(Family):
+    """Amsel et al."""
+
+    summary: ClassVar[str] = "y = the point nearest to the last token, tokens on the sphere (Amsel et al.)"
+    family: Literal["nearest-neighbour"] = "nearest-neighbour"
+    dim: int = Field(default=4, ge=2, le=4096)
+    length: int = Field(default=8, ge=2, le=1_000_000)
+
+    def task(self) -> NearestNeighbour:
+        """Build it."""
+        return NearestNeighbour(length=self.length, dim=self.dim)
+
+
+class Mean(Family):
+    """Control."""
+
+    summary: ClassVar[str] = "control: y = mean_t of |x(t) − ½|², one head suffices"
+    family: Literal["mean"] = "mean"
+    dim: Count = 2
+    length: Length = 8
+
+    def task(self) -> MeanTask:
+        """Build it."""
+        return MeanTask(((variable(self.dim) - 0.5) ** 2).sum(), length=self.length)
+
+
+class Linear(Family):
+    """Control."""
+
+    summary: ClassVar[str] = "control: y = Σ_t w(t)·x(t), w by seed, no retrieval"
+    family: Literal["linear"] = "linear"
+    dim: Count = 2
+    length: Length = 8
+    seed: int = Field(default=0, ge=0)
+
+    def task(self) -> LinearTask:
+        """Build it."""
+        w = generator(self.seed, "weights").standard_normal((self.length, self.dim))
+        return LinearTask(w, law=Gaussian())
+
+
+FAMILIES: dict[str, type[Family]] = {
+    str(c.model_fields["family"].default): c
+    for c in (
+        SumOfMaxima, QuadraticBasins, MinPlusMax, SparseRegression, SphereAnchors, Nearest, Mean, Linear,
+    )
+}  # fmt: skip
+
+AnyFamily = Annotated[
+    SumOfMaxima | QuadraticBasins | MinPlusMax | SparseRegression | SphereAnchors | Nearest | Mean | Linear,
+    Field(discriminator="family"),
+]
+
+
+def family(name: str, **parameters: Any) -> Family:
+    """Return the spec of a named family; unknown names and parameters are answered with the nearest right one."""
+    if name not in FAMILIES:
+        raise BadInput(f"unknown task {name!r}: {nearest(name, FAMILIES)}")
+    return FAMILIES[name].parse(parameters, where=name)
+
+
+def make_task(name: str, **parameters: Any) -> Task:
+    """Return a task by the name of its family: make_task("sum-of-maxima", intrinsic=3, length=16)."""
+    return family(name, **parameters).task()
+
+
+def _compose(outside: Expr, inside: Expr) -> Expr:
+    """Return outside ∘ inside: every variable of the outer tree becomes the inner tree."""
+    def replace(node: Any) -> Any:
+        if isinstance(node, dict):
+            if node.get("op") == "variable":
+                return inside.data()
+            return {key: replace(value) for key, value in node.items()}
+        return [replace(v) for v in node] if isinstance(node, list) else node
+
+    return parse_expr(replace(outside.data()))
+
+
+__all__ = ["FAMILIES", "AnyFamily", "Family", "family", "make_task"]

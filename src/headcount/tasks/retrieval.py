@@ -1,0 +1,142 @@
+"""Generalized D-retrieval: H(X) = F0(z_1, …, z_D) with z_i = min over t in S_i of f_i(x(t))."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headcount.base.errors import BadInput
+from headcount.tasks import expr_torch
+from headcount.tasks.expr import Function, Node
+from headcount.tasks.sampling import Law, Uniform
+from headcount.tasks.task import Task
+
+
+class GeneralizedRetrieval(Task):
+    """A task of the paper's class, for any f_i, index sets and F0.
+
+    f: D functions of one token, R^dim → R. S: D sets of positions (from 0), or None for all positions.
+    F0: a function R^D → R^out. Each is an expression; a bare callable on tensors is allowed too, for training
+    and search only: such a task has no serial form, and nothing about it can be built or proved.
+    """
+
+    def __init__(
+        self,
+        f: Sequence[Function],
+        S: Sequence[Sequence[int]] | None,
+        F0: Function,
+        *,
+        length: int,
+        dim: int | None = None,
+        law: Law | None = None,
+        name: str = "retrieval",
+    ) -> None:
+        if not f:
+            raise BadInput("a retrieval task needs at least one function f")
+        dims = {g.in_dim for g in f if isinstance(g, Node)}
+        if dim is None:
+            if len(dims) != 1:
+                raise BadInput("dim is not clear from the functions f: state it")
+            dim = dims.pop()
+        for i, g in enumerate(f):
+            if isinstance(g, Node) and (g.out_dim != 1 or g.in_dim not in (0, dim)):
+                raise BadInput(
+                    f"f[{i}] maps R^{g.in_dim} → R^{g.out_dim}: it must map one token, R^{dim}, to one number"
+                )
+        if isinstance(F0, Node) and F0.in_dim not in (0, len(f)):
+            raise BadInput(f"F0 is a function of {F0.in_dim} numbers, but there are {len(f)} functions f")
+        if isinstance(length, int) and length < len(f):
+            raise BadInput(f"length must be at least D = {len(f)}, not {length}: each f needs a position")
+        self.f, self.F0 = tuple(f), F0
+        sets = [range(length)] * len(f) if S is None else S
+        if len(sets) != len(f):
+            raise BadInput(f"there are {len(f)} functions f but {len(sets)} index sets S")
+        self.S = tuple(tuple(sorted(s)) for s in sets)
+        for i, s in enumerate(self.S):
+            if not s or len(set(s)) != len(s) or s[0] < 0 or s[-1] >= length:
+                raise BadInput(
+                    f"S[{i}] must hold at least one position, each once, from 0 to {length - 1}; got {list(s)[:8]}"
+                )
+        # the number of outputs of a callable is found by calling it
+        out_dim = F0.out_dim if isinstance(F0, Node) else int(_call(F0, torch.zeros(1, len(f))).shape[-1])
+        super().__init__(name=name, length=length, dim=dim, out_dim=out_dim, law=law or Uniform())
+
+    @property
+    def intrinsic(self) -> int:
+        """The exact D: pairs (f_i, S_i) that differ, are not constant and are read by F0.
+
+        Structure decides: the same function over the same set counts once, and a coordinate that F0 never reads
+        does not count. Redundancy that only algebra could show is left to the checker of assumptions.
+        """
+        read = self.F0.reads() if isinstance(self.F0, Node) else frozenset(range(len(self.f)))
+        kept = {
+            (g, s) for i, (g, s) in enumerate(zip(self.f, self.S, strict=True))
+            if i in read and not (isinstance(g, Node) and not g.reads())
+        }  # fmt: skip
+        return len(kept)
+
+    @property
+    def symbolic(self) -> bool:
+        """Whether all functions are expressions, so that the task can be saved, built and proved."""
+        return all(isinstance(g, Node) for g in (*self.f, self.F0))
+
+    def tokens(self, X: Tensor) -> Tensor:
+        """Return f_i(x(t)) for every token: [..., D, length]."""
+        return torch.stack([_call(g, X)[..., 0] for g in self.f], dim=-2)
+
+    def retrieve(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the minima z[..., D] and the positions [..., D] where they are taken (the first of equals)."""
+        self.check_input(X)
+        values = self.tokens(X).masked_fill(~self._members(X.device), torch.inf)
+        # argmin promises no order among equals; the first is found as the first position that attains the minimum
+        z = values.amin(-1)
+        positions = (values == z[..., None]).to(torch.int8).argmax(-1)
+        return torch.gather(values, -1, positions[..., None])[..., 0], positions
+
+    def features(self, X: Tensor) -> Tensor:
+        """Return z[..., D]; gradients flow through the active minima only."""
+        return self.retrieve(X)[0]
+
+    def positions(self, X: Tensor) -> Tensor:
+        """Return the retrieved positions [..., D]."""
+        return self.retrieve(X)[1]
+
+    def value(self, X: Tensor) -> Tensor:
+        """Return H(X)[..., out_dim]."""
+        return _call(self.F0, self.features(X))
+
+    def gradient(self, X: Tensor) -> Tensor:
+        """Return dH/dX[..., out_dim, length, dim]: zero but at the retrieved positions."""
+        X = X.detach().requires_grad_(True)
+        y = self.value(X)
+        rows = [torch.autograd.grad(y[..., k].sum(), X, retain_graph=True)[0] for k in range(self.out_dim)]
+        return torch.stack(rows, dim=-3)
+
+    def data(self) -> dict[str, Any]:
+        """Return the task as JSON data; refused for bare callables."""
+        if not self.symbolic:
+            raise BadInput(
+                f"{self.name} uses a bare Python function, which has no serial form: "
+                "state f and F0 as expressions (hc.variable) to save, build or prove"
+            )
+        functions = [g.data() for g in self.f if isinstance(g, Node)]
+        F0 = self.F0.data() if isinstance(self.F0, Node) else None
+        return {"kind": "retrieval", **self._common(), "f": functions, "S": [list(s) for s in self.S], "F0": F0}
+
+    def _members(self, device: torch.device) -> Tensor:
+        """Return which positions belong to S_i: bool[D, length]."""
+        members = torch.zeros(len(self.S), self.length, dtype=torch.bool, device=device)
+        for i, s in enumerate(self.S):
+            members[i, list(s)] = True
+        return members
+
+
+def _call(g: Function, x: Tensor) -> Tensor:
+    """Evaluate an expression or a callable; a callable may drop the last axis of one component."""
+    if isinstance(g, Node):
+        return expr_torch.evaluate(g, x)
+    y = g(x)
+    return y if y.ndim == x.ndim else y[..., None]

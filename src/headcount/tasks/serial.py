@@ -1,0 +1,79 @@
+"""Tasks from their JSON data: the strict reader for what `Task.data` writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from headcount.base.errors import BadInput, nearest
+from headcount.base.spec import Integers, Matrix, Spec, explain
+from headcount.tasks.controls import LinearTask, MeanTask, NearestNeighbour
+from headcount.tasks.expr import Expr
+from headcount.tasks.families import FAMILIES, family
+from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.tasks.sampling import Law
+from headcount.tasks.task import Task
+
+
+class _Common(Spec):
+    """The keys that all kinds share."""
+
+    name: str
+    length: int = Field(ge=1)
+    dim: int = Field(ge=1)
+    law: Law
+
+
+class _Retrieval(_Common):
+    kind: Literal["retrieval"]
+    f: list[Expr]
+    S: list[Integers]
+    F0: Expr
+
+    def task(self) -> Task:
+        return GeneralizedRetrieval(
+            self.f, self.S, self.F0, length=self.length, dim=self.dim, law=self.law, name=self.name
+        )
+
+
+class _Mean(_Common):
+    kind: Literal["mean"]
+    g: Expr
+
+    def task(self) -> Task:
+        return MeanTask(self.g, length=self.length, law=self.law, name=self.name)
+
+
+class _Linear(_Common):
+    kind: Literal["linear"]
+    weight: Matrix
+
+    def task(self) -> Task:
+        return LinearTask(self.weight, law=self.law, name=self.name)
+
+
+class _Nearest(_Common):
+    kind: Literal["nearest-neighbour"]
+
+    def task(self) -> Task:
+        return NearestNeighbour(length=self.length, dim=self.dim, name=self.name)
+
+
+_Any = Annotated[_Retrieval | _Mean | _Linear | _Nearest, Field(discriminator="kind")]
+_reader: TypeAdapter[_Any] = TypeAdapter(_Any)
+
+
+def parse_task(data: Mapping[str, Any]) -> Task:
+    """Make a task from its JSON data (`Task.data`), or from a family's spec ({"family": …, …})."""
+    if "family" in data:
+        name = data["family"]
+        if name not in FAMILIES:
+            raise BadInput(f"unknown task {name!r}: {nearest(str(name), FAMILIES)}")
+        return family(name, **{k: v for k, v in data.items() if k != "family"}).task()
+    try:
+        return _reader.validate_json(json.dumps(data)).task()
+    except ValidationError as error:
+        raise BadInput(f"task: {explain(error, _Common)}") from None

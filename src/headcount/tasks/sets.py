@@ -1,0 +1,36 @@
+"""Index sets S_i: which positions the i-th minimum ranges over."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Literal
+
+from headcount.base.errors import BadInput
+from headcount.tasks.sampling import generator
+
+SetKind = Literal["all", "bands", "halves", "random"]
+
+
+def index_sets(kind: SetKind, intrinsic: int, length: int, *, share: float = 0.5, seed: int = 0) -> list[list[int]]:
+    """Return D index sets.
+
+    all: every position. halves: the first and the second half in turn. bands: windows of `share`·T positions
+    whose starts are spread evenly. random: `share`·T positions drawn by seed. Definition 1 wants |S_i| ≥ T/4.
+    """
+    if not 0.25 <= share <= 1:
+        raise BadInput(f"share must lie between 0.25 and 1, since |S_i| ≥ T/4 is part of the task; got {share}")
+    size = ceil(share * length)
+    match kind:
+        case "all":
+            return [list(range(length)) for _ in range(intrinsic)]
+        case "halves":
+            middle = length // 2 if length > 1 else 1
+            halves = [list(range(middle)), list(range(middle, length)) or [0]]
+            return [halves[i % 2] for i in range(intrinsic)]
+        case "bands":
+            room = length - size
+            starts = [round(i * room / max(intrinsic - 1, 1)) for i in range(intrinsic)]
+            return [list(range(s, s + size)) for s in starts]
+        case "random":
+            rng = generator(seed, "index sets")
+            return [sorted(rng.choice(length, size=size, replace=False).tolist()) for _ in range(intrinsic)]

@@ -1,0 +1,82 @@
+"""What every task offers, whatever it computes."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headcount.base.errors import BadInput
+from headcount.base.hashing import content_hash
+from headcount.tasks.sampling import LAW, Box, Law, generator
+
+
+class Task(abc.ABC):
+    """A function from sequences X[length, dim] to y[out_dim], with a law of inputs.
+
+    A new kind of task supplies `value` and `data`; the conformance suite in the tests does the rest.
+    """
+
+    name: str
+    length: int
+    dim: int
+    out_dim: int
+    law: Law
+
+    def __init__(self, *, name: str, length: int, dim: int, out_dim: int, law: Law) -> None:
+        for what, number in (("length", length), ("dim", dim), ("out_dim", out_dim)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise BadInput(f"{what} must be a whole number ≥ 1, not {number!r}")
+        if not law.fits(dim):
+            raise BadInput(f"the law {law.law!r} cannot draw tokens of dimension {dim}")
+        self.name, self.length, self.dim, self.out_dim, self.law = name, length, dim, out_dim, law
+
+    @abc.abstractmethod
+    def value(self, X: Tensor) -> Tensor:
+        """Return y[..., out_dim] for X[..., length, dim]; differentiable where the task is."""
+
+    @abc.abstractmethod
+    def data(self) -> dict[str, Any]:
+        """Return the task as JSON data, from which `parse_task` makes it again."""
+
+    @property
+    def intrinsic(self) -> int | None:
+        """The intrinsic dimension D, or None where the task has no retrieval structure."""
+        return None
+
+    @property
+    def box(self) -> Box | None:
+        """The box of all possible tokens, or None where the law is unbounded."""
+        return self.law.box(self.dim)
+
+    def sample(
+        self, count: int, seed: int = 0, *, stream: str = "sample", dtype: torch.dtype = torch.float64
+    ) -> Tensor:
+        """Draw X[count, length, dim] from the task's law; equal seeds and streams give equal inputs."""
+        if count < 1:
+            raise BadInput(f"count must be at least 1, not {count}")
+        X = self.law.draw(generator(seed, stream), count, self.length, self.dim)
+        return torch.from_numpy(X).to(dtype)
+
+    def hash(self) -> str:
+        """Return the identity of the task."""
+        return content_hash(self.data())
+
+    def check_input(self, X: Tensor) -> None:
+        """Refuse inputs of the wrong shape in one line."""
+        if X.ndim < 2 or X.shape[-2:] != (self.length, self.dim):
+            raise BadInput(
+                f"{self.name} takes X[..., {self.length}, {self.dim}] (length, dim), not {tuple(X.shape)}"
+            )
+
+    def _common(self) -> dict[str, Any]:
+        """The part of `data` that all tasks share."""
+        return {
+            "name": self.name, "length": self.length, "dim": self.dim, "law": LAW.dump_python(self.law, mode="json"),
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        D = "none" if self.intrinsic is None else self.intrinsic
+        return f"<{type(self).__name__} {self.name}: D={D}, d={self.dim}, T={self.length}, out={self.out_dim}>"
