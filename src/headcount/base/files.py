@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,22 +50,28 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
-@contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
-    """Fill a temporary folder and rename it to the target at the end; on any error nothing is left behind.
+_OURS = {"model.safetensors", "config.json", "history.json", "certificate.json", "witness.json"}
 
-    An existing target is replaced, but only where it is empty or carries the same kind of files that we write:
-    a folder with anything else in it is the user's, and is refused.
-    """
-    ours = {"model.safetensors", "config.json", "history.json", "certificate.json", "witness.json"}
-    if target.exists():
-        if not target.is_dir():
-            raise BadInput(f"{target} is a file, not a folder: choose another --out")
-        foreign = sorted(p.name for p in target.iterdir() if p.name not in ours)
+
+def check_folder(target: Path) -> None:
+    """Refuse a target that is a file, or a folder with anything in it that is not ours: it is the user's."""
+    if target.is_dir():
+        foreign = sorted(p.name for p in target.iterdir() if p.name not in _OURS)
         if foreign:
             raise BadInput(
                 f"{target} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder"
             )
+    elif target.exists():
+        raise BadInput(f"{target} is a file, not a folder: choose another --out")
+    parent = next(p for p in target.absolute().parents if p.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise BadInput(f"{parent} is not a folder that can be written to: choose another --out")
+
+
+@contextmanager
+def whole_folder(target: Path) -> Generator[Path]:
+    """Fill a temporary folder and rename it to the target at the end; on any error nothing is left behind."""
+    check_folder(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
     try:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def canonical_json(value: Any) -> str:
@@ -19,7 +20,7 @@ def content_hash(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-def arrays_hash(arrays: dict[str, np.ndarray[Any, Any]]) -> str:
+def arrays_hash(arrays: dict[str, NDArray[Any]]) -> str:
     """Hash named arrays: name, type, shape and little-endian bytes of each, in the order of the names."""
     digest = hashlib.sha256()
     for name in sorted(arrays):

@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -29,7 +29,27 @@ Matrix = Annotated[tuple[tuple[float, ...], ...], BeforeValidator(_as_tuple)]
 Integers = Annotated[tuple[int, ...], BeforeValidator(_as_tuple)]
 
 
-class Spec(BaseModel):
+if TYPE_CHECKING:
+    _Base = BaseModel
+else:
+
+    class _Meta(type(BaseModel)):
+        """Turns pydantic's complaint about a constructor's arguments into our one line.
+
+        It sits in the metaclass, since an own `__init__` would make pydantic read nested JSON as Python objects.
+        """
+
+        def __call__(cls, **fields: Any) -> Any:
+            try:
+                return super().__call__(**fields)
+            except ValidationError as error:
+                raise BadInput(explain(error, cls)) from None
+
+    class _Base(BaseModel, metaclass=_Meta):
+        """BaseModel with one-line errors."""
+
+
+class Spec(_Base):
     """The base of all specs."""
 
     model_config = ConfigDict(
@@ -40,12 +60,6 @@ class Spec(BaseModel):
         hide_input_in_errors=True,
         validate_default=True,
     )
-
-    def __init__(self, **fields: Any) -> None:
-        try:
-            super().__init__(**fields)
-        except ValidationError as error:
-            raise BadInput(explain(error, type(self))) from None
 
     @classmethod
     def parse(cls, value: Mapping[str, Any], where: str = "") -> Self:
@@ -89,9 +103,8 @@ def _owner(spec: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel]
         field = current.model_fields.get(str(part)) if current is not None else None
         if field is None:
             continue  # a union's tag or a list's index: the spec itself is named by a later part, if at all
-        annotation = field.annotation
-        is_spec = isinstance(annotation, type) and issubclass(annotation, BaseModel)
-        current = annotation if is_spec else None
+        annotation: Any = field.annotation
+        current = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
     return current
 
 

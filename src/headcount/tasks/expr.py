@@ -18,8 +18,10 @@ Building them reads like the formula:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, Literal, Union
+from numbers import Real
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
@@ -30,7 +32,9 @@ from headcount.base.spec import Matrix, Spec, Vector, explain
 class Node(Spec):
     """The base of all nodes: dimensions, children, and the operators that build larger trees."""
 
-    op: str
+    op: Any  # a literal in every node
+
+    __array_ufunc__: ClassVar[None] = None  # an array on the left of + - * leaves the operation to the tree
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -54,7 +58,7 @@ class Node(Spec):
 
     def walk(self) -> Iterator[Expr]:
         """Visit this node and everything below it."""
-        yield self  # pyright: ignore[reportReturnType]
+        yield self
         for child in self.children:
             yield from child.walk()
 
@@ -70,10 +74,13 @@ class Node(Spec):
     # -- building ---------------------------------------------------------------------------------------------
 
     def __getitem__(self, index: int) -> Expr:
-        if not -self.out_dim <= index < self.out_dim:  # an IndexError also ends iteration over the components
+        if not -self.out_dim <= index < self.out_dim:
             raise IndexError(f"component {index} of an expression with {self.out_dim}")
         row = [1.0 if j == index % self.out_dim else 0.0 for j in range(self.out_dim)]
-        return affine([row], [0.0], self)  # pyright: ignore[reportArgumentType]
+        return affine([row], [0.0], self)
+
+    def __iter__(self) -> Iterator[Expr]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return (self[i] for i in range(self.out_dim))
 
     def __add__(self, other: Expr | Sequence[float] | float) -> Expr:
         return _add(self, other, 1.0)
@@ -92,12 +99,13 @@ class Node(Spec):
     def __mul__(self, other: Expr | float) -> Expr:
         if isinstance(other, Node):
             if {self.out_dim, other.out_dim} == {1}:
-                return Product(args=(self, other))
+                factors = self.args if isinstance(self, Product) else (self,)  # a long product stays flat
+                return Product(args=(*factors, other))
             left, right = _matched(self, other)
             return Stack(args=tuple(Product(args=pair) for pair in zip(left, right, strict=True)))
         scale = float(other)
         rows = [[scale if i == j else 0.0 for j in range(self.out_dim)] for i in range(self.out_dim)]
-        return affine(rows, [0.0] * self.out_dim, self)  # pyright: ignore[reportArgumentType]
+        return affine(rows, [0.0] * self.out_dim, self)
 
     __rmul__ = __mul__
 
@@ -105,19 +113,19 @@ class Node(Spec):
         return self * (1.0 / float(other))
 
     def __pow__(self, exponent: int) -> Expr:
-        return Power(of=self, exponent=exponent)  # pyright: ignore[reportArgumentType]
+        return Power(of=self, exponent=exponent)
 
     def sum(self) -> Expr:
         """Add all components."""
-        return Sum(args=(self,))  # pyright: ignore[reportArgumentType]
+        return Sum(args=(self,))
 
     def norm(self) -> Expr:
         """Take the Euclidean norm."""
-        return Norm(args=(self,))  # pyright: ignore[reportArgumentType]
+        return Norm(args=(self,))
 
     def dot(self, weights: Sequence[float]) -> Expr:
         """Take the inner product with given weights."""
-        return affine([list(weights)], [0.0], self)  # pyright: ignore[reportArgumentType]
+        return affine([list(weights)], [0.0], self)
 
 
 class Variable(Node):
@@ -273,10 +281,13 @@ class Stack(_Many):
         return [part for a in self.args for part in a._dependencies()]
 
 
-_Union = Union[  # noqa: UP007 - the name is needed for the annotation below
-    Variable, Affine, Power, Exp, Tanh, Softplus, Sum, Product, Min, Max, Norm, Stack
-]
-Expr = Annotated[_Union, Field(discriminator="op")]
+if TYPE_CHECKING:
+    Expr: TypeAlias = Node
+else:  # pydantic reads a tree by the `op` of every node
+    Expr = Annotated[
+        Variable | Affine | Power | Exp | Tanh | Softplus | Sum | Product | Min | Max | Norm | Stack,
+        Field(discriminator="op"),
+    ]
 NODES: tuple[type[Node], ...] = (
     Variable, Affine, Power, Exp, Tanh, Softplus, Sum, Product, Min, Max, Norm, Stack,
 )  # fmt: skip
@@ -289,11 +300,13 @@ Function = Expr | Callable[[Any], Any]  # a bare callable may be trained on and 
 
 def parse_expr(value: Any) -> Expr:
     """Read an expression from its JSON data."""
-    import json
-
     try:
         return _adapter.validate_json(json.dumps(value))
-    except ValidationError as error:
+    except TypeError as error:
+        raise BadInput(f"expression: not JSON data: {error}") from None
+    except (ValidationError, RecursionError) as error:
+        if isinstance(error, RecursionError) or error.errors()[0]["type"] == "json_invalid":
+            raise BadInput("expression: nested too deeply: give sum or product many arguments") from None
         raise BadInput(f"expression: {explain(error, Node)}") from None
 
 
@@ -331,7 +344,7 @@ def largest(*args: Expr) -> Expr:
     return Max(args=args)
 
 
-def _matched(left: Any, right: Any) -> tuple[list[Expr], list[Expr]]:
+def _matched(left: Expr, right: Expr) -> tuple[list[Expr], list[Expr]]:
     """Bring two vectors to the same number of components; one number goes with each."""
     count = max(left.out_dim, right.out_dim)
     if {left.out_dim, right.out_dim} - {1, count}:
@@ -342,7 +355,15 @@ def _matched(left: Any, right: Any) -> tuple[list[Expr], list[Expr]]:
     return pair[0], pair[1]
 
 
-def _add(left: Any, right: Any, sign: float) -> Expr:
+def _terms(side: Any) -> tuple[Any, Any, tuple[Expr, ...]]:
+    """Return W, b and args with side = W·stack(args) + b; a sum is taken apart: long sums stay flat."""
+    if isinstance(side, Affine) and isinstance(side.of, Stack):
+        return side.weight, side.bias, side.of.args
+    n = side.out_dim
+    return [[1.0 if i == j else 0.0 for j in range(n)] for i in range(n)], [0.0] * n, (side,)
+
+
+def _add(left: Expr, right: Expr | Sequence[float] | float, sign: float) -> Expr:
     """Add a number, a list of numbers or an expression, component by component."""
     n = left.out_dim
     if isinstance(right, Node):
@@ -350,13 +371,12 @@ def _add(left: Any, right: Any, sign: float) -> Expr:
         count = max(n, m)
         if {n, m} - {1, count}:
             raise BadInput(f"expressions with {n} and {m} components do not go together")
-        rows = [
-            [1.0 if j == (i if n > 1 else 0) else 0.0 for j in range(n)]
-            + [sign if j == (i if m > 1 else 0) else 0.0 for j in range(m)]
-            for i in range(count)
-        ]
-        return affine(rows, [0.0] * count, Stack(args=(left, right)))  # pyright: ignore[reportArgumentType]
-    shift = [float(right)] * n if isinstance(right, int | float) else [float(v) for v in right]
+        W, b, left_args = _terms(left)
+        V, c, right_args = _terms(right)
+        pairs = [(i if n > 1 else 0, i if m > 1 else 0) for i in range(count)]
+        rows = [[*W[i], *(sign * v + 0.0 for v in V[j])] for i, j in pairs]  # + 0.0: no -0.0 in the JSON
+        return affine(rows, [b[i] + sign * c[j] for i, j in pairs], Stack(args=(*left_args, *right_args)))
+    shift = [float(right)] * n if isinstance(right, Real) else [float(v) for v in right]
     if len(shift) != n:
         raise BadInput(f"cannot add {len(shift)} numbers to an expression with {n} components")
     rows = [[1.0 if i == j else 0.0 for j in range(n)] for i in range(n)]

@@ -40,15 +40,15 @@ def evaluate(node: e.Expr, x: Sequence[arb]) -> list[arb]:
                 for row, b in zip(node.weight, node.bias, strict=True)
             ]
         case e.Power():
-            return [_power(v, node.exponent) for v in evaluate(node.of, x)]
+            return [power(v, node.exponent) for v in evaluate(node.of, x)]
         case e.Exp():
             return [v.exp() for v in evaluate(node.of, x)]
         case e.Tanh():
-            return [_monotone(v, lambda t: t.tanh()) for v in evaluate(node.of, x)]
+            return [monotone(v, lambda t: t.tanh()) for v in evaluate(node.of, x)]
         case e.Softplus():
-            return [_monotone(v, _softplus) for v in evaluate(node.of, x)]
+            return [monotone(v, softplus) for v in evaluate(node.of, x)]
         case _:
-            parts = [v for a in node.args for v in evaluate(a, x)]
+            parts = [v for a in node.children for v in evaluate(a, x)]
     match node:
         case e.Sum():
             return [sum(parts, ball(0.0))]
@@ -59,29 +59,31 @@ def evaluate(node: e.Expr, x: Sequence[arb]) -> list[arb]:
         case e.Max():
             return [reduce(lambda a, b: a.max(b), parts)]
         case e.Norm():
-            squares = sum((_power(v, 2) for v in parts), ball(0.0))
-            return [_monotone(squares, _root)]
+            squares = sum((power(v, 2) for v in parts), ball(0.0))
+            return [monotone(squares, _root)]
         case e.Stack():
             return parts
+        case _:
+            raise TypeError(f"unknown node {node.op!r}")
 
 
-def _monotone(v: arb, function: Callable[[arb], arb]) -> arb:
+def monotone(v: arb, function: Callable[[arb], arb]) -> arb:
     """Enclose an increasing function of a ball by its values at the two ends: tight where the ball is wide."""
     return function(v.lower()).union(function(v.upper()))
 
 
-def _power(v: arb, exponent: int) -> arb:
+def power(v: arb, exponent: int) -> arb:
     """Enclose v^k; an even power of a ball around 0 does not become negative."""
     if exponent % 2:
-        return _monotone(v, lambda t: t**exponent)
+        return monotone(v, lambda t: t**exponent)
     return (v.abs_lower() ** exponent).union(v.abs_upper() ** exponent)
 
 
-def _softplus(t: arb) -> arb:
+def softplus(t: arb) -> arb:
     """log(1 + exp(t)) at a point, without the loss that exp of a large t would bring."""
     return t + (-t).exp().log1p() if t > 0 else t.exp().log1p()
 
 
 def _root(t: arb) -> arb:
     """The square root at an end of an enclosure of a sum of squares, whose lower end rounding may push below 0."""
-    return t.sqrt() if t >= 0 else ball(0.0)
+    return ball(0.0) if t < 0 else t.sqrt()  # in this order: what is not a number stays so

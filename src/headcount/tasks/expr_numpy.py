@@ -24,7 +24,7 @@ def evaluate(node: e.Expr, x: NDArray[np.float64]) -> NDArray[np.float64]:
         case e.Softplus():
             return np.logaddexp(0.0, evaluate(node.of, x))
         case _:
-            parts = np.concatenate([evaluate(a, x) for a in node.args], axis=-1)
+            parts = np.concatenate([evaluate(a, x) for a in node.children], axis=-1)
     match node:
         case e.Sum():
             return parts.sum(-1, keepdims=True)
@@ -38,3 +38,5 @@ def evaluate(node: e.Expr, x: NDArray[np.float64]) -> NDArray[np.float64]:
             return np.sqrt((parts**2).sum(-1, keepdims=True))
         case e.Stack():
             return parts
+        case _:
+            raise TypeError(f"unknown node {node.op!r}")

@@ -27,7 +27,7 @@ def evaluate(node: e.Expr, x: Tensor) -> Tensor:
             u = evaluate(node.of, x)  # torch's own softplus turns linear above a threshold: not exact
             return torch.logaddexp(torch.zeros_like(u), u)
         case _:
-            parts = torch.cat([evaluate(a, x) for a in node.args], dim=-1)
+            parts = torch.cat([evaluate(a, x) for a in node.children], dim=-1)
     match node:
         case e.Sum():
             return parts.sum(-1, keepdim=True)
@@ -41,3 +41,5 @@ def evaluate(node: e.Expr, x: Tensor) -> Tensor:
             return torch.linalg.vector_norm(parts, dim=-1, keepdim=True)
         case e.Stack():
             return parts
+        case _:
+            raise TypeError(f"unknown node {node.op!r}")

@@ -6,14 +6,16 @@ import abc
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from headcount.base.errors import BadInput, nearest
+from headcount.base.random import generator
 from headcount.base.spec import Matrix, Spec
 from headcount.tasks.controls import LinearTask, MeanTask, NearestNeighbour
 from headcount.tasks.expr import Exp, Expr, Product, Tanh, affine, parse_expr, variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.sampling import Gaussian, Marked, Sphere, Uniform, generator
+from headcount.tasks.sampling import Gaussian, Marked, Sphere, Uniform
 from headcount.tasks.sets import SetKind, index_sets
 from headcount.tasks.task import Task
 
@@ -27,7 +29,7 @@ class Family(Spec, abc.ABC):
     """A named set of tasks: parameters in, a task out."""
 
     summary: ClassVar[str]
-    family: str
+    family: Any  # a literal in every family
 
     @abc.abstractmethod
     def task(self) -> Task:
@@ -101,7 +103,7 @@ class SumOfMaxima(_Retrieval):
             )
         return self
 
-    def directions(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def directions(self) -> NDArray[np.float64]:
         """Return a[intrinsic, dim]: part of the task, drawn by its seed."""
         if self.given is not None:
             return np.asarray(self.given)
@@ -130,7 +132,7 @@ class QuadraticBasins(_Retrieval):
     dim: Count = 2
     outer: Outer = "sum"
 
-    def centres(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def centres(self) -> NDArray[np.float64]:
         """Return centres[intrinsic, dim] in [0.1, 0.9]^dim, far apart: the best of 64 draws."""
         rng = generator(self.seed, "centres")
         best, best_gap = None, -1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,20 +49,25 @@ class GeneralizedRetrieval(Task):
                 )
         if isinstance(F0, Node) and F0.in_dim not in (0, len(f)):
             raise BadInput(f"F0 is a function of {F0.in_dim} numbers, but there are {len(f)} functions f")
-        if isinstance(length, int) and length < len(f):
+        if isinstance(length, bool) or not isinstance(length, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadInput(f"length must be a whole number ≥ 1, not {length!r}")
+        if length < len(f):
             raise BadInput(f"length must be at least D = {len(f)}, not {length}: each f needs a position")
         self.f, self.F0 = tuple(f), F0
         sets = [range(length)] * len(f) if S is None else S
         if len(sets) != len(f):
             raise BadInput(f"there are {len(f)} functions f but {len(sets)} index sets S")
-        self.S = tuple(tuple(sorted(s)) for s in sets)
+        try:
+            self.S = tuple(tuple(sorted(_position(t) for t in s)) for s in sets)
+        except TypeError:
+            raise BadInput("S must be D lists of positions, whole numbers from 0") from None
         for i, s in enumerate(self.S):
             if not s or len(set(s)) != len(s) or s[0] < 0 or s[-1] >= length:
                 raise BadInput(
                     f"S[{i}] must hold at least one position, each once, from 0 to {length - 1}; got {list(s)[:8]}"
                 )
         # the number of outputs of a callable is found by calling it
-        out_dim = F0.out_dim if isinstance(F0, Node) else int(_call(F0, torch.zeros(1, len(f))).shape[-1])
+        out_dim = F0.out_dim if isinstance(F0, Node) else int(_call(F0, torch.zeros(2, len(f))).shape[-1])
         super().__init__(name=name, length=length, dim=dim, out_dim=out_dim, law=law or Uniform())
 
     @property
@@ -85,15 +91,22 @@ class GeneralizedRetrieval(Task):
 
     def tokens(self, X: Tensor) -> Tensor:
         """Return f_i(x(t)) for every token: [..., D, length]."""
-        return torch.stack([_call(g, X)[..., 0] for g in self.f], dim=-2)
+        values = [_call(g, X) for g in self.f]
+        for i, v in enumerate(values):
+            if v.shape[-1] != 1:
+                raise BadInput(f"f[{i}] gives {v.shape[-1]} numbers a token: it must give one")
+        return torch.stack([v[..., 0] for v in values], dim=-2)
 
     def retrieve(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return the minima z[..., D] and the positions [..., D] where they are taken (the first of equals)."""
         self.check_input(X)
-        values = self.tokens(X).masked_fill(~self._members(X.device), torch.inf)
+        members = self._members(X.device)
+        values = self.tokens(X).masked_fill(~members, torch.inf)
         # argmin promises no order among equals; the first is found as the first position that attains the minimum
         z = values.amin(-1)
-        positions = (values == z[..., None]).to(torch.int8).argmax(-1)
+        # inf and nan too belong to a position of S_i
+        attains = ((values == z[..., None]) | values.isnan()) & members
+        positions = attains.to(torch.int8).argmax(-1)
         return torch.gather(values, -1, positions[..., None])[..., 0], positions
 
     def features(self, X: Tensor) -> Tensor:
@@ -110,9 +123,15 @@ class GeneralizedRetrieval(Task):
 
     def gradient(self, X: Tensor) -> Tensor:
         """Return dH/dX[..., out_dim, length, dim]: zero but at the retrieved positions."""
-        X = X.detach().requires_grad_(True)
-        y = self.value(X)
-        rows = [torch.autograd.grad(y[..., k].sum(), X, retain_graph=True)[0] for k in range(self.out_dim)]
+        with torch.enable_grad():
+            leaf = X.detach().requires_grad_(True)
+            totals = self.value(leaf).reshape(-1, self.out_dim).sum(0)
+            if not totals.requires_grad:  # a callable that reads nothing
+                return X.new_zeros(*X.shape[:-2], self.out_dim, self.length, self.dim)
+            rows = [
+                torch.autograd.grad(total, leaf, retain_graph=True, materialize_grads=True)[0]
+                for total in totals
+            ]
         return torch.stack(rows, dim=-3)
 
     def data(self) -> dict[str, Any]:
@@ -139,4 +158,17 @@ def _call(g: Function, x: Tensor) -> Tensor:
     if isinstance(g, Node):
         return expr_torch.evaluate(g, x)
     y = g(x)
-    return y if y.ndim == x.ndim else y[..., None]
+    y = y if y.ndim == x.ndim else y[..., None]
+    if y.shape[:-1] != x.shape[:-1]:
+        raise BadInput(
+            f"a function mapped {list(x.shape)} to {list(y.shape)}: "
+            "only the last axis may change (sum(-1), not sum())"
+        )
+    return y
+
+
+def _position(t: Any) -> int:
+    """Read one position: a whole number of any kind, but no bool."""
+    if isinstance(t, bool):
+        raise TypeError
+    return operator.index(t)

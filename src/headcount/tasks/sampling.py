@@ -104,8 +104,3 @@ class Marked(_Law):
 
 Law = Annotated[Uniform | Gaussian | Sphere | Marked, Field(discriminator="law")]
 LAW: TypeAdapter[Law] = TypeAdapter(Law)
-
-
-def generator(seed: int, stream: str) -> np.random.Generator:
-    """Return the random numbers of one purpose: equal seeds give equal numbers, streams are independent."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *stream.encode()])))

@@ -70,10 +70,20 @@ def parse_task(data: Mapping[str, Any]) -> Task:
     """Make a task from its JSON data (`Task.data`), or from a family's spec ({"family": …, …})."""
     if "family" in data:
         name = data["family"]
-        if name not in FAMILIES:
+        if not isinstance(name, str) or name not in FAMILIES:
             raise BadInput(f"unknown task {name!r}: {nearest(str(name), FAMILIES)}")
         return family(name, **{k: v for k, v in data.items() if k != "family"}).task()
     try:
-        return _reader.validate_json(json.dumps(data)).task()
-    except ValidationError as error:
+        spec = _reader.validate_json(json.dumps(data))
+    except TypeError as error:
+        raise BadInput(f"task: not JSON data: {error}") from None
+    except (ValidationError, RecursionError) as error:
+        if isinstance(error, RecursionError) or error.errors()[0]["type"] == "json_invalid":
+            raise BadInput("task: an expression is nested too deeply") from None
         raise BadInput(f"task: {explain(error, _Common)}") from None
+    task = spec.task()
+    for key in ("length", "dim", "law"):  # a kind that finds one of these from the rest must not overrule it
+        stated, built = getattr(spec, key), getattr(task, key)
+        if stated != built:
+            raise BadInput(f"task: {key} is stated as {stated!r}, but the rest of it makes {built!r}")
+    return task

@@ -6,7 +6,7 @@ from math import ceil
 from typing import Literal
 
 from headcount.base.errors import BadInput
-from headcount.tasks.sampling import generator
+from headcount.base.random import generator
 
 SetKind = Literal["all", "bands", "halves", "random"]
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from headcount.base.errors import BadInput
 from headcount.base.hashing import content_hash
-from headcount.tasks.sampling import LAW, Box, Law, generator
+from headcount.base.random import generator
+from headcount.tasks.sampling import LAW, Box, Law
 
 
 class Task(abc.ABC):
@@ -27,7 +28,7 @@ class Task(abc.ABC):
 
     def __init__(self, *, name: str, length: int, dim: int, out_dim: int, law: Law) -> None:
         for what, number in (("length", length), ("dim", dim), ("out_dim", out_dim)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            if type(number) is not int or number < 1:  # True and 2.0 are no sizes
                 raise BadInput(f"{what} must be a whole number ≥ 1, not {number!r}")
         if not law.fits(dim):
             raise BadInput(f"the law {law.law!r} cannot draw tokens of dimension {dim}")
@@ -57,6 +58,8 @@ class Task(abc.ABC):
         """Draw X[count, length, dim] from the task's law; equal seeds and streams give equal inputs."""
         if count < 1:
             raise BadInput(f"count must be at least 1, not {count}")
+        if seed < 0:
+            raise BadInput(f"seed must be at least 0, not {seed}")
         X = self.law.draw(generator(seed, stream), count, self.length, self.dim)
         return torch.from_numpy(X).to(dtype)
 
@@ -70,6 +73,8 @@ class Task(abc.ABC):
             raise BadInput(
                 f"{self.name} takes X[..., {self.length}, {self.dim}] (length, dim), not {tuple(X.shape)}"
             )
+        if not X.is_floating_point():  # expressions take their weights in the type of X
+            raise BadInput(f"{self.name} takes floating-point X, not {X.dtype}: use X.to(torch.float64)")
 
     def _common(self) -> dict[str, Any]:
         """The part of `data` that all tasks share."""

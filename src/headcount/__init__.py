@@ -1,0 +1,72 @@
+"""How many attention heads does a task need, and what does it cost to have fewer?
+
+    import headcount as hc
+
+    task = hc.make_task("sum-of-maxima", intrinsic=3, dim=3, length=8)
+    spec = hc.ModelSpec(dim=3, length=8, heads=3)
+    trained = hc.train(task, spec, hc.TrainSpec(steps=1000))
+
+Every name below is imported on first use, so that `import headcount` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "ArrayTask": "tasks.arrays",
+    "BadInput": "base.errors",
+    "ExperimentSpec": "experiments.spec",
+    "GeneralizedRetrieval": "tasks.retrieval",
+    "HeadcountError": "base.errors",
+    "ModelSpec": "models.spec",
+    "SavedModel": "models.files",
+    "TrainSpec": "experiments.spec",
+    "Transformer": "models.reference",
+    "check_assumptions": "tasks.assumptions",
+    "estimate_transition": "analysis.transition",
+    "index_sets": "tasks.sets",
+    "load_model": "models.files",
+    "make_task": "tasks.families",
+    "parse_task": "tasks.serial",
+    "run_experiment": "experiments.run",
+    "train": "experiments.train",
+    "variable": "tasks.expr",
+    "write_report": "report.page",
+}
+
+__all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
+
+if TYPE_CHECKING:
+    from headcount.analysis.transition import estimate_transition as estimate_transition
+    from headcount.base.errors import BadInput as BadInput
+    from headcount.base.errors import HeadcountError as HeadcountError
+    from headcount.experiments.run import run_experiment as run_experiment
+    from headcount.experiments.spec import ExperimentSpec as ExperimentSpec
+    from headcount.experiments.spec import TrainSpec as TrainSpec
+    from headcount.experiments.train import train as train
+    from headcount.models.files import SavedModel as SavedModel
+    from headcount.models.files import load_model as load_model
+    from headcount.models.reference import Transformer as Transformer
+    from headcount.models.spec import ModelSpec as ModelSpec
+    from headcount.report.page import write_report as write_report
+    from headcount.tasks.arrays import ArrayTask as ArrayTask
+    from headcount.tasks.assumptions import check_assumptions as check_assumptions
+    from headcount.tasks.expr import variable as variable
+    from headcount.tasks.families import make_task as make_task
+    from headcount.tasks.retrieval import GeneralizedRetrieval as GeneralizedRetrieval
+    from headcount.tasks.serial import parse_task as parse_task
+    from headcount.tasks.sets import index_sets as index_sets
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'headcount' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"headcount.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,89 @@
+"""What the verbs share: flags, the reading of TASK, JSON output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from headcount.base.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from headcount.tasks.arrays import ArrayTask
+    from headcount.tasks.task import Task
+
+Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON for programs.")]
+Intrinsic = Annotated[
+    int | None,
+    Parameter(name=["--intrinsic", "--D", "-D"], help="Intrinsic dimension D of the task."),
+]
+Length = Annotated[int | None, Parameter(name=["--length", "-T"], help="Sequence length T.")]
+Dim = Annotated[int | None, Parameter(name=["--dim", "-d"], help="Dimension d of a token.")]
+TaskSeed = Annotated[int | None, Parameter(name="--task-seed", help="Seed that draws the task itself.")]
+Setting = Annotated[
+    list[str] | None,
+    Parameter(name="--set", negative=(), help="Another parameter of the task, as key=value; repeat it."),
+]
+
+ARRAYS = (".npz", ".npy", ".parquet")
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """Keep the flags that were given, so that the defaults stand in one place, the specs."""
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def settings(pairs: list[str] | None) -> dict[str, Any]:
+    """Read key=value pairs; values are JSON where they can be (numbers, true, lists), text otherwise."""
+    found: dict[str, Any] = {}
+    for pair in pairs or []:
+        key, sign, text = pair.partition("=")
+        if not sign or not key:
+            raise BadInput(f"--set takes key=value, not {pair!r}")
+        try:
+            found[key] = json.loads(text)
+        except ValueError:
+            found[key] = text
+    return found
+
+
+def read_task(
+    name: str, intrinsic: int | None, length: int | None, dim: int | None, seed: int | None, extra: list[str] | None
+) -> Task | ArrayTask:
+    """Make the task that TASK names: a family, a file with a task's JSON, or a file of arrays."""
+    parameters = {**given(intrinsic=intrinsic, length=length, dim=dim, seed=seed), **settings(extra)}
+    path = Path(name)
+    if path.suffix.lower() in (*ARRAYS, ".json"):
+        if parameters:
+            raise BadInput(f"{name} is a file and fixes the task: it takes no {', '.join(parameters)}")
+        if path.suffix.lower() == ".json":
+            from headcount.base.files import read_json
+            from headcount.tasks.serial import parse_task
+
+            return parse_task(read_json(path))
+        from headcount.tasks.arrays import ArrayTask
+
+        return ArrayTask.load(path)
+    from headcount.tasks.families import family
+
+    if name == "sparse-regression" and "intrinsic" in parameters:
+        parameters["q"] = parameters.pop("intrinsic")  # its D is called q in the literature; both names work
+    return family(name, **parameters).task()
+
+
+def print_json(value: Any) -> None:
+    """Write one JSON value to standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def console() -> Console:
+    """Return the terminal for results; in a pipe it is wide and plain."""
+    from rich.console import Console
+
+    wide = None if sys.stdout.isatty() else 110
+    return Console(highlight=False, width=wide, soft_wrap=not sys.stdout.isatty())

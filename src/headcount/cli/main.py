@@ -1,0 +1,85 @@
+"""The command `headcount`: finds the verb, and turns every error of ours into one line and exit status 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+VERBS = {
+    "demo": "The two-minute tour on a CPU: train, see the transition, open a page.",
+    "tasks": "List the tasks, with D, d, T and the assumptions they meet; or examine one.",
+    "train": "Train one model on a task or on your own arrays, and save it as a folder.",
+    "show": "Show a saved model: its sizes, its hash, its error on fresh data.",
+}
+
+EPILOGUE = "Every verb takes --json for programs and --debug for the full traceback of an error."
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit."""
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in tokens
+    tokens = [token for token in tokens if token != "--debug"]
+    try:
+        status = _run(tokens)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        status = 130
+    except BrokenPipeError:  # the reader of a pipe has left: no more output, no complaint
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 141
+    except Exception as error:
+        if debug:
+            raise
+        status = _explain(error)
+    sys.exit(status)
+
+
+def _run(tokens: list[str]) -> int:
+    from cyclopts import App
+
+    from headcount import __version__
+
+    app = App(
+        name="headcount",
+        help="How many attention heads does a task need, and what does it cost to have fewer?",
+        version=__version__,
+        help_format="plaintext",
+        help_epilogue=EPILOGUE,
+        version_format="plaintext",
+    )
+    for verb, summary in VERBS.items():
+        app.command(f"headcount.cli.{verb}:{verb}", name=verb, help=summary)
+    result = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    return result if isinstance(result, int) else 0
+
+
+def _explain(error: Exception) -> int:
+    """Print one line for an expected error and return 2; let the unexpected show itself as what it is, a bug."""
+    from cyclopts import CycloptsError
+
+    from headcount.base.errors import HeadcountError
+
+    if isinstance(error, HeadcountError):
+        _complain(str(error))
+    elif isinstance(error, CycloptsError):
+        _complain(f"{_usage(error)} (headcount --help lists what is allowed)")
+    elif isinstance(error, OSError):
+        where = f": {error.filename}" if error.filename else ""
+        _complain(f"{error.strerror or error}{where}")
+    elif isinstance(error, MemoryError):
+        _complain("out of memory: choose a smaller batch, length or hidden size")
+    else:
+        _complain(f"unexpected {type(error).__name__}: {error} (a bug: run again with --debug and report it)")
+        return 1
+    return 2
+
+
+def _usage(error: Exception) -> str:
+    """Return cyclopts' complaint without its frame and line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _complain(text: str) -> None:
+    print(f"headcount: {' '.join(text.split())}", file=sys.stderr)

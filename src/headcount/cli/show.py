@@ -1,0 +1,72 @@
+"""`headcount show MODEL_DIR`: what a saved model is, and how well it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from headcount.base.errors import BadInput
+from headcount.cli.common import Json, console, print_json
+
+if TYPE_CHECKING:
+    from headcount.models.files import SavedModel
+
+
+def show(
+    model: Annotated[Path, Parameter(help="A model folder.")],
+    /,
+    *,
+    samples: Annotated[int, Parameter(help="Fresh sequences to measure the error on.")] = 10_000,
+    seed: Annotated[int, Parameter(help="Seed of the fresh sequences.")] = 0,
+    json: Json = False,
+) -> int:
+    """Show a saved model: its sizes, its hash, its error on fresh data."""
+    from headcount.models.files import load_model
+
+    if samples < 2 or seed < 0:
+        raise BadInput("--samples must be at least 2 and --seed at least 0")
+    saved = load_model(model)
+    facts = _facts(saved, samples, seed)
+    if json:
+        print_json(facts)
+        return 0
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{k} {v}" for k, v in value.items())
+        table.add_row(key.replace("_", " "), "not known" if value is None else str(value))
+    console().print(table)
+    return 0
+
+
+def _facts(saved: SavedModel, samples: int, seed: int) -> dict[str, Any]:
+    spec = saved.transformer.spec
+    task = saved.task or {}
+    return {
+        "task": task.get("name", "not stated"),
+        "model": {k: v for k, v in spec.data().items() if v not in (None, False)},
+        "dtype": str(saved.dtype).removeprefix("torch."),
+        "parameters": saved.transformer.counts(),
+        "nmse_measured": _fresh_error(saved, samples, seed),
+        "fresh_sequences": samples if task.get("kind") not in (None, "arrays") else 0,
+        "hash": saved.hash(),
+    }
+
+
+def _fresh_error(saved: SavedModel, samples: int, seed: int) -> float | None:
+    """Measure NMSE on sequences that the training never saw; None where the task cannot be sampled."""
+    import torch
+
+    from headcount.tasks.serial import parse_task
+
+    if saved.task is None or saved.task.get("kind") == "arrays":
+        return None
+    task = parse_task(saved.task)
+    X = task.sample(samples, seed, stream="show", dtype=saved.dtype)
+    y = task.value(X.double())
+    predicted = torch.cat([saved.predict(part) for part in X.split(4096)]).double()
+    return float((predicted - y).square().sum() / (y - y.mean(0)).square().sum())

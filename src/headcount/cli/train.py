@@ -1,0 +1,114 @@
+"""`headcount train TASK --heads 3 --out DIR`: one trained model as a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from headcount.base.errors import BadInput
+from headcount.cli.common import (
+    Dim, Intrinsic, Json, Length, Setting, TaskSeed, console, given, print_json, read_task,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from headcount.experiments.spec import ModelOptions, TrainSpec
+    from headcount.tasks.arrays import ArrayTask
+    from headcount.tasks.task import Task
+
+Flag = Annotated[bool | None, Parameter(negative=())]
+
+
+def train(
+    task: Annotated[str, Parameter(help="A family (headcount tasks), or a file: npz, npy, parquet, task JSON.")],
+    /,
+    *,
+    heads: Annotated[int, Parameter(help="Number of heads h.")],
+    out: Annotated[Path, Parameter(help="Folder to write the model to.")],
+    intrinsic: Intrinsic = None,
+    length: Length = None,
+    dim: Dim = None,
+    task_seed: TaskSeed = None,
+    set_: Setting = None,
+    head_dim: Annotated[int | None, Parameter(name=["--head-dim", "-n"], help="Dimension n of a head.")] = None,
+    hidden: Annotated[int | None, Parameter(name=["--hidden", "-N"], help="Hidden width N.")] = None,
+    width: Annotated[int | None, Parameter(help="Embedding width E (default n·h).")] = None,
+    depth: Annotated[int | None, Parameter(help="Layers L.")] = None,
+    positions: Literal["none", "additive", "concatenated", "gates"] | None = None,
+    beta: Annotated[str | None, Parameter(help="scaled (1/sqrt(n)), learned, or a number.")] = None,
+    class_key: Flag = None,
+    feedforward: Literal["gelu2", "relu2", "relu5"] | None = None,
+    layer_norm: Flag = None,
+    residual: Flag = None,
+    steps: int | None = None,
+    batch: int | None = None,
+    learning_rate: Annotated[float | None, Parameter(name=["--learning-rate", "--lr"])] = None,
+    warmup: int | None = None,
+    optimiser: Literal["adam", "adamw"] | None = None,
+    weight_decay: float | None = None,
+    train_size: int | None = None,
+    fresh: Annotated[bool | None, Parameter(negative=(), help="New data for every batch.")] = None,
+    seed: Annotated[int, Parameter(help="Seed of weights and batches.")] = 0,
+    json: Json = False,
+) -> int:
+    """Train one model on a task or on your own arrays, and save it as a folder."""
+    from headcount.experiments.spec import ModelOptions, TrainSpec
+
+    if seed < 0:
+        raise BadInput(f"--seed must be 0 or more, not {seed}")
+    options = ModelOptions(**given(
+        head_dim=head_dim, hidden=hidden, width=width, depth=depth, positions=positions, beta=_beta(beta),
+        class_key=class_key, feedforward=feedforward, layer_norm=layer_norm, residual=residual,
+    ))  # fmt: skip
+    recipe = given(
+        steps=steps, batch=batch, learning_rate=learning_rate, optimiser=optimiser, warmup=warmup,
+        weight_decay=weight_decay, train_size=train_size, fresh=fresh,
+    )  # fmt: skip
+    if steps is not None and warmup is None:  # short runs warm up for a tenth of their length
+        recipe["warmup"] = max(0, min(int(TrainSpec.model_fields["warmup"].default), steps // 10))
+    problem = read_task(task, intrinsic, length, dim, task_seed, set_)
+    return _train(problem, options, TrainSpec(**recipe), heads, out, seed, json)
+
+
+def _beta(text: str | None) -> str | float | None:
+    if text is None or text in ("scaled", "learned"):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"--beta takes scaled, learned or a number above 0, not {text!r}") from None
+
+
+def _train(
+    problem: Task | ArrayTask, options: ModelOptions, recipe: TrainSpec, heads: int, out: Path, seed: int,
+    json: bool,
+) -> int:  # fmt: skip
+    from headcount.base.files import check_folder
+    from headcount.base.progress import Progress
+    from headcount.experiments.saved import saved_model
+    from headcount.experiments.train import train as train_model
+
+    check_folder(out)  # before the work, not after it
+    model = options.model(heads=heads, dim=problem.dim, length=problem.length, out_dim=problem.out_dim)
+    with Progress("training", recipe.steps) as progress:
+
+        def on_step(step: int, error: float | None) -> None:
+            note = "" if error is None else f"validation error {error:.2e}"
+            progress.advance(step - progress.done, note=note)
+
+        trained = train_model(problem, model, recipe, seed=seed, on_step=on_step)
+    trial = trained.trial
+    history = {"trial": trial.data(), "train": recipe.data()}
+    identity = saved_model(problem, trained).save(out, extra={"history.json": history})
+    if json:
+        print_json({"out": str(out), "hash": identity, "trial": trial.data()})
+    elif trial.state == "diverged":
+        console().print(f"The training diverged after {trial.steps} steps; the model as it was is in {out}.")
+    else:
+        console().print(
+            f"{heads} head{'s' if heads > 1 else ''}: validation NMSE {trial.nmse:.2e} (training "
+            f"{trial.train_nmse:.2e}) after {trial.steps} steps in {trial.seconds:.0f} s, measured; "
+            f"{trial.parameters} parameters by the paper's count, {trial.parameters_total} in all.\nSaved in {out}"
+        )
+    return 1 if trial.state == "diverged" else 0

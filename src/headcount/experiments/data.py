@@ -1,0 +1,67 @@
+"""The numbers that a model trains on: inputs, standardised targets, and the means to undo it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headcount.base.errors import BadInput
+from headcount.experiments.spec import TrainSpec
+from headcount.tasks.arrays import ArrayTask
+from headcount.tasks.task import Task
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One set of sequences: X[samples, length, dim], standardised y[samples, out_dim], mask or None."""
+
+    X: Tensor
+    y: Tensor
+    mask: Tensor | None = None
+
+    def rows(self, index: Tensor) -> Part:
+        """Return the chosen sequences."""
+        return Part(self.X[index], self.y[index], None if self.mask is None else self.mask[index])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Training and validation sets of one task, standardised by the training set's mean and deviation."""
+
+    train: Part
+    validation: Part
+    mean: Tensor
+    std: Tensor
+
+
+def prepare(task: Task | ArrayTask, spec: TrainSpec) -> Dataset:
+    """Draw or split the data of a task; targets are computed in float64 from the very inputs that are trained on."""
+    dtype = DTYPES[spec.dtype]
+    if isinstance(task, ArrayTask):
+        known, unseen = task.split(seed=spec.data_seed)
+        x, x_val, mask, mask_val = known[0].to(dtype), unseen[0].to(dtype), known[2], unseen[2]
+        y, y_val = known[1].double(), unseen[1].double()
+    else:
+        x = task.sample(spec.train_size, spec.data_seed, stream="train", dtype=dtype)
+        x_val = task.sample(spec.validation_size, spec.data_seed, stream="validation", dtype=dtype)
+        y, y_val, mask, mask_val = task.value(x.double()), task.value(x_val.double()), None, None
+    mean, std = y.mean(0), y.std(0, correction=0)
+    if not bool(torch.isfinite(std).all()) or bool((std == 0).all()):
+        raise BadInput("the target is constant or not finite on the training set: there is nothing to learn")
+    std = torch.where(std > 0, std, torch.ones_like(std))
+
+    def scale(values: Tensor) -> Tensor:
+        return ((values - mean) / std).to(dtype)
+
+    return Dataset(Part(x, scale(y), mask), Part(x_val, scale(y_val), mask_val), mean, std)
+
+
+def fresh_batch(task: Task, data: Dataset, spec: TrainSpec, seed: int, step: int) -> Part:
+    """Draw a batch that no other step has seen; equal seeds and steps give equal batches."""
+    X = task.sample(spec.batch, seed, stream=f"fresh {step}", dtype=data.train.X.dtype)
+    y = (task.value(X.double()) - data.mean) / data.std
+    return Part(X, y.to(X.dtype))

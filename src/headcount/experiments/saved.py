@@ -1,0 +1,17 @@
+"""From a trained model to a model that can be saved: with its task, box and standardisation."""
+
+from __future__ import annotations
+
+from headcount.experiments.train import Trained
+from headcount.models.files import SavedModel
+from headcount.tasks.arrays import ArrayTask
+from headcount.tasks.task import Task
+
+
+def saved_model(task: Task | ArrayTask, trained: Trained) -> SavedModel:
+    """Bundle a trained model; arrays are named by their hash, never copied into the model's folder."""
+    mean, std = tuple(trained.data.mean.tolist()), tuple(trained.data.std.tolist())
+    if isinstance(task, ArrayTask):
+        data = {"kind": "arrays", "name": task.name, "hash": task.hash()}
+        return SavedModel(trained.model, data, None, mean, std)
+    return SavedModel(trained.model, task.data(), task.box, mean, std)

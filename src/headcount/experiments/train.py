@@ -1,0 +1,114 @@
+"""The plain training loop: one model, one step after the other. Slow, readable, and the twin of the fast engine."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from headcount.base.errors import BadInput
+from headcount.base.random import generator
+from headcount.experiments.data import DTYPES, Dataset, Part, fresh_batch, prepare
+from headcount.experiments.spec import TrainSpec
+from headcount.models.reference import Transformer
+from headcount.models.spec import ModelSpec
+from headcount.store.records import State, Trial
+from headcount.tasks.arrays import ArrayTask
+from headcount.tasks.task import Task
+
+_CHUNK = 4096  # sequences evaluated at once, to bound memory on long validation sets
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What the loop returns: the model, the data's standardisation, and the record."""
+
+    model: Transformer
+    data: Dataset
+    trial: Trial
+
+
+@torch.no_grad()
+def nmse(model: nn.Module, part: Part) -> float:
+    """Return MSE/Var(y) over all outputs: 1 for the best constant, 0 for the target itself."""
+    error = 0.0
+    for X, y, mask in _chunks(part):
+        error += float((model(X, mask) - y).double().square().sum())
+    spread = float((part.y.double() - part.y.double().mean(0)).square().sum())
+    return error / spread
+
+
+def _chunks(part: Part) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+    count = part.X.shape[0]
+    slices = [slice(i, i + _CHUNK) for i in range(0, count, _CHUNK)]
+    return [(part.X[s], part.y[s], None if part.mask is None else part.mask[s]) for s in slices]
+
+
+def train(
+    task: Task | ArrayTask,
+    model_spec: ModelSpec,
+    spec: TrainSpec | None = None,
+    *,
+    seed: int = 0,
+    data: Dataset | None = None,
+    on_step: Callable[[int, float | None], None] | None = None,
+) -> Trained:
+    """Train one model; the same arguments give the same weights.
+
+    `seed` draws the weights and the batches; the data come from the spec's `data_seed` unless handed in.
+    `on_step(steps_done, validation_nmse or None)` is called now and then, for progress.
+    """
+    spec = spec or TrainSpec()
+    if (task.length, task.dim, task.out_dim) != (model_spec.length, model_spec.dim, model_spec.out_dim):
+        raise BadInput("the model's length, dim and out_dim are not the task's")
+    if spec.fresh and isinstance(task, ArrayTask):
+        raise BadInput("fresh data need a task that can be sampled; arrays are fixed: use fresh = false")
+    data = data or prepare(task, spec)
+    model = Transformer(model_spec, seed=seed, dtype=DTYPES[spec.dtype])
+    kind = torch.optim.AdamW if spec.optimiser == "adamw" else torch.optim.Adam
+    optimiser = kind(model.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
+    rng = generator(seed, "batches")
+    every = max(1, math.ceil(spec.steps / spec.evaluations))
+    curve: list[tuple[int, float]] = []
+    state: State = "done"
+    start = time.perf_counter()
+    step = 0
+    while step < spec.steps:
+        if spec.fresh and isinstance(task, Task):
+            batch = fresh_batch(task, data, spec, seed, step)
+        else:
+            batch = data.train.rows(torch.from_numpy(rng.integers(len(data.train.X), size=spec.batch)))
+        for group in optimiser.param_groups:
+            group["lr"] = spec.rate(step)
+        loss = (model(batch.X, batch.mask) - batch.y).square().mean()
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        step += 1
+        if step % every == 0 or step == spec.steps:
+            error = nmse(model, data.validation)
+            if not error <= spec.diverged_above:  # NaN fails every comparison
+                state = "diverged"
+                break
+            curve.append((step, error))
+        if on_step is not None and step % 25 == 0:
+            on_step(step, curve[-1][1] if curve else None)
+    trial = _record(model, data, seed, state, curve, step, time.perf_counter() - start)
+    return Trained(model, data, trial)
+
+
+def _record(
+    model: Transformer, data: Dataset, seed: int, state: State, curve: list[tuple[int, float]], steps: int,
+    seconds: float,
+) -> Trial:  # fmt: skip
+    """Put the outcome into the store's form; a diverged trial is kept, without an error."""
+    counts, done = model.counts(), state == "done"
+    return Trial(
+        heads=model.spec.heads, seed=seed, state=state, nmse=curve[-1][1] if done else None,
+        train_nmse=nmse(model, data.train) if done else None, steps=steps, seconds=seconds,
+        parameters=counts["paper"], parameters_total=counts["total"], curve=curve,
+    )  # fmt: skip

@@ -1,0 +1,294 @@
+"""Documents that run: fenced blocks of Markdown, executed in order, one process and one folder a document.
+
+    python     executed; the blocks of one document share their names
+    output     what the python block before it prints
+    console    `$ ` starts a command, `> ` continues it, the other lines are its output; a last line
+               `(exit status 2)` expects failure. Commands of make are resolved with `make -n`, not run
+    toml       begins with a comment: a kind, or the file name (`# sweep.toml`) for later blocks
+    json       must parse
+    text, bibtex, math, no tag: shown only; a command in them is an error, so that nothing escapes
+
+In expected output `...` stands for anything within a line, and alone on its line for any number of lines.
+As a script it executes one document: `python -P tests/documents.py REPO DOCUMENT REPORT [NOT_RUN]…`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SHOWN = ("", "text", "bibtex", "math")
+COMMAND = re.compile(r"(?:\$ |(?:headcount|make|pip|pip3|python|python3|git|cd|uv|source|export) \S)")
+MAKE = re.compile(r"make(?: [^;&|]*)?")
+CONSOLE_TIMEOUT, DOCUMENT_TIMEOUT = 300, 900
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block; `line` is that of its first line of content."""
+
+    line: int
+    language: str
+    text: str
+
+
+@dataclass
+class Command:
+    """One command of a console block."""
+
+    line: int
+    text: str
+    expected: list[str] = field(default_factory=list[str])
+    status: int = 0
+
+
+def document_paths(repo: Path) -> list[Path]:
+    """The documents whose blocks and figures are checked; README.md must exist."""
+    return [repo / n for n in ("README.md", "CONTRIBUTING.md")] + sorted((repo / "docs").rglob("*.md"))
+
+
+def split(text: str) -> tuple[list[Block], list[str]]:
+    """Return the fenced blocks, and the lines of prose with all fenced lines blank."""
+    blocks: list[Block] = []
+    prose: list[str] = []
+    fence: re.Match[str] | None = None
+    start, content = 0, list[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        if fence is None:
+            fence = re.match(r"(\s*)(`{3,}|~{3,})\s*([^`]*)$", line)
+            start, content = number + 1, []
+            prose.append("" if fence else line)
+            continue
+        prose.append("")
+        closing = line.strip()
+        if closing and set(closing) == {fence[2][0]} and len(closing) >= len(fence[2]):
+            language = (fence[3].split() or [""])[0].lower()
+            blocks.append(Block(start, language, "\n".join(content)))
+            fence = None
+        else:
+            indent = len(line) - len(line.lstrip())
+            content.append(line[min(len(fence[1]), indent) :])
+    if fence is not None:
+        blocks.append(Block(start, "unclosed", "\n".join(content)))
+    return blocks, prose
+
+
+def commands(block: Block) -> Iterator[Command | str]:
+    """Read a console block; a string is a complaint."""
+    current: Command | None = None
+    for number, line in enumerate(block.text.splitlines(), block.line):
+        if line.startswith("$ "):
+            if current is not None:
+                yield current
+            current = Command(number, line[2:].strip())
+        elif current is None:
+            yield f"{number}: a console block begins with '$ ' and a command"
+            return
+        elif line.startswith("> ") and not current.expected:
+            current.text += "\n" + line[2:]
+        elif match := re.fullmatch(r"\(exit status (\d+)\)", line):
+            current.status = int(match[1])
+        else:
+            current.expected.append(line)
+    if current is None:
+        yield f"{block.line}: a console block without a command"
+    else:
+        yield current
+
+
+def expected_output(document: Path, command: str) -> list[str]:
+    """The output that a document promises for a command, for a test that runs the command itself."""
+    for block in split(document.read_text(encoding="utf-8"))[0]:
+        for item in commands(block) if block.language == "console" else ():
+            if isinstance(item, Command) and bare(item.text) == command:
+                return item.expected
+    raise LookupError(f"{document.name} has no command {command!r}")
+
+
+def bare(command: str) -> str:
+    """A command without its trailing comment."""
+    return re.sub(r"\s+#\s.*$", "", command)
+
+
+def matches(expected: Sequence[str], actual: Sequence[str]) -> bool:
+    """Compare output line by line; `...` is the only wildcard."""
+    patterns = [
+        None if line.strip() == "..." else ".*".join(map(re.escape, line.rstrip().split("...")))
+        for line in expected
+    ]
+
+    @functools.cache
+    def fits(i: int, j: int) -> bool:
+        if i == len(patterns):
+            return j == len(actual)
+        pattern = patterns[i]
+        if pattern is None:
+            return fits(i + 1, j) or (j < len(actual) and fits(i, j + 1))
+        return j < len(actual) and bool(re.fullmatch(pattern, actual[j].rstrip())) and fits(i + 1, j + 1)
+
+    return fits(0, 0)
+
+
+def escapes(text: str) -> Iterator[str]:
+    """Commands that no one would run: in blocks of other kinds, or in code blocks made by indentation."""
+    blocks, prose = split(text)
+    for block in blocks:
+        if block.language in ("python", "console", "output", "toml", "json"):
+            continue
+        if block.language not in SHOWN:
+            known = "console (for commands), python, output, toml, json or text"
+            yield f"{block.line}: a block of kind {block.language!r} is never run: use {known}"
+        elif any(COMMAND.match(line.strip()) for line in block.text.splitlines()):
+            yield f"{block.line}: a command outside a console block is never run: use console"
+    for number, (before, line) in enumerate(zip(["", *prose], prose, strict=False), 1):
+        if not before.strip() and re.match(r"(?: {4,}|\t)", line) and COMMAND.match(line.strip()):
+            yield f"{number}: a command in an indented block is never run: use a console block"
+
+
+class Runner:
+    """Execute the blocks of one document in the current folder."""
+
+    def __init__(self, repo: Path, document: Path, not_run: Sequence[str]) -> None:
+        self.repo, self.document = repo, document
+        self.not_run = [re.compile(pattern) for pattern in not_run]
+        self.names: dict[str, Any] = {"__name__": "__main__"}
+        self.printed: list[str] | None = None
+        self.problems: list[str] = []
+
+    def report(self, line: int, problem: str) -> None:
+        self.problems.append(f"{self.document.name}:{line}: {problem}")
+
+    def run(self) -> list[str]:
+        text = self.document.read_text(encoding="utf-8")
+        self.problems += [f"{self.document.name}:{problem}" for problem in escapes(text)]
+        for block in split(text)[0]:
+            action = getattr(self, f"run_{block.language}", None)
+            if action is not None:
+                action(block)
+            if block.language != "python":
+                self.printed = None
+        return self.problems
+
+    def run_python(self, block: Block) -> None:
+        output = io.StringIO()
+        try:  # the blank lines give tracebacks the document's own line numbers
+            code = compile("\n" * (block.line - 1) + block.text, str(self.document), "exec")
+            with contextlib.redirect_stdout(output):
+                exec(code, self.names)
+        except (Exception, SystemExit) as error:
+            frames = [
+                f.lineno
+                for f in traceback.extract_tb(error.__traceback__)
+                if f.filename == str(self.document)
+            ]
+            line = frames[-1] if frames else getattr(error, "lineno", None)
+            self.report(line or block.line, f"the snippet fails: {type(error).__name__}: {error}")
+        self.printed = output.getvalue().splitlines()
+
+    def run_output(self, block: Block) -> None:
+        if self.printed is None:
+            self.report(block.line, "an output block follows the python block that prints it")
+        else:
+            self.compare(block.line, block.text.splitlines(), self.printed)
+
+    def run_toml(self, block: Block) -> None:
+        title = re.match(r"#\s*(\S+)", block.text)
+        if title is None:
+            self.report(
+                block.line, "a toml block begins with a comment that names its kind, such as '# sweep.toml'"
+            )
+        elif title[1].endswith(".toml"):
+            Path(Path(title[1]).name).write_text(block.text + "\n", encoding="utf-8")
+        try:
+            tomllib.loads(block.text)
+        except tomllib.TOMLDecodeError as error:
+            self.report(block.line, f"not valid TOML: {error}")
+
+    def run_json(self, block: Block) -> None:
+        try:
+            json.loads(block.text)
+        except ValueError as error:
+            self.report(block.line, f"not valid JSON: {error}")
+
+    def run_console(self, block: Block) -> None:
+        for command in commands(block):
+            if isinstance(command, str):
+                self.problems.append(f"{self.document.name}:{command}")
+            elif not any(pattern.fullmatch(bare(command.text)) for pattern in self.not_run):
+                self.run_command(command)
+
+    def run_command(self, command: Command) -> None:
+        make = MAKE.fullmatch(bare(command.text))
+        text, folder = (
+            (command.text, Path.cwd()) if make is None else (f"make -n{command.text[4:]}", self.repo)
+        )
+        try:
+            done = subprocess.run(
+                ["bash", "-c", f"set -o pipefail\n{text}"], cwd=folder, env=environment(),
+                timeout=CONSOLE_TIMEOUT, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return self.report(command.line, f"`{command.text}` ran longer than {CONSOLE_TIMEOUT} s")
+        output = done.stdout.splitlines()
+        if done.returncode != command.status:
+            tail = "\n    ".join(output[-8:])
+            return self.report(command.line, f"`{command.text}` exits with {done.returncode}:\n    {tail}")
+        if command.expected and make is None:
+            self.compare(command.line, command.expected, output)
+        return None
+
+    def compare(self, line: int, expected: list[str], actual: list[str]) -> None:
+        if not matches(expected, actual):
+            parts = ["the output differs; expected:", *expected[:30], "  but got:", *actual[:30]]
+            self.report(line, "\n    ".join(parts))
+
+
+def environment() -> dict[str, str]:
+    """This environment's programs first on PATH, and nothing inherited from an outer make or terminal."""
+    dropped = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "COLUMNS", "LINES", "FORCE_COLOR")
+    kept = {key: value for key, value in os.environ.items() if key not in dropped}
+    programs = str(Path(sys.executable).parent)
+    return {**kept, "PATH": f"{programs}{os.pathsep}{kept.get('PATH', '')}", "MPLBACKEND": "Agg"}
+
+
+def run_document(repo: Path, document: Path, not_run: Sequence[str] = ()) -> list[str]:
+    """Execute a document in a process and an empty folder of its own; return what went wrong."""
+    if not document.is_file():
+        return [f"{document.name} does not exist"]
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        inside = Path(folder) / "cwd"
+        inside.mkdir()
+        arguments = [str(repo), str(document), str(report), *not_run]
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", __file__, *arguments], cwd=inside, env=environment(),
+                timeout=DOCUMENT_TIMEOUT, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return [f"{document.name}: ran longer than {DOCUMENT_TIMEOUT} s"]
+        if done.returncode != 0 or not report.exists():
+            return [
+                f"{document.name}: the document's process died ({done.returncode}): {done.stderr[-2000:]}"
+            ]
+        return json.loads(report.read_text())
+
+
+if __name__ == "__main__":
+    root, page, report_to, *patterns = sys.argv[1:]
+    sys.path.insert(0, "")
+    Path(report_to).write_text(json.dumps(Runner(Path(root), Path(page), patterns).run()))

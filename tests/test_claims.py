@@ -1,0 +1,141 @@
+"""No figure without a result file: what README and docs claim is what was measured (how: tests/claims.py)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from claims import claim_problems
+from conftest import REPO
+from documents import document_paths
+from results import RESULTS, result_problems, write_result
+
+DOCUMENTS = [*document_paths(REPO), REPO / "CHANGELOG.md"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[str(path.relative_to(REPO)) for path in DOCUMENTS])
+def test_every_figure_is_in_a_result_file(document: Path):
+    problems = claim_problems(document, RESULTS)
+    assert not problems, "\n" + "\n".join(problems)
+
+
+def test_every_result_says_where_it_comes_from():
+    files = sorted(RESULTS.glob("*.json"))
+    assert files, "benchmarks/results is empty: make test-slow writes it"
+    assert [problem for path in files for problem in result_problems(path)] == []
+    assert [p.name for p in RESULTS.iterdir() if p.suffix != ".json" and not p.name.startswith(".")] == []
+
+
+# -- the check itself can fail ------------------------------------------------------------------------------
+
+PAYLOAD = {
+    "drop": 139.6,
+    "nmse": [2.6e-2, 8.14e-6],
+    "seconds": 0.2749,
+    "share": 0.933,
+    "heads": {"best": 4},
+    "ok": True,
+}
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """A document in docs/ beside a folder of results."""
+    write_result("demo", PAYLOAD, seeds=[0, 1], counts={"trials": 10}, folder=tmp_path / "results")
+    (tmp_path / "docs").mkdir()
+    return tmp_path / "docs/page.md"
+
+
+def problems_of(page: Path, text: str) -> list[str]:
+    page.write_text(text.replace("(demo", "(../results/demo.json"), encoding="utf-8")
+    return claim_problems(page, page.parent.parent / "results")
+
+
+GOOD = {
+    "integer": "the error falls [140 times](demo#drop) here",
+    "one digit more": "[139.6×](demo#drop)",
+    "scientific": "NMSE [8.1e-6](demo#nmse.1) and [0.026](demo#nmse.0)",
+    "with unit": "in [0.27 s](demo#seconds)",
+    "over a line": "in [0.27\ns](demo#seconds)",
+    "percent": "[93%](demo#share) of them",
+    "exact": "[4](demo#heads.best) heads",
+    "the file": "[all results](demo)",
+    "a string": "of [demo](demo#name)",
+    "inline code": "`--eps 3e-5` takes `0.27 s`",
+    "a block": "```text\n0.27 s\n```",
+    "exempt": "below 3e-5 <!-- not measured: the paper's number -->",
+    "words": "under two minutes, a hundred times faster",
+    "sizes": "4 heads, T = 128, a 3 × 4 grid, 2 cores, version 2.10, arXiv 2510.06662, 8 seeds, 4 × heads",
+    "an address": "https://example.org/a%20b/5%25 and [paper](https://example.org/1e-5)",
+    "a table of definitions": "| heads | 4 |\n| --- | --- |\n| n | 8 |",
+}  # fmt: skip
+
+BROKEN = {
+    "wrong number": "[141 times](demo#drop)",
+    "too generous": "[100 times](demo#drop)",
+    "wrong last digit": "[8.2e-6](demo#nmse.1)",
+    "digits it does not have": "[0.275 s](demo#nmse.0)",
+    "percent": "[0.93%](demo#share)",
+    "missing file": "[140](../results/other.json#drop)",
+    "a file elsewhere": "[140](../demo.json#drop)",
+    "missing path": "[140](demo#fall)",
+    "path too deep": "[140](demo#drop.x)",
+    "index too high": "[8.1e-6](demo#nmse.2)",
+    "no path": "[140](demo)",
+    "not a number": "[1](demo#ok)",
+    "not that string": "[domo](demo#name)",
+    "two numbers": "[140 of 150](demo#drop)",
+    "no number": "[many](demo#drop)",
+    "exempt without a reason": "3e-5 <!-- not measured: -->",
+    "exempt on another line": "3e-5\n<!-- not measured: the paper's -->",
+    "text of another link": "[3e-5](https://example.org)",
+    "decimal cell": "| a | b |\n| --- | --- |\n| x | 0.0003 |",
+}
+UNLINKED = (
+    "0.27 s", "27 ms", "12 µs", "90 seconds", "2 minutes", "200 MB", "1.5 GiB", "93%", "93 %", "140×", "140x",
+    "140 times larger", "3 times as fast", "10-fold", "a factor of 12", "3e-5", "1.4e-5", "3·10⁻⁵", "10^-6",
+    "NMSE of 0.0003", "an accuracy of 0.93", "2.5× faster", "1.5\nseconds",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_a_good_claim_passes(case, page):
+    assert problems_of(page, GOOD[case]) == []
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_claim_is_reported(case, page):
+    assert len(problems_of(page, BROKEN[case])) == 1
+
+
+@pytest.mark.parametrize("figure", UNLINKED)
+def test_an_unlinked_figure_is_reported(figure, page):
+    problems = problems_of(page, f"It takes\n{figure}, or so.\n")
+    assert len(problems) == 1, problems
+    assert problems[0].startswith("page.md:2: ")
+
+
+def test_a_missing_document_is_reported(tmp_path):
+    assert claim_problems(tmp_path / "README.md", tmp_path)
+
+
+@pytest.mark.parametrize("key", ["name", "provenance", "seeds", "counts"])
+def test_a_result_without_its_origin_is_reported(key, page):
+    path = page.parent.parent / "results/demo.json"
+    assert result_problems(path) == []
+    result = json.loads(path.read_text())
+    del result[key]
+    path.write_text(json.dumps(result))
+    assert result_problems(path)
+
+
+def test_write_result_refuses_what_the_check_would(tmp_path):
+    with pytest.raises(ValueError, match="seeds"):
+        write_result("a", {"seeds": 3}, seeds=[0], counts={"n": 1}, folder=tmp_path)
+    with pytest.raises(ValueError, match="counts"):
+        write_result("a", {}, seeds=[0], counts={}, folder=tmp_path)
+    with pytest.raises(ValueError, match="JSON"):
+        write_result("a", {"x": float("nan")}, seeds=[0], counts={"n": 1}, folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []

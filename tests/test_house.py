@@ -1,0 +1,242 @@
+"""The rules of the house: which room may import which (docs/house.md), small files, a light front door."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "headcount"
+HEAVY = ("torch", "matplotlib", "scipy", "flint", "numpy")
+
+# -- which room may import which ----------------------------------------------------------------------------
+
+
+def house_table(text: str) -> tuple[dict[str, set[str]], set[str]]:
+    """Read the table of docs/house.md: what each room may import, and the rooms to come."""
+    rules: dict[str, set[str]] = {}
+    to_come: set[str] = set()
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        names = re.findall(r"`([\w.]+?)/?`", cells[0])
+        if not line.startswith("|") or len(cells) != 3 or not names:
+            continue
+        allowed = {"*"} if cells[2] == "everything" else set(re.findall(r"`([\w.]+)`", cells[2]))
+        if not allowed and cells[2] != "–":
+            raise ValueError(f"docs/house.md: {names[0]}: cannot read {cells[2]!r}")
+        for name in names:
+            rules[name] = allowed
+        if "to come" in cells[0]:
+            to_come.update(names)
+    return rules, to_come
+
+
+def package_imports(path: Path, root: Path) -> Iterator[tuple[int, str]]:
+    """All imports of the package in one file: line, and name below the package ("" is its front door)."""
+    package = [PACKAGE, *path.relative_to(root).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        found: list[str] = []
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            start = [*above, *([node.module] if node.module else [])]
+            found = [".".join([*start, alias.name]) for alias in node.names]
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in ("import_module", "__import__"):
+                found = [str(node.args[0].value)]
+        for name in found:
+            if name.split(".")[0] == PACKAGE:
+                yield node.lineno, name[len(PACKAGE) + 1 :]
+
+
+def import_problems(root: Path, rules: dict[str, set[str]]) -> list[str]:
+    """Check every file below the package's folder against the table."""
+    problems: list[str] = []
+    for path in sorted(root.rglob("*.py")):
+        where = path.relative_to(root)
+        room = where.parts[0]
+        if room not in rules:
+            problems.append(f"{where}: {room} is not in the table of docs/house.md")
+            continue
+        allowed = rules[room] | {room}
+        for line, name in package_imports(path, root):
+            if "*" in allowed or any(name == a or name.startswith(f"{a}.") for a in allowed):
+                continue
+            what = f"{PACKAGE}.{name}" if name else PACKAGE
+            problems.append(f"{where}:{line}: {room} may not import {what}")
+    return problems
+
+
+@pytest.fixture(scope="module")
+def source(repo: Path) -> Path:
+    return repo / "src" / PACKAGE
+
+
+@pytest.fixture(scope="module")
+def table(repo: Path) -> tuple[dict[str, set[str]], set[str]]:
+    return house_table((repo / "docs/house.md").read_text(encoding="utf-8"))
+
+
+def test_rooms_import_only_what_the_house_allows(source, table):
+    assert import_problems(source, table[0]) == []
+
+
+def test_the_table_names_the_rooms_that_exist(source, table):
+    rules, to_come = table
+    rooms = {name for name in rules if not name.endswith(".py")}
+    folders = {p.name for p in source.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert rooms - to_come == folders, "docs/house.md and src/ disagree; a room that exists is not 'to come'"
+    assert {part.split(".")[0] for allowed in rules.values() for part in allowed} <= rooms | {"*"}
+
+
+FORBIDDEN = {
+    "plain": ("base/a.py", "import headcount.tasks.expr"),
+    "from": ("store/a.py", "from headcount.experiments.train import train"),
+    "from the package": ("models/a.py", "from headcount import tasks"),
+    "relative": ("analysis/a.py", "from ..experiments import train"),
+    "inside a function": ("tasks/a.py", "def f():\n    from headcount.models import spec"),
+    "for type checkers": ("models/a.py", "if TYPE_CHECKING:\n    from headcount.tasks.task import Task"),
+    "by string": ("theory/a.py", "import importlib\nimportlib.import_module('headcount.experiments')"),
+    "the front door": ("report/a.py", "import headcount as hc"),
+    "a part of a room": ("recheck/a.py", "from headcount.tasks.families import family"),
+    "a longer name": ("recheck/a.py", "import headcount.tasks.expr_torch"),
+    "an unknown room": ("attic/a.py", "x = 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FORBIDDEN)
+def test_a_forbidden_import_is_reported(case, table, tmp_path):
+    name, text = FORBIDDEN[case]
+    path = tmp_path / PACKAGE / name
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert len(import_problems(tmp_path / PACKAGE, table[0])) == 1
+
+
+def test_allowed_imports_pass(table, tmp_path):
+    root = tmp_path / PACKAGE
+    for name, text in {
+        "recheck/a.py": "from headcount.tasks import expr\nfrom headcount.tasks.expr_ball import evaluate",
+        "experiments/a.py": "from .b import x\nfrom ..store import records\nimport headcount.models, torch",
+        "cli/main.py": "import headcount\nfrom headcount.bench import plain",
+        "__init__.py": "import importlib\nimportlib.import_module('headcount.experiments.sweep')",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    assert import_problems(root, table[0]) == []
+
+
+# -- files --------------------------------------------------------------------------------------------------
+
+
+def style_problems(path: Path) -> list[str]:
+    """Star imports, and modules, public functions and classes without a docstring."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    problems = [
+        f"{path}:{node.lineno}: star import"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
+    ]
+    if ast.get_docstring(tree) is None:
+        problems.append(f"{path}: the module has no docstring")
+    for node in tree.body:
+        public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+        if public and ast.get_docstring(node) is None:
+            problems.append(f"{path}:{node.lineno}: {node.name} has no docstring")
+    return problems
+
+
+def test_no_star_imports_and_a_docstring_on_everything_public(source):
+    assert [problem for path in sorted(source.rglob("*.py")) for problem in style_problems(path)] == []
+
+
+def test_style_problems_are_reported(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text("from os import *\n\ndef f():\n    pass\n\nclass C:\n    pass\n\ndef _g():\n    pass\n")
+    assert len(style_problems(path)) == 4
+
+
+def test_files_are_small(repo, source):
+    lengths = {p: len(p.read_text().splitlines()) for d in (source, repo / "tests") for p in d.rglob("*.py")}
+    assert {str(p.relative_to(repo)): n for p, n in lengths.items() if n > 500} == {}
+    assert statistics.median(n for p, n in lengths.items() if p.is_relative_to(source)) <= 150
+
+
+def test_the_front_door_is_light():
+    code = f"import sys, headcount, headcount.cli.main; print(*[m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [], "imported before it is needed"
+
+
+def test_shapes_are_checked_at_run_time():
+    import torch
+    from jaxtyping import TypeCheckError
+
+    from headcount.models.reference import Transformer
+    from headcount.models.spec import ModelSpec
+
+    model = Transformer(ModelSpec(dim=2, length=3, heads=1))
+    assert model(torch.zeros(4, 3, 2)).shape == (4, 1)
+    with pytest.raises(TypeCheckError):
+        model(torch.zeros(4, 3, 2, dtype=torch.int64))
+
+
+# -- nothing of one machine ---------------------------------------------------------------------------------
+
+# Spelt with classes, so that this file does not match itself.
+PRIVATE = re.compile(
+    r"(?<![\w.~])/(?:wor[k]|roo[t]|hom[e]|User[s])/|(?:extra-)?index[-_]ur[l]|INDEX_UR[L]"
+    r"|pytorch[.]org/wh[l]|https?://\S+/simpl[e]\b|trusted-hos[t]|find-link[s]"
+)
+
+
+def tracked_files(repo: Path) -> list[Path]:
+    """All files that git tracks or would add."""
+    git = ["git", "-c", "safe.directory=*", "-C", str(repo), "ls-files", "-z", "-co", "--exclude-standard"]
+    done = subprocess.run(git, capture_output=True, text=True, check=True)
+    return [repo / name for name in done.stdout.split("\0") if name and (repo / name).is_file()]
+
+
+def private_lines(path: Path) -> list[str]:
+    """Lines that name a folder or a package index of somebody's machine; binary files have none."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        return []
+    return [f"{path}:{i}: {line.strip()[:80]}" for i, line in enumerate(lines, 1) if PRIVATE.search(line)]
+
+
+def test_no_tracked_file_names_a_machine(repo):
+    files = tracked_files(repo)
+    assert len(files) > 30
+    assert [problem for path in files for problem in private_lines(path)] == []
+
+
+SLASH, DASH = "/", "-"
+
+
+@pytest.mark.parametrize("line", [f"x = '{SLASH}root/a'", f"see {SLASH}work/b", f"--index{DASH}url http://h"])
+def test_a_private_line_is_reported(line, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text(f"fine\n{line}\n")
+    assert len(private_lines(path)) == 1
+
+
+def test_torch_is_pinned_plainly_and_ranged_honestly(repo):
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (repo / "constraints.txt").read_text(), re.M))
+    assert re.fullmatch(r"\d+\.\d+\.\d+", pins["torch"]), "no local suffix such as +cpu"
+    project = tomllib.loads((repo / "pyproject.toml").read_text())["project"]
+    assert "torch>=2.10" in project["dependencies"]
+    cited = re.search(r"^version: (\S+)$", (repo / "CITATION.cff").read_text(), re.M)
+    assert cited, "CITATION.cff states no version"
+    assert cited[1] == project["version"]
