@@ -27,7 +27,7 @@ _HOME = {
     "TrainSpec": "experiments.spec",
     "Transformer": "models.reference",
     "check_assumptions": "tasks.assumptions",
-    "estimate_transition": "analysis.transition",
+    "find_transition": "analysis.transition",
     "index_sets": "tasks.sets",
     "load_model": "models.files",
     "make_task": "tasks.families",
@@ -41,7 +41,7 @@ _HOME = {
 __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from headcount.analysis.transition import estimate_transition as estimate_transition
+    from headcount.analysis.transition import find_transition as find_transition
     from headcount.base.errors import BadInput as BadInput
     from headcount.base.errors import HeadcountError as HeadcountError
     from headcount.experiments.run import run_experiment as run_experiment

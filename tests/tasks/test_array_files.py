@@ -1,4 +1,4 @@
-"""Arrays from .npz and .npy files: round trips, and every broken or wrong file refused with one line that names it."""
+"""Arrays from .npz and .npy files: round trips, and every broken file refused with one line that names it."""
 
 from __future__ import annotations
 

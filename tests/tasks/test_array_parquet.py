@@ -1,4 +1,4 @@
-"""Sequences from .parquet files: padding, targets, and every wrong table refused with one line that names it."""
+"""Sequences from .parquet files: padding, targets, and every wrong table refused with one line."""
 
 from __future__ import annotations
 

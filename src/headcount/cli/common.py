@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from headcount.base.errors import BadInput
 
@@ -17,14 +18,27 @@ if TYPE_CHECKING:
     from headcount.tasks.arrays import ArrayTask
     from headcount.tasks.task import Task
 
+
+def _whole(_: Any, tokens: Sequence[Token]) -> int:
+    """Read a whole number; cyclopts itself would take 2.5 for 2."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"{tokens[0].value!r} is not a whole number") from None
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON for programs.")]
 Intrinsic = Annotated[
     int | None,
-    Parameter(name=["--intrinsic", "--D", "-D"], help="Intrinsic dimension D of the task."),
+    Parameter(name=["--intrinsic", "--D", "-D"], converter=_whole, help="Intrinsic dimension D of the task."),
 ]
-Length = Annotated[int | None, Parameter(name=["--length", "-T"], help="Sequence length T.")]
-Dim = Annotated[int | None, Parameter(name=["--dim", "-d"], help="Dimension d of a token.")]
-TaskSeed = Annotated[int | None, Parameter(name="--task-seed", help="Seed that draws the task itself.")]
+Length = Annotated[int | None, Parameter(name=["--length", "-T"], converter=_whole, help="Sequence length T.")]
+Dim = Annotated[int | None, Parameter(name=["--dim", "-d"], converter=_whole, help="Dimension d of a token.")]
+TaskSeed = Annotated[
+    int | None,
+    Parameter(name="--task-seed", converter=_whole, help="Seed that draws the task itself."),
+]
 Setting = Annotated[
     list[str] | None,
     Parameter(name="--set", negative=(), help="Another parameter of the task, as key=value; repeat it."),

@@ -48,6 +48,7 @@ def _run(tokens: list[str]) -> int:
         help_format="plaintext",
         help_epilogue=EPILOGUE,
         version_format="plaintext",
+        suppress_keyboard_interrupt=False,
     )
     for verb, summary in VERBS.items():
         app.command(f"headcount.cli.{verb}:{verb}", name=verb, help=summary)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Json, console, print_json
+from headcount.cli.common import Json, Whole, console, print_json
 
 if TYPE_CHECKING:
     from headcount.models.files import SavedModel
@@ -18,8 +18,8 @@ def show(
     model: Annotated[Path, Parameter(help="A model folder.")],
     /,
     *,
-    samples: Annotated[int, Parameter(help="Fresh sequences to measure the error on.")] = 10_000,
-    seed: Annotated[int, Parameter(help="Seed of the fresh sequences.")] = 0,
+    samples: Annotated[Whole, Parameter(help="Fresh sequences to measure the error on.")] = 10_000,
+    seed: Annotated[Whole, Parameter(help="Seed of the fresh sequences.")] = 0,
     json: Json = False,
 ) -> int:
     """Show a saved model: its sizes, its hash, its error on fresh data."""

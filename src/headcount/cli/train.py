@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
 from headcount.cli.common import (
-    Dim, Intrinsic, Json, Length, Setting, TaskSeed, console, given, print_json, read_task,
+    Dim, Intrinsic, Json, Length, Setting, TaskSeed, Whole, console, given, print_json, read_task,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -17,39 +17,44 @@ if TYPE_CHECKING:
     from headcount.tasks.arrays import ArrayTask
     from headcount.tasks.task import Task
 
-Flag = Annotated[bool | None, Parameter(negative=())]
+Size = Whole | None
+Positions = Literal["none", "additive", "concatenated", "gates"]
+FeedForward = Literal["gelu2", "relu2", "relu5"]
 
 
 def train(
     task: Annotated[str, Parameter(help="A family (headcount tasks), or a file: npz, npy, parquet, task JSON.")],
     /,
     *,
-    heads: Annotated[int, Parameter(help="Number of heads h.")],
+    heads: Annotated[Whole, Parameter(help="Number of heads h.")],
     out: Annotated[Path, Parameter(help="Folder to write the model to.")],
     intrinsic: Intrinsic = None,
     length: Length = None,
     dim: Dim = None,
     task_seed: TaskSeed = None,
     set_: Setting = None,
-    head_dim: Annotated[int | None, Parameter(name=["--head-dim", "-n"], help="Dimension n of a head.")] = None,
-    hidden: Annotated[int | None, Parameter(name=["--hidden", "-N"], help="Hidden width N.")] = None,
-    width: Annotated[int | None, Parameter(help="Embedding width E (default n·h).")] = None,
-    depth: Annotated[int | None, Parameter(help="Layers L.")] = None,
-    positions: Literal["none", "additive", "concatenated", "gates"] | None = None,
+    head_dim: Annotated[Size, Parameter(name=["--head-dim", "-n"], help="Dimension n of a head.")] = None,
+    hidden: Annotated[Size, Parameter(name=["--hidden", "-N"], help="Hidden width N.")] = None,
+    width: Annotated[Size, Parameter(help="Embedding width E (default n·h).")] = None,
+    hidden_ff: Annotated[Size, Parameter(help="Hidden width of F (default N).")] = None,
+    depth: Annotated[Size, Parameter(help="Layers L.")] = None,
+    positions: Annotated[Positions | None, Parameter(help="How the model sees positions.")] = None,
     beta: Annotated[str | None, Parameter(help="scaled (1/sqrt(n)), learned, or a number.")] = None,
-    class_key: Flag = None,
-    feedforward: Literal["gelu2", "relu2", "relu5"] | None = None,
-    layer_norm: Flag = None,
-    residual: Flag = None,
-    steps: int | None = None,
-    batch: int | None = None,
-    learning_rate: Annotated[float | None, Parameter(name=["--learning-rate", "--lr"])] = None,
-    warmup: int | None = None,
-    optimiser: Literal["adam", "adamw"] | None = None,
-    weight_decay: float | None = None,
-    train_size: int | None = None,
+    class_key: Annotated[bool | None, Parameter(negative=(), help="The class token is a key too.")] = None,
+    feedforward: Annotated[FeedForward | None, Parameter(help="Kind of the feed-forward block F.")] = None,
+    layer_norm: Annotated[bool | None, Parameter(negative=(), help="Layer norms.")] = None,
+    residual: Annotated[bool | None, Parameter(negative=(), help="Residuals around the tokens.")] = None,
+    steps: Annotated[Size, Parameter(help="Training steps.")] = None,
+    batch: Annotated[Size, Parameter(help="Sequences a step.")] = None,
+    learning_rate: Annotated[
+        float | None, Parameter(name=["--learning-rate", "--lr"], help="Largest learning rate.")
+    ] = None,
+    warmup: Annotated[Size, Parameter(help="Steps of linear warm-up.")] = None,
+    optimiser: Annotated[Literal["adam", "adamw"] | None, Parameter(help="Optimiser.")] = None,
+    weight_decay: Annotated[float | None, Parameter(help="Weight decay.")] = None,
+    train_size: Annotated[Size, Parameter(help="Training sequences.")] = None,
     fresh: Annotated[bool | None, Parameter(negative=(), help="New data for every batch.")] = None,
-    seed: Annotated[int, Parameter(help="Seed of weights and batches.")] = 0,
+    seed: Annotated[Whole, Parameter(help="Seed of weights and batches.")] = 0,
     json: Json = False,
 ) -> int:
     """Train one model on a task or on your own arrays, and save it as a folder."""
@@ -58,7 +63,7 @@ def train(
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
     options = ModelOptions(**given(
-        head_dim=head_dim, hidden=hidden, width=width, depth=depth, positions=positions, beta=_beta(beta),
+        head_dim=head_dim, hidden=hidden, width=width, hidden_ff=hidden_ff, depth=depth, positions=positions, beta=_beta(beta),
         class_key=class_key, feedforward=feedforward, layer_norm=layer_norm, residual=residual,
     ))  # fmt: skip
     recipe = given(

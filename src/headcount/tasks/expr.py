@@ -331,7 +331,7 @@ def affine(weight: Any, bias: Any, of: Expr) -> Expr:
         b + sum(a * c for a, c in zip(row, of.bias, strict=True))
         for row, b in zip(node.weight, node.bias, strict=True)
     ]
-    return Affine(weight=merged, bias=shift, of=of.of)
+    return Affine(weight=tuple(map(tuple, merged)), bias=tuple(shift), of=of.of)
 
 
 def smallest(*args: Expr) -> Expr:
@@ -376,7 +376,7 @@ def _add(left: Expr, right: Expr | Sequence[float] | float, sign: float) -> Expr
         pairs = [(i if n > 1 else 0, i if m > 1 else 0) for i in range(count)]
         rows = [[*W[i], *(sign * v + 0.0 for v in V[j])] for i, j in pairs]  # + 0.0: no -0.0 in the JSON
         return affine(rows, [b[i] + sign * c[j] for i, j in pairs], Stack(args=(*left_args, *right_args)))
-    shift = [float(right)] * n if isinstance(right, Real) else [float(v) for v in right]
+    shift = [float(right)] * n if isinstance(right, int | float | Real) else [float(v) for v in right]
     if len(shift) != n:
         raise BadInput(f"cannot add {len(shift)} numbers to an expression with {n} components")
     rows = [[1.0 if i == j else 0.0 for j in range(n)] for i in range(n)]

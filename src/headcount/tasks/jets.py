@@ -1,8 +1,8 @@
 """Second-order jets in ball arithmetic: value, gradient and Hessian of a smooth tree over a box of inputs.
 
 A jet carries f, ∂f and ∂²f through the tree by the chain rule; every number is a ball that holds the true
-value at *every* point of the box. Derivatives are kept sparse: an entry that is absent is exactly 0 on the whole
-box, which is how a linear function, or a coordinate never read, is recognised without a tolerance.
+value at *every* point of the box. Derivatives are kept sparse: an entry that is absent is exactly 0 on the
+whole box, which is how a linear function, or a coordinate never read, is recognised without a tolerance.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def floor(v: arb) -> float:
 
 def ceil(v: arb) -> float:
     """Return a double at or above everything in the ball."""
-    return -floor(-v)
+    return -floor(-v) + 0.0  # no -0.0
 
 
 def definite(hessian: dict[Pair, arb], axes: Sequence[int], shift: float = 0.0) -> bool | None:

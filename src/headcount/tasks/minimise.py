@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
+from headcount.base.errors import BadInput
 from headcount.base.random import generator
 from headcount.tasks import branch, expr_ball, expr_torch
 from headcount.tasks.branch import Point, Region, hull
@@ -41,7 +42,10 @@ class Found(NamedTuple):
 def values(f: Function, x: Tensor) -> Tensor:
     """Return f(x)[..., out] for x[..., in]; a callable may drop the last axis of one component."""
     y = expr_torch.evaluate(f, x) if isinstance(f, Node) else f(x)
-    return y if y.ndim == x.ndim else y[..., None]
+    y = y if y.ndim == x.ndim else y[..., None]
+    if y.shape[:-1] != x.shape[:-1]:
+        raise BadInput(f"a function mapped {list(x.shape)} to {list(y.shape)}: only the last axis may change")
+    return y
 
 
 def find_minimiser(f: Function, box: Box, seed: int = 0) -> Found:
@@ -50,15 +54,17 @@ def find_minimiser(f: Function, box: Box, seed: int = 0) -> Found:
     dim = len(low)
     x = low + (high - low) * torch.from_numpy(_unit_points(dim, seed))
     with torch.no_grad():
-        y = values(f, x)[..., 0].nan_to_num(nan=math.inf)
+        y = _known(values(f, x)[..., 0])
+    if not math.isfinite(float(y.min())):
+        raise BadInput("a function f has no finite least value on the box of its tokens")
     order = torch.argsort(y)
     stride = max(1, (len(order) - STARTS // 2) // (STARTS // 2))
     starts = torch.cat([order[: STARTS // 2], order[STARTS // 2 :: stride]])
     spread = float(y[y.isfinite()].max() - y.min()) or 1.0
     refine = _newton if dim <= NEWTON_DIM else _lbfgs
-    x = torch.cat([refine(f, x[starts], low, high), x[order[:1]]])
+    x = refine(f, x[starts], low, high)
     with torch.no_grad():
-        y = values(f, x)[..., 0].nan_to_num(nan=math.inf)
+        y = _known(values(f, x)[..., 0])
     least = float(y.min())
     points: list[Tensor] = []
     for k in torch.argsort(y).tolist():
@@ -66,6 +72,11 @@ def find_minimiser(f: Function, box: Box, seed: int = 0) -> Found:
         if tied and all(float(((x[k] - p) / (high - low)).abs().max()) > APART for p in points):
             points.append(x[k])
     return Found([tuple(p.tolist()) for p in points], least, spread)
+
+
+def _known(y: Tensor) -> Tensor:
+    """Let what is not a number never be the least."""
+    return torch.where(y.isnan(), math.inf, y)
 
 
 def _unit_points(dim: int, seed: int) -> NDArray[np.float64]:
@@ -115,16 +126,17 @@ def _newton(f: Function, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         step = step * (diagonal / length.clamp(min=1e-300)).clamp(max=1.0)
         trials = torch.minimum(torch.maximum(x + shares[:, None, None] * step, low), high)
         with torch.no_grad():
-            v = values(f, trials)[..., 0].nan_to_num(nan=math.inf)
+            v = _known(values(f, trials)[..., 0])
         best = v.min(0)
-        full = v[0] <= best.values + 1e-15 * (1 + y.abs())  # near a minimum values tie: trust the full step
+        full = v[0] <= best.values + 1e-15 * y.abs()  # near a minimum values tie: trust the full step
         pick = torch.where(full, 0, best.indices)
         moved = torch.gather(trials, 0, pick[None, :, None].expand(1, *x.shape))[0]
-        better = (torch.where(full, v[0], best.values) <= y + 1e-15 * (1 + y.abs()))[:, None]
+        better = (torch.where(full, v[0], best.values) <= y + 1e-15 * y.abs())[:, None]
         new = torch.where(better, moved, x)
-        if torch.equal(new, x):
-            break
+        still = bool(((new - x).abs() <= 1e-15 * (high - low)).all())
         x = new
+        if still:
+            break
     return x
 
 
@@ -142,6 +154,27 @@ def _lbfgs(f: Function, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         for s in x[:4]
     ]
     return torch.from_numpy(np.stack(ends)).clamp(low, high)
+
+
+def kinked(f: Function, at: Tensor, box: Box, spread: float, order: int = 2) -> bool:
+    """Measure whether derivatives of f up to `order` jump at a point, in units of f's spread over the box.
+
+    Across a kink the jump stays as the distance shrinks from 1e-4 to 1e-6 of a side; else it shrinks too.
+    """
+    low, high = (torch.tensor(side, dtype=at.dtype) for side in box)
+    for k in range(len(at)):
+        step = torch.zeros_like(at)
+        step[k] = high[k] - low[k]
+        if not bool(((at - 1e-4 * step >= low) & (at + 1e-4 * step <= high)).all()):
+            continue  # on the boundary there is nothing to jump from
+        jumps: list[list[float]] = []
+        for h in (1e-4, 1e-6):
+            _, g, H = derivatives(f, torch.stack([at + h * step, at - h * step]), order)
+            sizes = [(g[0] - g[1]) * (high - low), (H[0] - H[1]) * (high - low) ** 2]
+            jumps.append([float(v.nan_to_num(math.inf).abs().max()) / spread for v in sizes[:order]])
+        if any(near > 1e-3 and near > 0.2 * far for far, near in zip(*jumps, strict=True)):
+            return True
+    return False
 
 
 # -- proved --------------------------------------------------------------------------------------------------
@@ -167,7 +200,7 @@ class Proof:
         return self.outcome == "unique"
 
 
-def prove_minimiser(f: Expr, box: Box, candidate: Sequence[float], *, budget: int = 4000) -> Proof:
+def prove_minimiser(f: Expr, box: Box, candidate: Sequence[float], *, budget: int = 3000) -> Proof:
     """Prove by branch and bound that a smooth expression has one global minimiser on a box.
 
     1. *Core.* On a box around the candidate f is strictly convex in all directions that 2 leaves free, so the

@@ -1,0 +1,1 @@
+"""Speed against what people use instead, in one run on the same work."""

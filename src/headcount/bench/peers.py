@@ -1,0 +1,27 @@
+"""What people use instead: the same architecture out of torch's own layers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from headcount.models.spec import ModelSpec
+
+
+class TorchLayers(nn.Module):
+    """Equation 4 with nn.MultiheadAttention over [c; e(1); …; e(T)], as a researcher would write it."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        E = spec.heads * spec.head_dim
+        self.encoder = nn.Sequential(nn.Linear(spec.dim, spec.hidden), nn.ReLU(), nn.Linear(spec.hidden, E))
+        self.class_token = nn.Parameter(torch.randn(1, 1, E))
+        self.attention = nn.MultiheadAttention(E, spec.heads, batch_first=True)
+        self.head = nn.Sequential(nn.Linear(E, spec.N_ff), nn.GELU(), nn.Linear(spec.N_ff, spec.out_dim))
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return y[batch, out_dim]; all rows ask, as is usual, and the first is read."""
+        e = self.encoder(X)
+        stream = torch.cat([self.class_token.expand(len(X), -1, -1), e], dim=1)
+        attended, _ = self.attention(stream, e, e, need_weights=False)
+        return self.head((stream + attended)[:, 0])

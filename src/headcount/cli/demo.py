@@ -1,0 +1,55 @@
+"""`headcount demo`: a packaged experiment, run, analysed and reported like any other."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headcount.cli.common import Json, console, print_json
+
+
+def demo(
+    *,
+    out: Annotated[Path, Parameter(help="Folder for the page, the picture and the record.")] = Path(
+        "headcount-demo"
+    ),
+    json: Json = False,
+) -> int:
+    """The two-minute tour on a CPU: train, see the transition, open a page."""
+    from headcount.analysis.transition import find_transition
+    from headcount.base.spec import read_toml
+    from headcount.experiments.run import run_experiment
+    from headcount.experiments.spec import ExperimentSpec
+    from headcount.report.page import check_report_folder, write_report
+    from headcount.report.tables import terminal_table
+
+    with resources.as_file(resources.files("headcount.specs") / "demo.toml") as path:
+        spec = ExperimentSpec.parse(read_toml(path), where="demo.toml")
+    check_report_folder(out)  # before the work, not after it
+    terminal = console()
+    if not json:
+        terminal.print(
+            f"[bold]{spec.title}[/bold]\n"
+            f"The task: 8 random points in space; find how far they reach in each of 3 directions, and add it up.\n"
+            f"{len(spec.heads) * spec.seeds} small transformers with {spec.heads[0]} to {spec.heads[-1]} "
+            f"attention heads now learn it, {spec.seeds} from different random starts each.\n"
+        )
+    run = run_experiment(spec)
+    transition = find_transition(run)
+    paths = write_report(run, transition, out)
+    if json:
+        print_json({
+            "transition": transition.data(),
+            "page": str(paths.page),
+            "picture": str(paths.picture),
+            "run": str(paths.run),
+            "seconds": run.seconds,
+        })  # fmt: skip
+        return 0
+    terminal.print(terminal_table(transition))
+    terminal.print(f"\n[bold]{transition.sentence}[/bold] {transition.comparison}\n")
+    terminal.print(f"Page     {paths.page}\nPicture  {paths.picture}\nRecord   {paths.run}")
+    return 0

@@ -1,0 +1,1 @@
+"""Figure data in, pictures, tables and the self-contained page out."""

@@ -1,0 +1,113 @@
+"""What a check of assumptions says: findings, their report, and how single judgements are joined."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple, TypeGuard
+
+from pydantic import JsonValue
+
+from headcount.base.errors import BadInput, nearest
+from headcount.base.spec import Spec
+from headcount.tasks import expr_ball
+from headcount.tasks.branch import Region
+from headcount.tasks.expr import Expr, Function, Node
+from headcount.tasks.minimise import Found, Outcome, Proof
+
+SIZES = "|S_i| ≥ T/4"
+Assumption = Literal["domain", "2.1", "2.2", "2.3", "2.4", "|S_i| ≥ T/4"]
+Verdict = Literal["holds", "fails", "unknown"]
+Evidence = Literal["proved", "measured"]
+
+TINY = 1e-6  # a *measured* number below this share of its natural scale counts as 0
+
+
+class Finding(Spec):
+    """What is known about one assumption."""
+
+    assumption: Assumption
+    verdict: Verdict
+    evidence: Evidence
+    numbers: dict[str, JsonValue]
+    sentence: str
+
+
+class AssumptionReport(Spec):
+    """All findings about a task; none, and `applies` is false, where the task has no retrieval structure."""
+
+    task: str
+    applies: bool
+    sentence: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether 2.1 to 2.4 and the sizes of the index sets hold."""
+        return self.applies and all(f.verdict == "holds" for f in self.findings if f.assumption != "domain")
+
+    def finding(self, assumption: str) -> Finding:
+        """Return the finding about one assumption."""
+        found = {f.assumption: f for f in self.findings}
+        if assumption not in found:
+            raise BadInput(f"no finding about {assumption!r}: {nearest(assumption, found)}")
+        return found[assumption]  # pyright: ignore[reportArgumentType]
+
+
+class Judgement(NamedTuple):
+    """A verdict on a part of an assumption: on one f_i, one pair, one derivative."""
+
+    verdict: Verdict
+    evidence: Evidence
+    why: str = ""
+
+
+class Study(NamedTuple):
+    """One f: what a search found on a bounded box, and what is proved on the domain itself."""
+
+    f: Function
+    search: Region
+    found: Found
+    proof: Proof | None
+    bounded: bool  # else the search saw a part of the domain only
+
+    def outcome(self) -> tuple[Outcome, Evidence]:
+        """Say how many global minimisers there are."""
+        if self.proof is not None and self.proof.outcome != "unclear":
+            return self.proof.outcome, "proved"
+        edge = any(v in ends for p in self.found.points for v, *ends in zip(p, *self.search, strict=True))
+        if edge and not self.bounded:
+            return "unclear", "measured"
+        return ("unique" if len(self.found.points) == 1 else "several"), "measured"
+
+
+def provable(f: Function) -> TypeGuard[Expr]:
+    """Whether enclosures of derivatives are to be had."""
+    return isinstance(f, Node) and f.smooth and expr_ball.flint is not None
+
+
+def join(parts: Iterable[Judgement], good: str) -> Judgement:
+    """Join judgements that must all hold; a proved failure comes before a measured one."""
+    parts = list(parts)
+    for verdict in ("fails", "unknown"):
+        bad = sorted((p for p in parts if p.verdict == verdict), key=lambda p: p.evidence != "proved")
+        if bad:
+            return bad[0]
+    proved = all(p.evidence == "proved" for p in parts)
+    return Judgement("holds", "proved" if proved else "measured", good)
+
+
+def finding(assumption: Assumption, judged: Judgement, **numbers: Any) -> Finding:
+    """Make a finding of a joint judgement and the numbers behind it."""
+    return Finding(
+        assumption=assumption,
+        verdict=judged.verdict,
+        evidence=judged.evidence,
+        numbers=numbers,
+        sentence=judged.why,
+    )
+
+
+def finite(values: Sequence[float]) -> list[float | None]:
+    """Return numbers for JSON, which knows no infinity."""
+    return [float(v) if math.isfinite(v) else None for v in values]

@@ -1,0 +1,192 @@
+"""The command line: what it prints, and one line with exit status 2 for everything that is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Cli
+
+from headcount import ModelSpec, SavedModel, Transformer
+from headcount.cli.main import VERBS, main
+
+TRAIN = ["--out", "m", "--steps", "20", "--batch", "16", "--train-size", "100"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, with some good and some bad files in `in/`."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    X, y = rng.random((40, 5, 2)), rng.random(40)
+    np.savez(folder / "good.npz", X=X, y=y)
+    np.savez(folder / "nan.npz", X=np.where(X > 0.99, np.nan, X), y=y)
+    np.savez(folder / "nan_y.npz", X=X, y=np.where(y > 0.9, np.inf, y))
+    np.savez(folder / "no_y.npz", X=X)
+    np.savez(folder / "short.npz", X=X, y=y[:-1])
+    np.savez(folder / "flat.npz", X=X, y=np.ones(40))
+    whole = (folder / "good.npz").read_bytes()
+    (folder / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    (folder / "text.npz").write_text("not an array")
+    (folder / "cut.json").write_text('{"kind": "retr')
+    (folder / "odd.json").write_text('{"kind": "retrieval", "name": "x"}')
+    (folder / "unreadable.npz").write_bytes(whole)
+    (folder / "taken").mkdir()
+    (folder / "taken" / "thesis.tex").write_text("mine")
+    SavedModel(Transformer(ModelSpec(dim=2, length=3, heads=2))).save(folder / "model")
+    SavedModel(Transformer(ModelSpec(dim=2, length=3, heads=2))).save(folder / "cut_model")
+    weights = folder / "cut_model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    return tmp_path
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def call(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as caught:
+        main(list(args))
+    captured = capsys.readouterr()
+    return int(caught.value.code or 0), captured.out, captured.err
+
+
+BAD: dict[str, tuple[list[str], str]] = {
+    "no heads": (["train", "sum-of-maxima", "--heads", "0", *TRAIN], "heads.*greater than or equal to 1.*0"),
+    "negative heads": (["train", "sum-of-maxima", "--heads", "-3", *TRAIN], "heads"),
+    "half a head": (["train", "sum-of-maxima", "--heads", "2.5", *TRAIN], "heads.*whole number"),
+    "heads as text": (["train", "sum-of-maxima", "--heads", "many", *TRAIN], "many"),
+    "heads missing": (["train", "sum-of-maxima", *TRAIN], "--heads"),
+    "T below D": (["train", "sum-of-maxima", "--heads", "2", "-T", "3", *TRAIN], "length must be at least.*4.*3"),
+    "D = 0": (["train", "sum-of-maxima", "--heads", "2", "-D", "0", *TRAIN], "intrinsic"),
+    "S too small": (["train", "quadratic-basins", "--heads", "2", "--set", "sets=bands", "--set", "share=0.1", *TRAIN], "share.*0.25"),
+    "too many orthonormal": (["train", "sum-of-maxima", "--heads", "2", "-D", "5", *TRAIN], "orthonormal"),
+    "unknown task": (["train", "sum-of-maximas", "--heads", "2", *TRAIN], "did you mean 'sum-of-maxima'"),
+    "unknown task parameter": (["train", "mean", "--heads", "2", "--set", "lenght=9", *TRAIN], "did you mean 'length'"),
+    "bad setting": (["train", "mean", "--heads", "2", "--set", "length", *TRAIN], "key=value"),
+    "unknown flag": (["train", "mean", "--heads", "2", "--hads", "2", *TRAIN], "--hads"),
+    "unknown verb": (["trian", "mean"], "trian"),
+    "bad choice": (["train", "mean", "--heads", "2", "--positions", "rotary", *TRAIN], "rotary"),
+    "beta nan": (["train", "mean", "--heads", "2", "--beta", "nan", *TRAIN], "beta"),
+    "beta text": (["train", "mean", "--heads", "2", "--beta", "hot", *TRAIN], "beta.*hot"),
+    "rate nan": (["train", "mean", "--heads", "2", "--lr", "nan", *TRAIN], "learning_rate"),
+    "rate negative": (["train", "mean", "--heads", "2", "--lr", "-1", *TRAIN], "learning_rate"),
+    "no steps": (["train", "mean", "--heads", "2", "--out", "m", "--steps", "0"], "steps"),
+    "batch above data": (["train", "mean", "--heads", "2", "--out", "m", "--batch", "9000"], "batch"),
+    "seed negative": (["train", "mean", "--heads", "2", "--seed", "-1", *TRAIN], "seed"),
+    "NaN in X": (["train", "in/nan.npz", "--heads", "2", *TRAIN], "(?i)X.*nan"),
+    "inf in y": (["train", "in/nan_y.npz", "--heads", "2", *TRAIN], "(?i)y.*inf"),
+    "y missing": (["train", "in/no_y.npz", "--heads", "2", *TRAIN], "y"),
+    "samples differ": (["train", "in/short.npz", "--heads", "2", *TRAIN], "40.*39|39.*40"),
+    "constant y": (["train", "in/flat.npz", "--heads", "2", *TRAIN], "constant"),
+    "truncated": (["train", "in/cut.npz", "--heads", "2", *TRAIN], "cut.npz"),
+    "no archive": (["train", "in/text.npz", "--heads", "2", *TRAIN], "text.npz"),
+    "no file": (["train", "in/none.npz", "--heads", "2", *TRAIN], "none.npz"),
+    "arrays fix the task": (["train", "in/good.npz", "--heads", "2", "-T", "9", *TRAIN], "length"),
+    "truncated task": (["train", "in/cut.json", "--heads", "2", *TRAIN], "cut.json"),
+    "incomplete task": (["train", "in/odd.json", "--heads", "2", *TRAIN], "missing"),
+    "out is a file": (["train", "mean", "--heads", "2", "--out", "in/good.npz", "--steps", "20"], "good.npz"),
+    "out is taken": (["train", "mean", "--heads", "2", "--out", "in/taken", "--steps", "20"], "thesis.tex"),
+    "out below a file": (["train", "mean", "--heads", "2", "--out", "in/good.npz/m", "--steps", "20"], "good.npz"),
+    "no model": (["show", "in/none"], "in/none"),
+    "a file as model": (["show", "in/good.npz"], "good.npz"),
+    "truncated model": (["show", "in/cut_model"], "truncated"),
+    "no samples": (["show", "in/model", "--samples", "0"], "samples"),
+    "tasks: unknown": (["tasks", "sum"], "unknown task 'sum'"),
+    "tasks: T below D": (["tasks", "sum-of-maxima", "-T", "2"], "length"),
+    "demo: out is taken": (["demo", "--out", "in/taken"], "thesis.tex"),
+    "demo: out is a file": (["demo", "--out", "in/good.npz"], "good.npz"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line(here: Path, capsys: pytest.CaptureFixture[str], case: str) -> None:
+    args, complaint = BAD[case]
+    before = snapshot(here)
+    status, out, err = call(capsys, *args)
+    assert status == 2, err
+    lines = err.strip().splitlines()
+    assert len(lines) == 1, err
+    assert lines[0].startswith("headcount: ")
+    assert out == ""
+    import re
+
+    assert re.search(complaint, lines[0]), lines[0]
+    assert snapshot(here) == before
+
+
+def test_debug_shows_the_traceback(headcount_cli: Cli) -> None:
+    done = headcount_cli("train", "mean", "--heads", "0", "--out", "m", "--debug")
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert "Traceback" not in headcount_cli("train", "mean", "--heads", "0", "--out", "m").stderr
+
+
+def test_train_show_round_trip(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call(capsys, "train", "min-plus-max", "--heads", "2", "--json", *TRAIN)
+    assert status == 0
+    trained = json.loads(out)
+    status, out, _ = call(capsys, "show", "m", "--json")
+    assert status == 0
+    shown = json.loads(out)
+    assert shown["hash"] == trained["hash"]
+    assert shown["nmse_measured"] == pytest.approx(trained["trial"]["nmse"], rel=0.2)
+    assert set(os.listdir("m")) == {"model.safetensors", "config.json", "history.json"}
+    status, out, _ = call(capsys, "train", "min-plus-max", "--heads", "2", *TRAIN)  # again, over our own folder
+    assert status == 0
+    assert "2 heads: validation NMSE" in out
+    status, out, _ = call(capsys, "show", "m")
+    assert status == 0
+    assert shown["hash"] in out
+
+
+def test_train_on_arrays(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["train", "in/good.npz", "--heads", "1", "--out", "m", "--steps", "5", "--batch", "8", "--json"]
+    status, out, err = call(capsys, *args)
+    assert status == 0, err
+    assert json.loads((here / "m" / "config.json").read_text())["task"]["kind"] == "arrays"
+    assert json.loads(call(capsys, "show", "m", "--json")[1])["nmse_measured"] is None
+
+
+def test_help_is_quick_and_lists_every_verb(headcount_cli: Cli) -> None:
+    done = headcount_cli("--help")
+    assert done.returncode == 0
+    assert all(verb in done.stdout for verb in VERBS)
+    for verb in VERBS:
+        shown = headcount_cli(verb, "--help")
+        assert shown.returncode == 0
+        assert "--json" in shown.stdout
+    assert headcount_cli("--version").stdout.strip() == "0.1.0"
+
+
+def test_interrupt_leaves_nothing_half_written(tmp_path: Path) -> None:
+    """Ctrl-C in the middle of training: one line, status 130, no file and no process left."""
+    command = [sys.executable, "-m", "headcount", "train", "sum-of-maxima", "--heads", "2", "--out", "m"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    time.sleep(6)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert err.strip().splitlines()[-1] == "headcount: interrupted"
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m headcount tasks --json | head -c 10", shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert done.stderr == ""
+
+

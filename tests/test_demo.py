@@ -1,0 +1,58 @@
+"""The tour, run for real as a user would: what it prints, what it writes, and whether what it says is true."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from documents import expected_output, matches
+from results import RESULTS, write_result
+
+SECONDS = 120  # the promise: under two minutes on two cores
+
+
+def run_demo(repo: Path, out: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "110"}
+    return subprocess.run(
+        ["make", "demo", f"ARGS=--out {out} {' '.join(flags)}"], cwd=repo, env=environment, capture_output=True,
+        text=True, timeout=600, check=False,
+    )  # fmt: skip
+
+
+def test_make_demo(repo: Path, tmp_path: Path) -> None:
+    out = tmp_path / "tour"
+    done = run_demo(repo, out)
+    assert done.returncode == 0, done.stderr
+    assert matches(expected_output(repo / "README.md", "make demo"), done.stdout), done.stdout
+    assert sorted(p.name for p in out.iterdir()) == ["index.html", "run.json", "training.png", "transition.png"]
+    run = json.loads((out / "run.json").read_text())
+    best = {h: min(t["nmse"] for t in run["trials"] if t["heads"] == h) for h in (1, 2, 3, 4)}
+    assert len(run["trials"]) == 12
+    assert best[2] > 10 * best[3]  # the sentence's claim, from the record and not from the analysis
+    assert best[3] < 3 * best[4]
+    assert "3 heads are needed" in (out / "index.html").read_text()
+    assert (out / "transition.png").read_bytes().startswith(b"\x89PNG")
+    assert run["seconds"] < 4 * SECONDS  # a bound against hangs; the promise itself is measured by the slow test
+
+
+@pytest.mark.slow
+def test_demo_figures(repo: Path, tmp_path: Path) -> None:
+    """Write the figures that README states, and its picture."""
+    out = tmp_path / "tour"
+    done = run_demo(repo, out, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    transition = told["transition"]
+    write_result(
+        "demo", {"seconds": told["seconds"], "transition": transition},
+        seeds=[0, 1, 2], counts={"models": 12, "steps": 12 * 2000},
+    )  # fmt: skip
+    image = repo / "docs" / "images" / "demo.png"
+    image.parent.mkdir(exist_ok=True)
+    image.write_bytes((out / "transition.png").read_bytes())
+    assert told["seconds"] < SECONDS
+    assert transition["heads_needed"] == 3
+    assert (RESULTS / "demo.json").exists()
