@@ -28,9 +28,7 @@ URL = re.compile(r"https?://\S+")
 
 _N = r"(?<![\w.])\d+(?:[.,]\d+)*"
 _GAP = r"[ \u00a0\u202f\n-]?"
-_COMPARED = (
-    r"(?:as|larger|smaller|faster|slower|lower|higher|better|worse|more|less|fewer|longer|shorter|cheaper)"
-)
+_COMPARED = r"(?:as|larger|smaller|faster|slower|lower|higher|better|worse|more|less|fewer|longer|shorter|cheaper)"
 FIGURE = re.compile(
     rf"{_N}[eE][-+−]?\d+"  # 3e-5
     rf"|{_N}\s?[·×]\s?10(?:\^|[⁻⁺⁰¹²³⁴-⁹])|(?<![\w.])10(?:\^[-−{{]|⁻)"  # 3·10⁻⁵, 10^-5

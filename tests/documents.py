@@ -126,8 +126,7 @@ def bare(command: str) -> str:
 def matches(expected: Sequence[str], actual: Sequence[str]) -> bool:
     """Compare output line by line; `...` is the only wildcard."""
     patterns = [
-        None if line.strip() == "..." else ".*".join(map(re.escape, line.rstrip().split("...")))
-        for line in expected
+        None if line.strip() == "..." else ".*".join(map(re.escape, line.rstrip().split("..."))) for line in expected
     ]
 
     @functools.cache
@@ -189,11 +188,7 @@ class Runner:
             with contextlib.redirect_stdout(output):
                 exec(code, self.names)
         except (Exception, SystemExit) as error:
-            frames = [
-                f.lineno
-                for f in traceback.extract_tb(error.__traceback__)
-                if f.filename == str(self.document)
-            ]
+            frames = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(self.document)]
             line = frames[-1] if frames else getattr(error, "lineno", None)
             self.report(line or block.line, f"the snippet fails: {type(error).__name__}: {error}")
         self.printed = output.getvalue().splitlines()
@@ -207,9 +202,7 @@ class Runner:
     def run_toml(self, block: Block) -> None:
         title = re.match(r"#\s*(\S+)", block.text)
         if title is None:
-            self.report(
-                block.line, "a toml block begins with a comment that names its kind, such as '# sweep.toml'"
-            )
+            self.report(block.line, "a toml block begins with a comment that names its kind, such as '# sweep.toml'")
         elif title[1].endswith(".toml"):
             Path(Path(title[1]).name).write_text(block.text + "\n", encoding="utf-8")
         try:
@@ -232,9 +225,7 @@ class Runner:
 
     def run_command(self, command: Command) -> None:
         make = MAKE.fullmatch(bare(command.text))
-        text, folder = (
-            (command.text, Path.cwd()) if make is None else (f"make -n{command.text[4:]}", self.repo)
-        )
+        text, folder = (command.text, Path.cwd()) if make is None else (f"make -n{command.text[4:]}", self.repo)
         try:
             done = subprocess.run(
                 ["bash", "-c", f"set -o pipefail\n{text}"], cwd=folder, env=environment(),
@@ -282,9 +273,7 @@ def run_document(repo: Path, document: Path, not_run: Sequence[str] = ()) -> lis
         except subprocess.TimeoutExpired:
             return [f"{document.name}: ran longer than {DOCUMENT_TIMEOUT} s"]
         if done.returncode != 0 or not report.exists():
-            return [
-                f"{document.name}: the document's process died ({done.returncode}): {done.stderr[-2000:]}"
-            ]
+            return [f"{document.name}: the document's process died ({done.returncode}): {done.stderr[-2000:]}"]
         return json.loads(report.read_text())
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Cli
 
+from conftest import Cli
 from headcount import ModelSpec, SavedModel, Transformer
 from headcount.cli.main import VERBS, main
 
@@ -67,12 +65,21 @@ BAD: dict[str, tuple[list[str], str]] = {
     "half a head": (["train", "sum-of-maxima", "--heads", "2.5", *TRAIN], "heads.*whole number"),
     "heads as text": (["train", "sum-of-maxima", "--heads", "many", *TRAIN], "many"),
     "heads missing": (["train", "sum-of-maxima", *TRAIN], "--heads"),
-    "T below D": (["train", "sum-of-maxima", "--heads", "2", "-T", "3", *TRAIN], "length must be at least.*4.*3"),
+    "T below D": (
+        ["train", "sum-of-maxima", "--heads", "2", "-T", "3", *TRAIN],
+        "length must be at least.*4.*3",
+    ),
     "D = 0": (["train", "sum-of-maxima", "--heads", "2", "-D", "0", *TRAIN], "intrinsic"),
-    "S too small": (["train", "quadratic-basins", "--heads", "2", "--set", "sets=bands", "--set", "share=0.1", *TRAIN], "share.*0.25"),
+    "S too small": (
+        ["train", "quadratic-basins", "--heads", "2", "--set", "sets=bands", "--set", "share=0.1", *TRAIN],
+        "share.*0.25",
+    ),
     "too many orthonormal": (["train", "sum-of-maxima", "--heads", "2", "-D", "5", *TRAIN], "orthonormal"),
     "unknown task": (["train", "sum-of-maximas", "--heads", "2", *TRAIN], "did you mean 'sum-of-maxima'"),
-    "unknown task parameter": (["train", "mean", "--heads", "2", "--set", "lenght=9", *TRAIN], "did you mean 'length'"),
+    "unknown task parameter": (
+        ["train", "mean", "--heads", "2", "--set", "lenght=9", *TRAIN],
+        "did you mean 'length'",
+    ),
     "bad setting": (["train", "mean", "--heads", "2", "--set", "length", *TRAIN], "key=value"),
     "unknown flag": (["train", "mean", "--heads", "2", "--hads", "2", *TRAIN], "--hads"),
     "unknown verb": (["trian", "mean"], "trian"),
@@ -97,7 +104,10 @@ BAD: dict[str, tuple[list[str], str]] = {
     "incomplete task": (["train", "in/odd.json", "--heads", "2", *TRAIN], "missing"),
     "out is a file": (["train", "mean", "--heads", "2", "--out", "in/good.npz", "--steps", "20"], "good.npz"),
     "out is taken": (["train", "mean", "--heads", "2", "--out", "in/taken", "--steps", "20"], "thesis.tex"),
-    "out below a file": (["train", "mean", "--heads", "2", "--out", "in/good.npz/m", "--steps", "20"], "good.npz"),
+    "out below a file": (
+        ["train", "mean", "--heads", "2", "--out", "in/good.npz/m", "--steps", "20"],
+        "good.npz",
+    ),
     "no model": (["show", "in/none"], "in/none"),
     "a file as model": (["show", "in/good.npz"], "good.npz"),
     "truncated model": (["show", "in/cut_model"], "truncated"),
@@ -141,7 +151,7 @@ def test_train_show_round_trip(here: Path, capsys: pytest.CaptureFixture[str]) -
     shown = json.loads(out)
     assert shown["hash"] == trained["hash"]
     assert shown["nmse_measured"] == pytest.approx(trained["trial"]["nmse"], rel=0.2)
-    assert set(os.listdir("m")) == {"model.safetensors", "config.json", "history.json"}
+    assert {p.name for p in Path("m").iterdir()} == {"model.safetensors", "config.json", "history.json"}
     status, out, _ = call(capsys, "train", "min-plus-max", "--heads", "2", *TRAIN)  # again, over our own folder
     assert status == 0
     assert "2 heads: validation NMSE" in out
@@ -152,7 +162,7 @@ def test_train_show_round_trip(here: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_train_on_arrays(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ["train", "in/good.npz", "--heads", "1", "--out", "m", "--steps", "5", "--batch", "8", "--json"]
-    status, out, err = call(capsys, *args)
+    status, _, err = call(capsys, *args)
     assert status == 0, err
     assert json.loads((here / "m" / "config.json").read_text())["task"]["kind"] == "arrays"
     assert json.loads(call(capsys, "show", "m", "--json")[1])["nmse_measured"] is None
@@ -183,10 +193,7 @@ def test_interrupt_leaves_nothing_half_written(tmp_path: Path) -> None:
 
 
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    done = subprocess.run(
-        f"{sys.executable} -m headcount tasks --json | head -c 10", shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-    )  # fmt: skip
+    command = f"{sys.executable} -m headcount tasks --json | head -c 10"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in done.stderr
     assert done.stderr == ""
-
-

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from documents import expected_output, matches
 from results import RESULTS, write_result
 
@@ -27,7 +28,12 @@ def test_make_demo(repo: Path, tmp_path: Path) -> None:
     done = run_demo(repo, out)
     assert done.returncode == 0, done.stderr
     assert matches(expected_output(repo / "README.md", "make demo"), done.stdout), done.stdout
-    assert sorted(p.name for p in out.iterdir()) == ["index.html", "run.json", "training.png", "transition.png"]
+    assert sorted(p.name for p in out.iterdir()) == [
+        "index.html",
+        "run.json",
+        "training.png",
+        "transition.png",
+    ]
     run = json.loads((out / "run.json").read_text())
     best = {h: min(t["nmse"] for t in run["trials"] if t["heads"] == h) for h in (1, 2, 3, 4)}
     assert len(run["trials"]) == 12

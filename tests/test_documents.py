@@ -47,9 +47,7 @@ def test_relative_links_lead_somewhere(document: Path):
     prose = "\n".join(split(read(document))[1])
     targets = re.findall(r"\]\(([^)\s#]+)[^)]*\)", re.sub(r"`[^`]*`", "", prose))
     missing = [
-        t
-        for t in targets
-        if "://" not in t and not t.startswith("mailto:") and not (document.parent / t).exists()
+        t for t in targets if "://" not in t and not t.startswith("mailto:") and not (document.parent / t).exists()
     ]
     assert missing == []
 
@@ -65,9 +63,7 @@ def test_output_shown_for_make_is_compared_somewhere():
     assert set(shown) <= set(RUN_ELSEWHERE), "show no output for it, or run it in a test of its own"
     tests = [p for p in (REPO / "tests").rglob("test_*.py") if p.name != Path(__file__).name]
     compared = any("expected_output(" in p.read_text() for p in tests)
-    assert compared or not shown, (
-        "no test compares the output of make demo with expected_output(README, 'make demo')"
-    )
+    assert compared or not shown, "no test compares the output of make demo with expected_output(README, 'make demo')"
 
 
 # -- what prose names in passing ----------------------------------------------------------------------------
@@ -92,11 +88,7 @@ def test_make_targets_in_prose_exist():
 
 
 def test_verbs_in_prose_exist(headcount_cli):
-    unknown = {
-        verb
-        for verb in mentioned_anywhere(r"^headcount ([a-z]+)")
-        if headcount_cli(verb, "--help").returncode
-    }
+    unknown = {verb for verb in mentioned_anywhere(r"^headcount ([a-z]+)") if headcount_cli(verb, "--help").returncode}
     assert unknown == set()
 
 

@@ -1,4 +1,4 @@
-"""Independent twins, written from the formulas with plain loops in NumPy: slow, and sharing no code with the package."""
+"""Independent twins, written from the formulas with plain loops in NumPy: slow, sharing no code with the package."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def transformer(w: dict[str, Array], m: dict[str, Any], x: Array, mask: Array | 
 
 def parameter_counts(m: dict[str, Any]) -> dict[str, int]:
     """Count by the formulas: M is P and F; the total adds attention, class token, norms and learned betas."""
-    d, N, E, h, n, K, out, T = (m[k] for k in ("dim", "hidden", "width", "heads", "head_dim", "hidden_ff", "out_dim", "length"))
+    d, N, E, h, n, K, out, T = (
+        m[k] for k in ("dim", "hidden", "width", "heads", "head_dim", "hidden_ff", "out_dim", "length")
+    )
     encoder = N * d + N + E * N + E + {"concatenated": T * N, "additive": T * E}.get(m["positions"], 0)
     inner = 3 * (K * K + K) if m["feedforward"] == "relu5" else 0
     F = [K * E + K + inner + o * K + o for o in [E] * (m["depth"] - 1) + [out]]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 import torch
-from results import write_result
 
 from headcount import ArrayTask, BadInput, ModelSpec, TrainSpec, make_task, train
 from headcount.experiments.data import Part, prepare
 from headcount.experiments.saved import saved_model
 from headcount.experiments.train import nmse
+from results import write_result
 
 QUICK = TrainSpec(steps=40, warmup=5, batch=32, train_size=200, validation_size=100, evaluations=4)
 
@@ -38,7 +39,11 @@ def test_papers_cell() -> None:
     best = {h: min(values) for h, values in errors.items()}
     write_result(
         "paper-cell",
-        {"nmse": {str(h): v for h, v in errors.items()}, "best": {str(h): v for h, v in best.items()}, "ratio": best[3] / best[4]},
+        {
+            "nmse": {str(h): v for h, v in errors.items()},
+            "best": {str(h): v for h, v in best.items()},
+            "ratio": best[3] / best[4],
+        },
         seeds=[0, 1, 2], counts={"models": 6, "steps": 8000},
     )  # fmt: skip
     assert max(errors[4]) < 1e-3
@@ -55,9 +60,12 @@ def test_same_arguments_same_weights() -> None:
 
 
 @pytest.mark.parametrize("options", [
-    {"heads": 1, "head_dim": 1}, {"heads": 7, "head_dim": 3}, {"heads": 5, "head_dim": 1, "width": 3}, {"heads": 2, "head_dim": 9, "width": 4},
-    {"heads": 3, "depth": 2, "residual": True, "layer_norm": True}, {"heads": 2, "depth": 3}, {"heads": 3, "positions": "gates", "class_key": True},
-    {"heads": 3, "positions": "additive", "beta": "learned"}, {"heads": 3, "positions": "concatenated", "feedforward": "relu5"},
+    {"heads": 1, "head_dim": 1}, {"heads": 7, "head_dim": 3}, {"heads": 5, "head_dim": 1, "width": 3},
+    {"heads": 2, "head_dim": 9, "width": 4},
+    {"heads": 3, "depth": 2, "residual": True, "layer_norm": True}, {"heads": 2, "depth": 3},
+    {"heads": 3, "positions": "gates", "class_key": True},
+    {"heads": 3, "positions": "additive", "beta": "learned"},
+    {"heads": 3, "positions": "concatenated", "feedforward": "relu5"},
     {"heads": 2, "feedforward": "relu2", "beta": 4.0, "hidden_ff": 5},
 ])  # fmt: skip
 def test_all_shapes_train(options: dict[str, object]) -> None:
@@ -78,7 +86,7 @@ def test_schedule() -> None:
     assert rates[0] == pytest.approx(0.1)
     assert max(rates) == pytest.approx(rates[9])
     assert rates[99] == pytest.approx(0.5 * (1 + math.cos(math.pi * 0.99)))
-    assert all(a > b for a, b in zip(rates[10:], rates[11:], strict=False))
+    assert all(a > b for a, b in itertools.pairwise(rates[10:]))
     assert TrainSpec(schedule="constant", warmup=0).rate(5000) == 1e-2
 
 
@@ -105,7 +113,11 @@ def test_data_are_standardised_and_disjoint() -> None:
 
 def test_divergence_is_seen_and_kept() -> None:
     task = make_task("sum-of-maxima")
-    trained = train(task, ModelSpec(dim=4, length=8, heads=2), TrainSpec(learning_rate=10.0, steps=400, warmup=0, diverged_above=2.0))
+    trained = train(
+        task,
+        ModelSpec(dim=4, length=8, heads=2),
+        TrainSpec(learning_rate=10.0, steps=400, warmup=0, diverged_above=2.0),
+    )
     assert trained.trial.state == "diverged"
     assert trained.trial.nmse is None
     assert trained.trial.steps < 400
@@ -136,7 +148,14 @@ def test_arrays_train_with_mask() -> None:
 
 
 def test_bad_specs_are_one_line() -> None:
-    for bad in ({"steps": 0}, {"learning_rate": 0.0}, {"learning_rate": float("nan")}, {"batch": 0}, {"batch": 9000}, {"warmup": 9000}):
+    for bad in (
+        {"steps": 0},
+        {"learning_rate": 0.0},
+        {"learning_rate": float("nan")},
+        {"batch": 0},
+        {"batch": 9000},
+        {"warmup": 9000},
+    ):
         with pytest.raises(BadInput, match=next(iter(bad))) as caught:
             TrainSpec(**bad)
         assert "\n" not in str(caught.value)

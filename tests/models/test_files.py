@@ -11,7 +11,17 @@ from safetensors.torch import load_file, save_file
 
 from headcount import BadInput, ModelSpec, SavedModel, Transformer, load_model, make_task
 
-SPEC = ModelSpec(dim=2, length=6, heads=3, head_dim=2, hidden=5, positions="gates", beta="learned", depth=2, layer_norm=True)
+SPEC = ModelSpec(
+    dim=2,
+    length=6,
+    heads=3,
+    head_dim=2,
+    hidden=5,
+    positions="gates",
+    beta="learned",
+    depth=2,
+    layer_norm=True,
+)
 
 
 def make(dtype: torch.dtype = torch.float32) -> SavedModel:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from results import write_result
-from twins import parameter_counts, transformer
 
 from headcount import BadInput, ModelSpec, Transformer
+from results import write_result
+from twins import parameter_counts, transformer
 
 
 def random_spec(rng: np.random.Generator) -> ModelSpec:
@@ -41,7 +41,10 @@ def worst_error(seed: int) -> tuple[ModelSpec, float, float]:
     y = model(torch.from_numpy(X)).detach().numpy()
     weights = {name: t.detach().numpy() for name, t in model.tensors()}
     twin = np.array([transformer(weights, spec.data(), x) for x in X])
-    spoiled = {**weights, "layers.0.feedforward.layers.1.bias": weights["layers.0.feedforward.layers.1.bias"] + 1e-6}
+    spoiled = {
+        **weights,
+        "layers.0.feedforward.layers.1.bias": weights["layers.0.feedforward.layers.1.bias"] + 1e-6,
+    }
     other = np.array([transformer(spoiled, spec.data(), x) for x in X])
     scale = max(1.0, float(np.abs(y).max()))
     return spec, float(np.abs(y - twin).max()) / scale, float(np.abs(y - other).max()) / scale
@@ -84,7 +87,17 @@ def test_paper_count_by_hand() -> None:
 @pytest.mark.parametrize("class_key", [False, True])
 def test_mask_equals_shorter_sequence(positions: str, class_key: bool) -> None:
     rng = np.random.default_rng(0)
-    spec = ModelSpec(dim=2, length=6, heads=3, head_dim=2, hidden=8, depth=2, residual=True, positions=positions, class_key=class_key)
+    spec = ModelSpec(
+        dim=2,
+        length=6,
+        heads=3,
+        head_dim=2,
+        hidden=8,
+        depth=2,
+        residual=True,
+        positions=positions,
+        class_key=class_key,
+    )
     model = shaken(spec, rng)
     X = torch.from_numpy(rng.standard_normal((4, 6, 2)))
     mask = torch.tensor([[True] * k + [False] * (6 - k) for k in (1, 3, 5, 6)])
@@ -131,8 +144,10 @@ def test_heads_permute_and_equal_heads_average() -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [
-    ("heads", 0), ("heads", -1), ("heads", 2.5), ("heads", True), ("head_dim", 0), ("hidden", 0), ("width", 0), ("depth", 0),
-    ("beta", 0.0), ("beta", float("nan")), ("beta", float("inf")), ("beta", "cold"), ("positions", "rotary"), ("feedforward", "gelu5"),
+    ("heads", 0), ("heads", -1), ("heads", 2.5), ("heads", True), ("head_dim", 0), ("hidden", 0),
+    ("width", 0), ("depth", 0),
+    ("beta", 0.0), ("beta", float("nan")), ("beta", float("inf")), ("beta", "cold"), ("positions", "rotary"),
+    ("feedforward", "gelu5"),
 ])  # fmt: skip
 def test_bad_specs(key: str, value: object) -> None:
     with pytest.raises(BadInput, match=key) as caught:

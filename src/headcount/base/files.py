@@ -58,9 +58,7 @@ def check_folder(target: Path) -> None:
     if target.is_dir():
         foreign = sorted(p.name for p in target.iterdir() if p.name not in _OURS)
         if foreign:
-            raise BadInput(
-                f"{target} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder"
-            )
+            raise BadInput(f"{target} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
     elif target.exists():
         raise BadInput(f"{target} is a file, not a folder: choose another --out")
     parent = next(p for p in target.absolute().parents if p.exists())

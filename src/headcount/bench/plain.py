@@ -54,7 +54,8 @@ def measure(length: int) -> dict[str, float]:
     task = make_task("sum-of-maxima", intrinsic=4, dim=4, length=length)
     part = prepare(task, TrainSpec(train_size=256, validation_size=2)).train
     spec = ModelSpec(dim=4, length=length, heads=4, head_dim=8, hidden=32)
-    steps = {"reference": _stepper(Transformer(spec), part.X, part.y), "torch_layers": _stepper(TorchLayers(spec), part.X, part.y)}  # fmt: skip
+    models = {"reference": Transformer(spec), "torch_layers": TorchLayers(spec)}
+    steps = {name: _stepper(model, part.X, part.y) for name, model in models.items()}
     count = max(10, 800 // length)
     for step in steps.values():
         _microseconds(step, 5)

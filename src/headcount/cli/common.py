@@ -67,7 +67,12 @@ def settings(pairs: list[str] | None) -> dict[str, Any]:
 
 
 def read_task(
-    name: str, intrinsic: int | None, length: int | None, dim: int | None, seed: int | None, extra: list[str] | None
+    name: str,
+    intrinsic: int | None,
+    length: int | None,
+    dim: int | None,
+    seed: int | None,
+    extra: list[str] | None,
 ) -> Task | ArrayTask:
     """Make the task that TASK names: a family, a file with a task's JSON, or a file of arrays."""
     parameters = {**given(intrinsic=intrinsic, length=length, dim=dim, seed=seed), **settings(extra)}

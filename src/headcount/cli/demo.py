@@ -13,9 +13,7 @@ from headcount.cli.common import Json, console, print_json
 
 def demo(
     *,
-    out: Annotated[Path, Parameter(help="Folder for the page, the picture and the record.")] = Path(
-        "headcount-demo"
-    ),
+    out: Annotated[Path, Parameter(help="Folder for the page, the picture and the record.")] = Path("headcount-demo"),
     json: Json = False,
 ) -> int:
     """The two-minute tour on a CPU: train, see the transition, open a page."""

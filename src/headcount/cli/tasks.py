@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from headcount.cli.common import (
-    Dim, Intrinsic, Json, Length, Setting, TaskSeed, console, print_json, read_task,
+    Dim,
+    Intrinsic,
+    Json,
+    Length,
+    Setting,
+    TaskSeed,
+    console,
+    print_json,
+    read_task,
 )  # fmt: skip
 
 if TYPE_CHECKING:

@@ -9,7 +9,17 @@ from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
 from headcount.cli.common import (
-    Dim, Intrinsic, Json, Length, Setting, TaskSeed, Whole, console, given, print_json, read_task,
+    Dim,
+    Intrinsic,
+    Json,
+    Length,
+    Setting,
+    TaskSeed,
+    Whole,
+    console,
+    given,
+    print_json,
+    read_task,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -63,8 +73,8 @@ def train(
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
     options = ModelOptions(**given(
-        head_dim=head_dim, hidden=hidden, width=width, hidden_ff=hidden_ff, depth=depth, positions=positions, beta=_beta(beta),
-        class_key=class_key, feedforward=feedforward, layer_norm=layer_norm, residual=residual,
+        head_dim=head_dim, hidden=hidden, width=width, hidden_ff=hidden_ff, depth=depth, positions=positions,
+        beta=_beta(beta),        class_key=class_key, feedforward=feedforward, layer_norm=layer_norm, residual=residual,
     ))  # fmt: skip
     recipe = given(
         steps=steps, batch=batch, learning_rate=learning_rate, optimiser=optimiser, warmup=warmup,

@@ -31,9 +31,7 @@ def main() -> None:
     data = prepare(task, spec.train)
     for line in sys.stdin:
         trial = json.loads(line)
-        model = spec.model.model(
-            heads=trial["heads"], dim=task.dim, length=task.length, out_dim=task.out_dim
-        )
+        model = spec.model.model(heads=trial["heads"], dim=task.dim, length=task.length, out_dim=task.out_dim)
         try:
             trained = train(
                 task, model, spec.train, seed=trial["seed"], data=data,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from numpy.typing import NDArray
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 

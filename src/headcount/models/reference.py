@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import cast
 
 import torch
@@ -47,7 +48,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.activation = nn.functional.gelu if kind == "gelu2" else torch.relu
         sizes = [width] + [hidden] * (4 if kind == "relu5" else 1) + [out_dim]
-        self.layers = nn.ModuleList(Affine(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.layers = nn.ModuleList(Affine(a, b) for a, b in pairwise(sizes))
 
     def forward(self, u: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch out"]:
         *inner, last = self.layers

@@ -160,7 +160,7 @@ def _transition(fig: Any, axes: Any, figure: FigureData) -> None:
     low = 0.04 + 0.24 * len(figure.notes)
     fig.legend(
         handles=keys, loc="lower center", ncols=3, frameon=False, fontsize=11, handlelength=1.8,
-        handletextpad=0.5, columnspacing=1.6, bbox_to_anchor=(0.57, low / fig.get_figheight()),
+        handletextpad=0.5, columnspacing=1.6, bbox_to_anchor=(0.51, low / fig.get_figheight()),
     )  # fmt: skip
 
 

@@ -213,7 +213,7 @@ def _origin(run: Run) -> str:
         f"{_pairs(origin(run))}"
         "<p>To reproduce it, install the versions above and run the experiment below again: it states the "
         "task, the head counts, the seeds and the training. The full record, with every trial and curve, "
-        "is in <code>run.json</code> beside this page.</p>\n"
+        'is in <a href="run.json">run.json</a> beside this page.</p>\n'
         f"<details>\n<summary>The experiment “{escape(run.name)}”, as it was run</summary>\n"
         f"<pre>{escape(spec)}</pre>\n</details>\n"
     )

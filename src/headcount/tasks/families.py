@@ -115,7 +115,7 @@ class SumOfMaxima(_Retrieval):
         return a / np.linalg.norm(a, axis=1, keepdims=True) if self.draw == "unit" else a
 
     def task(self) -> GeneralizedRetrieval:
-        """max of a·x is −min of −a·x: f_i = −a_i·x, F0 = −Σ z."""
+        """Max of a·x is −min of −a·x: f_i = −a_i·x, F0 = −Σ z."""
         x, z = variable(self.dim), variable(self.intrinsic)
         f = [x.dot((-a).tolist()) for a in self.directions()]
         F0 = z.dot([-1.0] * self.intrinsic)
@@ -183,7 +183,7 @@ class SparseRegression(Family):
         return self
 
     def task(self) -> GeneralizedRetrieval:
-        """A token is (value, q marks). f_j = (value + 2·(1 − mark_j))/3 is least at the marked token: 3·z_j is its value."""
+        """Token (value, q marks): f_j = (value + 2·(1 − mark_j))/3 is least at the marked one; 3·z_j is its value."""
         x, z = variable(1 + self.q), variable(self.q)
         f = [(x[0] - 2.0 * x[1 + j] + 2.0) / 3.0 for j in range(self.q)]
         identity = [[3.0 if i == j else 0.0 for j in range(self.q)] for i in range(self.q)]
@@ -274,7 +274,7 @@ def family(name: str, **parameters: Any) -> Family:
 
 
 def make_task(name: str, **parameters: Any) -> Task:
-    """Return a task by the name of its family: make_task("sum-of-maxima", intrinsic=3, length=16)."""
+    """Return a task by the name of its family, e.g. "sum-of-maxima" with intrinsic=3, length=16."""
     return family(name, **parameters).task()
 
 
