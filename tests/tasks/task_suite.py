@@ -95,9 +95,7 @@ def check_plain_loop(task: GeneralizedRetrieval) -> None:
     f, F0 = [parse_expr(g) for g in data["f"]], parse_expr(data["F0"])
     X = task.sample(10, seed=7)
     for x, y in zip(X.numpy(), task.value(X).numpy(), strict=True):
-        z = [
-            min(float(expr_numpy.evaluate(g, x[t])[0]) for t in s) for g, s in zip(f, data["S"], strict=True)
-        ]
+        z = [min(float(expr_numpy.evaluate(g, x[t])[0]) for t in s) for g, s in zip(f, data["S"], strict=True)]
         np.testing.assert_allclose(y, expr_numpy.evaluate(F0, np.array(z)), rtol=1e-11, atol=1e-11)
 
 

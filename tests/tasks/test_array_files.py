@@ -48,9 +48,7 @@ def test_npz_round_trip(tmp_path, dtype, masked, save):
     assert ArrayTask.load(str(tmp_path / "data.npz")).hash() == task.hash()
 
 
-@pytest.mark.parametrize(
-    "names", [("X.npy", "y.npy"), ("X_train.npy", "y_train.npy"), ("set1-x.npy", "set1-y.npy")]
-)
+@pytest.mark.parametrize("names", [("X.npy", "y.npy"), ("X_train.npy", "y_train.npy"), ("set1-x.npy", "set1-y.npy")])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 def test_npy_round_trip_by_sibling(tmp_path, names, dtype):
     X = inputs().astype(dtype)

@@ -55,9 +55,7 @@ def test_parquet_pads_sequences_of_different_length(tmp_path, first, text, shuff
     order = np.arange(len(rows))
     if shuffled:
         np.random.default_rng(2).shuffle(order)
-    task = ArrayTask.load(
-        write(tmp_path / "t.parquet", {k: [v[i] for i in order] for k, v in columns.items()})
-    )
+    task = ArrayTask.load(write(tmp_path / "t.parquet", {k: [v[i] for i in order] for k, v in columns.items()}))
     # sequences come in the order in which they first appear
     seen = list(dict.fromkeys(rows[i][0] for i in order))
     expected = ArrayTask.from_arrays(X[seen], np.arange(len(LENGTHS))[seen] ** 2.0, mask[seen])
@@ -169,9 +167,7 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     path = write(tmp_path / "t.parquet", long_form(LENGTHS))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(
-        MissingExtra, match=r"reading Parquet needs the package pyarrow.*headcount\[parquet\]"
-    ):
+    with pytest.raises(MissingExtra, match=r"reading Parquet needs the package pyarrow.*headcount\[parquet\]"):
         ArrayTask.load(path)
     np.savez(tmp_path / "data.npz", X=np.ones((12, 2, 2)), y=np.arange(12))
     assert ArrayTask.load(tmp_path / "data.npz").samples == 12

@@ -108,6 +108,9 @@ def test_the_hash_sees_every_array():
         ArrayTask.from_arrays(X.reshape(SAMPLES, DIM, LENGTH), y),
     ]
     assert len({t.hash() for t in (task, *twins)}) == 5
+    zeros = ArrayTask.from_arrays(np.zeros_like(X), y)
+    assert zeros.hash() != ArrayTask.from_arrays(np.zeros_like(X), y, some_mask()).hash()
+    assert zeros.hash() == ArrayTask.from_arrays(np.full_like(X, -0.0), y).hash()
     assert task.hash() == ArrayTask.from_arrays(X, y, np.ones((SAMPLES, LENGTH)), name="other").hash()
 
 
@@ -220,6 +223,4 @@ def test_wrong_masks(mask, pattern):
 def test_a_mask_of_ones_and_zeros():
     a = ArrayTask.from_arrays(inputs(), np.arange(SAMPLES), some_mask())
     for dtype in (int, float, np.uint8):
-        assert (
-            ArrayTask.from_arrays(inputs(), np.arange(SAMPLES), some_mask().astype(dtype)).hash() == a.hash()
-        )
+        assert ArrayTask.from_arrays(inputs(), np.arange(SAMPLES), some_mask().astype(dtype)).hash() == a.hash()

@@ -64,9 +64,7 @@ def custom() -> GeneralizedRetrieval:
     f = [c, Softplus(of=x.dot([2.0, -1.0])), smallest(x[0], Tanh(of=3.0 * x[1])), x[1], c]
     F0 = Stack(args=(Exp(of=-(z[0] + z[4])) * z[1], (z[2] ** 2 + z[1]).norm(), z[0] - 2.0 * z[2]))
     S = [[0, 1, 2], [3, 5], [1, 2, 4, 5], [0], [2, 1, 0]]
-    return GeneralizedRetrieval(
-        f, S, F0, length=6, law=Uniform(low=(-1.0, 0.0), high=(1.0, 2.0)), name="custom"
-    )
+    return GeneralizedRetrieval(f, S, F0, length=6, law=Uniform(low=(-1.0, 0.0), high=(1.0, 2.0)), name="custom")
 
 
 def label(spec: dict[str, Any]) -> str:

@@ -129,6 +129,7 @@ SUGAR: list[Callable] = [
     lambda x: sum(c**2 for c in x),
     lambda x: -(x[0] - x[1]) - (x[2] - 1.0),
     lambda x: (x[0] + x) - (x * x - x[2]),
+    lambda x: (x[0] * x + 1.0) - (x[1] + x**2 + 3.0),
 ]
 
 

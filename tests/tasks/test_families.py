@@ -194,6 +194,25 @@ def test_a_family_that_is_no_name(name):
         parse_task({"family": name})
 
 
+@pytest.mark.parametrize(
+    ("name", "law", "box"),
+    [
+        ("sum-of-maxima", "gaussian", None),
+        ("quadratic-basins", "uniform", ((0.0, 0.0), (1.0, 1.0))),
+        ("min-plus-max", "uniform", ((0.0,), (1.0,))),
+        ("sparse-regression", "marked", ((0.0,) * 4, (1.0,) * 4)),
+        ("sphere-anchors", "sphere", ((-1.0,) * 3, (1.0,) * 3)),
+        ("nearest-neighbour", "sphere", ((-1.0,) * 4, (1.0,) * 4)),
+        ("mean", "uniform", ((0.0, 0.0), (1.0, 1.0))),
+        ("linear", "gaussian", None),
+    ],
+)
+def test_laws_and_boxes(name, law, box):
+    task = make_task(name)
+    assert task.law.law == law
+    assert task.box == box
+
+
 def test_summaries_are_one_line():
     for kind in FAMILIES.values():
         assert kind.summary

@@ -46,9 +46,7 @@ def sentence(found: Estimate) -> str:
         case "bracketed":
             return f"{_range(found)} heads are needed ({_untried(found)}); with {_fewer(found)}."
         case "not-reached":
-            return (
-                f"At least {found.at_least} heads are needed: with {_fewer(found)}, and {_open_end(found)}."
-            )
+            return f"At least {found.at_least} heads are needed: with {_fewer(found)}, and {_open_end(found)}."
         case "no-transition":
             return _flat(found)
         case "gradual":
@@ -143,16 +141,14 @@ def _flat(found: Estimate) -> str:
     if min(errors) >= UNSOLVED:
         return f"No transition was seen: {span}, so the models did not learn the task."
     return (
-        f"No transition was seen: {span}, so either {heads_text(least)} can do it already or more than "
-        f"{most} are needed."
+        f"No transition was seen: {span}, which does not show whether {heads_text(least)} can do it already "
+        f"or more than {most} are needed."
     )
 
 
 def _between(low: float, high: float) -> str:
     """A range of errors, or one error where they read alike."""
-    return (
-        error_text(low) if error_text(low) == error_text(high) else f"{error_text(low)} to {error_text(high)}"
-    )
+    return error_text(low) if error_text(low) == error_text(high) else f"{error_text(low)} to {error_text(high)}"
 
 
 def _doubt(found: Estimate) -> str:
@@ -167,8 +163,7 @@ def _doubt(found: Estimate) -> str:
         )
     share = math.floor(100 * (found.agreement or 0.0))
     return (
-        f"{_hint(found)}, but the seeds differ too much: drawn again, only {share} % of the draws "
-        "give the same answer"
+        f"{_hint(found)}, but the seeds differ too much: drawn again, only {share} % of the draws give the same answer"
     )
 
 

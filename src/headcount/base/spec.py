@@ -92,8 +92,14 @@ def explain(error: ValidationError, spec: type[BaseModel]) -> str:
     message = str(first["msg"]).removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     value = first.get("input")
-    shown = f"; got {value!r}" if isinstance(value, int | float | str | bool | None) else ""
+    shown = f"; got {_short(value)}" if isinstance(value, int | float | str | bool | None) else ""
     return f"{path}: {message}{shown}" if path else f"{message}{shown}"
+
+
+def _short(value: object) -> str:
+    """Quote a value; a long one by its beginning."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _owner(spec: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel] | None:

@@ -85,9 +85,7 @@ def transition_figure(run: Run, transition: Transition) -> FigureData:
         points = [Point(x=row.heads, y=max(t.nmse, FLOOR), seed=t.seed) for t in done if t.nmse is not None]
         tone = _tone(row.heads, transition)
         if points:
-            series.append(
-                Series(name=heads_text(row.heads), style="dots", tone=tone, heads=row.heads, points=points)
-            )
+            series.append(Series(name=heads_text(row.heads), style="dots", tone=tone, heads=row.heads, points=points))
     best = [Point(x=r.heads, y=max(r.best, FLOOR)) for r in rows if r.best is not None]
     median = [Point(x=r.heads, y=max(r.median, FLOOR)) for r in rows if r.median is not None]
     series.append(Series(name="best seed", style="best", points=best))

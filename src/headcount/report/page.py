@@ -43,16 +43,10 @@ def check_report_folder(folder: Path) -> None:
         raise BadInput(f"{folder} is a file, not a folder: choose another --out")
     foreign = sorted(p.name for p in folder.iterdir() if p.name not in FILES and not p.name.endswith(".part"))
     page = folder / "index.html"
-    if (
-        not foreign
-        and page.exists()
-        and MARK not in page.read_text(encoding="utf-8", errors="replace")[:2000]
-    ):
+    if not foreign and page.exists() and MARK.encode() not in page.read_bytes()[:2000]:
         foreign = ["an index.html that is not a report"]
     if foreign:
-        raise BadInput(
-            f"{folder} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder"
-        )
+        raise BadInput(f"{folder} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
 
 
 def write_report(run: Run, transition: Transition, folder: Path) -> ReportPaths:

@@ -95,9 +95,7 @@ def as_terminal(table: Table) -> RichTable:
     from rich.markup import escape as plain
     from rich.table import Table as RichTable
 
-    shown = RichTable(
-        title=plain(table.caption), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
+    shown = RichTable(title=plain(table.caption), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in table.columns:
         # heads of columns may break into two lines, cells may not: the table fits 80 columns
         shown.add_column(plain(column.name.replace(" ", "\n", 1)), justify="right", no_wrap=True)

@@ -23,9 +23,7 @@ _OUTER = {
 
 _POINTS = "Each input is a sequence of {T} random points with {d} coordinates. "
 _SPHERE = "Each input is a sequence of {T} random points on a sphere. "
-_NEAREST = (
-    "the model has to find how close the nearest point comes; the {D} squared distances are then {outer}."
-)
+_NEAREST = "the model has to find how close the nearest point comes; the {D} squared distances are then {outer}."
 
 # Families by name; {T}, {d}, {D}, their small forms and {outer} are filled in.
 _WORDS = {
@@ -67,9 +65,7 @@ def task_text(run: Run) -> TaskText:
         return TaskText(f"{label}: from a sequence of {T} tokens with {d} numbers each, predict y.", "")
     outer = _OUTER.get(str(family.get("outer", "sum")), "combined")
     small = {"power": d.translate(_UPPER), "index": D.translate(_LOWER)}
-    words, formula = (
-        text.format(T=T, d=d, D=D, outer=outer, **small) for text in (_WORDS[name], _FORMULAS[name])
-    )
+    words, formula = (text.format(T=T, d=d, D=D, outer=outer, **small) for text in (_WORDS[name], _FORMULAS[name]))
     if family.get("sets", "all") != "all":
         words += f" Each search is limited to some of the positions ({family['sets']} sets)."
     return TaskText(words, formula)
@@ -155,11 +151,7 @@ def _data(train: dict[str, Any]) -> str:
 
 def _validation(train: dict[str, Any]) -> str:
     size = train.get("validation_size")
-    return (
-        f"{size:,} other sequences; all errors on this page are measured on them"
-        if isinstance(size, int)
-        else ""
-    )
+    return f"{size:,} other sequences; all errors on this page are measured on them" if isinstance(size, int) else ""
 
 
 def _listed(numbers: list[int]) -> str:

@@ -147,9 +147,7 @@ def _parquet(path: Path) -> Arrays:
             raise BadInput(f"{path}: column {name!r} holds {kind}: it must hold {wanted}, or be left out")
         if column.null_count:
             row = column.to_pylist().index(None)
-            raise BadInput(
-                f"{path}: column {name!r} has no value in row {row} (from 0): fill or drop such rows"
-            )
+            raise BadInput(f"{path}: column {name!r} has no value in row {row} (from 0): fill or drop such rows")
     encoded = table.column("sequence").combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
@@ -180,9 +178,7 @@ def _roles(path: Path, names: list[str]) -> tuple[list[str], list[str]]:
     return (found if found == ["target"] else numbered), features
 
 
-_COLUMNS = (
-    "a row is a token, with columns sequence, position, target (or target_0, target_1, …), the rest features"
-)
+_COLUMNS = "a row is a token, with columns sequence, position, target (or target_0, target_1, …), the rest features"
 
 
 def _padded(
@@ -211,9 +207,7 @@ def _padded(
     moved = np.flatnonzero(~same.all(axis=1))
     if moved.size:
         label = labels[int(codes[moved[0]])].as_py()
-        raise BadInput(
-            f"{path}: the target changes within sequence {label!r}: it must be the same in all its rows"
-        )
+        raise BadInput(f"{path}: the target changes within sequence {label!r}: it must be the same in all its rows")
     X = np.zeros((len(counts), int(counts.max()), features.shape[1]))
     mask = np.zeros(X.shape[:2], dtype=np.bool_)
     X[codes, position - first] = features

@@ -93,9 +93,7 @@ class ArrayTask:
             arrays["mask"] = self.mask
         return arrays_hash(arrays)
 
-    def split(
-        self, seed: int, fraction: float = 0.2, *, dtype: torch.dtype = torch.float64
-    ) -> tuple[Part, Part]:
+    def split(self, seed: int, fraction: float = 0.2, *, dtype: torch.dtype = torch.float64) -> tuple[Part, Part]:
         """Return (training, validation): disjoint, together all samples, the same for the same seed."""
         if not 0 < fraction < 1:
             raise BadInput(f"fraction must lie between 0 and 1, both excluded; got {fraction}")
@@ -124,9 +122,7 @@ def _checked(name: str, where: str, inputs: Any, targets: Any, padding: Any) -> 
     if y.ndim not in (1, 2):
         raise BadInput(f"{where}: y must be y[samples] or y[samples, out], not of shape {list(y.shape)}")
     if len(X) != len(y):
-        raise BadInput(
-            f"{where}: X has {len(X)} samples but y has {len(y)}: the first axis of both must count samples"
-        )
+        raise BadInput(f"{where}: X has {len(X)} samples but y has {len(y)}: the first axis of both must count samples")
     for what, array in (("X", X), ("y", y)):
         if array.size == 0:
             raise BadInput(f"{where}: {what} is empty (shape {list(array.shape)}): every axis needs an entry")
@@ -149,9 +145,7 @@ def _array(where: str, what: str, value: Any) -> NDArray[Any]:
     try:
         array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError):
-        raise BadInput(
-            f"{where}: {what} is not an array: its rows differ in length, or hold no numbers"
-        ) from None
+        raise BadInput(f"{where}: {what} is not an array: its rows differ in length, or hold no numbers") from None
     if array.dtype.kind not in "biuf":
         kind = "Python objects" if array.dtype.kind == "O" else f"entries of type {array.dtype}"
         raise BadInput(f"{where}: {what} holds {kind}: give whole or floating-point numbers")
@@ -160,24 +154,22 @@ def _array(where: str, what: str, value: Any) -> NDArray[Any]:
 
 def _numbers(where: str, what: str, value: Any) -> NDArray[np.float64]:
     """Return a copy in 64-bit floats."""
-    return np.array(_array(where, what, value), dtype=np.float64, order="C")
+    array = np.array(_array(where, what, value), dtype=np.float64, order="C")
+    array += 0.0  # −0 is 0: equal numbers, equal hash
+    return array
 
 
 def _mask(where: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """Check a mask: True or 1 at real tokens, at least one a sample."""
     array = _array(where, "mask", value)
     if array.shape != shape:
-        raise BadInput(
-            f"{where}: mask must be mask[samples, length] = {list(shape)}, not {list(array.shape)}"
-        )
+        raise BadInput(f"{where}: mask must be mask[samples, length] = {list(shape)}, not {list(array.shape)}")
     if not np.isin(array, (0, 1)).all():
         raise BadInput(f"{where}: mask must hold only True and False (or 1 and 0): True at real tokens")
     mask = array.astype(np.bool_)
     empty = np.flatnonzero(~mask.any(axis=1))
     if empty.size:
-        raise BadInput(
-            f"{where}: mask has no real token in sample {empty[0]}: drop the sample, or mark one True"
-        )
+        raise BadInput(f"{where}: mask has no real token in sample {empty[0]}: drop the sample, or mark one True")
     return mask
 
 
