@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from beartype import BeartypeConf, beartype
 from jaxtyping import install_import_hook
+
+from support import REPO, Cli
 
 torch.set_num_threads(1)  # the models are small, and CI has two cores
 
-REPO = Path(__file__).resolve().parent.parent
-
-check = beartype(conf=BeartypeConf(is_pep484_tower=True))  # a whole number may stand for a float
-
 # Only the rooms whose arguments are tensors: elsewhere our own one-line errors must meet bad types first.
-install_import_hook(["headcount.models", "headcount.kernels", "headcount.experiments"], "conftest.check")
-
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+install_import_hook(["headcount.models", "headcount.kernels", "headcount.experiments"], "support.check")
 
 
 @pytest.fixture(scope="session")

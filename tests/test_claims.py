@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from claims import claim_problems
-from conftest import REPO
 from documents import document_paths
 from results import RESULTS, result_problems, write_result
+from support import REPO
 
 DOCUMENTS = [*document_paths(REPO), REPO / "CHANGELOG.md"]
 

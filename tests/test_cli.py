@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import Cli
 from headcount import ModelSpec, SavedModel, Transformer
 from headcount.cli.main import VERBS, main
+from support import Cli
 
 TRAIN = ["--out", "m", "--steps", "20", "--batch", "16", "--train-size", "100"]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from conftest import REPO
 from documents import (
     Command,
     bare,
@@ -21,6 +20,7 @@ from documents import (
     run_document,
     split,
 )
+from support import REPO
 
 # What is shown but not run: it fetches from the network, or enters what was fetched.
 NOT_RUN = (r"git clone [^;&|]+", r"cd headcount", r"pip install [^;&|]+")

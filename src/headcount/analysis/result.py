@@ -59,7 +59,7 @@ class Estimate(Spec):
     at_least: int | None = None
     """Fewer heads than this fail."""
     enough: int | None = None
-    """More heads than this bring nothing, and the task is solved."""
+    """More heads than this bring nothing; without a jump it is stated only where the task is solved."""
     reading: Verdict = "too-few"
     """What the errors alone look like, before the doubts that made the verdict unclear or too-few."""
     tentative: int | None = None

@@ -15,7 +15,7 @@ import torch
 
 from headcount.base.errors import BadInput
 from headcount.tasks import expr as e
-from headcount.tasks.branch import Region
+from headcount.tasks.branch import Region, hull
 from headcount.tasks.domain import check_domain, note
 from headcount.tasks.expr_ball import ball
 from headcount.tasks.findings import (
@@ -37,7 +37,7 @@ from headcount.tasks.sampling import Gaussian
 
 __all__ = ["AssumptionReport", "Finding", "check_assumptions"]
 
-PROOF_DIM = 64  # a dense Hessian of more coordinates takes minutes in balls
+PROOF_DIM = 64  # pivots of a dense Hessian of more coordinates take too long in balls
 
 
 def check_assumptions(task: Any, *, seed: int = 0) -> AssumptionReport:
@@ -58,21 +58,27 @@ def check_assumptions(task: Any, *, seed: int = 0) -> AssumptionReport:
         _sensitive(task, studies), _sizes(task),
     )  # fmt: skip
     bad = [
-        f"{f.assumption} {'fails' if f.verdict == 'fails' else 'is unknown'}"
-        for f in findings
-        if f.verdict != "holds"
+        f"{f.assumption} {'fails' if f.verdict == 'fails' else 'is unknown'}" for f in findings if f.verdict != "holds"
     ]
     text = f"{task.name}: " + (", ".join(bad) if bad else "all assumptions hold")
     return AssumptionReport(task=task.name, applies=True, sentence=text, findings=findings)
 
 
 def _study(f: e.Function, domain: Region, search: Region, seed: int) -> Study:
-    """Search, then try to prove."""
-    found = find_minimiser(f, search, seed)
+    """Search, in larger boxes while an unbounded domain may hold a lower point, then try to prove."""
+    study = Study(f, search, find_minimiser(f, search, seed), None, domain.bounded())
+    for power in range(1, 6):
+        if not study.cut_off():
+            break
+        larger = Region(tuple(v * 4.0**power for v in search.low), tuple(v * 4.0**power for v in search.high))
+        wider = Study(f, larger, find_minimiser(f, larger, seed), None, False)
+        study = study if wider.cut_off() else wider
     if provable(f) and len(domain.low) <= PROOF_DIM:
-        proof = prove_minimiser(f, domain, found.points[0])
-        return Study(f, search, found, proof, domain.bounded())
-    return Study(f, search, found, None, domain.bounded())
+        proof = prove_minimiser(f, domain, study.found.points[0])
+        if proof.proved:  # what else the search took for a tie is none
+            study = study._replace(found=study.found._replace(points=study.found.points[:1]))
+        study = study._replace(proof=proof)
+    return study
 
 
 # -- 2.1, 2.2 ------------------------------------------------------------------------------------------------
@@ -86,19 +92,15 @@ def _unique(task: GeneralizedRetrieval, studies: list[Study]) -> Finding:
         if outcome == "unique":
             return Judgement("holds", evidence)
         if outcome == "none":
-            return Judgement(
-                "fails", evidence, f"f_{i} falls without end on the unbounded domain: it has no minimiser"
-            )
+            return Judgement("fails", evidence, f"f_{i} falls without end on the unbounded domain: it has no minimiser")
         if outcome == "unclear":
             why = f"f_{i} is least at the edge of the searched box, but the domain is unbounded"
             return Judgement("unknown", evidence, why)
         why = f"f_{i} takes its least value at several points, e.g. {_show(s.found.points)}"
         return Judgement("fails", evidence, why)
 
-    judged = join(
-        (judge(i, s) for i, s in enumerate(studies, 1)), "every f_i has exactly one global minimiser"
-    )
-    search = studies[0].search
+    judged = join((judge(i, s) for i, s in enumerate(studies, 1)), "every f_i has exactly one global minimiser")
+    search = hull([s.search for s in studies])
     return finding(
         "2.1", judged,
         minimisers=[[list(p) for p in s.found.points[:4]] for s in studies],
@@ -160,9 +162,7 @@ def _curved(studies: list[Study]) -> Finding:
         H = derivatives(s.f, x)[2].nan_to_num(0.0, 0.0, 0.0)
         smallest.append(float(torch.linalg.eigvalsh(H).min()))
         at_least.append(0.0)
-        why = (
-            f"the Hessian of f_{i} is not positive definite at its minimiser (eigenvalue {smallest[-1]:.3g})"
-        )
+        why = f"the Hessian of f_{i} is not positive definite at its minimiser (eigenvalue {smallest[-1]:.3g})"
         if s.proof is not None and isinstance(s.f, e.Node):
             axes = range(len(s.search.low))
             hessian = jets(s.f, balls(*s.proof.box))[0].hessian
@@ -174,7 +174,7 @@ def _curved(studies: list[Study]) -> Finding:
                 return Judgement("fails", "proved", f"{why}: f_{i} is linear" if not hessian else why)
             if s.proof.outcome == "none":
                 return Judgement("unknown", "measured", f"f_{i} has no minimiser")
-        elif kinked(s.f, x[0], s.search, s.found.spread):
+        elif not s.smooth() and kinked(s.f, x[0], s.search, s.found.spread):
             return Judgement(
                 "fails",
                 "measured",
@@ -218,15 +218,11 @@ def _sensitive(task: GeneralizedRetrieval, studies: list[Study]) -> Finding:
             if not slopes:
                 return Judgement("fails", "proved", zero)
         if bend:
-            return Judgement(
-                "fails", "measured", "F0 has a kink at the minima: it is not differentiable there"
-            )
+            return Judgement("fails", "measured", "F0 has a kink at the minima: it is not differentiable there")
         vanishes = float(sizes[i]) <= TINY * float(sizes.max())
         return Judgement("fails" if vanishes else "holds", "measured", zero)
 
-    judged = join(
-        (judge(i) for i in range(len(studies))), "no partial derivative of F0 vanishes at the minima"
-    )
+    judged = join((judge(i) for i in range(len(studies))), "no partial derivative of F0 vanishes at the minima")
     return finding("2.4", judged, z=z[0].tolist(), jacobian=jacobian.tolist())
 
 

@@ -9,7 +9,7 @@ import torch
 from headcount.base.random import generator
 from headcount.tasks import expr as e
 from headcount.tasks import expr_ball
-from headcount.tasks.branch import Region
+from headcount.tasks.branch import Region, hull
 from headcount.tasks.findings import Finding, Judgement, Study, finding, join
 from headcount.tasks.jets import balls, ceil, floor
 from headcount.tasks.minimise import find_minimiser, prove_minimiser, values
@@ -47,7 +47,7 @@ def check_domain(task: GeneralizedRetrieval, studies: list[Study], seed: int) ->
         ranges.append([low, high])
         parts.append(judged)
     judged = join(parts, "tokens are bounded, every f_i maps into [0, 1], all functions are differentiable")
-    box = studies[0].search
+    box = hull([s.search for s in studies])
     return finding(
         "domain",
         judged,

@@ -71,12 +71,20 @@ class Study(NamedTuple):
     proof: Proof | None
     bounded: bool  # else the search saw a part of the domain only
 
+    def smooth(self) -> bool:
+        """Whether f is twice differentiable by its structure."""
+        return isinstance(self.f, Node) and self.f.smooth
+
+    def cut_off(self) -> bool:
+        """Whether the search ended at the edge of its box although the domain goes on beyond."""
+        sides = (zip(p, *self.search, strict=True) for p in self.found.points)
+        return not self.bounded and any(v in ends for side in sides for v, *ends in side)
+
     def outcome(self) -> tuple[Outcome, Evidence]:
         """Say how many global minimisers there are."""
         if self.proof is not None and self.proof.outcome != "unclear":
             return self.proof.outcome, "proved"
-        edge = any(v in ends for p in self.found.points for v, *ends in zip(p, *self.search, strict=True))
-        if edge and not self.bounded:
+        if self.cut_off():
             return "unclear", "measured"
         return ("unique" if len(self.found.points) == 1 else "several"), "measured"
 

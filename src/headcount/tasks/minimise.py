@@ -96,15 +96,9 @@ def derivatives(f: Function, x: Tensor, order: int = 2) -> tuple[Tensor, Tensor,
     zero = torch.zeros_like(x)
     with torch.enable_grad():
         y = values(f, x)[..., 0]
-        g = (
-            torch.autograd.grad(y.sum(), x, create_graph=True, materialize_grads=True)[0]
-            if y.requires_grad
-            else zero
-        )
+        g = torch.autograd.grad(y.sum(), x, create_graph=True, materialize_grads=True)[0] if y.requires_grad else zero
         rows = [
-            torch.autograd.grad(part, x, retain_graph=True, materialize_grads=True)[0]
-            if g.requires_grad
-            else zero
+            torch.autograd.grad(part, x, retain_graph=True, materialize_grads=True)[0] if g.requires_grad else zero
             for part in (g.sum(0) if order > 1 else ())
         ]
     return y.detach(), g.detach(), torch.stack(rows, 1) if rows else zero[:, None]
@@ -149,10 +143,7 @@ def _lbfgs(f: Function, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
     bounds = list(zip(low.tolist(), high.tolist(), strict=True))
     options = {"ftol": 0.0, "gtol": 1e-13, "maxiter": 300}
-    ends = [
-        minimize(target, s.numpy(), jac=True, bounds=bounds, method="L-BFGS-B", options=options).x
-        for s in x[:4]
-    ]
+    ends = [minimize(target, s.numpy(), jac=True, bounds=bounds, method="L-BFGS-B", options=options).x for s in x[:4]]
     return torch.from_numpy(np.stack(ends)).clamp(low, high)
 
 
@@ -162,6 +153,7 @@ def kinked(f: Function, at: Tensor, box: Box, spread: float, order: int = 2) -> 
     Across a kink the jump stays as the distance shrinks from 1e-4 to 1e-6 of a side; else it shrinks too.
     """
     low, high = (torch.tensor(side, dtype=at.dtype) for side in box)
+    order = order if len(at) <= NEWTON_DIM else 1
     for k in range(len(at)):
         step = torch.zeros_like(at)
         step[k] = high[k] - low[k]
