@@ -22,7 +22,7 @@ except ImportError:  # the rest of the package works without it
 
 
 def ball(low: float, high: float | None = None) -> arb:
-    """Return the smallest ball that holds [low, high] (or the exact number low)."""
+    """Return a ball that holds [low, high], a little wider than it, or the exact number low."""
     if flint is None:
         raise BadInput("ball arithmetic needs python-flint, which is not installed: pip install python-flint")
     return flint.arb(low) if high is None else flint.arb(low).union(flint.arb(high))
