@@ -2,7 +2,7 @@
 # Paths are relative throughout, so that the folder may have any name.
 .DEFAULT_GOAL := help
 .SUFFIXES:
-MAKEFLAGS += --no-builtin-rules
+MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 # The first of these that runs and is new enough (a shim that exists but fails is passed over).
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python; do \
@@ -26,8 +26,8 @@ help:
 
 $(SETUP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo 'headcount: needs Python 3.11 or newer; none was found on PATH (set PYTHON=/path/to/python)' >&2; exit 2; }
-	@$(PY) -c '' 2>/dev/null || { echo 'making .venv with $(PYTHON)'; $(PYTHON) -m venv --clear .venv; }
-	@echo 'installing headcount and what it needs (once; a minute or two)'
+	@$(PY) -c '' 2>/dev/null || { echo 'making .venv with $(PYTHON)' >&2; $(PYTHON) -m venv --clear .venv; }
+	@echo 'installing headcount and what it needs (once; a minute or two)' >&2
 	@$(PIP) -e '.[test]'
 	@touch $@
 

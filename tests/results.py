@@ -16,15 +16,20 @@ RESERVED = ("name", "provenance", "seeds", "counts")
 
 def write_result(
     name: str, payload: Mapping[str, Any], *, seeds: Sequence[int], counts: Mapping[str, int],
-    device: str = "cpu", folder: Path = RESULTS,
+    device: str = "cpu", folder: Path = RESULTS, commit: str | None = None,
 ) -> Path:  # fmt: skip
-    """Write what was measured, with where it came from, the seeds and how many of each thing were counted."""
+    """Write what was measured, with where it came from, the seeds and how many of each thing were counted.
+
+    The commit is that of the source tree, unless stated: a result from a tree without one is refused.
+    """
     clash = sorted(set(payload) & set(RESERVED))
     if clash:
         raise ValueError(f"{name}: {', '.join(clash)} are set by write_result itself")
+    origin = provenance(device)
+    origin["commit"] = commit or origin["commit"]
     result = {
         "name": name,
-        "provenance": provenance(device),
+        "provenance": origin,
         "seeds": list(seeds),
         "counts": dict(counts),
         **payload,

@@ -43,7 +43,7 @@ PAYLOAD = {
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
     """A document in docs/ beside a folder of results."""
-    write_result("demo", PAYLOAD, seeds=[0, 1], counts={"trials": 10}, folder=tmp_path / "results")
+    write_result("demo", PAYLOAD, seeds=[0, 1], counts={"trials": 10}, folder=tmp_path / "results", commit="0" * 12)
     (tmp_path / "docs").mkdir()
     return tmp_path / "docs/page.md"
 
@@ -133,9 +133,9 @@ def test_a_result_without_its_origin_is_reported(key, page):
 
 def test_write_result_refuses_what_the_check_would(tmp_path):
     with pytest.raises(ValueError, match="seeds"):
-        write_result("a", {"seeds": 3}, seeds=[0], counts={"n": 1}, folder=tmp_path)
+        write_result("a", {"seeds": 3}, seeds=[0], counts={"n": 1}, folder=tmp_path, commit="0" * 12)
     with pytest.raises(ValueError, match="counts"):
-        write_result("a", {}, seeds=[0], counts={}, folder=tmp_path)
+        write_result("a", {}, seeds=[0], counts={}, folder=tmp_path, commit="0" * 12)
     with pytest.raises(ValueError, match="JSON"):
-        write_result("a", {"x": float("nan")}, seeds=[0], counts={"n": 1}, folder=tmp_path)
+        write_result("a", {"x": float("nan")}, seeds=[0], counts={"n": 1}, folder=tmp_path, commit="0" * 12)
     assert list(tmp_path.iterdir()) == []
