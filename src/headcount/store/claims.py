@@ -1,0 +1,146 @@
+"""Runs, which name trials, and claims, by which no two processes train the same one."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headcount.base.errors import BadInput
+from headcount.base.hashing import content_hash
+from headcount.store.owners import is_dead, this_owner
+from headcount.store.query import Queries
+from headcount.store.schema import transaction
+from headcount.store.trials import FINISHED, as_json
+
+
+class Claims(Queries):
+    """The part of a store that adds runs and hands out trials."""
+
+    def __init__(self, folder: Path, db: sqlite3.Connection, patience: float) -> None:
+        super().__init__(folder, db)
+        self.owner, self._patience, self._lease = this_owner(), patience, 0.0
+
+    @contextmanager
+    def writing(self) -> Generator[sqlite3.Connection]:
+        """Change the database, all or nothing."""
+        with self.reading() as db, transaction(db, self.folder, self._patience):
+            yield db
+
+    def add_run(
+        self, name: str, specs: Sequence[Mapping[str, Any]], about: Mapping[str, Any] | None = None
+    ) -> list[str]:
+        """Name a set of trials, add those that are missing as pending, and return their hashes in the order given.
+
+        Trials that exist are not touched. A run that exists is extended, never cut: sweeps grow, and a trial that was
+        paid for stays. `about` is what else is to be known of the run; the latest wins.
+        """
+        if not name.strip() or not name.isprintable():
+            raise BadInput(f"{name!r} cannot be the name of a run: use printable characters")
+        if not specs:
+            raise BadInput(f"run {name!r} has no trials: give at least one spec")
+        texts = [as_json(spec, "spec") for spec in specs]
+        hashes = [content_hash(spec) for spec in specs]
+        said, now = as_json(about, "about"), time.time()
+        with self.writing() as db:
+            db.executemany(
+                "INSERT INTO trials (hash, spec, state, created, updated) VALUES (?, ?, 'pending', ?, ?) "
+                "ON CONFLICT (hash) DO NOTHING",
+                [(trial, text, now, now) for trial, text in zip(hashes, texts, strict=True)],
+            )
+            join_run(db, name, hashes)
+            if said is not None:
+                db.execute("INSERT OR REPLACE INTO abouts VALUES (?, ?, ?)", (name, said, now))
+        return hashes
+
+    def claim(self, hashes: Iterable[str], *, limit: int | None = None, lease_seconds: float = 600.0) -> list[str]:
+        """Take up to `limit` of these trials for this store object, in order; no two ever hold the same one.
+
+        Free are trials that are pending, and those of an owner whose lease is over or whose process has died. Each
+        checkpoint renews the lease of all that the owner holds; whoever loses a trial cannot write it any more.
+        """
+        now = time.time()
+        taken: list[str] = []
+        dead: dict[str, bool] = {}
+        with self.writing() as db:
+            rows = {row["hash"]: row for row in db.execute("SELECT hash, state, owner, lease_until FROM trials")}
+            for trial in dict.fromkeys(hashes):
+                if limit is not None and len(taken) >= limit:
+                    break
+                if trial not in rows:
+                    raise BadInput(f"the store {self.folder} has no trial {trial!r}: add it to a run first")
+                if rows[trial]["state"] not in FINISHED and not is_held(rows[trial], now, dead):
+                    taken.append(trial)
+            db.executemany(
+                "UPDATE trials SET state = 'running', owner = ?, lease_until = ?, updated = ? WHERE hash = ?",
+                [(self.owner, now + lease_seconds, now, trial) for trial in taken],
+            )
+        self._lease = lease_seconds
+        return taken
+
+    def renew(self) -> list[str]:
+        """Prolong the lease of all that this store object holds, and return what that is."""
+        with self.writing() as db:
+            self._prolong(db)
+            return [row[0] for row in db.execute("SELECT hash FROM trials WHERE owner = ?", (self.owner,))]
+
+    def _prolong(self, db: sqlite3.Connection) -> None:
+        """Prolong the lease within a transaction."""
+        db.execute("UPDATE trials SET lease_until = ? WHERE owner = ?", (time.time() + self._lease, self.owner))
+
+    def release(self) -> None:
+        """Give back all that this store object holds: others may go on from the last checkpoints."""
+        with self.writing() as db:
+            db.execute(
+                "UPDATE trials SET state = 'pending', owner = NULL, lease_until = NULL, updated = ? WHERE owner = ?",
+                (time.time(), self.owner),
+            )
+
+    def retry(self, hashes: Iterable[str]) -> None:
+        """Make failed trials pending again; their errors stay among the warnings."""
+        with self.writing() as db:
+            for trial in hashes:
+                row = db.execute("SELECT state, error FROM trials WHERE hash = ?", (trial,)).fetchone()
+                if row is None or row["state"] != "failed":
+                    raise BadInput(f"trial {trial!r} has not failed: only failed trials can be tried again")
+                note(db, trial, f"tried again after: {row['error']}")
+                db.execute(
+                    "UPDATE trials SET state = 'pending', error = NULL, updated = ? WHERE hash = ?",
+                    (time.time(), trial),
+                )
+
+
+def is_held(row: sqlite3.Row, now: float, dead: dict[str, bool]) -> bool:
+    """Say whether somebody is working on a trial; `dead` remembers the owners that were looked up."""
+    if row["state"] != "running":
+        return False
+    owner = row["owner"]
+    if owner not in dead:
+        dead[owner] = is_dead(owner)
+    return row["lease_until"] >= now and not dead[owner]
+
+
+def join_run(db: sqlite3.Connection, name: str, hashes: Iterable[str]) -> None:
+    """Add trials to the end of a run; those that it has already keep their place."""
+    start = db.execute("SELECT coalesce(max(position) + 1, 0) FROM runs WHERE name = ?", (name,)).fetchone()[0]
+    db.executemany(
+        "INSERT INTO runs VALUES (?, ?, ?) ON CONFLICT (name, trial) DO NOTHING",
+        [(name, trial, start + place) for place, trial in enumerate(dict.fromkeys(hashes))],
+    )
+
+
+def add_points(db: sqlite3.Connection, trial: str, points: bytes) -> None:
+    """Append one flush to a curve."""
+    if points:
+        db.execute(
+            "INSERT INTO curves SELECT ?, coalesce(max(sequence) + 1, 0), ? FROM curves WHERE trial = ?",
+            (trial, points, trial),
+        )
+
+
+def note(db: sqlite3.Connection, trial: str, text: str) -> None:
+    """Record what was noticed of a trial, once."""
+    db.execute("INSERT OR IGNORE INTO warnings (time, trial, text) VALUES (?, ?, ?)", (time.time(), trial, text))

@@ -1,0 +1,212 @@
+"""The store of trials: a folder that many processes fill at once, and that a kill at any moment leaves whole.
+
+A trial is named by the content hash of its spec; a run is a name for a set of trials, and runs may share trials. Who
+wants to train a trial claims it first, writes checkpoints while it runs, and finishes it once. What varies from one
+training to the next (seconds, device) belongs in the provenance: metrics of one trial that differ are a conflict.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from numpy.typing import NDArray
+
+from headcount.base.errors import BadInput
+from headcount.store.checkpoints import Arrays, CheckpointFiles, Points, Snapshot, pack
+from headcount.store.claims import Claims, add_points, note
+from headcount.store.merge import MergeReport, merge
+from headcount.store.schema import LostTrial, StoreError, one_line, open_database
+from headcount.store.trials import FINISHED, Outcome, State, as_json
+
+
+class Store(Claims):
+    """An open store; use it as a context manager, in the thread and process that opened it."""
+
+    def __init__(self, folder: Path, db: sqlite3.Connection, patience: float) -> None:
+        super().__init__(folder, db, patience)
+        self.files = CheckpointFiles(folder, patience)
+
+    @classmethod
+    def open(cls, folder: Path | str = "headcount-runs", create: bool = True, *, patience: float = 60.0) -> Self:
+        """Open the store in a folder, or make it; wait at most `patience` seconds for others, here and later."""
+        path = Path(folder)
+        store = cls(path, open_database(path, create, patience), patience)
+        try:
+            with one_line(path):
+                store.files.sweep(store.named_files)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Give back what is still claimed, and close."""
+        try:
+            if self._lease and os.getpid() == self._pid:
+                with suppress(StoreError):  # on a full disk, say: others will see that this process has ended
+                    self.release()
+        finally:
+            self._lease = 0.0
+            self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- checkpoints ----------------------------------------------------------------------------------------
+
+    def checkpoint(self, trial: str, step: int, arrays: Mapping[str, NDArray[Any]], curve: Points = ()) -> None:
+        """Store how far a trial has come, and its points since the last time; LostTrial if it is no longer ours."""
+        if self.checkpoint_many([Snapshot(trial, step, arrays, curve)]):
+            raise LostTrial(self._why_lost(trial))
+
+    def checkpoint_many(self, snapshots: Sequence[Snapshot]) -> list[str]:
+        """Store a whole stack as one file in one commit; return the trials that are not ours, left as they are."""
+        by_hash = {snapshot.hash: (snapshot, pack(snapshot.curve)) for snapshot in snapshots}
+        if len(by_hash) != len(snapshots):
+            raise BadInput("checkpoint_many: a trial occurs twice")
+        lost: list[str] = []
+        if not snapshots:
+            return lost
+        with self.reading(), self.files.writing():
+            file, digests = self.files.write({snapshot.hash: snapshot.arrays for snapshot in snapshots})
+            replaced = {file}
+            try:
+                with self.writing() as db:
+                    for trial, (snapshot, points) in by_hash.items():
+                        row = self._ours(db, trial)
+                        if row is None:
+                            lost.append(trial)
+                            continue
+                        replaced.add(row["checkpoint"] or file)
+                        db.execute(
+                            "UPDATE trials SET step = ?, checkpoint = ?, checkpoint_hash = ?, checkpoint_step = ?, "
+                            "updated = ? WHERE hash = ?",
+                            (snapshot.step, file, digests[trial], snapshot.step, time.time(), trial),
+                        )
+                        add_points(db, trial, points)
+                    self._prolong(db)
+            finally:
+                self.remove_unnamed(replaced)
+        return lost
+
+    def remove_unnamed(self, files: Iterable[str]) -> None:
+        """Delete those of the files that no row names any more; what cannot be deleted now is swept later."""
+        with suppress(StoreError), self.reading() as db:
+            named = "SELECT 1 FROM trials WHERE checkpoint = ? LIMIT 1"
+            self.files.remove([file for file in files if db.execute(named, (file,)).fetchone() is None])
+
+    def load_checkpoint(self, trial: str) -> tuple[int, Arrays] | None:
+        """Return step and arrays of the last checkpoint; None if there is none, or if it is damaged."""
+        return self.load_checkpoints([trial]).get(trial)
+
+    def load_checkpoints(self, trials: Iterable[str]) -> dict[str, tuple[int, Arrays]]:
+        """Return step and arrays of the last checkpoints, each verified; those of a stack are read at once.
+
+        A damaged one is left out and noted among the warnings, and its trial, unless finished, is one that has none:
+        it starts again, and the others go on.
+        """
+        found: dict[str, tuple[int, Arrays]] = {}
+        failed: dict[str, str] = {}
+        wanted = list(dict.fromkeys(trials))
+        while wanted:
+            files: dict[str, dict[str, str]] = {}
+            steps: dict[str, int] = {}
+            with self.reading() as db:
+                for trial in wanted:
+                    row = db.execute("SELECT * FROM trials WHERE hash = ?", (trial,)).fetchone()
+                    if row is None:
+                        raise BadInput(f"the store {self.folder} has no trial {trial!r}")
+                    if row["checkpoint"] is not None:
+                        files.setdefault(row["checkpoint"], {})[trial] = row["checkpoint_hash"]
+                        steps[trial] = row["checkpoint_step"]
+                wanted = []
+                for file, digests in files.items():
+                    arrays = self.files.read(file, digests)
+                    found.update({trial: (steps[trial], arrays[trial]) for trial in arrays})
+                    for trial in digests.keys() - arrays.keys():
+                        if failed.get(trial) == file:
+                            self._forget(trial, file)
+                        else:  # its owner may have replaced it between our look at the row and at the file
+                            failed[trial] = file
+                            wanted.append(trial)
+        return found
+
+    def _forget(self, trial: str, file: str) -> None:
+        """Note a damaged checkpoint, and let its trial start again."""
+        with self.writing() as db:
+            note(db, trial, f"checkpoint {file} is damaged or missing; an unfinished trial starts again")
+            db.execute(
+                "UPDATE trials SET step = 0, checkpoint = NULL, checkpoint_hash = NULL, checkpoint_step = NULL "
+                "WHERE hash = ? AND checkpoint = ? AND state IN ('pending', 'running')",
+                (trial, file),
+            )
+        self.remove_unnamed([file])
+
+    # -- endings --------------------------------------------------------------------------------------------
+
+    def finish(
+        self, trial: str, state: State, metrics: Mapping[str, Any], provenance: Mapping[str, Any], curve: Points = ()
+    ) -> None:
+        """Store how a trial ended; LostTrial if it ended otherwise before, or is no longer ours."""
+        if self.finish_many([Outcome(trial, state, metrics, provenance, curve)]):
+            raise LostTrial(self._why_lost(trial))
+
+    def fail(self, trial: str, error: str, provenance: Mapping[str, Any] | None = None) -> None:
+        """Store that a trial failed, and why; it is kept, and only `retry` starts it again."""
+        if self.finish_many([Outcome(trial, "failed", provenance=provenance, error=error)]):
+            raise LostTrial(self._why_lost(trial))
+
+    def finish_many(self, outcomes: Sequence[Outcome]) -> list[str]:
+        """Store many endings in one commit; return the trials that were refused, and are left as they are."""
+        texts = [(as_json(o.metrics, "metrics"), as_json(o.provenance, "provenance"), pack(o.curve)) for o in outcomes]
+        refused: list[str] = []
+        with self.writing() as db:
+            for outcome, (metrics, provenance, points) in zip(outcomes, texts, strict=True):
+                trial = outcome.hash
+                if self._ours(db, trial) is None:
+                    had = db.execute("SELECT state, metrics, error FROM trials WHERE hash = ?", (trial,)).fetchone()
+                    if tuple(had) != (outcome.state, metrics, outcome.error):
+                        refused.append(trial)
+                    continue
+                db.execute(
+                    "UPDATE trials SET state = ?, metrics = ?, provenance = ?, error = ?, step = coalesce(?, step), "
+                    "owner = NULL, lease_until = NULL, updated = ? WHERE hash = ?",
+                    (outcome.state, metrics, provenance, outcome.error, outcome.last_step(), time.time(), trial),
+                )
+                add_points(db, trial, points)
+        return refused
+
+    def _ours(self, db: sqlite3.Connection, trial: str) -> sqlite3.Row | None:
+        """Return the row of a trial if this store object may write it: held by it, or by nobody, and unfinished."""
+        row = db.execute("SELECT state, owner, checkpoint FROM trials WHERE hash = ?", (trial,)).fetchone()
+        if row is None:
+            raise BadInput(f"the store {self.folder} has no trial {trial!r}: add it to a run first")
+        return None if row["state"] in FINISHED or row["owner"] not in (None, self.owner) else row
+
+    def _why_lost(self, trial: str) -> str:
+        """Say why a trial may not be written."""
+        now = self.trial(trial)
+        if now.finished:
+            return f"trial {trial[:12]} has ended before as {now.state}: that result is kept, the new one is not stored"
+        holder = (now.owner or "nobody").split("|")
+        return f"trial {trial[:12]} was taken over by another process ({' '.join(holder[0::3])}): leave it to that one"
+
+    def merge(self, folder: Path | str) -> MergeReport:
+        """Join another store to this one, which is left as it is; see `merge`."""
+        with one_line(self.folder):
+            if Path(folder).exists() and Path(folder).samefile(self.folder):
+                raise BadInput(f"{folder} is this store itself: name another one")
+        with type(self).open(folder, create=False, patience=self._patience) as other:
+            return merge(self, other)
