@@ -28,7 +28,7 @@ def test_make_demo(repo: Path, tmp_path: Path) -> None:
     out = tmp_path / "tour"
     done = run_demo(repo, out)
     assert done.returncode == 0, done.stderr
-    assert matches(expected_output(repo / "README.md", "make demo"), done.stdout), done.stdout
+    assert matches(expected_output(repo / "README.md", "make demo"), done.stdout.splitlines()), done.stdout
     assert sorted(p.name for p in out.iterdir()) == [
         "index.html",
         "run.json",

@@ -10,6 +10,7 @@ lock from before the file until after the commit; whoever sweeps needs the lock 
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import uuid
@@ -112,7 +113,7 @@ class CheckpointFiles:
 def _plain(name: str, value: Any) -> NDArray[Any]:
     """Return an array as the file format wants it: dense, little-endian, of a kind that it can hold."""
     array = np.asarray(value, order="C")
-    if array.dtype.kind not in KINDS or array.dtype in (np.complex128, np.longdouble, np.clongdouble):
+    if array.dtype.kind not in KINDS or array.dtype.itemsize > 8:
         raise BadInput(f"checkpoint: {name} has type {array.dtype}: only numbers of up to 64 bits can be stored")
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
@@ -120,7 +121,7 @@ def _plain(name: str, value: Any) -> NDArray[Any]:
 def pack(points: Points) -> bytes:
     """Pack (step, value) points: all steps as little-endian int64, then all values as float64."""
     steps, values = [step for step, _ in points], [value for _, value in points]
-    if any(later <= earlier for earlier, later in zip(steps, steps[1:], strict=False)):
+    if any(later <= earlier for earlier, later in itertools.pairwise(steps)):
         raise BadInput("the steps of a curve must increase")
     return np.array(steps, "<i8").tobytes() + np.array(values, "<f8").tobytes()
 

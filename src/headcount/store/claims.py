@@ -22,7 +22,8 @@ class Claims(Queries):
 
     def __init__(self, folder: Path, db: sqlite3.Connection, patience: float) -> None:
         super().__init__(folder, db)
-        self.owner, self._patience, self._lease = this_owner(), patience, 0.0
+        self.owner, self._patience = this_owner(), patience
+        self._lease, self._renewed = 0.0, 0.0
 
     @contextmanager
     def writing(self) -> Generator[sqlite3.Connection]:
@@ -78,18 +79,22 @@ class Claims(Queries):
                 "UPDATE trials SET state = 'running', owner = ?, lease_until = ?, updated = ? WHERE hash = ?",
                 [(self.owner, now + lease_seconds, now, trial) for trial in taken],
             )
-        self._lease = lease_seconds
+        if taken:
+            self._lease, self._renewed = lease_seconds, 0.0
         return taken
 
     def renew(self) -> list[str]:
         """Prolong the lease of all that this store object holds, and return what that is."""
         with self.writing() as db:
-            self._prolong(db)
+            self._prolong(db, at_once=True)
             return [row[0] for row in db.execute("SELECT hash FROM trials WHERE owner = ?", (self.owner,))]
 
-    def _prolong(self, db: sqlite3.Connection) -> None:
-        """Prolong the lease within a transaction."""
-        db.execute("UPDATE trials SET lease_until = ? WHERE owner = ?", (time.time() + self._lease, self.owner))
+    def _prolong(self, db: sqlite3.Connection, *, at_once: bool = False) -> None:
+        """Prolong the lease within a transaction, when a good part of it is over: an owner may hold thousands."""
+        now = time.time()
+        if at_once or now - self._renewed > self._lease / 4:
+            db.execute("UPDATE trials SET lease_until = ? WHERE owner = ?", (now + self._lease, self.owner))
+            self._renewed = now
 
     def release(self) -> None:
         """Give back all that this store object holds: others may go on from the last checkpoints."""

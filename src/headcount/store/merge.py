@@ -44,9 +44,10 @@ class MergeReport:
 
     def __str__(self) -> str:
         """Say it in one line."""
-        parts = [f"{len(self.added)} trials added", f"{len(self.taken)} brought forward", f"{len(self.kept)} as they were"]
-        more = {"in conflict (first result kept)": self.conflict, "busy": self.busy, "with damaged checkpoint": self.damaged}
-        return ", ".join([*parts, *(f"{len(hashes)} {what}" for what, hashes in more.items() if hashes)])
+        always = {"trials added": self.added, "brought forward": self.taken, "as they were": self.kept}
+        at_need = {"in conflict": self.conflict, "busy": self.busy, "with a damaged checkpoint": self.damaged}
+        parts = always | {what: hashes for what, hashes in at_need.items() if hashes}
+        return ", ".join(f"{len(hashes)} {what}" for what, hashes in parts.items())
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,13 @@ def merge(store: Store, other: Store) -> MergeReport:
     """Bring all that the other store has into this one."""
     report = MergeReport()
     batch: list[_Copy] = []
+    size = 0
     for copy in _worth_copying(store, other, report):
         batch.append(copy)
-        if len(batch) >= BATCH_TRIALS or sum(c.size() for c in batch) >= BATCH_BYTES:
+        size += copy.size()
+        if len(batch) >= BATCH_TRIALS or size >= BATCH_BYTES:
             _write(store, batch, report)
-            batch = []
+            batch, size = [], 0
     _write(store, batch, report)
     with other.reading() as db:
         runs = db.execute("SELECT name, trial FROM runs ORDER BY name, position").fetchall()
@@ -191,8 +194,12 @@ def _put(db: sqlite3.Connection, copy: _Copy, checkpoint: tuple[Any, Any, Any]) 
     row = copy.row
     over = row["state"] in FINISHED
     db.execute(
-        "INSERT OR REPLACE INTO trials (hash, spec, state, step, metrics, error, provenance, "
-        "checkpoint, checkpoint_hash, checkpoint_step, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO trials (hash, spec, state, step, metrics, error, provenance, "
+        "checkpoint, checkpoint_hash, checkpoint_step, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (hash) DO UPDATE SET (state, step, metrics, error, provenance, checkpoint, checkpoint_hash, "
+        "checkpoint_step, owner, lease_until, updated) = (excluded.state, excluded.step, excluded.metrics, "
+        "excluded.error, excluded.provenance, excluded.checkpoint, excluded.checkpoint_hash, "
+        "excluded.checkpoint_step, NULL, NULL, excluded.updated)",
         (
             row["hash"], row["spec"], row["state"] if over else "pending", row["step"] if over else copy.step or 0,
             row["metrics"], row["error"], row["provenance"], *checkpoint, row["created"], time.time(),

@@ -43,7 +43,7 @@ class Queries:
         return {} if row is None else json.loads(row[0])
 
     def trials(self, run: str | None = None, states: Iterable[State] | None = None) -> list[StoredTrial]:
-        """Return the trials of a run in its order, or all in the order in which they came; of some states, or of all."""
+        """Return the trials of a run in its order, or all in the order in which they came; of all states or some."""
         wanted = set(STATES if states is None else states)
         if wanted - set(STATES):
             raise BadInput(f"no such state: {nearest(sorted(wanted - set(STATES))[0], STATES)}")

@@ -62,7 +62,7 @@ class StoreError(HeadcountError):
 
 
 class LostTrial(StoreError):
-    """This process may not write the trial: another one took it over, or it is finished already."""
+    """A trial that this process may not write: another one took it over, or it has ended already."""
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def _sqlite_line(folder: Path, error: sqlite3.Error) -> str:
     if kind == "CANTOPEN":
         return f"cannot open {folder / DATABASE}: check that the folder exists and may be read and written"
     if kind == "IOERR":
-        return f"cannot read or write {folder / DATABASE} ({error}): check the disk and its free space; commits are safe"
+        return f"cannot read or write {folder / DATABASE} ({error}): check the disk and its free space"
     return f"the store {folder} cannot do this: {error}"
 
 
@@ -164,14 +164,16 @@ def open_database(folder: Path, create: bool, patience: float) -> sqlite3.Connec
                 _create(folder)
             elif path.stat().st_size == 0:  # SQLite would take it for a new one, and the checkpoints for orphans
                 raise StoreError(damaged(folder, "it is empty"))
-            db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=patience, isolation_level=None)
+            db = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode=rw", timeout=patience, isolation_level=None, uri=True
+            )
             try:
-                _check(folder, db)
                 db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA synchronous = FULL")
+                _check(folder, db)
             except BaseException:
                 db.close()
                 raise
-    db.execute("PRAGMA synchronous = FULL")
     db.row_factory = sqlite3.Row
     return db
 

@@ -157,8 +157,9 @@ class Store(Claims):
     # -- endings --------------------------------------------------------------------------------------------
 
     def finish(
-        self, trial: str, state: State, metrics: Mapping[str, Any], provenance: Mapping[str, Any], curve: Points = ()
-    ) -> None:
+        self, trial: str, state: State, metrics: Mapping[str, Any] | None = None,
+        provenance: Mapping[str, Any] | None = None, curve: Points = (),
+    ) -> None:  # fmt: skip
         """Store how a trial ended; LostTrial if it ended otherwise before, or is no longer ours."""
         if self.finish_many([Outcome(trial, state, metrics, provenance, curve)]):
             raise LostTrial(self._why_lost(trial))
