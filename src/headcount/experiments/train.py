@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.base.errors import BadInput
-from headcount.base.random import generator
+from headcount.experiments.batches import batch_indices
 from headcount.experiments.data import DTYPES, Dataset, Part, fresh_batch, prepare
 from headcount.experiments.spec import TrainSpec
 from headcount.models.reference import Transformer
@@ -63,15 +63,11 @@ def train(
     `on_step(steps_done, validation_nmse or None)` is called now and then, for progress.
     """
     spec = spec or TrainSpec()
-    if (task.length, task.dim, task.out_dim) != (model_spec.length, model_spec.dim, model_spec.out_dim):
-        raise BadInput("the model's length, dim and out_dim are not the task's")
-    if spec.fresh and isinstance(task, ArrayTask):
-        raise BadInput("fresh data need a task that can be sampled; arrays are fixed: use fresh = false")
+    check_task(task, model_spec, spec)
     data = data or prepare(task, spec)
     model = Transformer(model_spec, seed=seed, dtype=DTYPES[spec.dtype])
     kind = torch.optim.AdamW if spec.optimiser == "adamw" else torch.optim.Adam
     optimiser = kind(model.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
-    rng = generator(seed, "batches")
     every = max(1, math.ceil(spec.steps / spec.evaluations))
     curve: list[tuple[int, float]] = []
     state: State = "done"
@@ -81,7 +77,8 @@ def train(
         if spec.fresh and isinstance(task, Task):
             batch = fresh_batch(task, data, spec, seed, step)
         else:
-            batch = data.train.rows(torch.from_numpy(rng.integers(len(data.train.X), size=spec.batch)))
+            index = batch_indices(seed, step, 1, spec.batch, len(data.train.X))[0]
+            batch = data.train.rows(torch.from_numpy(index))
         for group in optimiser.param_groups:
             group["lr"] = spec.rate(step)
         loss = (model(batch.X, batch.mask) - batch.y).square().mean()
@@ -97,18 +94,27 @@ def train(
             curve.append((step, error))
         if on_step is not None and step % 25 == 0:
             on_step(step, curve[-1][1] if curve else None)
-    trial = _record(model, data, seed, state, curve, step, time.perf_counter() - start)
+    train_error = nmse(model, data.train) if state == "done" else None
+    trial = record(model, train_error, seed, state, curve, step, time.perf_counter() - start)
     return Trained(model, data, trial)
 
 
-def _record(
-    model: Transformer, data: Dataset, seed: int, state: State, curve: list[tuple[int, float]], steps: int,
-    seconds: float,
+def check_task(task: Task | ArrayTask, model: ModelSpec, spec: TrainSpec) -> None:
+    """Refuse a model of other sizes than the task's, and fresh data from what cannot be sampled."""
+    if (task.length, task.dim, task.out_dim) != (model.length, model.dim, model.out_dim):
+        raise BadInput("the model's length, dim and out_dim are not the task's")
+    if spec.fresh and isinstance(task, ArrayTask):
+        raise BadInput("fresh data need a task that can be sampled; arrays are fixed: use fresh = false")
+
+
+def record(
+    model: Transformer, train_error: float | None, seed: int, state: State, curve: list[tuple[int, float]],
+    steps: int, seconds: float,
 ) -> Trial:  # fmt: skip
     """Put the outcome into the store's form; a diverged trial is kept, without an error."""
-    counts, done = model.counts(), state == "done"
+    counts = model.counts()
     return Trial(
-        heads=model.spec.heads, seed=seed, state=state, nmse=curve[-1][1] if done else None,
-        train_nmse=nmse(model, data.train) if done else None, steps=steps, seconds=seconds,
-        parameters=counts["paper"], parameters_total=counts["total"], curve=curve,
+        heads=model.spec.heads, seed=seed, state=state, nmse=curve[-1][1] if state == "done" else None,
+        train_nmse=train_error, steps=steps, seconds=seconds, parameters=counts["paper"],
+        parameters_total=counts["total"], curve=curve,
     )  # fmt: skip

@@ -84,8 +84,9 @@ def merge(store: Store, other: Store) -> MergeReport:
         runs = db.execute("SELECT name, trial FROM runs ORDER BY name, position").fetchall()
         abouts = [tuple(row) for row in db.execute("SELECT * FROM abouts")]
     with store.writing() as db:
+        known = {row[0] for row in db.execute("SELECT hash FROM trials")}  # it may have got new ones since we looked
         for name in dict.fromkeys(row["name"] for row in runs):
-            join_run(db, name, [row["trial"] for row in runs if row["name"] == name])
+            join_run(db, name, [row["trial"] for row in runs if row["name"] == name and row["trial"] in known])
         db.executemany("INSERT OR IGNORE INTO abouts VALUES (?, ?, ?)", abouts)
     return report
 

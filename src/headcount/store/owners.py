@@ -7,6 +7,8 @@ import platform
 import uuid
 from pathlib import Path
 
+_ended: set[str] = set()
+
 
 def _read(path: str) -> str:
     """Read a small file of the system; "" where there is none."""
@@ -50,8 +52,15 @@ def this_owner() -> str:
     )  # fmt: skip
 
 
+def end(owner: str) -> None:
+    """Say that a store object of this process has been closed, for one that could not give back its claims."""
+    _ended.add(owner)
+
+
 def is_dead(owner: str) -> bool:
     """Say whether a process has certainly ended; in doubt it has not, and its lease decides."""
+    if owner in _ended:
+        return True
     parts, mine = owner.split("|"), this_owner().split("|")
     if len(parts) != len(mine) or parts[0] != mine[0] or not parts[3].isdigit():
         return False

@@ -17,7 +17,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headcount.base.errors import BadInput, HeadcountError
@@ -144,7 +144,8 @@ def locked(path: Path, *, shared: bool = False, patience: float = 60.0) -> Gener
                     ) from None
                 time.sleep(0.001)
         if not shared:
-            os.pwrite(descriptor, f"{os.getpid():<20}".encode(), 0)  # only for the line above
+            with suppress(OSError):  # a full disk, say: it is for the line above only
+                os.pwrite(descriptor, f"{os.getpid():<20}".encode(), 0)
         yield
     finally:
         os.close(descriptor)
@@ -152,12 +153,12 @@ def locked(path: Path, *, shared: bool = False, patience: float = 60.0) -> Gener
 
 def open_database(folder: Path, create: bool, patience: float) -> sqlite3.Connection:
     """Open the database of a store, or make it; refuse what is not one in one line."""
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder} is a file, not a folder: choose another --store")
     path = folder / DATABASE
-    if not path.exists() and not create:
-        raise BadInput(f"there is no store in {folder}: start a run first, or choose another --store")
     with one_line(folder):
+        if folder.exists() and not folder.is_dir():
+            raise BadInput(f"{folder} is a file, not a folder: choose another --store")
+        if not path.exists() and not create:
+            raise BadInput(f"there is no store in {folder}: start a run first, or choose another --store")
         (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         with locked(folder / WRITE_LOCK, patience=patience):
             if not path.exists():
@@ -174,8 +175,8 @@ def open_database(folder: Path, create: bool, patience: float) -> sqlite3.Connec
             except BaseException:
                 db.close()
                 raise
-    db.row_factory = sqlite3.Row
-    return db
+        db.row_factory = sqlite3.Row
+        return db
 
 
 def _create(folder: Path) -> None:

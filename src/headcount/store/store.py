@@ -19,6 +19,7 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from headcount.base.errors import BadInput
+from headcount.store import owners
 from headcount.store.checkpoints import Arrays, CheckpointFiles, Points, Snapshot, pack
 from headcount.store.claims import Claims, add_points, note
 from headcount.store.merge import MergeReport, merge
@@ -50,8 +51,10 @@ class Store(Claims):
         """Give back what is still claimed, and close."""
         try:
             if self._lease and os.getpid() == self._pid:
-                with suppress(StoreError):  # on a full disk, say: others will see that this process has ended
+                try:
                     self.release()
+                except StoreError:  # on a full disk, say: others take over when this process or its lease has ended
+                    owners.end(self.owner)
         finally:
             self._lease = 0.0
             self._db.close()
