@@ -3,8 +3,7 @@
     import headcount as hc
 
     task = hc.make_task("sum-of-maxima", intrinsic=3, dim=3, length=8)
-    spec = hc.ModelSpec(dim=3, length=8, heads=3)
-    trained = hc.train(task, spec, hc.TrainSpec(steps=1000))
+    hc.sweep(task, heads=range(1, 6), seeds=8).plot()
 
 Every name below is imported on first use, so that `import headcount` costs nothing.
 """
@@ -19,11 +18,12 @@ __version__ = "0.1.0"
 _HOME = {
     "ArrayTask": "tasks.arrays",
     "BadInput": "base.errors",
-    "ExperimentSpec": "experiments.spec",
     "GeneralizedRetrieval": "tasks.retrieval",
     "HeadcountError": "base.errors",
     "ModelSpec": "models.spec",
     "SavedModel": "models.files",
+    "SweepResult": "front",
+    "SweepSpec": "experiments.spec",
     "TrainSpec": "experiments.spec",
     "Transformer": "models.reference",
     "check_assumptions": "tasks.assumptions",
@@ -32,7 +32,7 @@ _HOME = {
     "load_model": "models.files",
     "make_task": "tasks.families",
     "parse_task": "tasks.serial",
-    "run_experiment": "experiments.run",
+    "sweep": "front",
     "train": "experiments.train",
     "variable": "tasks.expr",
     "write_report": "report.page",
@@ -44,10 +44,11 @@ if TYPE_CHECKING:
     from headcount.analysis.transition import find_transition as find_transition
     from headcount.base.errors import BadInput as BadInput
     from headcount.base.errors import HeadcountError as HeadcountError
-    from headcount.experiments.run import run_experiment as run_experiment
-    from headcount.experiments.spec import ExperimentSpec as ExperimentSpec
+    from headcount.experiments.spec import SweepSpec as SweepSpec
     from headcount.experiments.spec import TrainSpec as TrainSpec
     from headcount.experiments.train import train as train
+    from headcount.front import SweepResult as SweepResult
+    from headcount.front import sweep as sweep
     from headcount.models.files import SavedModel as SavedModel
     from headcount.models.files import load_model as load_model
     from headcount.models.reference import Transformer as Transformer

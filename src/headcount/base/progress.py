@@ -38,6 +38,15 @@ class Progress:
             self._task = self._bar.add_task(self.title, total=self.total, note="")
         return self
 
+    def say(self, note: str) -> None:
+        """Say what is being done before the first unit; the clock for the time to go starts after it."""
+        self._start = time.monotonic()
+        if self._bar is not None:
+            self._bar.update(self._task, note=note)
+            self._bar.reset(self._task, note=note)
+        elif not self.quiet and note:
+            print(f"{self.title}: {note}", file=sys.stderr)  # noqa: T201
+
     def advance(self, units: int = 1, note: str = "") -> None:
         """Say that more units are done."""
         self.done += units
@@ -50,7 +59,8 @@ class Progress:
                 self._last = now
                 elapsed = now - self._start
                 left = elapsed * (self.total - self.done) / max(self.done, 1)
-                when = f", about {left:.0f} s to go" if self.done < self.total else f" in {elapsed:.0f} s"
+                soon = f", about {left:.0f} s to go" if self.done else ""
+                when = soon if self.done < self.total else f" in {elapsed:.0f} s"
                 print(f"{self.title}: {self.done}/{self.total}{when}  {note}".rstrip(), file=sys.stderr)  # noqa: T201
 
     def __exit__(

@@ -44,6 +44,8 @@ Setting = Annotated[
     Parameter(name="--set", negative=(), help="Another parameter of the task, as key=value; repeat it."),
 ]
 
+StoreFolder = Annotated[Path, Parameter(name="--store", help="Folder of the store.")]
+
 ARRAYS = (".npz", ".npy", ".parquet")
 
 

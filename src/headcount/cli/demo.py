@@ -19,13 +19,13 @@ def demo(
     """The two-minute tour on a CPU: train, see the transition, open a page."""
     from headcount.analysis.transition import find_transition
     from headcount.base.spec import read_toml
-    from headcount.experiments.run import run_experiment
-    from headcount.experiments.spec import ExperimentSpec
+    from headcount.experiments.run import run_sweep
+    from headcount.experiments.spec import SweepSpec
     from headcount.report.page import check_report_folder, write_report
     from headcount.report.tables import terminal_table
 
     with resources.as_file(resources.files("headcount.specs") / "demo.toml") as path:
-        spec = ExperimentSpec.parse(read_toml(path), where="demo.toml")
+        spec = SweepSpec.parse(read_toml(path), where="demo.toml")
     check_report_folder(out)  # before the work, not after it
     terminal = console()
     if not json:
@@ -35,7 +35,7 @@ def demo(
             f"{len(spec.heads) * spec.seeds} small transformers with {spec.heads[0]} to {spec.heads[-1]} "
             f"attention heads now learn it, {spec.seeds} from different random starts each.\n"
         )
-    run = run_experiment(spec)
+    (run,) = run_sweep(spec)
     transition = find_transition(run)
     paths = write_report(run, transition, out)
     if json:

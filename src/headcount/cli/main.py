@@ -9,6 +9,9 @@ VERBS = {
     "demo": "The two-minute tour on a CPU: train, see the transition, open a page.",
     "tasks": "List the tasks, with D, d, T and the assumptions they meet; or examine one.",
     "train": "Train one model on a task or on your own arrays, and save it as a folder.",
+    "sweep": "Train heads × lengths × sizes × seeds from a TOML file; resumes where it stopped.",
+    "runs": "List the runs of a store and their trials; merge stores.",
+    "report": "Write the page of a run.",
     "show": "Show a saved model: its sizes, its hash, its error on fresh data.",
 }
 

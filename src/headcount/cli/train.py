@@ -101,8 +101,8 @@ def _train(
 ) -> int:  # fmt: skip
     from headcount.base.files import check_folder
     from headcount.base.progress import Progress
+    from headcount.experiments.cpu import train_fast
     from headcount.experiments.saved import saved_model
-    from headcount.experiments.train import train as train_model
 
     check_folder(out)  # before the work, not after it
     model = options.model(heads=heads, dim=problem.dim, length=problem.length, out_dim=problem.out_dim)
@@ -112,7 +112,7 @@ def _train(
             note = "" if error is None else f"validation error {error:.2e}"
             progress.advance(step - progress.done, note=note)
 
-        trained = train_model(problem, model, recipe, seed=seed, on_step=on_step)
+        trained = train_fast(problem, model, recipe, seed=seed, on_step=on_step)
     trial = trained.trial
     history = {"trial": trial.data(), "train": recipe.data()}
     identity = saved_model(problem, trained).save(out, extra={"history.json": history})

@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount.base.progress import Progress
 from headcount.experiments.batches import batch_indices
 from headcount.experiments.data import DTYPES, Dataset, Part, fresh_batch, prepare
 from headcount.experiments.spec import TrainSpec
 from headcount.experiments.train import Trained, check_task, record, train
-from headcount.models.flat import Flat, collapses
+from headcount.models.compiled import Compiled
+from headcount.models.flat import collapses
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
 from headcount.store.records import State
@@ -35,7 +37,7 @@ CHUNK_TOKENS = 500_000  # tokens evaluated at once on validation sets
 _blas_lock = threading.Lock()
 
 
-class Stopped(Exception):  # noqa: N818
+class Stopped(Exception):
     """The caller asked to stop; the trial's state is whole and can go on later."""
 
 
@@ -58,12 +60,17 @@ def single_threaded_blas() -> Any:
         return threadpool_limits(1, user_api="blas")
 
 
-def compile_kernels(dtype: str = "float32") -> None:
-    """Compile (once a machine: the result is cached on disk) by training a tiny model for one step."""
+def start_kernels(progress: Progress, dtype: str) -> None:
+    """Load the kernels, or compile them (once a machine: numba keeps the result on disk), before trials start."""
     from headcount.tasks.families import make_task
 
-    spec = TrainSpec(steps=1, warmup=0, batch=2, train_size=2, validation_size=2, evaluations=1, dtype=dtype)  # type: ignore[arg-type]
+    tiny = TrainSpec(steps=1, warmup=0, batch=2, train_size=2, validation_size=2, evaluations=1)
+    spec = TrainSpec.parse({**tiny.data(), "dtype": dtype})
+    slow = threading.Timer(3.0, progress.say, ["compiling the kernels: about a minute, the first time only"])
+    slow.start()
     train_fast(make_task("mean", length=2), ModelSpec(dim=2, length=2, heads=1, hidden=2), spec)
+    slow.cancel()
+    progress.say("")
 
 
 class CpuTrial:
@@ -73,18 +80,13 @@ class CpuTrial:
         self, task: Task | ArrayTask, model: ModelSpec, spec: TrainSpec, seed: int, data: Dataset,
         moments: Moments | None = None,
     ) -> None:  # fmt: skip
-        from headcount.kernels import cpu_step
-
-        self.kernels = cpu_step
         self.task, self.model, self.spec, self.seed, self.data = task, model, spec, seed, data
-        self.flat = Flat.of(model)
+        self.compiled = Compiled(model)
+        self.flat = self.compiled.flat
         if moments is None:
             theta = self.flat.pack(Transformer(model, seed=seed, dtype=DTYPES[spec.dtype]))
             moments = Moments(theta, np.zeros_like(theta), np.zeros_like(theta))
         self.moments = moments
-        self.offsets, self.sizes = self.flat.offsets(), self.flat.sizes()
-        self.beta = model.beta if isinstance(model.beta, float) else model.head_dim**-0.5
-        self.gelu = model.feedforward == "gelu2"
 
     def run(self, on_step: Callable[[int, float | None], None] | None, stop: threading.Event | None) -> State:
         """Take the steps that are left; raise Stopped between two windows where the caller asks."""
@@ -113,19 +115,17 @@ class CpuTrial:
     def _advance(self, count: int) -> int:
         """Take a number of steps in one compiled call; fewer where the loss stopped being finite."""
         spec, m = self.spec, self.moments
-        X, Y, masks = _arrays(self.data.train)
+        x, y, masks = _arrays(self.data.train)
         if spec.fresh and isinstance(self.task, Task):
             parts = [fresh_batch(self.task, self.data, spec, self.seed, m.step + s) for s in range(count)]
-            X, Y = np.concatenate([p.X.numpy() for p in parts]), np.concatenate([p.y.numpy() for p in parts])
+            x, y = np.concatenate([p.X.numpy() for p in parts]), np.concatenate([p.y.numpy() for p in parts])
             index = np.arange(count * spec.batch).reshape(count, spec.batch)
         else:
-            index = batch_indices(self.seed, m.step, count, spec.batch, len(X))
+            index = batch_indices(self.seed, m.step, count, spec.batch, len(x))
         rates = np.array([spec.rate(m.step + s) for s in range(count)])
-        losses = np.empty(count)
-        return int(self.kernels.train_steps(
-            m.theta, m.first, m.second, self.offsets, self.sizes, self.beta, self.gelu, X, Y, masks, index, rates,
-            m.step, spec.weight_decay, spec.optimiser == "adamw", losses,
-        ))  # fmt: skip
+        return self.compiled.steps(
+            m.theta, m.first, m.second, x, y, masks, index, rates, m.step, spec.weight_decay, spec.optimiser == "adamw"
+        )
 
     def nmse(self, part: Part) -> float:
         """Return MSE/Var(y) over all outputs."""
@@ -135,7 +135,7 @@ class CpuTrial:
         for start in range(0, len(X), chunk):
             rows = slice(start, start + chunk)
             mask = masks[rows] if len(masks) else masks
-            y = self.kernels.predict(self.moments.theta, self.offsets, self.sizes, self.beta, self.gelu, X[rows], mask)
+            y = self.compiled.predict(self.moments.theta, X[rows], mask)
             error += float(np.square(y - Y[rows], dtype=np.float64).sum())
         return error / float(np.square(Y - Y.mean(0, dtype=np.float64), dtype=np.float64).sum())
 
@@ -171,4 +171,6 @@ def train_fast(
         train_error = trial.nmse(data.train) if state == "done" else None
     seconds = time.perf_counter() - start
     model = trial.flat.unpack(trial.moments.theta)
-    return Trained(model, data, record(model, train_error, seed, state, trial.moments.curve, trial.moments.step, seconds))
+    return Trained(
+        model, data, record(model, train_error, seed, state, trial.moments.curve, trial.moments.step, seconds)
+    )

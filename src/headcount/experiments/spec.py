@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from headcount.base.errors import BadInput
 from headcount.base.spec import Spec
 from headcount.models.spec import FeedForwardKind, ModelSpec, Positions, Size
-from headcount.tasks.families import AnyFamily
+from headcount.tasks.serial import parse_task
+from headcount.tasks.task import Task
 
 
 class TrainSpec(Spec):
@@ -70,21 +74,104 @@ class ModelOptions(Spec):
         return ModelSpec(**self.model_dump(), heads=heads, dim=dim, length=length, out_dim=out_dim)
 
 
-def _distinct(values: Any) -> Any:
-    if isinstance(values, range):
+def _listed(values: Any) -> Any:
+    """Let one value, a range or a tuple stand for a list; each value may be listed once."""
+    if isinstance(values, int | float) and not isinstance(values, bool):
+        values = [values]
+    if isinstance(values, range | tuple):
         values = list(values)
-    if isinstance(values, list | tuple) and len(set(values)) != len(values):
-        raise ValueError("each head count may be listed once")
-    return values if not isinstance(values, tuple) else list(values)
+    if isinstance(values, list) and len(set(values)) != len(values):
+        raise ValueError("each value may be listed once")
+    return values
 
 
-class ExperimentSpec(Spec):
-    """One task trained with each head count and each seed."""
+Sizes = Annotated[list[Size], BeforeValidator(_listed), Field(min_length=1)]
+Rates = Annotated[list[Annotated[float, Field(gt=0, le=10)]], BeforeValidator(_listed), Field(min_length=1)]
+TaskSeeds = Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_listed), Field(min_length=1)]
+
+
+class TrialSpec(Spec):
+    """One model trained once: the unit that a store keeps, known by the hash of its content."""
+
+    task: dict[str, Any]
+    """The task's JSON data."""
+    model: ModelSpec
+    train: TrainSpec
+    seed: int = Field(ge=0)
+
+
+class SweepSpec(Spec):
+    """One task trained with every combination of the listed values and every seed.
+
+    `lengths`, `hidden`, `head_dims`, `learning_rates` and `targets` (seeds that draw the task itself) are optional
+    lists; one that is absent leaves the value of [task], [model] or [train] alone.
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     title: str = ""
-    task: AnyFamily
-    heads: Annotated[list[Size], BeforeValidator(_distinct), Field(min_length=1)]
+    task: dict[str, Any]
+    """A family with its parameters ({family = "sum-of-maxima", …}), or a task's full JSON data."""
+    heads: Sizes
+    lengths: Sizes | None = None
+    hidden: Sizes | None = None
+    head_dims: Sizes | None = None
+    learning_rates: Rates | None = None
+    targets: TaskSeeds | None = None
     seeds: int = Field(default=3, ge=1, le=10_000)
     model: ModelOptions = ModelOptions()
     train: TrainSpec = TrainSpec()
+
+    @model_validator(mode="after")
+    def _task_is_known(self) -> SweepSpec:
+        self.tasks()  # a bad task, length or target is answered here, before anything runs
+        return self
+
+    def tasks(self) -> list[tuple[dict[str, Any], Task]]:
+        """Return the tasks of the sweep with the values that set them apart."""
+        if "family" not in self.task and (self.lengths or self.targets):
+            raise BadInput("lengths and targets vary a family: this task is stated whole, and has one length")
+        found: list[tuple[dict[str, Any], Task]] = []
+        for length, target in product(self.lengths or [None], self.targets or [None]):
+            change = {k: v for k, v in (("length", length), ("seed", target)) if v is not None}
+            shown = {k: v for k, v in (("length", length), ("target", target)) if v is not None}
+            found.append((shown, parse_task({**self.task, **change})))
+        return found
+
+    def cells(self) -> list[tuple[dict[str, Any], ModelOptions, TrainSpec]]:
+        """Return every combination of sizes and rates but the head count, with the values that set it apart."""
+        found: list[tuple[dict[str, Any], ModelOptions, TrainSpec]] = []
+        for hidden, head_dim, rate in product(
+            self.hidden or [None], self.head_dims or [None], self.learning_rates or [None]
+        ):
+            sizes = {k: v for k, v in (("hidden", hidden), ("head_dim", head_dim)) if v is not None}
+            rates = {} if rate is None else {"learning_rate": rate}
+            model: dict[str, Any] = {**self.model.model_dump(), **sizes}
+            train: dict[str, Any] = {**self.train.model_dump(), **rates}
+            found.append(({**sizes, **rates}, ModelOptions(**model), TrainSpec(**train)))
+        return found
+
+    def panels(self) -> list[Panel]:
+        """Return the sweep as panels, each a task, a model and a recipe with all head counts and seeds."""
+        panels: list[Panel] = []
+        for where, task in self.tasks():
+            panels += [Panel({**where, **what}, task, m, t) for what, m, t in self.cells()]
+        return panels
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What stays fixed while heads and seeds vary."""
+
+    values: dict[str, Any]
+    task: Task
+    model: ModelOptions
+    train: TrainSpec
+
+    def trial(self, heads: int, seed: int) -> TrialSpec:
+        """Return one trial of the panel."""
+        return TrialSpec(task=self.task.data(), model=self.sized(heads), train=self.train, seed=seed)
+
+    def sized(self, heads: int) -> ModelSpec:
+        """Return the model with so many heads."""
+        task = self.task
+        return self.model.model(heads=heads, dim=task.dim, length=task.length, out_dim=task.out_dim)

@@ -25,7 +25,7 @@ MATHS = {"contract", "reassoc", "nsz", "arcp"}
 
 @njit(cache=True, nogil=True, fastmath=MATHS)
 def _hidden(x: Any, W1: Any, hidden_bias: Any, length: int, u: Any) -> None:
-    """u = relu(x W1 + hidden_bias); hidden_bias has one row for all positions, or one for each."""
+    """U = relu(x W1 + hidden_bias); hidden_bias has one row for all positions, or one for each."""
     np.dot(x, W1, u)
     rows = hidden_bias.shape[0]
     zero = u.dtype.type(0)
@@ -71,7 +71,9 @@ def _weights(a: Any, score_bias: Any, mask: Any, first: int, count: int, length:
 
 
 @njit(cache=True, nogil=True, fastmath=MATHS)
-def pool_forward(x: Any, W1: Any, hidden_bias: Any, score: Any, score_bias: Any, mask: Any, pooled: Any, a: Any) -> None:
+def pool_forward(
+    x: Any, W1: Any, hidden_bias: Any, score: Any, score_bias: Any, mask: Any, pooled: Any, a: Any
+) -> None:
     """Fill pooled[batch, heads, hidden] and the weights a[batch, heads·length].
 
     x[batch·length, dim], W1[dim, hidden], hidden_bias[1 or length, hidden], score[heads, hidden],

@@ -62,7 +62,11 @@ def _fold(theta: Any, offsets: Any, sizes: Any, betas: Any) -> Any:
             if offsets[HB] >= 0:
                 hidden_bias[t, k] += theta[offsets[HB] + t * N + k]
     w2 = _matrix(theta, offsets[W2], E, N)
-    wq, wk, wv = (_matrix(theta, offsets[WQ], hn, E), _matrix(theta, offsets[WK], hn, E), _matrix(theta, offsets[WV], hn, E))
+    wq, wk, wv = (
+        _matrix(theta, offsets[WQ], hn, E),
+        _matrix(theta, offsets[WK], hn, E),
+        _matrix(theta, offsets[WV], hn, E),
+    )
     q = np.dot(wq, c)
     kq = np.empty((h, E), theta.dtype)
     for i in range(h):
@@ -104,7 +108,11 @@ def _unfold(
     c = theta[offsets[C] : offsets[C] + E]
     b2 = theta[offsets[B2] : offsets[B2] + E]
     w2, f1 = _matrix(theta, offsets[W2], E, N), _matrix(theta, offsets[F1], K, E)
-    wq, wk, wv = (_matrix(theta, offsets[WQ], hn, E), _matrix(theta, offsets[WK], hn, E), _matrix(theta, offsets[WV], hn, E))
+    wq, wk, wv = (
+        _matrix(theta, offsets[WQ], hn, E),
+        _matrix(theta, offsets[WK], hn, E),
+        _matrix(theta, offsets[WV], hn, E),
+    )
     _matrix(grad, offsets[W1], N, d)[:] = d_w1.T
     for k in range(N):
         total = grad.dtype.type(0)
@@ -215,9 +223,7 @@ def loss_and_gradient(
     pooled = np.empty((batch, h, N), theta.dtype)
     a = np.empty((batch, h * (x.shape[0] // batch)), theta.dtype)
     pool_forward(x, w1, hidden_bias, score, score_bias, mask, pooled, a)
-    loss, d_pooled, d_G, d_g = _feedforward(
-        pooled.reshape(batch, h * N), folded, theta, grad, offsets, sizes, y, gelu
-    )
+    loss, d_pooled, d_G, d_g = _feedforward(pooled.reshape(batch, h * N), folded, theta, grad, offsets, sizes, y, gelu)
     d_w1, d_hidden_bias = np.empty_like(w1), np.empty_like(hidden_bias)
     d_score, d_score_bias = np.empty_like(score), np.empty_like(score_bias)
     pool_backward(

@@ -9,8 +9,11 @@ import re
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from headcount.base.errors import BadInput
+from headcount.base.files import write_bytes
 from headcount.report.figures import FigureData, Jump, Series, Tone
 
 # Drawn with these colours (safe for colour-blind eyes); in an SVG each becomes a CSS variable with the colour
@@ -41,6 +44,21 @@ def svg(figure: FigureData, *, titled: bool = False) -> str:
         drawn = _draw(figure, titled=titled)
         drawn.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     return _tidy(buffer.getvalue(), figure)
+
+
+def save(figure: FigureData, path: Path) -> None:
+    """Draw a figure into a file: png, pdf or svg, by its ending."""
+    ending = path.suffix.lower()
+    if ending not in (".png", ".pdf", ".svg"):
+        raise BadInput(f"a picture is saved as .png, .pdf or .svg, not {path.name!r}")
+    if ending == ".png":
+        write_bytes(path, png(figure))
+        return
+    with _settings():
+        buffer = io.BytesIO()
+        dates = {"Date": None} if ending == ".svg" else {"CreationDate": None}
+        _draw(figure, titled=True).savefig(buffer, format=ending[1:], metadata=dates)
+        write_bytes(path, buffer.getvalue())
 
 
 @contextmanager

@@ -111,6 +111,32 @@ def transition_figure(run: Run, transition: Transition) -> FigureData:
     )
 
 
+def panels_figure(runs: Sequence[Run]) -> FigureData:
+    """Error against head count, the best seed of each, one line a panel: how it moves with length or size."""
+    series: list[Series] = []
+    for number, run in enumerate(runs):
+        best = {
+            h: min(t.nmse for t in run.trials if t.heads == h and t.nmse is not None)
+            for h in sorted({t.heads for t in run.trials if t.nmse is not None})
+        }
+        points = [Point(x=h, y=max(error, FLOOR)) for h, error in best.items()]
+        label = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in run.values.items())
+        if points:
+            series.append(Series(name=label, style="curve-best", tone="plain", heads=number, points=points))
+    return FigureData(
+        kind="training",
+        title="Error by number of heads",
+        subtitle=runs[0].title or runs[0].name,
+        x_label="Number of attention heads",
+        decades=_decades(series),
+        ticks=sorted({t.heads for run in runs for t in run.trials}),
+        series=series,
+        regions=[],
+        notes=["Best of the seeds; one line for each setting."],
+        alt="Line chart of the best error against the number of heads, one line for each setting.",
+    )
+
+
 def training_figure(run: Run, transition: Transition | None = None) -> FigureData:
     """Error against training step: a thin line per seed, a thick one for the best seed of each head count."""
     series: list[Series] = []

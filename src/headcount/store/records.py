@@ -43,6 +43,8 @@ class Run(Spec):
     """The task's known D, if it has one; for comparison only, no estimate reads it."""
     spec: dict[str, Any]
     """The spec that produced the run, as JSON data."""
+    values: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """What sets this run apart from the others of one sweep: length, hidden, …"""
     trials: list[Trial]
     provenance: dict[str, Any]
     seconds: float = Field(ge=0)

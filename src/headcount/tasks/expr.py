@@ -172,10 +172,7 @@ class Affine(Node):
 
     def _dependencies(self) -> list[frozenset[int]]:
         below = self.of._dependencies()
-        return [
-            frozenset().union(*(d for w, d in zip(row, below, strict=True) if w != 0.0))
-            for row in self.weight
-        ]
+        return [frozenset().union(*(d for w, d in zip(row, below, strict=True) if w != 0.0)) for row in self.weight]
 
 
 class _Unary(Node):
@@ -328,8 +325,7 @@ def affine(weight: Any, bias: Any, of: Expr) -> Expr:
     columns = list(zip(*of.weight, strict=True))
     merged = [[sum(a * b for a, b in zip(row, col, strict=True)) for col in columns] for row in node.weight]
     shift = [
-        b + sum(a * c for a, c in zip(row, of.bias, strict=True))
-        for row, b in zip(node.weight, node.bias, strict=True)
+        b + sum(a * c for a, c in zip(row, of.bias, strict=True)) for row, b in zip(node.weight, node.bias, strict=True)
     ]
     return Affine(weight=tuple(map(tuple, merged)), bias=tuple(shift), of=of.of)
 
@@ -349,9 +345,7 @@ def _matched(left: Expr, right: Expr) -> tuple[list[Expr], list[Expr]]:
     count = max(left.out_dim, right.out_dim)
     if {left.out_dim, right.out_dim} - {1, count}:
         raise BadInput(f"expressions with {left.out_dim} and {right.out_dim} components do not go together")
-    pair = [
-        [side] * count if side.out_dim == 1 else [side[i] for i in range(count)] for side in (left, right)
-    ]
+    pair = [[side] * count if side.out_dim == 1 else [side[i] for i in range(count)] for side in (left, right)]
     return pair[0], pair[1]
 
 

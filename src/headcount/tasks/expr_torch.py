@@ -14,9 +14,7 @@ def evaluate(node: e.Expr, x: Tensor) -> Tensor:
         case e.Variable():
             return x
         case e.Affine():
-            return torch.nn.functional.linear(
-                evaluate(node.of, x), x.new_tensor(node.weight), x.new_tensor(node.bias)
-            )
+            return torch.nn.functional.linear(evaluate(node.of, x), x.new_tensor(node.weight), x.new_tensor(node.bias))
         case e.Power():
             return evaluate(node.of, x) ** node.exponent
         case e.Exp():

@@ -48,9 +48,7 @@ class _Retrieval(Family):
     @model_validator(mode="after")
     def _room(self) -> _Retrieval:
         if self.length < self.intrinsic:
-            raise ValueError(
-                f"length must be at least the intrinsic dimension {self.intrinsic}, not {self.length}"
-            )
+            raise ValueError(f"length must be at least the intrinsic dimension {self.intrinsic}, not {self.length}")
         return self
 
     def _S(self) -> list[list[int]]:
@@ -98,9 +96,7 @@ class SumOfMaxima(_Retrieval):
         ):
             raise ValueError(f"given: needs {self.intrinsic} vectors of {self.dim} numbers")
         if self.draw == "orthonormal" and self.intrinsic > self.dim:
-            raise ValueError(
-                f"orthonormal: at most dim = {self.dim} vectors are orthonormal, not {self.intrinsic}"
-            )
+            raise ValueError(f"orthonormal: at most dim = {self.dim} vectors are orthonormal, not {self.intrinsic}")
         return self
 
     def directions(self) -> NDArray[np.float64]:
@@ -188,9 +184,7 @@ class SparseRegression(Family):
         f = [(x[0] - 2.0 * x[1 + j] + 2.0) / 3.0 for j in range(self.q)]
         identity = [[3.0 if i == j else 0.0 for j in range(self.q)] for i in range(self.q)]
         F0 = _compose(outer(self.outer, self.q), affine(identity, [0.0] * self.q, z))
-        return GeneralizedRetrieval(
-            f, None, F0, length=self.length, law=Marked(marks=self.q), name=self.family
-        )
+        return GeneralizedRetrieval(f, None, F0, length=self.length, law=Marked(marks=self.q), name=self.family)
 
 
 class SphereAnchors(_Retrieval):
@@ -280,6 +274,7 @@ def make_task(name: str, **parameters: Any) -> Task:
 
 def _compose(outside: Expr, inside: Expr) -> Expr:
     """Return outside ∘ inside: every variable of the outer tree becomes the inner tree."""
+
     def replace(node: Any) -> Any:
         if isinstance(node, dict):
             if node.get("op") == "variable":

@@ -128,10 +128,7 @@ class GeneralizedRetrieval(Task):
             totals = self.value(leaf).reshape(-1, self.out_dim).sum(0)
             if not totals.requires_grad:  # a callable that reads nothing
                 return X.new_zeros(*X.shape[:-2], self.out_dim, self.length, self.dim)
-            rows = [
-                torch.autograd.grad(total, leaf, retain_graph=True, materialize_grads=True)[0]
-                for total in totals
-            ]
+            rows = [torch.autograd.grad(total, leaf, retain_graph=True, materialize_grads=True)[0] for total in totals]
         return torch.stack(rows, dim=-3)
 
     def data(self) -> dict[str, Any]:
@@ -161,8 +158,7 @@ def _call(g: Function, x: Tensor) -> Tensor:
     y = y if y.ndim == x.ndim else y[..., None]
     if y.shape[:-1] != x.shape[:-1]:
         raise BadInput(
-            f"a function mapped {list(x.shape)} to {list(y.shape)}: "
-            "only the last axis may change (sum(-1), not sum())"
+            f"a function mapped {list(x.shape)} to {list(y.shape)}: only the last axis may change (sum(-1), not sum())"
         )
     return y
 

@@ -39,9 +39,7 @@ class Uniform(_Law):
 
     @model_validator(mode="after")
     def _order(self) -> Uniform:
-        if len(self.low) != len(self.high) or any(
-            a >= b for a, b in zip(self.low, self.high, strict=False)
-        ):
+        if len(self.low) != len(self.high) or any(a >= b for a, b in zip(self.low, self.high, strict=False)):
             raise ValueError("uniform: low must be below high in every coordinate")
         return self
 

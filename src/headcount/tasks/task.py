@@ -70,9 +70,7 @@ class Task(abc.ABC):
     def check_input(self, X: Tensor) -> None:
         """Refuse inputs of the wrong shape in one line."""
         if X.ndim < 2 or X.shape[-2:] != (self.length, self.dim):
-            raise BadInput(
-                f"{self.name} takes X[..., {self.length}, {self.dim}] (length, dim), not {tuple(X.shape)}"
-            )
+            raise BadInput(f"{self.name} takes X[..., {self.length}, {self.dim}] (length, dim), not {tuple(X.shape)}")
         if not X.is_floating_point():  # expressions take their weights in the type of X
             raise BadInput(f"{self.name} takes floating-point X, not {X.dtype}: use X.to(torch.float64)")
 

@@ -1,0 +1,79 @@
+"""`headcount sweep SPEC.toml`: train what is left of a sweep, and say what was found."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headcount.base.errors import BadInput
+from headcount.cli.common import Json, StoreFolder, Whole, console, print_json
+
+
+def sweep(
+    spec: Annotated[Path | None, Parameter(help="The sweep's TOML file.")] = None,
+    /,
+    *,
+    store: StoreFolder = Path("headcount-runs"),
+    for_: Annotated[str | None, Parameter(name="--for", help="Stop cleanly after e.g. 90s, 9m, 2h.")] = None,
+    workers: Annotated[Whole | None, Parameter(help="Cores to use (default: all).")] = None,
+    example: Annotated[Path | None, Parameter(help="Write a spec to start from to this file, and stop.")] = None,
+    json: Json = False,
+) -> int:
+    """Train what is left of a sweep: it resumes where it stopped, and finished trials are not trained again."""
+    if example is not None:
+        return _example(example)
+    if spec is None:
+        raise BadInput("sweep needs a TOML file: headcount sweep --example sweep.toml writes one to start from")
+    if workers is not None and workers < 1:
+        raise BadInput(f"--workers must be at least 1, not {workers}")
+    seconds = None if for_ is None else duration(for_)
+    from headcount.analysis.transition import find_transition
+    from headcount.base.spec import read_toml
+    from headcount.experiments.runner import run_on_store
+    from headcount.experiments.spec import SweepSpec
+    from headcount.experiments.stored import stored_runs
+    from headcount.front import run_label
+    from headcount.store.store import Store
+
+    plan = SweepSpec.parse(read_toml(spec), where=str(spec))
+    with Store.open(store) as opened:
+        counts = run_on_store(plan, opened, workers=workers, seconds=seconds)
+        runs = stored_runs(opened, plan.name, plan)
+    found = [(run, find_transition(run)) for run in runs]
+    if json:
+        panels = [{"values": run.values, "transition": transition.data()} for run, transition in found]
+        print_json({"run": plan.name, "store": str(store), "trials": counts, "panels": panels})
+        return 0
+    terminal = console()
+    told = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
+    terminal.print(f"{plan.name}: {told}; in {store}")
+    for run, transition in found:
+        label = f"{run_label(run)}: " if run.values else ""
+        terminal.print(f"{label}{transition.sentence}")
+    if counts["pending"] + counts["running"]:
+        terminal.print("Not finished: the same command goes on from here.")
+    else:
+        terminal.print(f"headcount report {plan.name} writes the page.")
+    return 0
+
+
+def duration(text: str) -> float:
+    """Read 90s, 9m or 2h as seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
+    if found is None or float(found[1]) == 0:
+        raise BadInput(f"a time is written like 90s, 9m or 2h, not {text!r}")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def _example(path: Path) -> int:
+    from headcount.base.files import write_text
+
+    if path.exists():
+        raise BadInput(f"{path} exists already: choose another name")
+    write_text(path, (resources.files("headcount.specs") / "example.toml").read_text(encoding="utf-8"))
+    console().print(f"Wrote {path}; run it with: headcount sweep {path}")
+    return 0

@@ -1,0 +1,40 @@
+"""From a store back to records: the runs of a sweep, panel by panel, from whatever is finished."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headcount.base.errors import BadInput
+from headcount.experiments.run import panel_run
+from headcount.experiments.spec import SweepSpec
+from headcount.store.records import Run, Trial
+from headcount.store.store import Store
+from headcount.store.trials import StoredTrial
+
+
+def stored_spec(store: Store, run: str) -> SweepSpec:
+    """Return the spec that a run was started with."""
+    about = store.about(run)
+    if "spec" not in about:
+        raise BadInput(f"run {run!r} was not made by a sweep: it has no spec")
+    return SweepSpec.parse(about["spec"], where=f"run {run}")
+
+
+def stored_runs(store: Store, run: str, spec: SweepSpec | None = None) -> list[Run]:
+    """Return a record for every panel of a run; trials that are not finished are left out."""
+    spec = spec or stored_spec(store, run)
+    found = {trial.hash: trial for trial in store.trials(run=run, states=("done", "diverged"))}
+    runs: list[Run] = []
+    for panel in spec.panels():
+        wanted = [panel.trial(heads, seed).hash() for heads in spec.heads for seed in range(spec.seeds)]
+        trials = [as_trial(store, found[h]) for h in wanted if h in found]
+        seconds = sum(trial.seconds for trial in trials)
+        runs.append(panel_run(spec.name, spec.title, spec.data(), panel, trials, seconds))
+    return runs
+
+
+def as_trial(store: Store, stored: StoredTrial) -> Trial:
+    """Turn a row of the store into a record."""
+    metrics: dict[str, Any] = dict(stored.metrics or {})
+    seconds = float((stored.provenance or {}).get("seconds", 0.0))
+    return Trial.parse({**metrics, "state": stored.state, "seconds": seconds, "curve": store.curve(stored.hash)})

@@ -1,0 +1,139 @@
+"""The front door's own piece: `hc.sweep(task, heads=range(1, 6), seeds=8).plot()` is the whole of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from headcount.analysis.result import Transition
+from headcount.analysis.transition import find_transition
+from headcount.base.errors import BadInput, nearest
+from headcount.experiments.run import run_panels
+from headcount.experiments.runner import run_on_store
+from headcount.experiments.spec import ModelOptions, Panel, SweepSpec, TrainSpec
+from headcount.experiments.stored import stored_runs
+from headcount.report import draw, figures, page, tables
+from headcount.store.records import Run
+from headcount.store.store import Store
+from headcount.tasks.families import make_task
+from headcount.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Figure data that a notebook shows as a picture."""
+
+    data: figures.FigureData
+
+    def save(self, path: str | Path) -> None:
+        """Keep it as a png, pdf or svg."""
+        draw.save(self.data, Path(path))
+
+    def _repr_png_(self) -> bytes:
+        return draw.png(self.data, dpi=110)
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What a sweep found: a run and its transition for every panel (one, unless lengths or sizes were varied too)."""
+
+    runs: list[Run]
+
+    @property
+    def transitions(self) -> list[Transition]:
+        """The transition of every panel."""
+        return [find_transition(run) for run in self.runs]
+
+    @property
+    def transition(self) -> Transition:
+        """The transition of the only panel."""
+        if len(self.runs) != 1:
+            raise BadInput(f"this sweep has {len(self.runs)} panels: read .transitions")
+        return find_transition(self.runs[0])
+
+    def plot(self, path: str | Path | None = None) -> Picture:
+        """Draw error against heads; a notebook shows the picture, `path` (png, pdf, svg) keeps it."""
+        if len(self.runs) == 1:
+            data = figures.transition_figure(self.runs[0], self.transition)
+        else:
+            data = figures.panels_figure(self.runs)
+        picture = Picture(data)
+        if path is not None:
+            picture.save(path)
+        return picture
+
+    def report(self, folder: str | Path) -> list[Path]:
+        """Write a page for every panel and return their paths."""
+        single = len(self.runs) == 1
+        folders = [Path(folder) if single else Path(folder) / run_label(run) for run in self.runs]
+        found = zip(self.runs, self.transitions, folders, strict=True)
+        return [page.write_report(run, transition, where).page for run, transition, where in found]
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return every trial as a row: the panel's values, heads, seed, errors, counts."""
+        return [{**run.values, **trial.model_dump(exclude={"curve"})} for run in self.runs for trial in run.trials]
+
+    def __repr__(self) -> str:
+        return "\n".join(self._sentences())
+
+    def _sentences(self) -> list[str]:
+        labels = [f"{run_label(run)}: " if run.values else "" for run in self.runs]
+        return [f"{label}{t.sentence}" for label, t in zip(labels, self.transitions, strict=True)]
+
+    def _repr_html_(self) -> str:
+        parts = [
+            f"<p><strong>{escape(sentence)}</strong></p>{tables.as_html(tables.transition_table(t))}"
+            for sentence, t in zip(self._sentences(), self.transitions, strict=True)
+        ]
+        return "".join(parts)
+
+
+def run_label(run: Run) -> str:
+    """Name a panel by what sets it apart: length-16-hidden-32."""
+    return "-".join(f"{key}-{value}" for key, value in run.values.items()) or run.name
+
+
+def sweep(
+    task: Task | str,
+    heads: Iterable[int] = range(1, 6),
+    seeds: int = 3,
+    *,
+    store: str | Path | None = None,
+    name: str = "sweep",
+    workers: int | None = None,
+    quiet: bool = False,
+    **options: Any,
+) -> SweepResult:
+    """Train a task with each head count and seed, side by side on all cores, and return what was found.
+
+    `task` is a task, or the name of a family. Further options are those of ModelOptions and TrainSpec (head_dim=4,
+    steps=2000, …) and, for a family by name, its own parameters. With `store` finished trials are kept and an
+    interrupted call goes on where it stopped.
+    """
+    model = ModelOptions(**{k: options.pop(k) for k in list(options) if k in ModelOptions.model_fields})
+    train = TrainSpec(**{k: options.pop(k) for k in list(options) if k in TrainSpec.model_fields})
+    if isinstance(task, str):
+        task = make_task(task, **options)
+    elif options:
+        allowed = [*ModelOptions.model_fields, *TrainSpec.model_fields]
+        raise BadInput(f"unknown option {next(iter(options))!r}: {nearest(next(iter(options)), allowed)}")
+    if not getattr(task, "symbolic", True):
+        if store is not None:
+            raise BadInput("a task made of bare Python functions cannot be kept in a store: state it as expressions")
+        panel = Panel({}, task, model, train)
+        counts = list(heads)
+        about = {"name": name, "heads": counts, "seeds": seeds}
+        return SweepResult(run_panels(name, task.name, about, [panel], counts, seeds, workers=workers, quiet=quiet))
+    spec = SweepSpec(
+        name=name, title=task.name, task=task.data(), heads=list(heads), seeds=seeds, model=model, train=train
+    )
+    if store is None:
+        return SweepResult(run_panels(
+            name, task.name, spec.data(), spec.panels(), spec.heads, seeds, workers=workers, quiet=quiet
+        ))  # fmt: skip
+    with Store.open(store) as opened:
+        run_on_store(spec, opened, workers=workers, quiet=quiet)
+        return SweepResult(stored_runs(opened, name, spec))

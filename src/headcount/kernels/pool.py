@@ -1,0 +1,80 @@
+"""The hot operation with a leading model axis: tokens → pooled hidden state per head, and who computes it.
+
+    u(t)   = relu(x(t) W1 + hidden_bias(t))                  hidden layer of the encoder
+    a_i(t) = softmax over t of score_i·u(t) + score_bias_i(t)
+    p_i    = Σ_t a_i(t)·u(t)                                 pooled
+
+The sequences are held once, X[samples, length, dim], and every model reads its own rows of it by index[models, batch].
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from functools import cache
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+_LOG = logging.getLogger(__name__)
+
+
+def pool(
+    x: Float[Tensor, "samples length dim"],
+    index: Int64[Tensor, "models batch"],
+    W1: Float[Tensor, "models dim hidden"],
+    hidden_bias: Float[Tensor, "models rows hidden"],
+    score: Float[Tensor, "models heads hidden"],
+    score_bias: Float[Tensor, "models heads length"] | None = None,
+    mask: Bool[Tensor, "samples length"] | None = None,
+) -> Float[Tensor, "models batch heads hidden"]:
+    """Return the pooled hidden state of every model, sequence and head, by the fastest way that applies.
+
+    hidden_bias has one row for all positions, or one for each; mask is True on the real tokens.
+    """
+    reason = _why_plain(x)
+    if reason is None:
+        from headcount.kernels.pool_triton import pool_triton
+
+        return pool_triton(x, index, W1, hidden_bias, score, score_bias, mask)
+    _say_once(reason)
+    return pool_plain(x, index, W1, hidden_bias, score, score_bias, mask)
+
+
+def pool_plain(
+    x: Float[Tensor, "samples length dim"],
+    index: Int64[Tensor, "models batch"],
+    W1: Float[Tensor, "models dim hidden"],
+    hidden_bias: Float[Tensor, "models rows hidden"],
+    score: Float[Tensor, "models heads hidden"],
+    score_bias: Float[Tensor, "models heads length"] | None = None,
+    mask: Bool[Tensor, "samples length"] | None = None,
+) -> Float[Tensor, "models batch heads hidden"]:
+    """The readable twin: any device, any dtype, gradients by autograd, everything written to memory."""
+    u = torch.relu(torch.einsum("mbtd,mdk->mbtk", x[index], W1) + hidden_bias[:, None])
+    r = torch.einsum("mhk,mbtk->mbht", score, u)
+    if score_bias is not None:
+        r = r + score_bias[:, None]
+    if mask is not None:
+        r = r.masked_fill(~mask[index][:, :, None, :], -torch.inf)
+    return torch.einsum("mbht,mbtk->mbhk", torch.softmax(r, dim=-1), u)
+
+
+def _why_plain(x: Tensor) -> str | None:
+    """Say why the Triton kernel does not apply; None where it does."""
+    if x.device.type != "cuda":
+        return f"the tensors are on the {x.device.type}"
+    if x.dtype != torch.float32:
+        return f"the kernel computes in float32, not {str(x.dtype).removeprefix('torch.')}"
+    return None if _has_triton() else "triton is not installed"
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+@cache
+def _say_once(reason: str) -> None:
+    _LOG.info("pooling runs in plain PyTorch: %s", reason)

@@ -1,0 +1,48 @@
+"""A collapsed model on the CPU kernels: steps, predictions and gradients from its flat weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.models.flat import Flat
+from headcount.models.spec import ModelSpec
+
+NO_MASK = np.zeros((0, 0), np.bool_)
+
+
+class Compiled:
+    """The kernels for one model spec; numba compiles them on first use, and keeps the result on disk."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        from headcount.kernels import cpu_step
+
+        self._kernels: Any = cpu_step
+        self.flat = Flat.of(spec)
+        beta = spec.beta if isinstance(spec.beta, float) else spec.head_dim**-0.5
+        self._model = (self.flat.offsets(), self.flat.sizes(), beta, spec.feedforward == "gelu2")
+
+    def steps(
+        self, theta: NDArray[Any], first: NDArray[Any], second: NDArray[Any], X: NDArray[Any], y: NDArray[Any],
+        masks: NDArray[np.bool_], index: NDArray[np.int64], rates: NDArray[np.float64], done: int, decay: float,
+        decoupled: bool,
+    ) -> int:  # fmt: skip
+        """Take one step of Adam for every row of index, in place; return how many had a finite loss."""
+        losses = np.empty(len(rates))
+        return int(self._kernels.train_steps(
+            theta, first, second, *self._model, X, y, masks, index, rates, done, decay, decoupled, losses
+        ))  # fmt: skip
+
+    def predict(self, theta: NDArray[Any], X: NDArray[Any], masks: NDArray[np.bool_] = NO_MASK) -> NDArray[Any]:
+        """Return y[samples, out_dim]."""
+        return self._kernels.predict(theta, *self._model, X, masks)
+
+    def gradient(
+        self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], masks: NDArray[np.bool_] = NO_MASK
+    ) -> tuple[float, NDArray[Any]]:
+        """Return the mean squared error on a batch and its flat gradient."""
+        grad = np.zeros_like(theta)
+        x = np.ascontiguousarray(X).reshape(-1, X.shape[-1])
+        return float(self._kernels.loss_and_gradient(theta, *self._model, x, masks, y, grad)), grad

@@ -1,0 +1,225 @@
+"""The CPU engine and sweeps on a store: equal to the plain loop, bit for bit whatever runs beside, resumable."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import headcount as hc
+from headcount.experiments.batches import batch_indices
+from headcount.experiments.cpu import CpuTrial, Moments, Stopped, train_fast
+from headcount.experiments.data import prepare
+from headcount.experiments.run import run_sweep
+from headcount.experiments.runner import run_on_store
+from headcount.experiments.spec import SweepSpec
+from headcount.experiments.stored import stored_runs
+from headcount.experiments.train import train
+from headcount.store.store import Store
+
+SMALL = {"steps": 60, "warmup": 5, "batch": 16, "train_size": 100, "validation_size": 50, "evaluations": 4}
+SPEC = {
+    "name": "small", "heads": [1, 2, 3], "seeds": 2, "lengths": [4, 6],
+    "task": {"family": "quadratic-basins", "intrinsic": 2}, "model": {"head_dim": 2, "hidden": 8}, "train": SMALL,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_equals_the_plain_loop(fresh: bool) -> None:
+    task = hc.make_task("quadratic-basins", outer="vector", sets="bands")
+    model = hc.ModelSpec(dim=2, length=8, out_dim=3, heads=3, head_dim=2, hidden=10, positions="gates", beta="learned")
+    recipe = hc.TrainSpec(**SMALL, dtype="float64", optimiser="adamw", weight_decay=0.01, fresh=fresh)
+    fast, plain = train_fast(task, model, recipe, seed=3), train(task, model, recipe, seed=3)
+    for (name, a), (_, b) in zip(fast.model.tensors(), plain.model.tensors(), strict=True):
+        assert float((a - b).abs().max()) < 1e-11, name
+    assert fast.trial.nmse == pytest.approx(plain.trial.nmse, rel=1e-10)
+    assert [s for s, _ in fast.trial.curve] == [s for s, _ in plain.trial.curve]
+
+
+def test_masked_arrays_equal_the_plain_loop() -> None:
+    rng = np.random.default_rng(0)
+    X, mask = rng.random((60, 5, 2)), rng.random((60, 5)) < 0.7
+    mask[:, 0] = True
+    task = hc.ArrayTask.from_arrays(X, np.where(mask, X[..., 0], 9).min(1), mask)
+    model, recipe = hc.ModelSpec(dim=2, length=5, heads=2, head_dim=2, hidden=6), hc.TrainSpec(**SMALL, dtype="float64")
+    fast, plain = train_fast(task, model, recipe), train(task, model, recipe)
+    assert fast.trial.nmse == pytest.approx(plain.trial.nmse, rel=1e-10)
+
+
+def test_what_does_not_collapse_goes_through_the_plain_loop(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="headcount")
+    task, model = hc.make_task("mean", length=3), hc.ModelSpec(dim=2, length=3, heads=2, depth=2, hidden=6)
+    recipe = hc.TrainSpec(**SMALL)
+    assert train_fast(task, model, recipe).trial.nmse == train(task, model, recipe).trial.nmse
+    assert "depth above 1" in caplog.text
+
+
+def test_batches_are_a_function_of_the_step() -> None:
+    whole = batch_indices(5, 0, 300, 7, 50)
+    assert np.array_equal(whole[130:201], batch_indices(5, 130, 71, 7, 50))
+    assert not np.array_equal(whole, batch_indices(6, 0, 300, 7, 50))
+    assert set(np.unique(whole)) == set(range(50))
+
+
+def test_bit_for_bit_whatever_runs_beside() -> None:
+    spec = SweepSpec.parse(SPEC)
+    alone = [t.model_dump(exclude={"seconds"}) for run in run_sweep(spec, workers=1, quiet=True) for t in run.trials]
+    beside = [t.model_dump(exclude={"seconds"}) for run in run_sweep(spec, workers=4, quiet=True) for t in run.trials]
+    assert alone == beside
+    panel = spec.panels()[1]
+    single = train_fast(panel.task, panel.sized(2), panel.train, seed=1).trial
+    assert single.model_dump(exclude={"seconds"}) in alone
+
+
+def test_resumed_equals_undisturbed(tmp_path: Path) -> None:
+    """Stop in the middle, save, load, go on: the same bits as in one go."""
+    task, model = hc.make_task("min-plus-max"), hc.ModelSpec(dim=1, length=8, heads=2, head_dim=2, hidden=8)
+    recipe = hc.TrainSpec(**{**SMALL, "steps": 150, "evaluations": 10})
+    data = prepare(task, recipe)
+    whole = CpuTrial(task, model, recipe, 0, data)
+    whole.run(None, None)
+    part, stop = CpuTrial(task, model, recipe, 0, data), threading.Event()
+    with pytest.raises(Stopped):
+        part.run(lambda step, _: stop.set() if step >= 60 else None, stop)
+    assert part.moments.step == 60
+    with Store.open(tmp_path) as store:
+        (trial,) = store.add_run("r", [{"x": 1}])
+        m = part.moments
+        store.checkpoint(trial, m.step, {"theta": m.theta, "first": m.first, "second": m.second}, m.curve)
+        step, arrays = store.load_checkpoint(trial) or (0, {})
+        moments = Moments(arrays["theta"], arrays["first"], arrays["second"], step, store.curve(trial))
+    rest = CpuTrial(task, model, recipe, 0, data, moments)
+    rest.run(None, None)
+    assert np.array_equal(rest.moments.theta, whole.moments.theta)
+    assert rest.moments.curve == whole.moments.curve
+
+
+def test_a_sweep_is_trained_once_and_shared(tmp_path: Path) -> None:
+    spec = SweepSpec.parse(SPEC)
+    with Store.open(tmp_path) as store:
+        assert run_on_store(spec, store, quiet=True)["done"] == 12
+        updated = {t.hash: t.updated for t in store.trials()}
+        wider = SweepSpec.parse({**SPEC, "name": "wider", "heads": [1, 2, 3, 4]})
+        assert run_on_store(wider, store, quiet=True)["done"] == 16
+        assert all(t.updated == updated[t.hash] for t in store.trials() if t.hash in updated)
+        stored = stored_runs(store, "small")
+    memory = run_sweep(spec, quiet=True)
+    for a, b in zip(stored, memory, strict=True):
+        assert a.values == b.values
+        assert [t.model_dump(exclude={"seconds"}) for t in a.trials] == [
+            t.model_dump(exclude={"seconds"}) for t in b.trials
+        ]
+
+
+def test_one_bad_trial_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headcount.experiments import runner
+
+    real = runner.CpuTrial
+
+    def sometimes(task, model, *rest):  # type: ignore[no-untyped-def]
+        if model.heads == 2:
+            raise RuntimeError("out of luck")
+        return real(task, model, *rest)
+
+    monkeypatch.setattr(runner, "CpuTrial", sometimes)
+    spec = SweepSpec.parse(SPEC)
+    with Store.open(tmp_path) as store:
+        counts = run_on_store(spec, store, quiet=True)
+        assert (counts["done"], counts["failed"]) == (8, 4)
+        assert {t.error for t in store.trials(states=("failed",))} == {"RuntimeError: out of luck"}
+
+
+def test_diverged_trials_are_kept(tmp_path: Path) -> None:
+    recipe = {**SMALL, "learning_rate": 10.0, "warmup": 0, "diverged_above": 1.5}
+    with Store.open(tmp_path) as store:
+        counts = run_on_store(SweepSpec.parse({**SPEC, "train": recipe}), store, quiet=True)
+        assert counts["diverged"] > 0
+        assert counts["diverged"] + counts["done"] == 12
+
+
+def test_kill_and_go_on(tmp_path: Path) -> None:
+    """SIGKILL in the middle of a real sweep; the same command finishes it, and the results are the undisturbed ones."""
+    plan = {**SPEC, "heads": [1, 2], "lengths": [6], "train": {**SMALL, "steps": 20000, "evaluations": 50}}
+    (tmp_path / "sweep.json").write_text(json.dumps(plan))
+    code = (
+        "import json\nfrom headcount.experiments import runner\nfrom headcount.experiments.spec import SweepSpec\n"
+        "from headcount.store.store import Store\nrunner.CHECKPOINT_SECONDS = 0.05\n"
+        "runner.run_on_store(SweepSpec.parse(json.load(open('sweep.json'))), Store.open('store'), quiet=True)\n"
+    )
+    command = [sys.executable, "-c", code]
+    process = subprocess.Popen(command, cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:  # until a checkpoint is there, then a little further
+        if (tmp_path / "store" / "checkpoints").exists() and any(
+            (tmp_path / "store" / "checkpoints").glob("*.safetensors")
+        ):
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with Store.open(tmp_path / "store") as store:
+        left = store.counts("small")
+        assert left["done"] < 4
+        assert any(t.checkpoint_step for t in store.trials())
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
+    with Store.open(tmp_path / "store") as store:
+        assert store.counts("small")["done"] == 4
+        (run,) = stored_runs(store, "small")
+    (undisturbed,) = run_sweep(SweepSpec.parse(plan), quiet=True)
+    assert [t.nmse for t in run.trials] == [t.nmse for t in undisturbed.trials]
+    assert [t.curve for t in run.trials] == [t.curve for t in undisturbed.trials]
+
+
+def test_the_front_door(tmp_path: Path) -> None:
+    x = hc.variable(1)
+    task = hc.GeneralizedRetrieval([x, 1.0 - x], None, hc.variable(2).sum(), length=6)
+    options = {**SMALL, "head_dim": 2, "hidden": 8}
+    result = hc.sweep(task, heads=range(1, 4), seeds=2, quiet=True, **options)
+    assert len(result.table()) == 6
+    assert result.transition.sentence in repr(result)
+    result.plot(tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert result.plot()._repr_png_().startswith(b"\x89PNG")
+    assert "<table" in result._repr_html_()
+    assert [p.name for p in result.report(tmp_path / "page")] == ["index.html"]
+    again = hc.sweep(task, heads=range(1, 4), seeds=2, quiet=True, store=tmp_path / "store", **options)
+    assert [r["nmse"] for r in again.table()] == [r["nmse"] for r in result.table()]
+    bare = hc.GeneralizedRetrieval([lambda x: x[..., 0]], None, lambda z: z, length=4, dim=2)
+    assert len(hc.sweep(bare, heads=[1], seeds=1, quiet=True, **options).table()) == 1
+    with pytest.raises(hc.BadInput, match="store"):
+        hc.sweep(bare, heads=[1], seeds=1, quiet=True, store=tmp_path / "store", **options)
+    with pytest.raises(hc.BadInput, match="did you mean 'hidden'"):
+        hc.sweep(task, heads=[1], hiden=3)
+    with pytest.raises(hc.BadInput, match="heads"):
+        hc.sweep(task, heads=[0], quiet=True)
+
+
+@pytest.mark.parametrize(("change", "complaint"), [
+    ({"heads": []}, "heads"), ({"heads": [1, 1]}, "once"), ({"heads": [0]}, "heads"), ({"seeds": 0}, "seeds"),
+    ({"lengths": [1]}, "length"), ({"task": {"family": "quadratic-basin"}}, "did you mean 'quadratic-basins'"),
+    ({"tasks": 1}, "did you mean 'task'"), ({"train": {"step": 5}}, "did you mean 'steps'"),
+    ({"model": {"heads": 5}}, "head_dim"), ({"learning_rates": [0.0]}, "learning_rates"),
+])  # fmt: skip
+def test_bad_sweeps_are_one_line(change: dict[str, object], complaint: str) -> None:
+    with pytest.raises(hc.BadInput, match=complaint) as caught:
+        SweepSpec.parse({**SPEC, **change}, where="sweep.toml")
+    assert "\n" not in str(caught.value)
+
+
+def test_torch_threads_do_not_matter() -> None:
+    """The engine's bits do not depend on how many threads torch or BLAS would use."""
+    task, model = hc.make_task("mean"), hc.ModelSpec(dim=2, length=8, heads=2)
+    results = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        results.append(train_fast(task, model, hc.TrainSpec(**SMALL)).trial.nmse)
+    torch.set_num_threads(1)
+    assert results[0] == results[1]
