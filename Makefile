@@ -56,7 +56,7 @@ format: $(LINT)
 	@$(PY) -m ruff format .
 
 bench: $(SETUP)
-	@$(PY) -m headcount.bench.plain benchmarks/results/bench-plain.json
+	@$(PY) -m headcount bench --out benchmarks/results/bench-cpu.json
 
 clean:
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis headcount-demo

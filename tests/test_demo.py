@@ -55,7 +55,7 @@ def test_demo_figures(repo: Path, tmp_path: Path) -> None:
     transition = told["transition"]
     write_result(
         "demo", {"seconds": told["seconds"], "transition": transition},
-        seeds=[0, 1, 2], counts={"models": 12, "steps": 12 * 1500},
+        seeds=[0, 1, 2], counts={"models": 12, "steps": 12 * 4000},
     )  # fmt: skip
     image = repo / "docs" / "images" / "demo.png"
     image.parent.mkdir(exist_ok=True)

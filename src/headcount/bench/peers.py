@@ -9,19 +9,26 @@ from headcount.models.spec import ModelSpec
 
 
 class TorchLayers(nn.Module):
-    """Equation 4 with nn.MultiheadAttention over [c; e(1); …; e(T)], as a researcher would write it."""
+    """Equation 4 with nn.MultiheadAttention, as a researcher would write it.
 
-    def __init__(self, spec: ModelSpec) -> None:
+    `all_rows`: every row of [c; e(1); …; e(T)] asks and the first is read, as is usual; otherwise the class token
+    alone asks, the cheapest way to use that layer.
+    """
+
+    def __init__(self, spec: ModelSpec, *, all_rows: bool) -> None:
         super().__init__()
         E = spec.heads * spec.head_dim
+        self.all_rows = all_rows
         self.encoder = nn.Sequential(nn.Linear(spec.dim, spec.hidden), nn.ReLU(), nn.Linear(spec.hidden, E))
         self.class_token = nn.Parameter(torch.randn(1, 1, E))
         self.attention = nn.MultiheadAttention(E, spec.heads, batch_first=True)
         self.head = nn.Sequential(nn.Linear(E, spec.N_ff), nn.GELU(), nn.Linear(spec.N_ff, spec.out_dim))
 
     def forward(self, X: Tensor) -> Tensor:
-        """Return y[batch, out_dim]; all rows ask, as is usual, and the first is read."""
+        """Return y[batch, out_dim]."""
         e = self.encoder(X)
-        stream = torch.cat([self.class_token.expand(len(X), -1, -1), e], dim=1)
-        attended, _ = self.attention(stream, e, e, need_weights=False)
-        return self.head((stream + attended)[:, 0])
+        asking = self.class_token.expand(len(X), -1, -1)
+        if self.all_rows:
+            asking = torch.cat([asking, e], dim=1)
+        attended, _ = self.attention(asking, e, e, need_weights=False)
+        return self.head((asking + attended)[:, 0])

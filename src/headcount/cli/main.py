@@ -12,6 +12,7 @@ VERBS = {
     "sweep": "Train heads × lengths × sizes × seeds from a TOML file; resumes where it stopped.",
     "runs": "List the runs of a store and their trials; merge stores.",
     "report": "Write the page of a run.",
+    "bench": "Time a training step beside nn.MultiheadAttention, in one run.",
     "show": "Show a saved model: its sizes, its hash, its error on fresh data.",
 }
 

@@ -9,7 +9,6 @@ weights it had before that step; the others do not notice.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -136,15 +135,22 @@ class StackTrainer:
 
     def rates(self, first: int, count: int) -> Float[Tensor, "count 4 models"]:
         """Return what Adam multiplies by in each step: size, root, shrink, pull (`kernels/adam.py`)."""
-        out = np.empty((count, 4, self.models))
-        for m, train in enumerate(self.trains):
-            for s in range(count):
-                rate, step = train.rate(first + s), first + s + 1
-                size, root = rate / (1.0 - 0.9**step), 1.0 / math.sqrt(1.0 - 0.999**step)
-                decoupled = train.optimiser == "adamw"
-                shrink = 1.0 - rate * train.weight_decay if decoupled else 1.0
-                out[s, :, m] = size, root, shrink, 0.0 if decoupled else train.weight_decay
-        return torch.from_numpy(out)
+        steps = np.arange(first + 1, first + count + 1)[:, None]
+        shapes: dict[tuple[int, str, int], list[float]] = {}  # one schedule for all trials that differ in height alone
+        for train in self.trains:
+            key = (train.warmup, train.schedule, train.steps)
+            if key not in shapes:
+                one = train.model_copy(update={"learning_rate": 1.0})
+                shapes[key] = [one.rate(step) for step in range(first, first + count)]
+        rate = np.array([[t.learning_rate] for t in self.trains]) * np.array(
+            [shapes[t.warmup, t.schedule, t.steps] for t in self.trains]
+        )
+        rate, decay = rate.T, np.array([t.weight_decay for t in self.trains])
+        decoupled = np.array([t.optimiser == "adamw" for t in self.trains])
+        root = np.broadcast_to(1.0 / np.sqrt(1.0 - 0.999**steps), rate.shape)
+        pull = np.broadcast_to(np.where(decoupled, 0.0, decay), rate.shape)
+        shrink = np.where(decoupled, 1.0 - rate * decay, 1.0)
+        return torch.from_numpy(np.stack([rate / (1.0 - 0.9**steps), root, shrink, pull], axis=1))
 
     def run(self, count: int) -> Float[Tensor, "count models"]:
         """Take `count` steps; return the loss of every model before each of them, NaN from where one diverged."""
