@@ -16,6 +16,14 @@ from headcount import ModelSpec, SavedModel, Transformer
 from headcount.cli.main import VERBS, main
 from support import Cli
 
+SWEEP = """
+name = "quick"
+heads = [1, 2]
+seeds = 2
+task = {family = "min-plus-max", length = 4}
+model = {head_dim = 2, hidden = 4}
+train = {steps = 40, warmup = 4, batch = 8, train_size = 50, validation_size = 20}
+"""
 TRAIN = ["--out", "m", "--steps", "20", "--batch", "16", "--train-size", "100"]
 
 
@@ -39,6 +47,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "cut.json").write_text('{"kind": "retr')
     (folder / "odd.json").write_text('{"kind": "retrieval", "name": "x"}')
     (folder / "unreadable.npz").write_bytes(whole)
+    (folder / "good.toml").write_text(SWEEP)
+    (folder / "key.toml").write_text(SWEEP.replace("seeds", "seed"))
+    (folder / "damaged").mkdir()
+    (folder / "damaged" / "trials.sqlite").write_text("this is no database" * 100)
     (folder / "taken").mkdir()
     (folder / "taken" / "thesis.tex").write_text("mine")
     SavedModel(Transformer(ModelSpec(dim=2, length=3, heads=2))).save(folder / "model")
@@ -49,7 +61,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    """All files but locks, which hold nothing."""
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"
+    }
 
 
 def call(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
@@ -114,6 +129,18 @@ BAD: dict[str, tuple[list[str], str]] = {
     "no samples": (["show", "in/model", "--samples", "0"], "samples"),
     "tasks: unknown": (["tasks", "sum"], "unknown task 'sum'"),
     "tasks: T below D": (["tasks", "sum-of-maxima", "-T", "2"], "length"),
+    "sweep: no spec": (["sweep"], "--example"),
+    "sweep: no file": (["sweep", "in/none.toml"], "none.toml"),
+    "sweep: not TOML": (["sweep", "in/cut.json"], "not valid TOML"),
+    "sweep: unknown key": (["sweep", "in/key.toml"], "did you mean 'seeds'"),
+    "sweep: bad time": (["sweep", "in/good.toml", "--for", "5 minutes"], "90s, 9m or 2h"),
+    "sweep: no workers": (["sweep", "in/good.toml", "--workers", "0"], "workers"),
+    "sweep: the store is a file": (["sweep", "in/good.toml", "--store", "in/good.npz"], "good.npz"),
+    "sweep: a damaged store": (["sweep", "in/good.toml", "--store", "in/damaged"], "damaged"),
+    "sweep: example exists": (["sweep", "--example", "in/good.toml"], "exists already"),
+    "runs: no store": (["runs", "--store", "nowhere"], "no store in nowhere"),
+    "runs: merge nothing": (["runs", "merge"], "merge STORE"),
+    "report: no store": (["report", "x", "--store", "nowhere"], "no store in nowhere"),
     "demo: out is taken": (["demo", "--out", "in/taken"], "thesis.tex"),
     "demo: out is a file": (["demo", "--out", "in/good.npz"], "good.npz"),
 }
@@ -158,6 +185,29 @@ def test_train_show_round_trip(here: Path, capsys: pytest.CaptureFixture[str]) -
     status, out, _ = call(capsys, "show", "m")
     assert status == 0
     assert shown["hash"] in out
+
+
+def test_sweep_runs_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = call(capsys, "sweep", "in/good.toml", "--json")
+    assert status == 0, err
+    assert json.loads(out)["trials"]["done"] == 4
+    status, out, _ = call(capsys, "sweep", "in/good.toml")  # again: nothing is left to train
+    assert status == 0
+    assert "quick: 4 done" in out
+    assert [row["run"] for row in json.loads(call(capsys, "runs", "--json")[1])] == ["quick"]
+    rows = json.loads(call(capsys, "runs", "quick", "--json")[1])
+    assert len(rows) == 4
+    assert {row["state"] for row in rows} == {"done"}
+    assert "quick" in call(capsys, "runs")[1]
+    assert call(capsys, "runs", "quick", "--sort", "error")[0] == 0
+    status, out, _ = call(capsys, "report", "quick")
+    assert status == 0
+    assert (here / "report-quick" / "index.html").exists()
+    status, out, _ = call(capsys, "runs", "merge", "headcount-runs", "--store", "other")
+    assert status == 0, out
+    assert json.loads(call(capsys, "runs", "--store", "other", "--json")[1])[0]["done"] == 4
+    assert call(capsys, "sweep", "--example", "mine.toml")[0] == 0
+    assert call(capsys, "report", "slow")[0] == 2
 
 
 def test_train_on_arrays(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
