@@ -85,10 +85,21 @@ def check() -> list[dict[str, Any]]:
         alone = {k: v[:1].clone() if v is not None and k not in ("x", "mask") else v for k, v in data.items()}
         single = values(pool_triton, alone, torch.float32)
 
-        def worst(found: dict[str, Tensor], exact: dict[str, Tensor] = exact) -> float:
-            return max(float((found[k] - exact[k]).norm() / exact[k].norm().clamp_min(1e-2)) for k in exact)
+        def error(found: dict[str, Tensor], q: float, exact: dict[str, Tensor] = exact) -> float:
+            """The q-quantile over models of the relative error, the worst over tensors.
 
-        row = {"case": case, "triton": worst(ours), "float32 twin": worst(twin)}
+            A hidden unit within rounding of 0 may fall on either side of the ReLU, and with millions of them one does:
+            that moves one model's gradient by one token's share, so the median over models judges the arithmetic.
+            """
+            each = [
+                torch.linalg.vector_norm((found[k] - exact[k]).flatten(1), dim=1)
+                / torch.linalg.vector_norm(exact[k].flatten(1), dim=1).clamp_min(0.1)
+                for k in exact
+            ]
+            return max(float(torch.quantile(e.double(), q, interpolation="lower")) for e in each)
+
+        row = {"case": case, "triton": error(ours, 0.5), "triton worst": error(ours, 1.0)}
+        row |= {"float32 twin": error(twin, 0.5), "float32 twin worst": error(twin, 1.0)}
         row["repeats"] = all(torch.equal(ours[k], again[k]) for k in ours)
         row["alone equals stacked"] = all(torch.equal(ours[k][:1], single[k]) for k in ours)
         row["passes"] = row["triton"] < max(1e-5, 4 * row["float32 twin"]) and row["repeats"] and row["alone equals stacked"]
@@ -130,30 +141,19 @@ def tune() -> list[dict[str, Any]]:
     for length in LENGTHS:
         data = draw((models, SAMPLES, BATCH, length, DIM, HIDDEN, HEADS, False, False, False, 1.0))
         leaves = [data[n].requires_grad_() for n in NAMES[:3]]
-        for tokens in (32, 64, 128):
-            for warps in (1, 2, 4, 8):
-                for tiles in (8,):
-                    if not 16 <= tokens // warps <= 32:
-                        continue
-                    try:
-                        out = pool_triton(**data, tokens=tokens, warps=warps, tiles=tiles)
-                        d = torch.randn_like(out)
-                        there = triton.testing.do_bench(
-                            lambda t=tokens, w=warps, i=tiles, q=data: pool_triton(**q, tokens=t, warps=w, tiles=i),
-                            warmup=10, rep=30, return_mode="median")  # fmt: skip
-                        back = triton.testing.do_bench(
-                            lambda o=out, g=d, q=leaves: torch.autograd.grad(o, q, g, retain_graph=True),
-                            warmup=10, rep=30, return_mode="median")  # fmt: skip
-                    except Exception as error:
-                        print(length, tokens, warps, tiles, "failed:", str(error)[:80], flush=True)
-                        continue
-                    row = {"T": length, "tokens": tokens, "warps": warps, "tiles": tiles,
-                           "forward": there / models * 1e3, "backward": back / models * 1e3}  # fmt: skip
-                    rows.append(row)
-        for row in sorted((r for r in rows if r["T"] == length), key=lambda r: r["forward"])[:3]:
-            print("best forward", {k: round(v, 3) for k, v in row.items()}, flush=True)
-        for row in sorted((r for r in rows if r["T"] == length), key=lambda r: r["backward"])[:3]:
-            print("best backward", {k: round(v, 3) for k, v in row.items()}, flush=True)
+        for tokens, warps, registers in ((16, 1, 0), (16, 1, 168), (32, 1, 0), (32, 1, 168), (64, 1, 0), (64, 2, 0)):
+            for tiles in (8,):
+                tuning = {"tokens": tokens, "warps": warps, "tiles": tiles, "registers": registers}
+                out = pool_triton(**data, **tuning)
+                d = torch.randn_like(out)
+                there = triton.testing.do_bench(
+                    lambda q=data, t=tuning: pool_triton(**q, **t), warmup=10, rep=30, return_mode="median"
+                )
+                back = triton.testing.do_bench(
+                    lambda o=out, g=d, q=leaves: torch.autograd.grad(o, q, g, retain_graph=True),
+                    warmup=10, rep=30, return_mode="median")  # fmt: skip
+                rows.append({"T": length, **tuning, "forward": there / models * 1e3, "backward": back / models * 1e3})
+                print({k: round(v, 3) for k, v in rows[-1].items()}, flush=True)
     return rows
 
 
