@@ -1,7 +1,7 @@
 """Training speed on this machine's CPU, beside what people use instead, on the same work in one run.
 
 The work: the paper's synthetic model (d = 4, h = 4, n = 8, N = 32), batch 256, Adam included, T = 8, 32, 128. The
-peers train one model at a time, with as many threads as torch likes; the engine trains a model a core. All are
+peers train one model at a time, with one thread or with all, whichever is faster; the engine trains a model a core. All are
 timed in turns, several times, so that a noisy machine disturbs all alike; a ratio is the median over the turns.
 """
 
@@ -40,11 +40,12 @@ PEERS = {
 }
 
 
-def _torch_work(model: nn.Module, part: Part, steps: int) -> Callable[[], int]:
+def _torch_work(model: nn.Module, part: Part, steps: int, threads: int) -> Callable[[], int]:
     """Return a function that trains one model for some steps and says how many model-steps that was."""
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
 
     def work() -> int:
+        torch.set_num_threads(threads)
         for _ in range(steps):
             loss = (model(part.X) - part.y).square().mean()
             optimiser.zero_grad(set_to_none=True)
@@ -80,22 +81,27 @@ def measure(length: int) -> dict[str, float]:
     part = prepare(task, TrainSpec(train_size=256, batch=256, validation_size=2)).train
     spec = ModelSpec(dim=4, length=length, heads=4, head_dim=8, hidden=32)
     few = max(3, 160 // length)
+    models = {
+        "nn_mha": TorchLayers(spec, all_rows=True), "class_query": TorchLayers(spec, all_rows=False),
+        "reference": Transformer(spec),
+    }  # fmt: skip
     works = {
-        "nn_mha": _torch_work(TorchLayers(spec, all_rows=True), part, few),
-        "class_query": _torch_work(TorchLayers(spec, all_rows=False), part, few),
-        "reference": _torch_work(Transformer(spec), part, few),
-        "engine": _engine_work(spec, part, 16 * few),
+        (name, threads): _torch_work(model, part, few, threads)
+        for name, model in models.items()
+        for threads in sorted({1, cores()})
     }
+    works["engine", cores()] = _engine_work(spec, part, 16 * few)
     for work in works.values():
         work()
-    times: dict[str, list[float]] = {name: [] for name in works}
+    turns: dict[tuple[str, int], list[float]] = {key: [] for key in works}
     for _ in range(TURNS):
-        for name, work in works.items():
+        for key, work in works.items():
             start = time.perf_counter()
             steps = work()
-            times[name].append((time.perf_counter() - start) / steps * 1e6)
+            turns[key].append((time.perf_counter() - start) / steps * 1e6)
+    times = {name: min((v for key, v in turns.items() if key[0] == name), key=statistics.median) for name in PEERS}
     result = {f"{name}_us": statistics.median(values) for name, values in times.items()}
-    for name in ("nn_mha", "class_query", "reference"):
+    for name in models:
         ratios = [a / b for a, b in zip(times[name], times["engine"], strict=True)]
         result[f"{name}_over_engine"] = statistics.median(ratios)
     return result
