@@ -123,6 +123,8 @@ BAD: dict[str, tuple[list[str], str]] = {
         ["train", "mean", "--heads", "2", "--out", "in/good.npz/m", "--steps", "20"],
         "good.npz",
     ),
+    "more memory than there is": (["train", "mean", "--heads", "100000", *TRAIN], "GB are free"),
+    "a billion heads": (["train", "mean", "--heads", "1000000000", *TRAIN], "heads.*less than or equal"),
     "no model": (["show", "in/none"], "in/none"),
     "a file as model": (["show", "in/good.npz"], "good.npz"),
     "truncated model": (["show", "in/cut_model"], "truncated"),

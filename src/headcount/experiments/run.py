@@ -14,6 +14,7 @@ from headcount.base.progress import Progress
 from headcount.base.provenance import cores, provenance
 from headcount.experiments.cpu import Stopped, start_kernels, train_fast
 from headcount.experiments.data import Dataset, prepare
+from headcount.experiments.memory import check_memory
 from headcount.experiments.spec import Panel, SweepSpec, TrainSpec
 from headcount.models.spec import ModelSpec
 from headcount.store.records import Run, Trial
@@ -43,6 +44,8 @@ def run_panels(
 ) -> list[Run]:  # fmt: skip
     """Train panels that are handed in: their tasks may use bare callables, which no spec can state."""
     start = time.perf_counter()
+    for panel in panels:
+        check_memory(panel.sized(max(heads)), panel.train)
     data = [prepare(panel.task, panel.train) for panel in panels]
     # seeds outermost: every cell has a first result before any has a second; large models first
     order = [(p, h, seed) for seed in range(seeds) for p in range(len(panels)) for h in sorted(heads, reverse=True)]

@@ -18,6 +18,7 @@ from headcount.base.progress import Progress
 from headcount.base.provenance import cores, provenance
 from headcount.experiments.cpu import CpuTrial, Moments, Stopped, single_threaded_blas, start_kernels, train_fast
 from headcount.experiments.data import Dataset, prepare
+from headcount.experiments.memory import check_memory
 from headcount.experiments.spec import SweepSpec, TrialSpec
 from headcount.experiments.train import record
 from headcount.models.flat import collapses
@@ -171,6 +172,7 @@ class _Sweep:
 
     def _train(self, trial: str, found: tuple[int, Any] | None, curve: list[tuple[int, float]]) -> Trial:
         spec = self.trials[trial]
+        check_memory(spec.model, spec.train)
         task = parse_task(spec.task)
         data = self.data.of(spec, task)
         if collapses(spec.model) is not None:  # the plain loop keeps no checkpoints: it starts again

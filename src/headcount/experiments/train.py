@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from headcount.base.errors import BadInput
 from headcount.experiments.batches import batch_indices
 from headcount.experiments.data import DTYPES, Dataset, Part, fresh_batch, prepare
+from headcount.experiments.memory import check_memory
 from headcount.experiments.spec import TrainSpec
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
@@ -105,6 +106,7 @@ def check_task(task: Task | ArrayTask, model: ModelSpec, spec: TrainSpec) -> Non
         raise BadInput("the model's length, dim and out_dim are not the task's")
     if spec.fresh and isinstance(task, ArrayTask):
         raise BadInput("fresh data need a task that can be sampled; arrays are fixed: use fresh = false")
+    check_memory(model, spec)
 
 
 def record(
