@@ -5,6 +5,7 @@
 prints tables and writes OUT/gpu_check.json. Without names it runs check, time and peers.
 """
 
+# ruff: noqa: T201
 from __future__ import annotations
 
 import json
@@ -41,7 +42,7 @@ CASES = [
     (3, 20, 9, 1000, 4, 32, 4, True, True, True, 1.0),
     (3, 20, 19, 7, 3, 17, 17, True, True, True, 1.0),
     (2, 20, 19, 77, 16, 64, 5, True, False, True, 1.0),
-    (2, 20, 19, 40, 31, 128, 3, False, True, True, 1.0),
+    (2, 20, 19, 40, 9, 48, 3, False, True, True, 1.0),
     (4, 60, 50, 100, 4, 32, 4, False, True, True, 1e3),
     (4, 60, 50, 16, 4, 32, 4, False, False, False, 1e3),
 ]
@@ -65,11 +66,11 @@ def draw(case: tuple[Any, ...]) -> dict[str, Tensor | None]:
     }  # fmt: skip
 
 
-def values(function: Callable[..., Tensor], data: dict[str, Any], dtype: torch.dtype, **tuning: int) -> dict[str, Tensor]:
+def values(function: Callable[..., Tensor], data: dict[str, Any], dtype: torch.dtype) -> dict[str, Tensor]:
     """Pooled state and all gradients."""
     data = {k: v.to(dtype, copy=True) if v is not None and v.is_floating_point() else v for k, v in data.items()}
     names = [n for n in NAMES if data[n] is not None]
-    out = function(**{**data, **{n: data[n].requires_grad_() for n in names}}, **tuning)
+    out = function(**{**data, **{n: data[n].requires_grad_() for n in names}})
     d = torch.randn(8, *out.shape[1:], generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     gradients = torch.autograd.grad(out, [data[n] for n in names], d[: len(out)].to("cuda", dtype))
     return {"pooled": out.detach(), **dict(zip(names, gradients, strict=True))}
@@ -91,9 +92,10 @@ def check() -> list[dict[str, Any]]:
             A hidden unit within rounding of 0 may fall on either side of the ReLU, and with millions of them one does:
             that moves one model's gradient by one token's share, so the median over models judges the arithmetic.
             """
+            norm = {k: torch.linalg.vector_norm(v.flatten(1), dim=1) for k, v in exact.items()}
+            least = 0.05 * max(float(v.max()) for v in norm.values())  # at T = 1 some gradients are exactly 0
             each = [
-                torch.linalg.vector_norm((found[k] - exact[k]).flatten(1), dim=1)
-                / torch.linalg.vector_norm(exact[k].flatten(1), dim=1).clamp_min(0.1)
+                torch.linalg.vector_norm((found[k] - exact[k]).flatten(1), dim=1) / norm[k].clamp_min(least)
                 for k in exact
             ]
             return max(float(torch.quantile(e.double(), q, interpolation="lower")) for e in each)
@@ -102,7 +104,8 @@ def check() -> list[dict[str, Any]]:
         row |= {"float32 twin": error(twin, 0.5), "float32 twin worst": error(twin, 1.0)}
         row["repeats"] = all(torch.equal(ours[k], again[k]) for k in ours)
         row["alone equals stacked"] = all(torch.equal(ours[k][:1], single[k]) for k in ours)
-        row["passes"] = row["triton"] < max(1e-5, 4 * row["float32 twin"]) and row["repeats"] and row["alone equals stacked"]
+        exact_enough = row["triton"] < (1e-5 if case[-1] == 1 else 1e-3)
+        row["passes"] = exact_enough and row["repeats"] and row["alone equals stacked"]
         rows.append(row)
         print(row, flush=True)
     return rows
@@ -260,8 +263,9 @@ def with_vmap(length: int, models: int = 256) -> float:
 
     def step() -> None:
         index = torch.randint(SAMPLES, (models, BATCH), device="cuda")
-        for w, g in zip(weights.values(), gradients({k: v.detach() for k, v in weights.items()}, index).values(), strict=True):
-            w.grad = g
+        found = gradients({k: v.detach() for k, v in weights.items()}, index)
+        for name, w in weights.items():
+            w.grad = found[name]
         optimiser.step()
 
     return timed(lambda: [step() for _ in range(20)], 3) / 20 / models * 1e6

@@ -98,7 +98,7 @@ def test_cpu_kernel_agrees(repo):
 def check_cpu_kernel(case):
     from headcount.kernels.cpu_pool import pool_backward, pool_forward
 
-    data = {k: v for k, v in draw(case, seed=1).items()}
+    data = draw(case, seed=1)
     names = [n for n in ("W1", "hidden_bias", "score", "score_bias") if data[n] is not None]
     for n in names:
         data[n].requires_grad_()
@@ -148,8 +148,10 @@ def test_adam_is_torchs_and_leaves_the_dead_alone(decoupled):
     ours, first, second = theta.clone(), torch.zeros_like(theta), torch.zeros_like(theta)
     for step in range(1, 6):
         grad = torch.randn(3, 7, generator=g, dtype=torch.float64)
-        rows = [[r / (1 - 0.9**step), 1 / math.sqrt(1 - 0.999**step), 1 - r * w if decoupled else 1.0, 0.0 if decoupled else w]
-                for r, w in zip(rate, decay, strict=True)]  # fmt: skip
+        rows = [
+            [r / (1 - 0.9**step), 1 / math.sqrt(1 - 0.999**step), 1 - r * w if decoupled else 1, 0 if decoupled else w]
+            for r, w in zip(rate, decay, strict=True)
+        ]
         (adam if step % 2 else adam_plain)(ours, grad, first, second, torch.tensor(rows, dtype=torch.float64).T, alive)
         for m, (p, optimiser) in enumerate(zip(alone, optimisers, strict=True)):
             p.grad = grad[m].clone()

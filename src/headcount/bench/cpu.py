@@ -1,8 +1,8 @@
 """Training speed on this machine's CPU, beside what people use instead, on the same work in one run.
 
 The work: the paper's synthetic model (d = 4, h = 4, n = 8, N = 32), batch 256, Adam included, T = 8, 32, 128. The
-peers train one model at a time, with one thread or with all, whichever is faster; the engine trains a model a core. All are
-timed in turns, several times, so that a noisy machine disturbs all alike; a ratio is the median over the turns.
+peers train one model at a time, with one thread or with all, whichever is faster; the engine trains a model a core.
+All are timed in turns, several times, so that a noisy machine disturbs all alike; a ratio is the median over turns.
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ from headcount.experiments.batches import batch_indices
 from headcount.experiments.data import DTYPES, Dataset, Part, fresh_batch, prepare
 from headcount.experiments.spec import TrainSpec
 from headcount.experiments.train import Trained, check_task, record, train
-from headcount.models.compiled import Compiled
-from headcount.models.flat import collapses
+from headcount.models.compiled import Compiled, why_not_compiled, why_plain
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
 from headcount.store.records import State
@@ -64,6 +63,8 @@ def start_kernels(progress: Progress, dtype: str) -> None:
     """Load the kernels, or compile them (once a machine: numba keeps the result on disk), before trials start."""
     from headcount.tasks.families import make_task
 
+    if why_not_compiled() is not None:
+        return
     tiny = TrainSpec(steps=1, warmup=0, batch=2, train_size=2, validation_size=2, evaluations=1)
     spec = TrainSpec.parse({**tiny.data(), "dtype": dtype})
     slow = threading.Timer(3.0, progress.say, ["compiling the kernels: about a minute, the first time only"])
@@ -158,9 +159,9 @@ def train_fast(
 ) -> Trained:
     """Train one model on the compiled kernels; `train` is the twin, with the same arguments and the same batches."""
     spec = spec or TrainSpec()
-    reason = collapses(model_spec)
+    reason = why_plain(model_spec)
     if reason is not None:
-        log.info("the plain loop trains this model: the kernels do not cover %s", reason)
+        log.info("the plain loop trains this model: %s", reason)
         return train(task, model_spec, spec, seed=seed, data=data, on_step=on_step)
     check_task(task, model_spec, spec)
     data = data or prepare(task, spec)

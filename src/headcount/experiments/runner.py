@@ -21,7 +21,7 @@ from headcount.experiments.data import Dataset, prepare
 from headcount.experiments.memory import check_memory
 from headcount.experiments.spec import SweepSpec, TrialSpec
 from headcount.experiments.train import record
-from headcount.models.flat import collapses
+from headcount.models.compiled import why_plain
 from headcount.store.records import Trial
 from headcount.store.store import Store
 from headcount.store.trials import State
@@ -175,7 +175,7 @@ class _Sweep:
         check_memory(spec.model, spec.train)
         task = parse_task(spec.task)
         data = self.data.of(spec, task)
-        if collapses(spec.model) is not None:  # the plain loop keeps no checkpoints: it starts again
+        if why_plain(spec.model) is not None:  # the plain loop keeps no checkpoints: it starts again
             done = train_fast(
                 task, spec.model, spec.train, seed=spec.seed, data=data, on_step=lambda s, _: self.said.put((trial, s))
             )

@@ -4,6 +4,7 @@ With size = rate/(1 − 0.9^s), root = 1/sqrt(1 − 0.999^s) of step s, Adam has
 shrink = 1 − rate·decay and pull = 0. A model that is not alive keeps its weights and moments to the bit.
 """
 
+# pyright: basic
 from __future__ import annotations
 
 import importlib.util

@@ -33,7 +33,7 @@ def pool(
 
     hidden_bias has one row for all positions, or one for each; mask is True on the real tokens.
     """
-    reason = _why_plain(x)
+    reason = _why_plain(x, score)
     if reason is None:
         from headcount.kernels.pool_triton import pool_triton
 
@@ -61,13 +61,17 @@ def pool_plain(
     return torch.einsum("mbht,mbtk->mbhk", torch.softmax(r, dim=-1), u)
 
 
-def _why_plain(x: Tensor) -> str | None:
+def _why_plain(x: Tensor, score: Tensor) -> str | None:
     """Say why the Triton kernel does not apply; None where it does."""
     if x.device.type != "cuda":
         return f"the tensors are on the {x.device.type}"
     if x.dtype != torch.float32:
         return f"the kernel computes in float32, not {str(x.dtype).removeprefix('torch.')}"
-    return None if _has_triton() else "triton is not installed"
+    if not _has_triton():
+        return "triton is not installed"
+    from headcount.kernels.pool_triton import why_not
+
+    return why_not(x.shape[2], score.shape[2], score.shape[1])
 
 
 @cache

@@ -1,20 +1,25 @@
-"""The hot operation on a GPU, in Triton: forward and backward on tensor cores in three-way TF32, which is float32.
+"""The hot operation on a GPU, in Triton: forward and backward on tensor cores, exact as float32.
 
 A program takes some sequences of one model, a tile of tokens at a time: several short sequences, or a piece of a long
 one. Row k of the tile is one token; column c = (sequence, head) one softmax. A token meets the columns of all sequences
 of its tile, and a block mask keeps its own; so scores, pooling and every gradient are small matrix products:
 
-    u  = relu([x 1] [W1; b])         [tokens, hidden]       r  = u scoreᵀ                    [tokens, columns]
-    p  = aᵀ u                        [columns, hidden]      da = u dpᵀ                       [tokens, columns]
-    dr = a (da − dp·p)               [tokens, columns]      du = a dp + dr score             [tokens, hidden]
-    d_score = drᵀ u                  [columns, hidden]      d[W1; b] = [x 1]ᵀ (du where u > 0)
+    r  = u scoreᵀ                    [tokens, columns]      p  = aᵀ u                        [columns, hidden]
+    da = u dpᵀ                       [tokens, columns]      dr = a (da − dp·p)               [tokens, columns]
+    du = a dp + dr score             [tokens, hidden]       d_score = drᵀ u                  [columns, hidden]
+    d[W1; b] = [x 1]ᵀ (du where u > 0)
 
-(Σ_t a da = dp·p needs no pass over the tokens.) Nothing as large as tokens × hidden goes to memory: the backward pass
-makes the hidden layer again, and the weights a from the saved maximum and sum of each softmax. No atomics: each program
-writes its own partial gradient, and a sum in fixed order follows. How the batch is cut depends on the shapes of one
-model alone, so the number of models cannot change a result.
+(Σ_t a da = dp·p needs no pass over the tokens. Its rounding is not that of da, so what cancels in da − dp·p leaves an
+error of 1e-7·|score|: 1e-4 of the gradient at scores of 1000, where float32 autograd has 2e-5.) A float32 is cut into
+three bfloat16, and six of the nine products of the parts give float32's precision; bfloat16, since then the result of
+one product lies in the registers as the next one wants its factor, and nothing goes through shared memory between
+them. Nothing as large as tokens × hidden goes to memory: the backward pass makes the hidden layer again, and the
+weights a from the saved maximum and sum of each softmax. No atomics: each program writes its own partial gradient,
+and a sum in fixed order follows. How the batch is cut depends on the shapes of one model alone, so the number of
+models cannot change a result.
 """
 
+# pyright: basic, reportGeneralTypeIssues=false
 from __future__ import annotations
 
 import os
@@ -28,20 +33,29 @@ from torch import Tensor
 
 # Triton's interpreter multiplies bfloat16 wrongly: there the parts stay float32 with the same values.
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
-MAX_DIM, MAX_HIDDEN, MAX_HEADS = 31, 128, 64
+MAX_DIM, MAX_HIDDEN, MAX_HEADS = 31, 64, 32  # larger ones would compile for minutes and spill registers
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a batch is cut: sizes that the kernels know at compile time."""
+    """How a batch is cut, for one of the two kernels."""
 
     tokens: int  # rows of a tile
     sequences: int  # sequences of a tile
-    columns: int  # (sequence, head) pairs of a tile, padded
     tiles: int  # tiles of a program
     programs: int  # programs of a model
     warps: int
     registers: int | None  # most registers a thread, None for no limit
+
+    def settings(self, batch: int, length: int, hidden: int, heads: int, dim: int) -> dict[str, Any]:
+        """What both kernels know at compile time."""
+        chunks = 1 if self.sequences * length <= self.tokens else -(-length // self.tokens)
+        return {
+            "batch": batch, "length": length, "hidden": hidden, "heads": heads,
+            "SEQUENCES": self.sequences, "TILES": self.tiles, "CHUNKS": chunks,
+            "FULL": batch % (self.sequences * self.tiles) == 0, "TP": self.tokens, "NP": power(hidden), "DIM": dim,
+            "DP": power(dim + 1, 8), "num_warps": self.warps, "num_stages": 1, "maxnreg": self.registers,
+        }  # fmt: skip
 
 
 def power(n: int, least: int = 16) -> int:
@@ -50,21 +64,21 @@ def power(n: int, least: int = 16) -> int:
 
 
 def plan(
-    batch: int, length: int, heads: int, hidden: int, *, tokens: int = 0, tiles: int = 0, warps: int = 0,
-    registers: int = 0,
+    batch: int, length: int, heads: int, hidden: int, *, back: bool = False, tokens: int = 0, tiles: int = 0,
+    warps: int = 0, registers: int = 0,
 ) -> Plan:  # fmt: skip
-    """Choose tiles for one model's batch; the keywords override, for tuning.
+    """Choose the tiles of one model's batch, forward or back; the other keywords override, for tuning.
 
-    One warp a program needs no barriers, and all it holds of a tile of 32 tokens × 32 hidden units fits its registers.
+    Measured on an H200: one warp a program needs no barriers, and a forward tile of 32 tokens × 32 hidden units fits
+    its registers; the backward pass holds twice as much, so long sequences take two warps and 64 tokens there.
     """
-    small = hidden <= 32
-    tokens = tokens or 32
-    sequences = max(1, min(tokens // length, max(32, power(heads)) // heads, batch))
+    two = hidden > 32 or (back and length >= 32)
+    tokens = tokens or (64 if two and hidden <= 32 else 32)
+    sequences = max(1, min(tokens // length, max(16 if back else 32, heads) // heads, batch))
     tokens = min(tokens, power(sequences * length))
     tiles = tiles or 8
     programs = -(-batch // (sequences * tiles))
-    columns = power(sequences * heads)
-    return Plan(tokens, sequences, columns, tiles, programs, warps or (1 if small else 2), registers or None)
+    return Plan(tokens, sequences, tiles, programs, warps or (2 if two else 1), registers or None)
 
 
 @triton.jit
@@ -77,7 +91,7 @@ def _upper(bits):
 
 @triton.jit
 def _thirds(v):
-    """v = first + second + third, eight bits each: together the 24 bits of a float32.
+    """Cut v = first + second + third, eight bits each: together the 24 bits of a float32.
 
     A NaN or an infinity leaves a NaN in the second part, so it is seen in the product.
     """
@@ -90,7 +104,7 @@ def _thirds(v):
 
 @triton.jit
 def _product(a1, a2, a3, b1, b2, b3, c):
-    """c + a b from the parts, the small products first; what is left out lies below float32's rounding.
+    """Return c + a b from the parts, the small products first; what is left out lies below float32's rounding.
 
     Matrix units cut their sums where an adder rounds, so long sums are not kept in c: each product starts at 0.
     """
@@ -106,7 +120,7 @@ def _product(a1, a2, a3, b1, b2, b3, c):
 def _hidden(
     X, token, live, W1, hidden_bias, at, n, hidden, DIM: tl.constexpr, POSITIONS: tl.constexpr
 ):  # fmt: skip
-    """u = relu(x W1 + b), one column of x after the other, in the shape that token (and at) and n span.
+    """Return u = relu(x W1 + b), one column of x after the other, in the shape that token (and at) and n span.
 
     Called once with tokens down and once with tokens across: a matrix unit holds its results as the next product wants
     its left factor, or transposed its right one, and computing u anew in the other order costs less than turning it.
@@ -123,22 +137,23 @@ def _hidden(
 @triton.jit
 def _forward(
     X, index, W1, hidden_bias, score, score_bias, mask, pooled, top, total,
-    batch, length, hidden, heads,
-    SEQUENCES: tl.constexpr, TILES: tl.constexpr, CHUNKS: tl.constexpr, TP: tl.constexpr, CP: tl.constexpr,
-    NP: tl.constexpr, DIM: tl.constexpr, DP: tl.constexpr, POSITIONS: tl.constexpr, GATES: tl.constexpr, MASK: tl.constexpr,
+    batch: tl.constexpr, length: tl.constexpr, hidden: tl.constexpr, heads: tl.constexpr,
+    SEQUENCES: tl.constexpr, TILES: tl.constexpr, CHUNKS: tl.constexpr, FULL: tl.constexpr, TP: tl.constexpr,
+    CP: tl.constexpr, NP: tl.constexpr, DIM: tl.constexpr, DP: tl.constexpr,  # noqa: ARG001
+    POSITIONS: tl.constexpr, GATES: tl.constexpr, MASK: tl.constexpr,
 ):  # fmt: skip
     """Pool the sequences of one program; softmax streamed over the chunks of a long sequence."""
     program, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
     k, c, n = tl.arange(0, TP), tl.arange(0, CP), tl.arange(0, NP)
     W1 += model * DIM * hidden
-    hidden_bias += model * hidden * (length if POSITIONS else 1)
+    b = hidden_bias + model * hidden * (length if POSITIONS else 1)
     head, pair = c % heads, c // heads
     kept = (pair < SEQUENCES)[:, None] & (n < hidden)[None, :]
     s1, s2, s3 = _thirds(tl.load(score + (model * heads + head[:, None]) * hidden + n[None, :], kept, 0.0))
     own, t = k // length if CHUNKS == 1 else k * 0, k % length if CHUNKS == 1 else k
     for tile in range(TILES):
         first = (program * TILES + tile) * SEQUENCES
-        real = (own < SEQUENCES) & (first + own < batch)
+        real = (own < SEQUENCES) & (FULL | (first + own < batch))
         row = tl.load(index + model * batch + first + own, real, 0)
         peak = tl.full((CP,), float("-inf"), tl.float32)
         weight = tl.zeros((CP,), tl.float32)
@@ -147,8 +162,8 @@ def _forward(
             at = t + chunk * TP
             live = real & (at < length)
             token = row * length + at
-            u = _hidden(X, token[:, None], live[:, None], W1, hidden_bias, at[:, None], n[None, :], hidden, DIM, POSITIONS)
-            v = _hidden(X, token[None, :], live[None, :], W1, hidden_bias, at[None, :], n[:, None], hidden, DIM, POSITIONS)
+            u = _hidden(X, token[:, None], live[:, None], W1, b, at[:, None], n[None, :], hidden, DIM, POSITIONS)
+            v = _hidden(X, token[None, :], live[None, :], W1, b, at[None, :], n[:, None], hidden, DIM, POSITIONS)
             u1, u2, u3 = _thirds(u)
             v1, v2, v3 = _thirds(v)
             if MASK:
@@ -166,10 +181,11 @@ def _forward(
             e1, e2, e3 = _thirds(e)
             p = p * old[:, None] + _product(e1, e2, e3, v1.T, v2.T, v3.T, tl.zeros((CP, NP), tl.float32))
             peak = high
-        use = (pair < SEQUENCES) & (first + pair < batch)
+        use = (pair < SEQUENCES) & (FULL | (first + pair < batch))
         out = (model * batch + first + pair) * heads + head
         inverse = 1.0 / tl.where(weight == 0.0, 1.0, weight)  # 0 in padded columns alone
-        tl.store(pooled + out[:, None] * hidden + n[None, :], p * inverse[:, None], use[:, None] & (n < hidden)[None, :])
+        inside = use[:, None] & (n < hidden)[None, :]
+        tl.store(pooled + out[:, None] * hidden + n[None, :], p * inverse[:, None], inside)
         tl.store(top + out, peak, use)
         tl.store(total + out, inverse, use)
 
@@ -177,8 +193,9 @@ def _forward(
 @triton.jit
 def _backward(
     X, index, W1, hidden_bias, score, score_bias, mask, d_pooled, pooled, top, total, d_W, d_score, d_table, d_gate,
-    batch, length, hidden, heads, programs,
-    SEQUENCES: tl.constexpr, TILES: tl.constexpr, CHUNKS: tl.constexpr, TP: tl.constexpr, CP: tl.constexpr,
+    batch: tl.constexpr, length: tl.constexpr, hidden: tl.constexpr, heads: tl.constexpr, programs: tl.constexpr,
+    SEQUENCES: tl.constexpr, TILES: tl.constexpr, CHUNKS: tl.constexpr, FULL: tl.constexpr, TP: tl.constexpr,
+    CP: tl.constexpr,
     NP: tl.constexpr, DIM: tl.constexpr, DP: tl.constexpr, POSITIONS: tl.constexpr, GATES: tl.constexpr,
     MASK: tl.constexpr,
 ):  # fmt: skip
@@ -190,7 +207,7 @@ def _backward(
     program, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
     k, c, n, j = tl.arange(0, TP), tl.arange(0, CP), tl.arange(0, NP), tl.arange(0, DP)
     W1 += model * DIM * hidden
-    hidden_bias += model * hidden * (length if POSITIONS else 1)
+    b = hidden_bias + model * hidden * (length if POSITIONS else 1)
     head, pair, left = (c % (CP // 2)) % heads, (c % (CP // 2)) // heads, c < CP // 2
     kept = (pair < SEQUENCES)[:, None] & (n < hidden)[None, :]
     s = tl.load(score + (model * heads + head[:, None]) * hidden + n[None, :], kept, 0.0)
@@ -203,11 +220,11 @@ def _backward(
         own, at = k // length if CHUNKS == 1 else k * 0, k % length if CHUNKS == 1 else k + chunk * TP
         for tile in range(TILES):
             first = (program * TILES + tile) * SEQUENCES
-            live = (own < SEQUENCES) & (first + own < batch) & (at < length)
+            live = (own < SEQUENCES) & (FULL | (first + own < batch)) & (at < length)
             token = tl.load(index + model * batch + first + own, live, 0) * length + at
-            u = _hidden(X, token[:, None], live[:, None], W1, hidden_bias, at[:, None], n[None, :], hidden, DIM, POSITIONS)
+            u = _hidden(X, token[:, None], live[:, None], W1, b, at[:, None], n[None, :], hidden, DIM, POSITIONS)
             u1, u2, u3 = _thirds(u)
-            use = (pair < SEQUENCES) & (first + pair < batch)
+            use = (pair < SEQUENCES) & (FULL | (first + pair < batch))
             out = (model * batch + first + pair) * heads + head
             spread = out[:, None] * hidden + n[None, :]
             inside = use[:, None] & (n < hidden)[None, :]
@@ -227,7 +244,7 @@ def _backward(
             b1, b2, b3 = _thirds(both)
             q1, q2, q3 = _thirds(tl.where(left[:, None], dp, s))
             dv = _product(q1.T, q2.T, q3.T, b1.T, b2.T, b3.T, tl.zeros((NP, TP), tl.float32))
-            v = _hidden(X, token[None, :], live[None, :], W1, hidden_bias, at[None, :], n[:, None], hidden, DIM, POSITIONS)
+            v = _hidden(X, token[None, :], live[None, :], W1, b, at[None, :], n[:, None], hidden, DIM, POSITIONS)
             dv = tl.where(v > 0.0, dv, 0.0)
             v1, v2, v3 = _thirds(v)
             sum_s += _product(b1.T, b2.T, b3.T, v1.T, v2.T, v3.T, tl.zeros((CP, NP), tl.float32))
@@ -254,7 +271,7 @@ class _Pool(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, index: Tensor, W1: Tensor, hidden_bias: Tensor, score: Tensor,
-        score_bias: Tensor | None, mask: Tensor | None, tuning: dict[str, int],
+        score_bias: Tensor | None, mask: Tensor | None, tuning: dict[str, Any],
     ) -> Tensor:  # fmt: skip
         models, batch = index.shape
         (_, length, dim), (heads, hidden) = x.shape, score.shape[1:]
@@ -264,44 +281,41 @@ class _Pool(torch.autograd.Function):
         mask = None if mask is None else mask.contiguous().view(torch.uint8)
         pooled = torch.empty(models, batch, heads, hidden, device=x.device, dtype=x.dtype)
         top, total = pooled.new_empty(2, models, batch, heads)
-        settings = {
-            "SEQUENCES": p.sequences, "TILES": p.tiles, "CHUNKS": 1 if p.sequences * length <= p.tokens else -(-length // p.tokens),
-            "TP": p.tokens, "CP": p.columns, "NP": power(hidden), "DIM": dim, "DP": power(dim + 1, 8), "POSITIONS": hidden_bias.shape[1] > 1,
-            "GATES": score_bias is not None, "MASK": mask is not None, "num_warps": p.warps, "num_stages": 1, "maxnreg": p.registers,
-        }  # fmt: skip
-        sizes = (batch, length, hidden, heads)
+        options = {"POSITIONS": hidden_bias.shape[1] > 1, "GATES": score_bias is not None, "MASK": mask is not None}
         inputs = (x, index, W1, hidden_bias, score, score_bias, mask)
-        _forward[(p.programs, models)](*inputs, pooled, top, total, *sizes, **settings)
+        settings = p.settings(batch, length, hidden, heads, dim)
+        columns = power(p.sequences * heads)
+        launch: Any = _forward[(p.programs, models)]
+        launch(*inputs, pooled, top, total, **settings, **options, CP=columns)
         ctx.save_for_backward(*inputs, pooled, top, total)
-        ctx.plan, ctx.settings, ctx.sizes = p, settings, sizes
+        ctx.options, ctx.tuning = options, tuning
         return pooled
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         *inputs, pooled, top, total = ctx.saved_tensors
-        p, settings = ctx.plan, ctx.settings
-        _, length, hidden, heads = ctx.sizes
-        dim = settings["DIM"]
-        models, chunks, sequences = len(inputs[1]), settings["CHUNKS"], p.sequences
+        models, batch, heads, hidden = pooled.shape
+        _, length, dim = inputs[0].shape
+        p = plan(batch, length, heads, hidden, back=True, **ctx.tuning)
+        settings, S, half = p.settings(batch, length, hidden, heads, dim), p.sequences, power(p.sequences * heads, 8)
         d_W = pooled.new_empty(models, p.programs, settings["DP"], settings["NP"])
-        half = power(sequences * heads, 8)
         d_score = pooled.new_empty(models, p.programs, 2 * half, settings["NP"])
-        rows = (models, p.programs, chunks * p.tokens)
-        d_table = pooled.new_empty(*rows, settings["NP"]) if settings["POSITIONS"] else None
-        d_gate = pooled.new_empty(*rows, 2 * half) if settings["GATES"] else None
-        _backward[(p.programs, models)](
-            *inputs, gradients[0].contiguous(), pooled, top, total, d_W, d_score, d_table, d_gate, *ctx.sizes, p.programs,
-            **{**settings, "CP": 2 * half},
+        rows = (models, p.programs, settings["CHUNKS"] * p.tokens)
+        d_table = pooled.new_empty(*rows, settings["NP"]) if ctx.options["POSITIONS"] else None
+        d_gate = pooled.new_empty(*rows, 2 * half) if ctx.options["GATES"] else None
+        launch: Any = _backward[(p.programs, models)]
+        launch(
+            *inputs, gradients[0].contiguous(), pooled, top, total, d_W, d_score, d_table, d_gate, programs=p.programs,
+            **settings, **ctx.options, CP=2 * half,
         )  # fmt: skip
         sums = d_W.sum(1)
-        by_head = d_score[:, :, half : half + sequences * heads].unflatten(2, (sequences, heads)).sum((1, 2))
+        by_head = d_score[:, :, half : half + S * heads].unflatten(2, (S, heads)).sum((1, 2))
         bias, gates = sums[:, dim : dim + 1, :hidden], None
         if d_table is not None:  # rows (sequence, position) of a tile, or positions of all chunks
-            used = sequences * length
-            bias = d_table.sum(1)[:, :used, :hidden].unflatten(1, (sequences, length)).sum(1)
+            bias = d_table.sum(1)[:, : S * length, :hidden].unflatten(1, (S, length)).sum(1)
         if d_gate is not None:
-            used = d_gate.sum(1)[:, : sequences * length, half : half + sequences * heads]
-            gates = used.unflatten(2, (sequences, heads)).unflatten(1, (sequences, length)).sum((1, 3)).mT
+            used = d_gate.sum(1)[:, : S * length, half : half + S * heads]
+            gates = used.unflatten(2, (S, heads)).unflatten(1, (S, length)).sum((1, 3)).mT
         return None, None, sums[:, :dim, :hidden], bias, by_head[..., :hidden], gates, None, None
 
 
@@ -317,5 +331,5 @@ def pool_triton(
     x: Tensor, index: Tensor, W1: Tensor, hidden_bias: Tensor, score: Tensor, score_bias: Tensor | None = None,
     mask: Tensor | None = None, **tuning: int,
 ) -> Tensor:  # fmt: skip
-    """`pool` by the kernels above; tuning: tokens, tiles, warps of `plan`."""
+    """`pool` by the kernels above; tuning overrides `plan`."""
     return _Pool.apply(x, index, W1, hidden_bias, score, score_bias, mask, tuning)  # type: ignore[return-value]

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.models.flat import Flat
+from headcount.models.flat import Flat, collapses
 from headcount.models.spec import ModelSpec
 
 NO_MASK = np.zeros((0, 0), np.bool_)
+
+
+@functools.cache
+def why_not_compiled() -> str | None:
+    """Say why the kernels cannot run here; None where they can. numba may lag behind a new NumPy or Python."""
+    try:
+        importlib.import_module("headcount.kernels.cpu_step")
+        importlib.import_module("threadpoolctl")
+    except ImportError as error:
+        return f"numba or threadpoolctl cannot be imported here ({error})"
+    return None
+
+
+def why_plain(spec: ModelSpec) -> str | None:
+    """Say why a model is trained by the plain loop; None where the kernels do it."""
+    reason = collapses(spec)
+    return why_not_compiled() if reason is None else f"the kernels do not cover {reason}"
 
 
 class Compiled:

@@ -73,7 +73,7 @@ def _beta(spec: ModelSpec, log_beta: Tensor | None) -> Tensor | float:
 
 def _times(beta: Tensor | float, r: Tensor) -> Tensor:
     """beta·r for r[models, heads, ...]."""
-    return beta * r if isinstance(beta, float) else beta.reshape(beta.shape + (1,) * (r.ndim - 2)) * r
+    return beta.reshape(beta.shape + (1,) * (r.ndim - 2)) * r if isinstance(beta, Tensor) else beta * r
 
 
 def collapsed(
