@@ -26,7 +26,7 @@ help:
 
 $(SETUP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo 'headcount: needs Python 3.11 or newer; none was found on PATH (set PYTHON=/path/to/python)' >&2; exit 2; }
-	@$(PY) -c '' 2>/dev/null || { echo 'making .venv with $(PYTHON)' >&2; $(PYTHON) -m venv --clear .venv; }
+	@$(PY) -m pip --version >/dev/null 2>&1 || { echo 'making .venv with $(PYTHON)' >&2; $(PYTHON) -m venv --clear .venv; }
 	@echo 'installing headcount and what it needs (once; a minute or two)' >&2
 	@$(PIP) -e '.[test]'
 	@touch $@

@@ -249,3 +249,44 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in done.stderr
     assert done.stderr == ""
+
+
+def test_what_is_not_ours_is_never_replaced(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder with another tool's config.json and weights, and a good model when a new training diverges."""
+    other = here / "hf"
+    other.mkdir()
+    (other / "config.json").write_text('{"model_type": "bert"}')
+    (other / "model.safetensors").write_bytes(b"weights")
+    before = snapshot(here)
+    status, _, err = call(capsys, "train", "mean", "--heads", "1", "--out", "hf", "--steps", "20")
+    assert (status, snapshot(here)) == (2, before), err
+    args = [
+        "train",
+        "sum-of-maxima",
+        "--heads",
+        "2",
+        "--out",
+        "in/model",
+        "--lr",
+        "10",
+        "--steps",
+        "2000",
+        "--warmup",
+        "0",
+    ]
+    status, _, err = call(capsys, *args)
+    assert snapshot(here) == before or status == 0
+    assert status == 0 or "nothing was saved" in err
+
+
+def test_numpy_numbers_and_seeds() -> None:
+    import headcount as hc
+
+    assert ModelSpec(dim=2, length=np.int64(3), heads=np.int64(2)) == ModelSpec(dim=2, length=3, heads=2)
+    assert hc.make_task("mean", length=np.int64(5)).length == 5
+    with pytest.raises(hc.BadInput, match="seed"):
+        hc.train(hc.make_task("mean"), ModelSpec(dim=2, length=8, heads=1), seed=-1)
+    with pytest.raises(hc.BadInput, match="did you mean 'heads'"):
+        ModelSpec(dim=2, length=3, heds=2)
+    with pytest.raises(hc.BadInput, match="JSON object"):
+        hc.parse_task(5)

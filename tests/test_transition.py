@@ -46,7 +46,7 @@ def test_a_clear_transition_is_found_and_said():
     assert found.drop_median == pytest.approx(0.0127 / 8.1e-5)
     assert 0.0121 / 9e-5 * 0.99 <= found.drop_low <= found.drop <= found.drop_high <= 0.0143 / 6e-5 * 1.01
     assert found.sentence == "3 heads are needed; with 2 the error is 200 times larger (best of 3 seeds)."
-    assert found.comparison == "The task was built from 3 independent look-ups, so theory predicts 3."
+    assert found.comparison == "The task was built from 3 independent look-ups, so the paper expects 3."
     assert found.agrees is True
 
 

@@ -98,7 +98,7 @@ def run_label(run: Run) -> str:
 
 def sweep(
     task: Task | str,
-    heads: Iterable[int] = range(1, 6),
+    heads: Iterable[int] | int = range(1, 6),
     seeds: int = 3,
     *,
     store: str | Path | None = None,
@@ -113,6 +113,9 @@ def sweep(
     steps=2000, …) and, for a family by name, its own parameters. With `store` finished trials are kept and an
     interrupted call goes on where it stopped.
     """
+    heads = [heads] if isinstance(heads, int) else [int(h) for h in heads]
+    if workers is not None and workers < 1:
+        raise BadInput(f"workers must be at least 1, not {workers}")
     model = ModelOptions(**{k: options.pop(k) for k in list(options) if k in ModelOptions.model_fields})
     train = TrainSpec(**{k: options.pop(k) for k in list(options) if k in TrainSpec.model_fields})
     if isinstance(task, str):

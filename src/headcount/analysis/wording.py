@@ -83,7 +83,7 @@ def comparison(found: Estimate, intrinsic: int | None, agrees: bool | None) -> s
     if intrinsic is None:
         return "Theory predicts no number of heads for this task, so there is nothing to compare with."
     source = "1 look-up" if intrinsic == 1 else f"{intrinsic} independent look-ups"
-    built = f"The task was built from {source}, so theory predicts {intrinsic}"
+    built = f"The task was built from {source}, so the paper expects {intrinsic}"
     if agrees is None:
         return f"{built}; this run neither confirms nor contradicts that."
     if not agrees:

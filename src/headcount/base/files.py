@@ -57,11 +57,21 @@ def check_folder(target: Path) -> None:
     """Refuse a target that is a file, or a folder with anything in it that is not ours: it is the user's."""
     if target.is_dir():
         foreign = sorted(p.name for p in target.iterdir() if p.name not in _OURS)
+        config = target / "config.json"
+        if not foreign and config.exists() and b'"headcount-model"' not in config.read_bytes()[:200]:
+            foreign = ["a config.json that is not ours"]
         if foreign:
             raise BadInput(f"{target} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
     elif target.exists():
         raise BadInput(f"{target} is a file, not a folder: choose another --out")
-    parent = next(p for p in target.absolute().parents if p.exists())
+    if target.is_symlink() or target.is_mount() or target.resolve() == Path.cwd():
+        raise BadInput(f"{target} is a link, a mount point or this very folder: choose a new folder as --out")
+    check_writable(target.absolute().parent)
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder in which nothing can be made, before the work and not after it."""
+    parent = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise BadInput(f"{parent} is not a folder that can be written to: choose another --out")
 
@@ -94,7 +104,7 @@ def read_json(path: Path) -> Any:
         raise BadInput(f"there is no file {path}") from None
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(
             f"{path} is not readable JSON ({error}): it may be truncated, or be another kind of file"
         ) from None

@@ -9,10 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from headcount.base.errors import BadInput, nearest
 from headcount.base.hashing import content_hash
+
+
+def _plain(value: Any) -> Any:
+    """Turn NumPy's numbers and arrays into JSON's."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not JSON data")
 
 
 def _as_tuple(value: Any) -> Any:
@@ -61,11 +68,19 @@ class Spec(_Base):
         validate_default=True,
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _numpy_numbers(cls, value: Any) -> Any:
+        """Let NumPy's numbers stand for Python's."""
+        if isinstance(value, dict):
+            return {k: v.item() if isinstance(v, np.generic) else v for k, v in value.items()}
+        return value
+
     @classmethod
     def parse(cls, value: Mapping[str, Any], where: str = "") -> Self:
         """Read a spec from plain data (TOML, JSON), strictly."""
         try:
-            return cls.model_validate_json(json.dumps(value))
+            return cls.model_validate_json(json.dumps(value, default=_plain))
         except (ValidationError, TypeError) as error:
             text = explain(error, cls) if isinstance(error, ValidationError) else str(error)
             raise BadInput(f"{where}: {text}" if where else text) from None
@@ -81,7 +96,10 @@ class Spec(_Base):
 
 def explain(error: ValidationError, spec: type[BaseModel]) -> str:
     """Put the first complaint of pydantic into one line; for an unknown key name the nearest right one."""
-    first = error.errors(include_url=False, include_context=True)[0]
+    found = error.errors(include_url=False, include_context=True)
+    first = next(
+        (e for e in found if e["type"] == "extra_forbidden"), found[0]
+    )  # a misspelt key leaves another missing
     path = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         owner = _owner(spec, first["loc"][:-1])

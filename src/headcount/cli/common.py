@@ -86,7 +86,7 @@ def read_task(
             from headcount.base.files import read_json
             from headcount.tasks.serial import parse_task
 
-            return parse_task(read_json(path))
+            return _large_sets(parse_task(read_json(path)))
         from headcount.tasks.arrays import ArrayTask
 
         return ArrayTask.load(path)
@@ -97,9 +97,20 @@ def read_task(
     return family(name, **parameters).task()
 
 
+def _large_sets(task: Task) -> Task:
+    """Refuse a stated task whose index sets are smaller than the definition allows."""
+    from headcount.tasks.retrieval import GeneralizedRetrieval
+
+    if isinstance(task, GeneralizedRetrieval):
+        least = min(len(s) for s in task.S)
+        if 4 * least < task.length:
+            raise BadInput(f"an index set S_i has {least} positions: at least a quarter of T = {task.length} is needed")
+    return task
+
+
 def print_json(value: Any) -> None:
     """Write one JSON value to standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def console() -> Console:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -23,6 +24,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in tokens
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Σ shows ? instead of ending half-way
     tokens = [token for token in tokens if token != "--debug"]
     try:
         status = _run(tokens)
@@ -73,7 +77,7 @@ def _explain(error: Exception) -> int:
     elif isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         _complain(f"{error.strerror or error}{where}")
-    elif isinstance(error, MemoryError):
+    elif isinstance(error, MemoryError) or "allocate memory" in str(error):
         _complain("out of memory: choose a smaller batch, length or hidden size")
     else:
         _complain(f"unexpected {type(error).__name__}: {error} (a bug: run again with --debug and report it)")

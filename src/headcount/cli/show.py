@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,4 +70,5 @@ def _fresh_error(saved: SavedModel, samples: int, seed: int) -> float | None:
     X = task.sample(samples, seed, stream="show", dtype=saved.dtype)
     y = task.value(X.double())
     predicted = torch.cat([saved.predict(part) for part in X.split(4096)]).double()
-    return float((predicted - y).square().sum() / (y - y.mean(0)).square().sum())
+    error = float((predicted - y).square().sum() / (y - y.mean(0)).square().sum())
+    return error if math.isfinite(error) else None  # a model with weights that are not numbers

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from headcount.base.errors import BadInput
+from headcount.base.errors import BadInput, HeadcountError
 from headcount.cli.common import (
     Dim,
     Intrinsic,
@@ -114,16 +114,16 @@ def _train(
 
         trained = train_fast(problem, model, recipe, seed=seed, on_step=on_step)
     trial = trained.trial
+    if trial.state == "diverged":
+        raise HeadcountError(f"the training diverged after {trial.steps} steps, and nothing was saved: lower --lr")
     history = {"trial": trial.data(), "train": recipe.data()}
     identity = saved_model(problem, trained).save(out, extra={"history.json": history})
     if json:
         print_json({"out": str(out), "hash": identity, "trial": trial.data()})
-    elif trial.state == "diverged":
-        console().print(f"The training diverged after {trial.steps} steps; the model as it was is in {out}.")
     else:
         console().print(
             f"{heads} head{'s' if heads > 1 else ''}: validation NMSE {trial.nmse:.2e} (training "
             f"{trial.train_nmse:.2e}) after {trial.steps} steps in {trial.seconds:.0f} s, measured; "
             f"{trial.parameters} parameters by the paper's count, {trial.parameters_total} in all.\nSaved in {out}"
         )
-    return 1 if trial.state == "diverged" else 0
+    return 0

@@ -22,7 +22,7 @@ from headcount.base.progress import Progress
 from headcount.experiments.batches import batch_indices
 from headcount.experiments.data import DTYPES, Dataset, Part, fresh_batch, prepare
 from headcount.experiments.spec import TrainSpec
-from headcount.experiments.train import Trained, check_task, record, train
+from headcount.experiments.train import Trained, check_task, record, train, whole_seed
 from headcount.models.compiled import Compiled, why_not_compiled, why_plain
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
@@ -69,8 +69,10 @@ def start_kernels(progress: Progress, dtype: str) -> None:
     spec = TrainSpec.parse({**tiny.data(), "dtype": dtype})
     slow = threading.Timer(3.0, progress.say, ["compiling the kernels: about a minute, the first time only"])
     slow.start()
-    train_fast(make_task("mean", length=2), ModelSpec(dim=2, length=2, heads=1, hidden=2), spec)
-    slow.cancel()
+    try:
+        train_fast(make_task("mean", length=2), ModelSpec(dim=2, length=2, heads=1, hidden=2), spec)
+    finally:
+        slow.cancel()
     progress.say("")
 
 
@@ -158,7 +160,7 @@ def train_fast(
     stop: threading.Event | None = None,
 ) -> Trained:
     """Train one model on the compiled kernels; `train` is the twin, with the same arguments and the same batches."""
-    spec = spec or TrainSpec()
+    spec, seed = spec or TrainSpec(), whole_seed(seed)
     reason = why_plain(model_spec)
     if reason is not None:
         log.info("the plain loop trains this model: %s", reason)

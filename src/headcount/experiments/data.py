@@ -52,6 +52,8 @@ def prepare(task: Task | ArrayTask, spec: TrainSpec) -> Dataset:
     mean, std = y.mean(0), y.std(0, correction=0)
     if not bool(torch.isfinite(std).all()) or bool((std == 0).all()):
         raise BadInput("the target is constant or not finite on the training set: there is nothing to learn")
+    if bool((y_val == y_val[:1]).all()):
+        raise BadInput("the target is constant on the validation set: more sequences, or more variety, are needed")
     std = torch.where(std > 0, std, torch.ones_like(std))
 
     def scale(values: Tensor) -> Tensor:

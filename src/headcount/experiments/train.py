@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from headcount.base.errors import BadInput
 from headcount.experiments.batches import batch_indices
 from headcount.experiments.data import DTYPES, Dataset, Part, fresh_batch, prepare
-from headcount.experiments.memory import check_memory
+from headcount.experiments.memory import check_memory, weights
 from headcount.experiments.spec import TrainSpec
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
@@ -21,6 +22,7 @@ from headcount.store.records import State, Trial
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.task import Task
 
+LARGE = 1_000_000  # weights from which several threads pay; below it they only wait for each other
 _CHUNK = 4096  # sequences evaluated at once, to bound memory on long validation sets
 
 
@@ -63,9 +65,33 @@ def train(
     `seed` draws the weights and the batches; the data come from the spec's `data_seed` unless handed in.
     `on_step(steps_done, validation_nmse or None)` is called now and then, for progress.
     """
-    spec = spec or TrainSpec()
+    spec, seed = spec or TrainSpec(), whole_seed(seed)
     check_task(task, model_spec, spec)
     data = data or prepare(task, spec)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if weights(model_spec) < LARGE else threads)
+    try:
+        return _loop(task, model_spec, spec, seed, data, on_step)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def whole_seed(seed: int) -> int:
+    """Return a seed as a plain whole number from 0 on."""
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise BadInput(f"seed must be a whole number from 0 on, not {seed!r}")
+    return number
+
+
+def _loop(
+    task: Task | ArrayTask, model_spec: ModelSpec, spec: TrainSpec, seed: int, data: Dataset,
+    on_step: Callable[[int, float | None], None] | None,
+) -> Trained:  # fmt: skip
+    """Take the steps."""
     model = Transformer(model_spec, seed=seed, dtype=DTYPES[spec.dtype])
     kind = torch.optim.AdamW if spec.optimiser == "adamw" else torch.optim.Adam
     optimiser = kind(model.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)

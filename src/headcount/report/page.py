@@ -12,7 +12,7 @@ from typing import NamedTuple
 from headcount.analysis.result import Transition
 from headcount.analysis.wording import error_text, times_text
 from headcount.base.errors import BadInput
-from headcount.base.files import write_bytes, write_text
+from headcount.base.files import check_writable, write_bytes, write_text
 from headcount.report import draw
 from headcount.report.figures import FigureData, training_figure, transition_figure
 from headcount.report.tables import as_html, transition_table
@@ -38,9 +38,11 @@ class ReportPaths(NamedTuple):
 def check_report_folder(folder: Path) -> None:
     """Refuse a folder that holds anything but an earlier report: nothing of the user's is overwritten."""
     if not folder.exists():
+        check_writable(folder)
         return
     if not folder.is_dir():
         raise BadInput(f"{folder} is a file, not a folder: choose another --out")
+    check_writable(folder)
     foreign = sorted(p.name for p in folder.iterdir() if p.name not in FILES and not p.name.endswith(".part"))
     page = folder / "index.html"
     if not foreign and page.exists() and MARK.encode() not in page.read_bytes()[:2000]:

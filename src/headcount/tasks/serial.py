@@ -68,6 +68,10 @@ _reader: TypeAdapter[_Any] = TypeAdapter(_Any)
 
 def parse_task(data: Mapping[str, Any]) -> Task:
     """Make a task from its JSON data (`Task.data`), or from a family's spec ({"family": …, …})."""
+    if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadInput(f"a task is a JSON object with a kind or a family, not {type(data).__name__}")
+    if "family" not in data and "kind" not in data:
+        raise BadInput("a task needs a family (headcount tasks lists them) or a kind, as Task.data writes it")
     if "family" in data:
         name = data["family"]
         if not isinstance(name, str) or name not in FAMILIES:
