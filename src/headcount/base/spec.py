@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from headcount.base.errors import BadInput, nearest
 from headcount.base.hashing import content_hash
@@ -41,12 +41,13 @@ if TYPE_CHECKING:
 else:
 
     class _Meta(type(BaseModel)):
-        """Turns pydantic's complaint about a constructor's arguments into our one line.
+        """Lets NumPy's numbers stand for Python's, and turns pydantic's complaint into our one line.
 
         It sits in the metaclass, since an own `__init__` would make pydantic read nested JSON as Python objects.
         """
 
         def __call__(cls, **fields: Any) -> Any:
+            fields = {k: v.item() if isinstance(v, np.generic) else v for k, v in fields.items()}
             try:
                 return super().__call__(**fields)
             except ValidationError as error:
@@ -67,14 +68,6 @@ class Spec(_Base):
         hide_input_in_errors=True,
         validate_default=True,
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _numpy_numbers(cls, value: Any) -> Any:
-        """Let NumPy's numbers stand for Python's."""
-        if isinstance(value, dict):
-            return {k: v.item() if isinstance(v, np.generic) else v for k, v in value.items()}
-        return value
 
     @classmethod
     def parse(cls, value: Mapping[str, Any], where: str = "") -> Self:
