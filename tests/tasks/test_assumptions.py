@@ -455,3 +455,13 @@ def test_broken_functions_give_one_clear_line() -> None:
         check_assumptions(wrong)
     with pytest.raises(BadInput, match="seed"):
         check_assumptions(make_task("min-plus-max"), seed=-1)
+
+
+def test_a_basin_too_narrow_for_the_search_is_no_verdict():
+    """A well of width 1e-4: the search misses it, the enclosure does not, and the report must not contradict it."""
+    x = variable(1)
+    well = Exp(of=((x - 0.123456) ** 2).sum() * (-1e8)) * (-0.5)
+    f = ((x - 0.5) ** 2).sum() * 0.5 + 0.5 + well
+    report = check_assumptions(GeneralizedRetrieval([f], None, variable(1), length=4))
+    assert report.finding("2.1").verdict != "holds"
+    assert not report.holds

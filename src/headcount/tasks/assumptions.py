@@ -94,7 +94,8 @@ def _unique(task: GeneralizedRetrieval, studies: list[Study]) -> Finding:
         if outcome == "none":
             return Judgement("fails", evidence, f"f_{i} falls without end on the unbounded domain: it has no minimiser")
         if outcome == "unclear":
-            why = f"f_{i} is least at the edge of the searched box, but the domain is unbounded"
+            edge = f"f_{i} is least at the edge of the searched box, but the domain is unbounded"
+            why = f"f_{i} has values below all that the search found: a narrow basin was missed" if s.missed() else edge
             return Judgement("unknown", evidence, why)
         why = f"f_{i} takes its least value at several points, e.g. {_show(s.found.points)}"
         return Judgement("fails", evidence, why)

@@ -80,11 +80,16 @@ class Study(NamedTuple):
         sides = (zip(p, *self.search, strict=True) for p in self.found.points)
         return not self.bounded and any(v in ends for side in sides for v, *ends in side)
 
+    def missed(self) -> bool:
+        """Whether the enclosure of the minimum lies below what the search found: a narrow basin was missed."""
+        margin = 1e-9 * (1.0 + abs(self.found.value))
+        return self.proof is not None and self.proof.value[1] < self.found.value - margin
+
     def outcome(self) -> tuple[Outcome, Evidence]:
         """Say how many global minimisers there are."""
         if self.proof is not None and self.proof.outcome != "unclear":
             return self.proof.outcome, "proved"
-        if self.cut_off():
+        if self.cut_off() or self.missed():
             return "unclear", "measured"
         return ("unique" if len(self.found.points) == 1 else "several"), "measured"
 
