@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -245,7 +246,7 @@ def test_interrupt_leaves_nothing_half_written(tmp_path: Path) -> None:
 
 
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m headcount tasks --json | head -c 10"
+    command = f"{shlex.quote(sys.executable)} -m headcount tasks --json | head -c 10"
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in done.stderr
     assert done.stderr == ""
