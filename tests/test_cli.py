@@ -237,6 +237,7 @@ def test_help_is_quick_and_lists_every_verb(headcount_cli: Cli) -> None:
 def test_interrupt_leaves_nothing_half_written(tmp_path: Path) -> None:
     """Ctrl-C in the middle of training: one line, status 130, no file and no process left."""
     command = [sys.executable, "-m", "headcount", "train", "sum-of-maxima", "--heads", "2", "--out", "m"]
+    command += ["--steps", "10000000"]  # more than any machine takes before the signal comes
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     time.sleep(6)
     process.send_signal(signal.SIGINT)

@@ -11,6 +11,7 @@ from typing import Any
 from headcount.analysis.result import Transition
 from headcount.analysis.transition import find_transition
 from headcount.base.errors import BadInput, nearest
+from headcount.experiments.devices import find_device
 from headcount.experiments.run import run_panels
 from headcount.experiments.runner import run_on_store
 from headcount.experiments.spec import ModelOptions, Panel, SweepSpec, TrainSpec
@@ -18,6 +19,7 @@ from headcount.experiments.stored import stored_runs
 from headcount.report import draw, figures, page, tables
 from headcount.store.records import Run
 from headcount.store.store import Store
+from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.families import make_task
 from headcount.tasks.task import Task
 
@@ -97,22 +99,25 @@ def run_label(run: Run) -> str:
 
 
 def sweep(
-    task: Task | str,
+    task: Task | ArrayTask | str,
     heads: Iterable[int] | int = range(1, 6),
     seeds: int = 3,
     *,
     store: str | Path | None = None,
     name: str = "sweep",
+    device: str = "cpu",
     workers: int | None = None,
     quiet: bool = False,
     **options: Any,
 ) -> SweepResult:
-    """Train a task with each head count and seed, side by side on all cores, and return what was found.
+    """Train a task with each head count and seed, side by side, and return what was found.
 
-    `task` is a task, or the name of a family. Further options are those of ModelOptions and TrainSpec (head_dim=4,
+    `task` is a task, or the name of a family. All cores train, a model each, or with device="cuda" one GPU, hundreds
+    of models at once. Further options are those of ModelOptions and TrainSpec (head_dim=4,
     steps=2000, …) and, for a family by name, its own parameters. With `store` finished trials are kept and an
     interrupted call goes on where it stopped.
     """
+    find_device(device)
     heads = [heads] if isinstance(heads, int) else [int(h) for h in heads]
     if workers is not None and workers < 1:
         raise BadInput(f"workers must be at least 1, not {workers}")
@@ -123,20 +128,22 @@ def sweep(
     elif options:
         allowed = [*ModelOptions.model_fields, *TrainSpec.model_fields]
         raise BadInput(f"unknown option {next(iter(options))!r}: {nearest(next(iter(options)), allowed)}")
-    if not getattr(task, "symbolic", True):
+    if isinstance(task, ArrayTask) or not getattr(task, "symbolic", True):
         if store is not None:
-            raise BadInput("a task made of bare Python functions cannot be kept in a store: state it as expressions")
+            raise BadInput("arrays and bare Python functions cannot be kept in a store: leave store out")
         panel = Panel({}, task, model, train)
         counts = list(heads)
         about = {"name": name, "heads": counts, "seeds": seeds}
-        return SweepResult(run_panels(name, task.name, about, [panel], counts, seeds, workers=workers, quiet=quiet))
+        return SweepResult(
+            run_panels(name, task.name, about, [panel], counts, seeds, workers=workers, quiet=quiet, device=device)
+        )
     spec = SweepSpec(
         name=name, title=task.name, task=task.data(), heads=list(heads), seeds=seeds, model=model, train=train
     )
     if store is None:
         return SweepResult(run_panels(
-            name, task.name, spec.data(), spec.panels(), spec.heads, seeds, workers=workers, quiet=quiet
+            name, task.name, spec.data(), spec.panels(), spec.heads, seeds, workers=workers, quiet=quiet, device=device
         ))  # fmt: skip
     with Store.open(store) as opened:
-        run_on_store(spec, opened, workers=workers, quiet=quiet)
+        run_on_store(spec, opened, workers=workers, quiet=quiet, device=device)
         return SweepResult(stored_runs(opened, name, spec))

@@ -54,11 +54,14 @@ def test_masked_arrays_equal_the_plain_loop() -> None:
     assert fast.trial.nmse == pytest.approx(plain.trial.nmse, rel=1e-10)
 
 
-def test_what_does_not_collapse_goes_through_the_plain_loop(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_does_not_collapse_goes_through_the_general_stack(fresh: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="headcount")
     task, model = hc.make_task("mean", length=3), hc.ModelSpec(dim=2, length=3, heads=2, depth=2, hidden=6)
-    recipe = hc.TrainSpec(**SMALL)
-    assert train_fast(task, model, recipe).trial.nmse == train(task, model, recipe).trial.nmse
+    recipe = hc.TrainSpec(**{**SMALL, "steps": 150}, dtype="float64", fresh=fresh)
+    fast, plain = train_fast(task, model, recipe), train(task, model, recipe)
+    assert fast.trial.nmse == pytest.approx(plain.trial.nmse, rel=1e-9)
+    assert [step for step, _ in fast.trial.curve] == [step for step, _ in plain.trial.curve]
     assert "depth above 1" in caplog.text
 
 
@@ -120,16 +123,16 @@ def test_a_sweep_is_trained_once_and_shared(tmp_path: Path) -> None:
 
 
 def test_one_bad_trial_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headcount.experiments import runner
+    from headcount.experiments import cpu
 
-    real = runner.CpuTrial
+    real = cpu.CpuTrial
 
     def sometimes(task, model, *rest):  # type: ignore[no-untyped-def]
         if model.heads == 2:
             raise RuntimeError("out of luck")
         return real(task, model, *rest)
 
-    monkeypatch.setattr(runner, "CpuTrial", sometimes)
+    monkeypatch.setattr(cpu, "CpuTrial", sometimes)
     spec = SweepSpec.parse(SPEC)
     with Store.open(tmp_path) as store:
         counts = run_on_store(spec, store, quiet=True)

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from headcount.base.errors import BadInput
+from headcount.experiments.batches import batch_indices, fresh_order, keys, stacked_fresh_order, stacked_indices
 from headcount.experiments.data import prepare
-from headcount.experiments.gpu_engine import StackTrainer, hashed_batches, loop_batches
+from headcount.experiments.gpu_engine import StackTrainer
 from headcount.experiments.spec import TrainSpec
 from headcount.experiments.train import train
 from headcount.models.spec import ModelSpec
@@ -31,11 +32,10 @@ TRAINS = [
 SEEDS = [3, 4, 5]
 
 
-def trainer(options: dict | None = None, trains=TRAINS, seeds=SEEDS, hashed: bool = False, y=None) -> StackTrainer:
+def trainer(options: dict | None = None, trains=TRAINS, seeds=SEEDS, y=None) -> StackTrainer:
     spec = ModelSpec(dim=2, length=4, heads=2, head_dim=3, hidden=5, **(options or {}))
     part = prepare(TASK, trains[0]).train
-    batches = None if hashed else loop_batches(seeds, len(part.X), trains[0].batch)
-    return StackTrainer(spec, trains, seeds, part.X, part.y if y is None else y, batches=batches)
+    return StackTrainer(spec, trains, seeds, part.X, part.y if y is None else y)
 
 
 @pytest.mark.parametrize("options", [{}, {"positions": "gates", "beta": "learned"}, {"depth": 2, "layer_norm": True}])
@@ -53,9 +53,9 @@ def test_a_stack_is_the_plain_loop(options):
 
 
 def test_a_model_does_not_depend_on_its_neighbours():
-    together = trainer(hashed=True)
+    together = trainer()
     together.run(6)
-    alone = trainer(trains=TRAINS[1:2], seeds=SEEDS[1:2], hashed=True)
+    alone = trainer(trains=TRAINS[1:2], seeds=SEEDS[1:2])
     alone.run(6)
     torch.testing.assert_close(together.theta[1], alone.theta[0], rtol=1e-12, atol=1e-12)
 
@@ -97,16 +97,21 @@ def test_resume_equals_an_undisturbed_run():
     assert torch.equal(straight.second, resumed.second)
 
 
-def test_hashed_batches_depend_on_seed_and_step_alone():
-    draw, other = hashed_batches([7, 8], 1000, 64), hashed_batches([8], 1000, 64)
-    whole = draw(0, 50)
-    assert torch.equal(whole[20:25], draw(20, 5))
-    assert torch.equal(whole[:, 1:], other(0, 50))
+def test_batches_depend_on_seed_and_step_alone_and_are_the_plain_loops():
+    key = torch.from_numpy(keys([7, 8], "batches"))
+    whole = stacked_indices(key, 0, 50, 64, 1000)
+    assert torch.equal(whole[20:25], stacked_indices(key, 20, 5, 64, 1000))
+    assert torch.equal(whole[:, 1], torch.from_numpy(batch_indices(8, 0, 50, 64, 1000)))
     assert not torch.equal(whole[:, 0], whole[:, 1])
     assert int(whole.min()) >= 0
     assert int(whole.max()) < 1000
     counts = torch.bincount(whole.flatten() // 100, minlength=10).double()
     assert float((counts - 640).abs().max()) < 5 * 640**0.5  # even over the samples
+    key = torch.from_numpy(keys([7, 8], "fresh order"))
+    order = stacked_fresh_order(key, 3, 5)
+    assert torch.equal(order[:, 1], torch.from_numpy(fresh_order(8, 3, 5)))
+    assert sorted(order[:, 0].flatten().tolist()) == list(range(5 * len(order)))  # every sequence once
+    assert not torch.equal(order, stacked_fresh_order(key, 4, 5))
 
 
 def test_stacks_of_unequal_batches_are_refused():

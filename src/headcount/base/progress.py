@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,29 +12,24 @@ from typing import Any, Self
 class Progress:
     """Count `total` units of work with a note on the latest; use it as a context manager.
 
-    On a terminal a bar with the time to go; elsewhere one plain line at most every `every` seconds. All of it
-    goes to standard error, so that standard output stays clean for results and `--json`.
+    On a terminal a bar with the time to go, and a table of results where there is one; elsewhere one plain line at
+    most every `every` seconds. All of it goes to standard error, so that standard output stays clean for results and
+    `--json`.
     """
 
-    def __init__(self, title: str, total: int, *, quiet: bool = False, every: float = 10.0) -> None:
+    def __init__(self, title: str, total: float, *, quiet: bool = False, every: float = 10.0) -> None:
         self.title, self.total, self.quiet, self.every = title, total, quiet, every
-        self.done = 0
+        self.done = 0.0
+        self._skipped = 0.0
         self._bar: Any = None
         self._task: Any = None
+        self._rows: Sequence[tuple[str, ...]] = ()
         self._start = self._last = time.monotonic()
 
     def __enter__(self) -> Self:
         self._start = self._last = time.monotonic()
         if not self.quiet and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
-
-            self._bar = Bar(
-                TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(),
-                TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
-                console=Console(stderr=True), transient=True,
-            )  # fmt: skip
+            self._bar = _bar(lambda: self._rows)
             self._bar.start()
             self._task = self._bar.add_task(self.title, total=self.total, note="")
         return self
@@ -47,24 +43,79 @@ class Progress:
         elif not self.quiet and note:
             print(f"{self.title}: {note}", file=sys.stderr)  # noqa: T201
 
-    def advance(self, units: int = 1, note: str = "") -> None:
-        """Say that more units are done."""
+    def line(self, text: str) -> None:
+        """Print a line of results where there is no live table to show them."""
+        if self._bar is None and not self.quiet:
+            print(f"{self.title}: {text}", file=sys.stderr)  # noqa: T201
+
+    def show(self, rows: Sequence[tuple[str, ...]]) -> None:
+        """Show rows of results above the bar."""
+        self._rows = rows
+
+    def skip(self, units: float) -> None:
+        """Say that units were done before, or need not be done: they say nothing of the speed."""
+        self._skipped += units
+        self.done += units
+        if self._bar is not None:
+            self._bar.update(self._task, total=self.total - self._skipped)
+
+    def advance(self, units: float = 1, note: str = "", *, last: bool = False) -> None:
+        """Say that more units are done; `last` marks the end, for a closing line."""
         self.done += units
         if self._bar is not None:
             fields = {"note": note} if note else {}
             self._bar.update(self._task, advance=units, **fields)
         elif not self.quiet:
             now = time.monotonic()
-            if now - self._last >= self.every or (self.done == self.total and note):
+            last = last or (self.done >= self.total and bool(note))
+            if now - self._last >= self.every or last:
                 self._last = now
-                elapsed = now - self._start
-                left = elapsed * (self.total - self.done) / max(self.done, 1)
-                soon = f", about {left:.0f} s to go" if self.done else ""
-                when = soon if self.done < self.total else f" in {elapsed:.0f} s"
-                print(f"{self.title}: {self.done}/{self.total}{when}  {note}".rstrip(), file=sys.stderr)  # noqa: T201
+                self._print(now - self._start, note, last)
+
+    def _print(self, elapsed: float, note: str, last: bool) -> None:
+        """Print a plain line: how much is done, how long it will take, the note."""
+        worked = self.done - self._skipped
+        left = elapsed * (self.total - self.done) / worked if worked > 0 else None
+        when = f" in {elapsed:.0f} s" if last else "" if left is None else f", about {_time(left)} to go"
+        share = 100 if last else min(99, int(100 * self.done / self.total))
+        print(f"{self.title}: {share} %{when}  {note}".rstrip(), file=sys.stderr)  # noqa: T201
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+def _time(seconds: float) -> str:
+    """Write a time to go as a person would say it."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _bar(rows: Any) -> Any:
+    """Make the live bar, with a table of results above it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+    from rich.table import Table
+
+    class Live(Bar):
+        """A bar below a table."""
+
+        def get_renderables(self) -> Any:
+            found = rows()
+            if found:
+                table = Table(box=None, pad_edge=False)
+                for name in ("cell", "trials", "best error", "median"):
+                    table.add_column(name, justify="left" if name == "cell" else "right", style="dim")
+                for row in found:
+                    table.add_row(*row)
+                yield table
+            yield self.make_tasks_table(self.tasks)
+
+    return Live(
+        TextColumn("[bold]{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"), console=Console(stderr=True), transient=True,
+    )  # fmt: skip

@@ -44,6 +44,7 @@ Setting = Annotated[
     Parameter(name="--set", negative=(), help="Another parameter of the task, as key=value; repeat it."),
 ]
 
+Device = Annotated[str, Parameter(name="--device", help="cpu (all cores), cuda (one GPU), cuda:1.")]
 StoreFolder = Annotated[Path, Parameter(name="--store", help="Folder of the store.")]
 
 ARRAYS = (".npz", ".npy", ".parquet")

@@ -12,6 +12,7 @@ VERBS = {
     "train": "Train one model on a task or on your own arrays, and save it as a folder.",
     "sweep": "Train heads × lengths × sizes × seeds from a TOML file; resumes where it stopped.",
     "runs": "List the runs of a store and their trials; merge stores.",
+    "export": "Take one trained model out of a run, as a folder.",
     "report": "Write the page of a run.",
     "bench": "Time a training step beside nn.MultiheadAttention, in one run.",
     "show": "Show a saved model: its sizes, its hash, its error on fresh data.",

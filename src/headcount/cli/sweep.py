@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Json, StoreFolder, Whole, console, print_json
+from headcount.cli.common import Device, Json, StoreFolder, Whole, console, print_json
 
 
 def sweep(
@@ -19,6 +19,7 @@ def sweep(
     *,
     store: StoreFolder = Path("headcount-runs"),
     for_: Annotated[str | None, Parameter(name="--for", help="Stop cleanly after e.g. 90s, 9m, 2h.")] = None,
+    device: Device = "cpu",
     workers: Annotated[Whole | None, Parameter(help="Cores to use (default: all).")] = None,
     example: Annotated[Path | None, Parameter(help="Write a spec to start from to this file, and stop.")] = None,
     json: Json = False,
@@ -33,6 +34,7 @@ def sweep(
     seconds = None if for_ is None else duration(for_)
     from headcount.analysis.transition import find_transition
     from headcount.base.spec import read_toml
+    from headcount.experiments.devices import find_device
     from headcount.experiments.runner import run_on_store
     from headcount.experiments.spec import SweepSpec
     from headcount.experiments.stored import stored_runs
@@ -40,8 +42,9 @@ def sweep(
     from headcount.store.store import Store
 
     plan = SweepSpec.parse(read_toml(spec), where=str(spec))
+    find_device(device)  # before a store is made
     with Store.open(store) as opened:
-        counts = run_on_store(plan, opened, workers=workers, seconds=seconds)
+        counts = run_on_store(plan, opened, workers=workers, seconds=seconds, device=device)
         runs = stored_runs(opened, plan.name, plan)
     found = [(run, find_transition(run)) for run in runs]
     if json:

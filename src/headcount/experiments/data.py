@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headcount.base.errors import BadInput
+from headcount.experiments.batches import FRESH_STEPS
 from headcount.experiments.spec import TrainSpec
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.task import Task
@@ -62,8 +63,25 @@ def prepare(task: Task | ArrayTask, spec: TrainSpec) -> Dataset:
     return Dataset(Part(x, scale(y), mask), Part(x_val, scale(y_val), mask_val), mean, std)
 
 
-def fresh_batch(task: Task, data: Dataset, spec: TrainSpec, seed: int, step: int) -> Part:
-    """Draw a batch that no other step has seen; equal seeds and steps give equal batches."""
-    X = task.sample(spec.batch, seed, stream=f"fresh {step}", dtype=data.train.X.dtype)
+def fresh_pool(task: Task, data: Dataset, spec: TrainSpec, pool: int) -> Part:
+    """Draw the sequences of the next FRESH_STEPS batches, which no other pool has seen.
+
+    All trials read the same endless data (the data have a seed of their own), each in an order of its own.
+    """
+    X = task.sample(spec.batch * FRESH_STEPS, spec.data_seed, stream=f"fresh {pool}", dtype=data.train.X.dtype)
     y = (task.value(X.double()) - data.mean) / data.std
     return Part(X, y.to(X.dtype))
+
+
+class Fresh:
+    """The endless data of one task and recipe, pool by pool; the latest one is kept."""
+
+    def __init__(self, task: Task, data: Dataset, spec: TrainSpec) -> None:
+        self._source, self._number, self._pool = (task, data, spec), -1, None
+
+    def at(self, step: int) -> Part:
+        """Return the pool that a step reads."""
+        if self._pool is None or self._number != step // FRESH_STEPS:
+            self._number = step // FRESH_STEPS
+            self._pool = fresh_pool(*self._source, self._number)
+        return self._pool

@@ -1,15 +1,18 @@
 """A stack of models trained side by side on one device, every model as if it were alone.
 
-Each model keeps its own weights, rates, weight decay, target and batches. On a GPU one step (indices, gather, loss,
-gradient, Adam) is captured once as a CUDA graph and replayed; elsewhere the same lines run eagerly. Batches and rates
-are made for a block of steps at a time, outside the graph, which reads them at a cursor that lives on the device: so
-nothing crosses to the device during a block, and the host is free. A model whose loss is not finite is frozen at the
-weights it had before that step; the others do not notice.
+Each model keeps its own weights, rates, weight decay, target and batches; models of smaller sizes are padded with
+zeros (`models/flat.py` says why that changes nothing). On a GPU one step (gather, loss, gradient, Adam) is captured
+once as a CUDA graph and replayed; elsewhere the same lines run eagerly. Batches and rates are made for a block of
+steps at a time, outside the graph, which reads them at a cursor that lives on the device: so nothing crosses to the
+device during a block, and the host is free. A model whose loss is not finite is frozen at the weights it had before
+that step; the others do not notice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -17,9 +20,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headcount.base.errors import BadInput
-from headcount.experiments.batches import batch_indices
+from headcount.experiments.batches import FRESH_STEPS, keys, stacked_fresh_order, stacked_indices
+from headcount.experiments.data import Fresh, Part
+from headcount.experiments.moments import Moments
 from headcount.experiments.spec import TrainSpec
-from headcount.models.flat import Flat
+from headcount.models.flat import Flat, covering
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
 from headcount.models.stacked import adam, forward, loss_and_gradient
@@ -27,89 +32,122 @@ from headcount.models.stacked import adam, forward, loss_and_gradient
 Batches = Callable[[int, int], Tensor]
 """(first step, count) → index[count, models, batch], rows of the training set."""
 
-_BLOCK_INDICES = 2**24  # numbers in a block of batches: 128 MB
-_CHUNK_TOKENS = 2**24  # tokens that all models together evaluate at once
+_BLOCK_INDICES = 2**22  # numbers in a block of batches: 32 MB
+_CHUNK_TOKENS = 2**22  # tokens that all models together evaluate at once
 
 
-def loop_batches(seeds: Sequence[int], samples: int, batch: int) -> Batches:
-    """The batches of the plain loop, drawn on the host."""
+@contextmanager
+def full_precision() -> Generator[None]:
+    """Keep products in float32: TF32, which a user may have switched on, ruins errors below 1e-6."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
-    def draw(first: int, count: int) -> Tensor:
-        rows = [batch_indices(seed, first, count, batch, samples) for seed in seeds]
-        return torch.from_numpy(np.stack(rows, axis=1))
 
-    return draw
+class Pools:
+    """Fresh sequences for a stack: the next pool is drawn on the host while the device trains on the present one."""
 
+    def __init__(self, sources: Sequence[Fresh], pinned: bool) -> None:
+        """Take one source a target; all have the same inputs."""
+        self._sources, self._pinned, self._thread = sources, pinned, ThreadPoolExecutor(1)
+        self._next: tuple[int, Future[Part]] | None = None
 
-def hashed_batches(seeds: Sequence[int], samples: int, batch: int, device: torch.device | str = "cpu") -> Batches:
-    """Batches drawn on the device: a hash (splitmix64) of the trial's seed, the step and the place in the batch.
+    def _draw(self, pool: int) -> Part:
+        parts = [source.at(pool * FRESH_STEPS) for source in self._sources]
+        X, y = parts[0].X, torch.stack([part.y for part in parts])
+        return Part(X.pin_memory(), y.pin_memory()) if self._pinned else Part(X, y)
 
-    Any block may be asked for at any time, and a trial's batches depend on nothing but its own seed.
-    """
-    states = [np.random.SeedSequence([seed, *b"hashed batches"]).generate_state(1, np.uint64) for seed in seeds]
-    keys = torch.from_numpy(np.concatenate(states).astype(np.int64)).to(device)
+    def at(self, pool: int) -> Part:
+        """Return one pool, X[samples, length, dim] and y[targets, samples, out_dim], and start on the one after it."""
+        if self._next is None or self._next[0] != pool:
+            self._next = pool, self._thread.submit(self._draw, pool)
+        found = self._next[1].result()
+        self._next = pool + 1, self._thread.submit(self._draw, pool + 1)
+        return found
 
-    def draw(first: int, count: int) -> Tensor:
-        place = torch.arange(1, count * batch + 1, device=device).reshape(count, 1, batch) + first * batch
-        z = keys[:, None] + place * -0x61C8864680B583EB  # 0x9E3779B97F4A7C15 as a signed number; products wrap
-        z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
-        z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
-        z = z ^ ((z >> 31) & 0x1FFFFFFFF)
-        return (((z >> 33) & 0x7FFFFFFF) * samples) >> 31
-
-    return draw
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class StackTrainer:
-    """M models of one spec: weights, Adam's moments, and the step that moves them all."""
+    """M models trained together: weights, Adam's moments, and the step that moves them all."""
 
     def __init__(
         self,
-        spec: ModelSpec,
+        specs: ModelSpec | Sequence[ModelSpec],
         trains: Sequence[TrainSpec],
         seeds: Sequence[int],
         X: Float[Tensor, "samples length dim"],
-        y: Float[Tensor, "*models samples out_dim"],
+        y: Float[Tensor, "*targets samples out_dim"],
         mask: Bool[Tensor, "samples length"] | None = None,
         *,
+        targets: Sequence[int] | None = None,
+        pools: Pools | None = None,
         batches: Batches | None = None,
         theta: Float[Tensor, "models size"] | None = None,
         graph: bool | None = None,
     ) -> None:
         """Place a stack on the device and in the dtype of X.
 
-        One TrainSpec and one seed a model; the specs may differ in all but `batch`. y[samples, out_dim] is shared,
-        y[models, samples, out_dim] gives each model its own target. Weights are drawn by seed unless handed in;
-        batches are hashed on the device unless handed in. `graph` is for tests: None captures wherever it can.
+        One spec for all models or one for each, one TrainSpec and one seed a model; the TrainSpecs may differ in all
+        but `batch`. y[samples, out_dim] is shared; of y[targets, samples, out_dim] model m learns targets[m], or its
+        own where none are named. With `pools`, X and y are buffers that fresh sequences fill. Weights are drawn by
+        seed unless handed in. `batches` and `graph` are for tests.
         """
-        self.flat, self.trains, self.seeds = Flat.of(spec), list(trains), list(seeds)
-        self.X, self.y, self.mask, device = X, y, mask, X.device
-        self.models, self.batch = len(self.seeds), self.trains[0].batch
-        if len(self.trains) != self.models or len({train.batch for train in self.trains}) != 1:
-            raise BadInput("a stack needs one TrainSpec a model, all with the same batch")
-        if y.ndim == 3 and len(y) != self.models:
-            raise BadInput(f"own targets must be y[{self.models}, samples, out_dim], not {tuple(y.shape)}")
+        self.trains, self.seeds, self.models = list(trains), list(seeds), len(seeds)
+        self.specs = [specs] * self.models if isinstance(specs, ModelSpec) else list(specs)
+        self.flat, device = Flat.of(covering(self.specs)), X.device
+        self.X, self.y, self.mask, self.pools = X, y, mask, pools
+        self.batch = self.trains[0].batch
+        if not len(self.trains) == len(self.specs) == self.models or len({t.batch for t in self.trains}) != 1:
+            raise BadInput("a stack needs one spec and one TrainSpec a model, all with the same batch")
+        chosen = range(self.models) if targets is None else targets
+        if y.ndim == 3 and not (len(chosen) == self.models and 0 <= min(chosen) <= max(chosen) < len(y)):
+            raise BadInput(f"each of {self.models} models needs a target among y[{len(y)}, samples, out_dim]")
+        self.target = torch.tensor(list(chosen), device=device)[:, None]
+        own = {spec: Flat.of(spec) for spec in set(self.specs)}
+        self._own = [own[spec] for spec in self.specs]
+        places = {spec: flat.places(self.flat) for spec, flat in own.items()}
+        self._places = [places[spec] for spec in self.specs]
+        self.betas = None
+        if len(own) > 1:
+            self.betas = torch.tensor([s.head_dim**-0.5 for s in self.specs], dtype=X.dtype, device=device)
         if theta is None:
-            packed = [self.flat.pack(Transformer(spec, seed=seed, dtype=X.dtype)) for seed in self.seeds]
-            theta = torch.from_numpy(np.stack(packed))
+            theta = torch.zeros(self.models, self.flat.size, dtype=X.dtype)
+            for m, (spec, seed) in enumerate(zip(self.specs, self.seeds, strict=True)):
+                packed = self._own[m].pack(Transformer(spec, seed=seed, dtype=X.dtype))
+                theta[m, torch.from_numpy(self._places[m])] = torch.from_numpy(packed)
         self.theta = theta.detach().to(device, X.dtype, copy=True)
         self.first, self.second = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
         self.alive = torch.ones(self.models, dtype=torch.bool, device=device)
+        self.taken = torch.zeros(self.models, dtype=torch.int64, device=device)  # steps each model has taken
         self.steps = 0
-        self.batches = batches or hashed_batches(self.seeds, len(X), self.batch, device)
+        self._key = torch.from_numpy(keys(self.seeds, "batches" if pools is None else "fresh order")).to(device)
+        self.batches = batches
         self.block = max(1, min(256, _BLOCK_INDICES // (self.models * self.batch)))
         self._index = torch.zeros(self.block, self.models, self.batch, dtype=torch.int64, device=device)
         self._rates = torch.zeros(self.block, 4, self.models, dtype=X.dtype, device=device)
         self._losses = torch.zeros(self.block, self.models, dtype=X.dtype, device=device)
         self._cursor = torch.zeros(1, dtype=torch.int64, device=device)
-        self._own = torch.arange(self.models, device=device)[:, None]
+        self._order: tuple[int, Tensor] | None = None
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._graph = self._capture() if graph is not False and device.type == "cuda" else None
+
+    @contextmanager
+    def here(self) -> Generator[None]:
+        """Work on this stack's own stream, in full precision: stacks of different lengths run concurrently."""
+        with full_precision(), nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
+            yield
 
     def _step(self) -> None:
         """One step of every model, all on the device, at the cursor of the block."""
         index = self._index.index_select(0, self._cursor)[0]
-        y = self.y[index] if self.y.ndim == 2 else self.y[self._own, index]
-        loss, gradient = loss_and_gradient(self.flat, self.theta, self.X, index, y, self.mask)
+        y = self.y[index] if self.y.ndim == 2 else self.y[self.target, index]
+        loss, gradient = loss_and_gradient(self.flat, self.theta, self.X, index, y, self.mask, self.betas)
         self.alive.logical_and_(torch.isfinite(loss))
         rates = self._rates.index_select(0, self._cursor)[0]
         adam(self.theta, gradient, self.first, self.second, rates, self.alive)
@@ -118,19 +156,20 @@ class StackTrainer:
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         """Run the step a few times, so that all is compiled and allocated, put the state back, and record it."""
+        assert self.stream is not None
         start = self.state()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with self.here():
             for _ in range(3):
                 self._cursor.zero_()
                 self._step()
-        torch.cuda.current_stream().wait_stream(side)
-        self._cursor.zero_()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._step()
-        self.restore(start)
+            self._cursor.zero_()
+            self.stream.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            # other stacks go on meanwhile: only this thread's calls are forbidden to wait for the device
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+                self._step()
+            self.restore(start)
         return graph
 
     def rates(self, first: int, count: int) -> Float[Tensor, "count 4 models"]:
@@ -152,56 +191,97 @@ class StackTrainer:
         shrink = np.where(decoupled, 1.0 - rate * decay, 1.0)
         return torch.from_numpy(np.stack([rate / (1.0 - 0.9**steps), root, shrink, pull], axis=1))
 
-    def run(self, count: int) -> Float[Tensor, "count models"]:
-        """Take `count` steps; return the loss of every model before each of them, NaN from where one diverged."""
-        losses: list[Tensor] = []
-        while count > 0:
-            part = min(count, self.block)
-            self._index[:part].copy_(self.batches(self.steps, part))
-            self._rates[:part].copy_(self.rates(self.steps, part))
-            self._cursor.zero_()
-            for _ in range(part):
-                if self._graph is None:
-                    self._step()
-                else:
-                    self._graph.replay()
-            losses.append(self._losses[:part].clone())
-            self.steps, count = self.steps + part, count - part
-        return torch.cat(losses)
+    def _load(self, count: int) -> int:
+        """Put the batches and rates of the next steps on the device; return how many steps they are good for."""
+        part = min(count, self.block)
+        if self.pools is not None:
+            pool, at = divmod(self.steps, FRESH_STEPS)
+            part = min(part, FRESH_STEPS - at)
+            if self._order is None or self._order[0] != pool:
+                fresh = self.pools.at(pool)
+                self.X.copy_(fresh.X, non_blocking=True)
+                self.y.copy_(fresh.y if self.y.ndim == 3 else fresh.y[0], non_blocking=True)
+                self._order = pool, stacked_fresh_order(self._key, pool, self.batch)
+            index = self._order[1][at : at + part]
+        elif self.batches is not None:
+            index = self.batches(self.steps, part)
+        else:
+            index = stacked_indices(self._key, self.steps, part, self.batch, len(self.X))
+        self._index[:part].copy_(index)
+        self._rates[:part].copy_(self.rates(self.steps, part))
+        self._cursor.zero_()
+        return part
 
-    def refill(self, X: Float[Tensor, "samples length dim"], y: Float[Tensor, "*models samples out_dim"]) -> None:
-        """Put fresh data in the place of the old, which the captured step goes on reading."""
-        self.X.copy_(X)
-        self.y.copy_(y)
+    def launch(self, count: int) -> list[Tensor]:
+        """Start `count` steps and return before a GPU has taken them; the losses are read from what is returned."""
+        losses: list[Tensor] = []
+        with self.here():
+            while count > 0:
+                part = self._load(count)
+                before = self.alive.clone()
+                for _ in range(part):
+                    if self._graph is None:
+                        self._step()
+                    else:
+                        self._graph.replay()
+                loss = self._losses[:part].clone()
+                self.taken += torch.where(before, torch.isfinite(loss).cumprod(0).sum(0), 0)
+                losses.append(loss)
+                self.steps, count = self.steps + part, count - part
+        return losses
+
+    def run(self, count: int) -> Float[Tensor, "count models"]:
+        """Take `count` steps; return the loss of every model before each of them."""
+        losses = torch.cat(self.launch(count))
+        self.wait()
+        return losses
+
+    def wait(self) -> None:
+        """Wait until the device has done all that was started."""
+        if self.stream is not None:
+            self.stream.synchronize()
 
     @torch.no_grad()
-    def nmse(
-        self,
-        X: Float[Tensor, "samples length dim"],
-        y: Float[Tensor, "*models samples out_dim"],
-        mask: Bool[Tensor, "samples length"] | None = None,
-    ) -> Float[Tensor, " models"]:
-        """Return every model's MSE/Var(y) on a set of sequences, as `train.nmse` does for one."""
-        targets = y.expand(self.models, *y.shape[-2:])
-        spread = (y.double() - y.double().mean(-2, keepdim=True)).square().sum((-2, -1))
-        error = torch.zeros(self.models, dtype=torch.float64, device=X.device)
-        chunk = max(1, _CHUNK_TOKENS // (self.models * X.shape[1]))
-        for rows in torch.arange(len(X), device=X.device).split(chunk):
-            out = forward(self.flat, self.theta, X, rows.expand(self.models, -1).contiguous(), mask)
-            error += (out - targets[:, rows]).double().square().sum((1, 2))
-        return error / spread
+    def nmse(self, X: Tensor, y: Tensor, mask: Tensor | None = None) -> Float[Tensor, " models"]:
+        """Return every model's MSE/Var(y) on a set of sequences, as `train.nmse` does for one; y as in the stack."""
+        with self.here():
+            targets = y.expand(self.models, *y.shape) if y.ndim == 2 else y[self.target[:, 0]]
+            spread = (y.double() - y.double().mean(-2, keepdim=True)).square().sum((-2, -1))
+            error = torch.zeros(self.models, dtype=torch.float64, device=X.device)
+            chunk = max(1, _CHUNK_TOKENS // (self.models * X.shape[1]))
+            for rows in torch.arange(len(X), device=X.device).split(chunk):
+                index = rows.expand(self.models, -1).contiguous()
+                out = forward(self.flat, self.theta, X, index, mask, self.betas)
+                error += (out - targets[:, rows]).double().square().sum((1, 2))
+            return error / (spread if y.ndim == 2 else spread[self.target[:, 0]])
 
     def model(self, m: int) -> Transformer:
         """Return one model of the stack as a reference model on the CPU."""
-        return self.flat.unpack(self.theta[m].cpu().numpy())
+        return self._own[m].unpack(self.theta[m].cpu().numpy()[self._places[m]])
+
+    def moments(self) -> list[Moments]:
+        """Return what a checkpoint of each model holds, without the padding, the steps it has taken included."""
+        theta, first, second = (t.cpu().numpy() for t in (self.theta, self.first, self.second))
+        taken: list[int] = self.taken.tolist()
+        return [Moments(theta[m, at], first[m, at], second[m, at], taken[m]) for m, at in enumerate(self._places)]
+
+    def resume(self, moments: Sequence[Moments]) -> None:
+        """Go on from the checkpoints of the models, all of the same step."""
+        for name in ("theta", "first", "second"):
+            tensor = torch.zeros_like(getattr(self, name), device="cpu")
+            for m, one in enumerate(moments):
+                tensor[m, torch.from_numpy(self._places[m])] = torch.from_numpy(np.asarray(getattr(one, name)))
+            getattr(self, name).copy_(tensor)
+        self.steps = moments[0].step
+        self.taken.fill_(self.steps)
 
     def state(self) -> dict[str, Tensor]:
-        """Return what a checkpoint must hold: weights, moments, marks, steps done."""
-        tensors = {"theta": self.theta, "first": self.first, "second": self.second, "alive": self.alive}
-        return {**{name: t.cpu().clone() for name, t in tensors.items()}, "steps": torch.tensor(self.steps)}
+        """Return weights, moments, marks and steps as they are on the device, padding included."""
+        names = ("theta", "first", "second", "alive", "taken")
+        return {**{name: getattr(self, name).cpu().clone() for name in names}, "steps": torch.tensor(self.steps)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from a checkpoint of the same stack."""
-        for name in ("theta", "first", "second", "alive"):
+        """Go back to a state of the same stack."""
+        for name in ("theta", "first", "second", "alive", "taken"):
             getattr(self, name).copy_(state[name])
         self.steps = int(state["steps"])

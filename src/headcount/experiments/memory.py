@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from headcount.base.errors import BadInput
+from headcount.experiments.batches import FRESH_STEPS
 from headcount.experiments.spec import TrainSpec
 from headcount.models.spec import ModelSpec
 
@@ -39,6 +40,8 @@ def check_memory(model: ModelSpec, train: TrainSpec) -> None:
     size = 8 if train.dtype == "float64" else 4
     tokens = (train.train_size + train.validation_size) * model.length
     batch = train.batch * model.length * (model.hidden + model.E + 3 * model.heads * model.head_dim)
+    if train.fresh:
+        tokens += FRESH_STEPS * train.batch * model.length
     need = size * (4 * weights(model) + batch) + tokens * model.dim * (8 + size)
     free = free_bytes()
     if free is not None and need > free:

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from headcount.base.errors import BadInput
 from headcount.base.spec import Spec
 from headcount.models.spec import FeedForwardKind, ModelSpec, Positions, Size
+from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.serial import parse_task
 from headcount.tasks.task import Task
 
@@ -31,6 +32,8 @@ class TrainSpec(Spec):
     """Draw new sequences for every batch instead of reading a fixed training set."""
     data_seed: int = Field(default=0, ge=0)
     """The seed of the data, shared by all trials; a trial's own seed draws weights and batches."""
+    polish: int = Field(default=0, ge=0, le=100_000)
+    """Iterations of L-BFGS on the whole training set after the steps, for the last digits."""
     evaluations: int = Field(default=20, ge=1)
     """How many points the validation curve has."""
     diverged_above: float = Field(default=100.0, gt=1)
@@ -43,6 +46,8 @@ class TrainSpec(Spec):
             raise ValueError(f"batch must be at most train_size = {self.train_size}, not {self.batch}")
         if self.warmup > self.steps:
             raise ValueError(f"warmup must be at most steps = {self.steps}, not {self.warmup}")
+        if self.fresh and self.polish:
+            raise ValueError("polish needs a fixed training set: use fresh = false, or polish = 0")
         return self
 
     def rate(self, step: int) -> float:
@@ -163,12 +168,14 @@ class Panel:
     """What stays fixed while heads and seeds vary."""
 
     values: dict[str, Any]
-    task: Task
+    task: Task | ArrayTask
     model: ModelOptions
     train: TrainSpec
 
     def trial(self, heads: int, seed: int) -> TrialSpec:
         """Return one trial of the panel."""
+        if isinstance(self.task, ArrayTask):
+            raise BadInput("arrays have no serial form, so their trials cannot be kept in a store")
         return TrialSpec(task=self.task.data(), model=self.sized(heads), train=self.train, seed=seed)
 
     def sized(self, heads: int) -> ModelSpec:

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from headcount.base.errors import BadInput
-from headcount.experiments.batches import batch_indices
-from headcount.experiments.data import DTYPES, Dataset, Part, fresh_batch, prepare
+from headcount.experiments.batches import FRESH_STEPS, batch_indices, fresh_order
+from headcount.experiments.data import DTYPES, Dataset, Fresh, Part, prepare
 from headcount.experiments.memory import check_memory, weights
+from headcount.experiments.polish import polish
 from headcount.experiments.spec import TrainSpec
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
@@ -100,9 +101,11 @@ def _loop(
     state: State = "done"
     start = time.perf_counter()
     step = 0
+    fresh = Fresh(task, data, spec) if spec.fresh and isinstance(task, Task) else None
     while step < spec.steps:
-        if spec.fresh and isinstance(task, Task):
-            batch = fresh_batch(task, data, spec, seed, step)
+        if fresh is not None:
+            order = fresh_order(seed, step // FRESH_STEPS, spec.batch)[step % FRESH_STEPS]
+            batch = fresh.at(step).rows(torch.from_numpy(order))
         else:
             index = batch_indices(seed, step, 1, spec.batch, len(data.train.X))[0]
             batch = data.train.rows(torch.from_numpy(index))
@@ -113,7 +116,10 @@ def _loop(
         loss.backward()
         optimiser.step()
         step += 1
-        if step % every == 0 or step == spec.steps:
+        if step == spec.steps and spec.polish:
+            _polish(model, data.train, spec.polish)
+            step += spec.polish
+        if step % every == 0 or step >= spec.steps:
             error = nmse(model, data.validation)
             if not error <= spec.diverged_above:  # NaN fails every comparison
                 state = "diverged"
@@ -124,6 +130,20 @@ def _loop(
     train_error = nmse(model, data.train) if state == "done" else None
     trial = record(model, train_error, seed, state, curve, step, time.perf_counter() - start)
     return Trained(model, data, trial)
+
+
+def _polish(model: Transformer, part: Part, iterations: int) -> None:
+    """Take iterations of L-BFGS on the whole training set."""
+    parameters = list(model.parameters())
+
+    def function(theta: Tensor) -> tuple[Tensor, Tensor]:
+        nn.utils.vector_to_parameters(theta[0], parameters)
+        loss = (model(part.X, part.mask) - part.y).square().mean()
+        gradient = torch.autograd.grad(loss, parameters)
+        return loss.detach()[None], torch.cat([g.flatten() for g in gradient])[None]
+
+    start = nn.utils.parameters_to_vector(parameters).detach()[None]
+    nn.utils.vector_to_parameters(polish(function, start, iterations)[0], parameters)
 
 
 def check_task(task: Task | ArrayTask, model: ModelSpec, spec: TrainSpec) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,3 +83,30 @@ class Flat:
                 parameter.copy_(part.reshape(parameter.shape))
                 position += count
         return model
+
+    def places(self, larger: Flat) -> NDArray[np.int64]:
+        """Return where each weight lies in the vector of a larger model: every tensor in the first corner of its own.
+
+        With zeros everywhere else the larger collapsed model is the same function, and stays it: a padded hidden unit
+        is relu(0), a padded head has zero values and a zero output map, so every gradient there is a product with 0.
+        """
+        parts: list[NDArray[np.int64]] = []
+        position = 0
+        for name, room in larger.shapes.items():
+            cells = np.arange(math.prod(room)).reshape(room) + position
+            parts.append(cells[tuple(slice(n) for n in self.shapes[name])].ravel())
+            position += math.prod(room)
+        return np.concatenate(parts)
+
+
+PADDED = ("heads", "head_dim", "hidden", "width", "hidden_ff")  # sizes in which padded models may differ
+
+
+def covering(specs: Sequence[ModelSpec]) -> ModelSpec:
+    """Return the smallest spec that all of these fit into; they agree in all but the PADDED sizes."""
+    largest = {
+        "heads": max(s.heads for s in specs), "head_dim": max(s.head_dim for s in specs),
+        "hidden": max(s.hidden for s in specs), "width": max(s.E for s in specs),
+        "hidden_ff": max(s.N_ff for s in specs),
+    }  # fmt: skip
+    return specs[0].model_copy(update=largest) if len(set(specs)) > 1 else specs[0]

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from headcount.kernels.adam import adam
-from headcount.kernels.pool import pool
+from headcount.kernels.pool import pool, whole_step
 from headcount.models.flat import Flat, collapses
 from headcount.models.spec import ModelSpec
 
@@ -41,10 +41,14 @@ def forward(
     X: Float[Tensor, "samples length dim"],
     index: Int64[Tensor, "models batch"],
     mask: Bool[Tensor, "samples length"] | None = None,
+    betas: Float[Tensor, " models"] | None = None,
 ) -> Float[Tensor, "models batch out_dim"]:
-    """Return y of every model on its own rows of X, collapsed where the spec allows it."""
+    """Return y of every model on its own rows of X, collapsed where the spec allows it.
+
+    `betas` gives padded models the inverse temperature of their own head_dim; it is for collapsed models alone.
+    """
     if collapses(flat.spec) is None:
-        return collapsed(flat, theta, X, index, mask)
+        return collapsed(flat, theta, X, index, mask, betas)
     return general(flat, theta, X, index, mask)
 
 
@@ -55,11 +59,16 @@ def loss_and_gradient(
     index: Int64[Tensor, "models batch"],
     y: Float[Tensor, "models batch out_dim"],
     mask: Bool[Tensor, "samples length"] | None = None,
+    betas: Float[Tensor, " models"] | None = None,
 ) -> tuple[Float[Tensor, " models"], Float[Tensor, "models size"]]:
     """Return the mean squared error of every model on its batch, and its gradient; no model touches another's."""
+    step = whole_step(theta, flat.sizes()) if collapses(flat.spec) is None else None
+    if step is not None:
+        beta = betas if betas is not None and flat.spec.beta == "scaled" else _beta(flat.spec, None)
+        return step(theta, flat.offsets(), flat.sizes(), flat.spec.feedforward == "gelu2", beta, X, index, y, mask)
     with torch.enable_grad():
         leaf = theta.detach().requires_grad_()
-        loss = (forward(flat, leaf, X, index, mask) - y).square().mean((1, 2))
+        loss = (forward(flat, leaf, X, index, mask, betas) - y).square().mean((1, 2))
         (gradient,) = torch.autograd.grad(loss.sum(), leaf)
     return loss.detach(), gradient
 
@@ -82,6 +91,7 @@ def collapsed(
     X: Float[Tensor, "samples length dim"],
     index: Int64[Tensor, "models batch"],
     mask: Bool[Tensor, "samples length"] | None = None,
+    betas: Float[Tensor, " models"] | None = None,
 ) -> Float[Tensor, "models batch out_dim"]:
     """Fold, pool, feed forward: y = F2 act(Σ_i G_i p_i + g) + f2, for one-layer models without layer norm."""
     w = {name.removeprefix("layers.0."): tensor for name, tensor in split(flat, theta).items()}
@@ -89,6 +99,8 @@ def collapsed(
     c, W2, b2 = w["class_token"][:, :, None], w["encoder.outer.weight"], w["encoder.outer.bias"][:, :, None]
     query, key, value = (w[f"attention.{name}"].reshape(models, hn, E) for name in ("query", "key", "value"))
     beta = _beta(flat.spec, w.get("attention.log_beta"))
+    if betas is not None and flat.spec.beta == "scaled":
+        beta = betas[:, None]
     # score_i = β_i (q_iᵀ W_K,i) W2: one head's q against its own rows of the keys
     q = torch.bmm(query, c).reshape(-1, 1, flat.spec.head_dim)
     kq = torch.bmm(q, key.reshape(-1, flat.spec.head_dim, E)).reshape(models, -1, E)

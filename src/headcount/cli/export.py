@@ -1,0 +1,39 @@
+"""`headcount export RUN TRIAL --out DIR`: one trained model out of a sweep, as a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headcount.cli.common import Json, StoreFolder, console, print_json
+
+
+def export(
+    run: Annotated[str, Parameter(help="A run (headcount runs lists them).")],
+    trial: Annotated[str, Parameter(help="A trial of it by the beginning of its hash, or the word best.")],
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="Folder to write the model to.")],
+    store: StoreFolder = Path("headcount-runs"),
+    json: Json = False,
+) -> int:
+    """Take one trained model out of a run, as a folder like that of `headcount train`."""
+    from headcount.base.files import check_folder
+    from headcount.experiments.saved import stored_model
+    from headcount.store.store import Store
+
+    check_folder(out)
+    with Store.open(store, create=False) as opened:
+        name, saved, history = stored_model(opened, run, trial)
+    identity = saved.save(out, extra={"history.json": history})
+    heads, error = saved.transformer.spec.heads, history["trial"]["nmse"]
+    if json:
+        print_json({"out": str(out), "hash": identity, "trial": name, "heads": heads, "nmse": error})
+    else:
+        console().print(
+            f"Trial {name[:10]}: {heads} head{'s' if heads > 1 else ''}, validation NMSE {error:.2e}, measured.\n"
+            f"Saved in {out}"
+        )
+    return 0

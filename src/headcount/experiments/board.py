@@ -1,0 +1,105 @@
+"""The scoreboard of a sweep: trials done, model-steps a second, best and median error of every cell as they come."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headcount.base.progress import Progress
+from headcount.store.records import Trial
+
+SHOWN = 12  # cells on the screen
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the board knows of a trial: its cell, its steps, and what one step costs beside the others'."""
+
+    cell: str
+    steps: int
+    cost: float
+
+
+def _order(cell: str) -> list[tuple[float, str]]:
+    """Sort cells by the numbers in their names, so that 16 comes after 8."""
+    return [(float(part), "") if part.isdigit() else (0.0, part) for part in re.split(r"(\d+)", cell)]
+
+
+class Board:
+    """Counts work, not trials: long sequences and many heads take longer, and the time to go knows it."""
+
+    def __init__(self, entries: Mapping[str, Entry], progress: Progress) -> None:
+        """Take the trials that are left to train."""
+        self.entries, self.progress = entries, progress
+        self._at = dict.fromkeys(entries, 0)
+        self._taken = 0
+        self._start = 0.0
+        self.ended_count = 0
+        cells = sorted({entry.cell for entry in entries.values()}, key=_order)
+        self._errors: dict[str, list[float | None]] = {cell: [] for cell in cells}
+        self._size: dict[str, int] = {}
+        for entry in entries.values():
+            self._size[entry.cell] = self._size.get(entry.cell, 0) + 1
+
+    @staticmethod
+    def work(entries: Mapping[str, Entry]) -> int:
+        """The whole work of some trials, in the progress bar's units."""
+        return max(1, round(sum(entry.steps * entry.cost for entry in entries.values())))
+
+    def steps(self, name: str, step: int) -> None:
+        """A trial has come so far; the first word on a resumed trial says where it starts."""
+        entry = self.entries[name]
+        now = time.monotonic()
+        if self._start == 0.0:
+            self._start = now
+        more = min(step, entry.steps) - self._at[name]
+        self._at[name] += more
+        self._taken += more
+        self.progress.advance(more * entry.cost, note=self.note())
+
+    def resumed(self, name: str, step: int) -> None:
+        """A trial goes on from a checkpoint: that work was done earlier and tells nothing of the speed."""
+        entry = self.entries[name]
+        self._at[name] = step
+        self.progress.skip(step * entry.cost)
+
+    def ended(self, name: str, outcome: Trial | str) -> None:
+        """A trial has ended."""
+        entry = self.entries[name]
+        self.ended_count += 1
+        self._errors[entry.cell].append(outcome.nmse if isinstance(outcome, Trial) else None)
+        left = (entry.steps - self._at[name]) * entry.cost
+        if isinstance(outcome, Trial) and outcome.state == "done":
+            self.steps(name, entry.steps)
+        else:  # what a diverged trial leaves undone is no work any more
+            self.progress.skip(left)
+        self.progress.show(self.rows())
+        if len(self._errors[entry.cell]) == self._size[entry.cell]:
+            self.progress.line(self._summary(entry.cell))
+        self.progress.advance(0, note=self.note(), last=self.ended_count == len(self.entries))
+
+    def note(self) -> str:
+        """One line: trials and speed."""
+        spent = time.monotonic() - self._start if self._start else 0.0
+        speed = f", {self._taken / spent:,.0f} model-steps/s" if spent > 1 and self._taken else ""
+        return f"{self.ended_count} of {len(self.entries)} trials{speed}"
+
+    def _summary(self, cell: str) -> str:
+        found = [error for error in self._errors[cell] if error is not None]
+        lost = len(self._errors[cell]) - len(found)
+        text = f"{cell}: best {min(found):.1e}, median {statistics.median(found):.1e}" if found else f"{cell}: none"
+        return text + (f", {lost} diverged or failed" if lost else "")
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells with results, as a table: (cell, trials, best, median)."""
+        rows: list[tuple[str, ...]] = []
+        for cell, errors in self._errors.items():
+            found = [error for error in errors if error is not None]
+            if errors:
+                best, middle = (f"{f(found):.1e}" if found else "–" for f in (min, statistics.median))
+                rows.append((cell, f"{len(errors)}/{self._size[cell]}", best, middle))
+        hidden = len(rows) - SHOWN
+        return rows[-SHOWN:] if hidden <= 0 else [(f"and {hidden} more cells", "", "", ""), *rows[-SHOWN:]]

@@ -1,0 +1,31 @@
+"""Which device a sweep runs on: the name a user gives, or one line on why that one is not there."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from headcount.base.errors import BadInput
+
+
+def find_device(name: str) -> torch.device:
+    """Return a device by name (cpu, cuda, cuda:1), or say what is missing."""
+    if re.fullmatch(r"cpu|cuda(:\d+)?", name) is None:
+        raise BadInput(f"a device is cpu, cuda or cuda:1 (by number), not {name!r}")
+    device = torch.device(name)
+    if device.type == "cpu":
+        return device
+    if not torch.cuda.is_available():
+        why = "no NVIDIA GPU is visible" if torch.version.cuda else "this torch was built for the CPU alone"
+        raise BadInput(f"device {name} is not there: {why}; leave --device out to train on the CPU")
+    count = torch.cuda.device_count()
+    number = int(name[5:]) if ":" in name else torch.cuda.current_device()
+    if number >= count:
+        raise BadInput(f"device {name} is not there: {count} GPU{'s' if count > 1 else ''} found, counted from 0")
+    return torch.device("cuda", number)
+
+
+def device_name(device: torch.device) -> str:
+    """Name the hardware, for the record of where a result came from."""
+    return "cpu" if device.type == "cpu" else torch.cuda.get_device_name(device)
