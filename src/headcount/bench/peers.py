@@ -1,10 +1,12 @@
-"""What people use instead: the same architecture out of torch's own layers."""
+"""What people use instead: the same architecture out of torch's own layers, one model at a time."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
+from headcount.bench.turns import RATE, Work
+from headcount.experiments.data import Part
 from headcount.models.spec import ModelSpec
 
 
@@ -32,3 +34,22 @@ class TorchLayers(nn.Module):
             asking = torch.cat([asking, e], dim=1)
         attended, _ = self.attention(asking, e, e, need_weights=False)
         return self.head((asking + attended)[:, 0])
+
+
+def one_at_a_time(model: nn.Module, part: Part, batch: int, steps: int, threads: int | None = None) -> Work:
+    """Train one model with fused Adam, batches drawn on the device; `threads` are set on a CPU only."""
+    model = model.to(part.X.device)
+    optimiser = torch.optim.Adam(model.parameters(), lr=RATE, fused=True)
+
+    def work() -> int:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        for _ in range(steps):
+            drawn = part.rows(torch.randint(len(part.X), (batch,), device=part.X.device))
+            loss = (model(drawn.X) - drawn.y).square().mean()
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+        return steps
+
+    return work

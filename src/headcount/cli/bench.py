@@ -7,39 +7,52 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headcount.cli.common import Json, console, print_json
+from headcount.cli.common import Json, Whole, console, print_json
 
 
 def bench(
     *,
+    device: Annotated[str, Parameter(help="cpu or cuda.")] = "cpu",
+    sweep: Annotated[
+        bool, Parameter(negative=(), help="Also a whole sweep, table 2 of the paper, beside JAX.")
+    ] = False,
+    steps: Annotated[
+        Whole | None, Parameter(help="Steps of the sweep's trials (default: 2000, and 100 of a sample on a CPU).")
+    ] = None,
+    skip: Annotated[
+        list[str] | None, Parameter(negative=(), help="Leave a row (vmap, jax, …) or the table (steps) out; repeat it.")
+    ] = None,
     out: Annotated[Path | None, Parameter(help="Write the result as JSON to this file too.")] = None,
     json: Json = False,
 ) -> int:
-    """Time a training step beside nn.MultiheadAttention on this machine's CPU, on the same work in one run."""
-    from rich import box
-    from rich.table import Table
+    """Time a training step beside what people use instead: torch's layers, torch.func.vmap and JAX, in one run."""
+    from headcount.base.errors import BadInput
+    from headcount.base.files import check_writable, write_json
+    from headcount.bench.run import run_bench
+    from headcount.bench.steps import Plan
+    from headcount.bench.tables import steps_table, sweep_lines, sweep_table
 
-    from headcount.base.files import write_json
-    from headcount.bench.cpu import LENGTHS, PEERS, run_bench
-
-    result = run_bench()
+    if steps is not None and not sweep:
+        raise BadInput("--steps is the length of the sweep's trials: add --sweep")
+    if out is not None:
+        check_writable(out.absolute().parent)
+    save = None if out is None else lambda result: write_json(out, result)
+    result = run_bench(device, sweep=sweep, steps=steps, skip=skip or [], save=save)
     if out is not None:
         write_json(out, result)
     if json:
         print_json(result)
         return 0
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="µs per model and training step (times the engine's)")
-    table.add_column("what")
-    for length in LENGTHS:
-        table.add_column(f"T = {length}", justify="right")
-    for name, label in PEERS.items():
-        cells: list[str] = []
-        for length in LENGTHS:
-            row = result[f"T={length}"]
-            ratio = row.get(f"{name}_over_engine")
-            cells.append(f"{row[f'{name}_us']:,.0f}" + (f"  ({ratio:.1f}×)" if ratio else ""))
-        table.add_row(label, *cells)
-    console().print(table)
+    terminal = console()
+    table = steps_table(result, Plan(device=device).rows)
+    if table is not None:
+        terminal.print(table)
+    if sweep:
+        terminal.print(sweep_table(result["sweep"]))
+        for line in sweep_lines(result["sweep"]):
+            terminal.print(line)
     machine = result["provenance"]["machine"]
-    console().print(f"measured on {machine['cores']} cores of {machine['cpu']}; batch 256, Adam included")
+    where = f"{machine['cores']} cores of {machine['cpu']}"
+    where = where if device == "cpu" else f"{machine['device']}, host {where}"
+    terminal.print(f"measured on {where}; batch 256, Adam included, batches drawn as part of the step")
     return 0

@@ -9,12 +9,13 @@ import sys
 VERBS = {
     "demo": "The two-minute tour on a CPU: train, see the transition, open a page.",
     "tasks": "List the tasks, with D, d, T and the assumptions they meet; or examine one.",
+    "bounds": "Compute the theorems' bounds for given sizes: vacuous or not, from where on they bite.",
     "train": "Train one model on a task or on your own arrays, and save it as a folder.",
     "sweep": "Train heads × lengths × sizes × seeds from a TOML file; resumes where it stopped.",
     "runs": "List the runs of a store and their trials; merge stores.",
     "export": "Take one trained model out of a run, as a folder.",
     "report": "Write the page of a run.",
-    "bench": "Time a training step beside nn.MultiheadAttention, in one run.",
+    "bench": "Time training beside what people use instead (torch layers, vmap, JAX), in one run.",
     "show": "Show a saved model: its sizes, its hash, its error on fresh data.",
 }
 

@@ -1,0 +1,119 @@
+"""One run of the bench: the table of steps, then on request the sweep; one result with its provenance."""
+
+from __future__ import annotations
+
+import gc
+import importlib.metadata
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+
+from headcount.base.errors import BadInput, nearest
+from headcount.base.progress import Progress
+from headcount.base.provenance import cores, provenance
+from headcount.bench.floor import peak
+from headcount.bench.steps import CPU_ROWS, CUDA_ROWS, Plan, check_device, measure
+from headcount.bench.sweep import Sweep, run_sweep_bench, sweep_of
+from headcount.experiments.cpu import start_kernels
+from headcount.experiments.gpu_engine import full_precision
+
+Result = dict[str, Any]
+
+
+def help_seconds(times: int = 7) -> float:
+    """Time `headcount --help`, the median of several."""
+    seconds: list[float] = []
+    for _ in range(times):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "headcount", "--help"], check=True, capture_output=True)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def result_name(device: str, hardware: str) -> str:
+    """Name a result after the hardware: bench-cpu, bench-h200."""
+    if device == "cpu":
+        return "bench-cpu"
+    words = re.findall(r"[a-z0-9]+", hardware.lower())
+    return "-".join(["bench", *(word for word in words if word not in ("nvidia", "geforce", "tesla"))])
+
+
+def check_skip(skip: Sequence[str], device: str, *, sweep: bool) -> None:
+    """Refuse a name to be left out that is none, and to leave out everything."""
+    rows = CPU_ROWS if device == "cpu" else CUDA_ROWS
+    allowed = ["steps", *(row for row in rows if row != "engine")]
+    for name in skip:
+        if name not in allowed:
+            raise BadInput(f"--skip {name!r} is no part of the bench: {nearest(name, allowed)}")
+    if "steps" in skip and not sweep:
+        raise BadInput("--skip steps leaves nothing to time: add --sweep")
+
+
+def run_bench(
+    device: str = "cpu", *, sweep: bool = False, steps: int | None = None, skip: Sequence[str] = (),
+    quiet: bool = False, save: Callable[[Result], None] | None = None, plan: Plan | None = None,
+    trials: Sweep | None = None,
+) -> Result:  # fmt: skip
+    """Measure everything; `save` is called after every part, so that a run that is cut off leaves what it has.
+
+    `plan` and `trials` are for tests: smaller sizes than the real ones.
+    """
+    check_skip(skip, device, sweep=sweep)
+    trials = trials or sweep_of(device, steps)
+    check_device(device)
+    plan = plan or Plan(device=device, skip=tuple(skip))
+    hardware = "cpu" if device == "cpu" else torch.cuda.get_device_name()
+    origin = provenance(hardware)
+    cast("dict[str, str]", origin["versions"]).update(_versions("jax", "triton", "numba"))
+    rate = peak(device)
+    result: Result = {
+        "name": result_name(device, hardware), "provenance": origin, "seeds": [0],
+        "counts": {"turns": plan.turns, "cores": cores(), "models": plan.stacked},
+        "what": "µs per model and training step: batch 256, d = 4, h = 4, n = 8, N = 32, Adam included",
+        "peak": rate[1],
+    }  # fmt: skip
+    keep = save or (lambda _: None)
+    with full_precision():
+        if "steps" not in skip:
+            _steps(result, plan, rate[0], quiet, keep)
+        if sweep:
+            result["seeds"] = list(range(trials.seeds))
+            result["counts"]["trials"] = len(trials.shapes) * trials.seeds
+            result["sweep"] = run_sweep_bench(
+                trials, device, rate, skip=skip, quiet=quiet, keep=lambda part: keep({**result, "sweep": part})
+            )
+            keep(result)
+    return result
+
+
+def _steps(result: Result, plan: Plan, rate: float, quiet: bool, keep: Callable[[Result], None]) -> None:
+    threads = torch.get_num_threads()
+    with Progress("timing", len(plan.lengths) * plan.turns + 1, quiet=quiet) as progress:
+        if plan.device == "cpu":
+            start_kernels(progress, "float32")
+        for length in plan.lengths:
+            result[f"T={length}"] = measure(plan, length, rate, progress)
+            torch.set_num_threads(threads)
+            gc.collect()  # compiled programs hold on to their arrays in circles
+            if plan.device == "cuda":
+                torch.cuda.empty_cache()
+            keep(result)
+        if plan.device == "cpu":
+            result["help_seconds"] = help_seconds()
+        progress.advance(note="done")
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,70 @@
+"""Many models at once as torch offers it: torch.func.vmap over a functional model, torch.compile, fused Adam.
+
+The attention is written out, since vmap cannot batch nn.MultiheadAttention's own kernels, and the class token alone
+asks. The weights are those of our reference by name, so that the tests can compare the two functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from headcount.bench.turns import RATE
+from headcount.experiments.data import Part
+from headcount.models.flat import Flat
+from headcount.models.reference import Transformer
+from headcount.models.spec import ModelSpec
+from headcount.models.stacked import split
+
+
+def stacked_weights(spec: ModelSpec, seeds: Sequence[int]) -> dict[str, Tensor]:
+    """Return weights[name][models, ...], those that our own trials with these seeds start from."""
+    flat = Flat.of(spec)
+    theta = torch.from_numpy(np.stack([flat.pack(Transformer(spec, seed=seed)) for seed in seeds]))
+    return {name: tensor.clone() for name, tensor in split(flat, theta).items()}
+
+
+def predict(w: Mapping[str, Tensor], X: Tensor) -> Tensor:
+    """Equation 4 for one model: y[batch, out_dim] from X[batch, length, dim]."""
+    inner, outer, attention, F = "encoder.inner", "encoder.outer", "layers.0.attention", "layers.0.feedforward.layers"
+    e = torch.relu(X @ w[f"{inner}.weight"].T + w[f"{inner}.bias"]) @ w[f"{outer}.weight"].T + w[f"{outer}.bias"]
+    c = w["class_token"]
+    q = torch.einsum("hne,e->hn", w[f"{attention}.query"], c)
+    k, v = (torch.einsum("hne,bte->bhtn", w[f"{attention}.{name}"], e) for name in ("key", "value"))
+    a = torch.softmax(torch.einsum("hn,bhtn->bht", q, k) / q.shape[1] ** 0.5, -1)
+    o = torch.einsum("bht,bhtn->bhn", a, v)
+    u = c + torch.einsum("hen,bhn->be", w[f"{attention}.output"], o)
+    return nn.functional.gelu(u @ w[f"{F}.0.weight"].T + w[f"{F}.0.bias"]) @ w[f"{F}.1.weight"].T + w[f"{F}.1.bias"]
+
+
+class VmapTraining:
+    """A stack of models and the step that moves them all."""
+
+    def __init__(self, weights: Mapping[str, Tensor], part: Part, batch: int, *, compiled: bool = True) -> None:
+        device = part.X.device
+        self.weights = {name: w.to(device, copy=True).requires_grad_() for name, w in weights.items()}
+        self.models, self.batch, self.part = len(next(iter(weights.values()))), batch, part
+        self.optimiser = torch.optim.Adam(self.weights.values(), lr=RATE, fused=True)
+
+        def loss(w: dict[str, Tensor], index: Tensor, X: Tensor, y: Tensor) -> Tensor:
+            return (predict(w, X[index]) - y[index]).square().mean()
+
+        gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(0, 0, None, None))
+        if compiled:
+            torch.compiler.reset()  # after another length it would compile for any length, which is slower
+            gradient = torch.compile(gradient, dynamic=False)
+        self.gradient = gradient
+
+    def run(self, steps: int) -> int:
+        """Take some steps; return how many model-steps that was."""
+        X, y = self.part.X, self.part.y
+        for _ in range(steps):
+            index = torch.randint(len(X), (self.models, self.batch), device=X.device)
+            found = self.gradient({name: w.detach() for name, w in self.weights.items()}, index, X, y)
+            for name, w in self.weights.items():
+                w.grad = found[name].contiguous()  # fused Adam reads memory in the order of the weights
+            self.optimiser.step()
+        return steps * self.models
