@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from headcount.experiments.spec import TrainSpec
 from headcount.models.flat import Flat, covering
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
-from headcount.models.stacked import adam, forward, loss_and_gradient
+from headcount.models.stacked import adam_at, forward, loss_and_gradient
 
 Batches = Callable[[int, int], Tensor]
 """(first step, count) → index[count, models, batch], rows of the training set."""
@@ -127,6 +127,13 @@ class StackTrainer:
         self.taken = torch.zeros(self.models, dtype=torch.int64, device=device)  # steps each model has taken
         self.steps = 0
         self._key = torch.from_numpy(keys(self.seeds, "batches" if pools is None else "fresh order")).to(device)
+        # one schedule for all trials that differ in height alone
+        shapes = [train.model_copy(update={"learning_rate": 1.0, "weight_decay": 0.0}) for train in self.trains]
+        self._schedules = list(dict.fromkeys(shapes))
+        self._schedule = np.array([self._schedules.index(shape) for shape in shapes])
+        self._height = np.array([train.learning_rate for train in self.trains])
+        self._decay = np.array([train.weight_decay for train in self.trains])
+        self._decoupled = np.array([train.optimiser == "adamw" for train in self.trains])
         self.batches = batches
         self.block = max(1, min(256, _BLOCK_INDICES // (self.models * self.batch)))
         self._index = torch.zeros(self.block, self.models, self.batch, dtype=torch.int64, device=device)
@@ -140,7 +147,12 @@ class StackTrainer:
     @contextmanager
     def here(self) -> Generator[None]:
         """Work on this stack's own stream, in full precision: stacks of different lengths run concurrently."""
-        with full_precision(), nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
+        if self.stream is None:
+            with full_precision():
+                yield
+            return
+        self.stream.wait_stream(torch.cuda.current_stream(self.X.device))  # what the caller wrote comes first
+        with full_precision(), torch.cuda.stream(self.stream):
             yield
 
     def _step(self) -> None:
@@ -148,17 +160,14 @@ class StackTrainer:
         index = self._index.index_select(0, self._cursor)[0]
         y = self.y[index] if self.y.ndim == 2 else self.y[self.target, index]
         loss, gradient = loss_and_gradient(self.flat, self.theta, self.X, index, y, self.mask, self.betas)
-        self.alive.logical_and_(torch.isfinite(loss))
-        rates = self._rates.index_select(0, self._cursor)[0]
-        adam(self.theta, gradient, self.first, self.second, rates, self.alive)
-        self._losses.index_copy_(0, self._cursor, loss[None])
+        rates, losses = self._rates, self._losses
+        adam_at(self.theta, gradient, self.first, self.second, rates, self.alive, self._cursor, loss, losses)
         self._cursor.add_(1)
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         """Run the step a few times, so that all is compiled and allocated, put the state back, and record it."""
         assert self.stream is not None
         start = self.state()
-        self.stream.wait_stream(torch.cuda.current_stream())
         with self.here():
             for _ in range(3):
                 self._cursor.zero_()
@@ -175,20 +184,11 @@ class StackTrainer:
     def rates(self, first: int, count: int) -> Float[Tensor, "count 4 models"]:
         """Return what Adam multiplies by in each step: size, root, shrink, pull (`kernels/adam.py`)."""
         steps = np.arange(first + 1, first + count + 1)[:, None]
-        shapes: dict[tuple[int, str, int], list[float]] = {}  # one schedule for all trials that differ in height alone
-        for train in self.trains:
-            key = (train.warmup, train.schedule, train.steps)
-            if key not in shapes:
-                one = train.model_copy(update={"learning_rate": 1.0})
-                shapes[key] = [one.rate(step) for step in range(first, first + count)]
-        rate = np.array([[t.learning_rate] for t in self.trains]) * np.array(
-            [shapes[t.warmup, t.schedule, t.steps] for t in self.trains]
-        )
-        rate, decay = rate.T, np.array([t.weight_decay for t in self.trains])
-        decoupled = np.array([t.optimiser == "adamw" for t in self.trains])
+        shape = np.array([[one.rate(step) for one in self._schedules] for step in range(first, first + count)])
+        rate = shape[:, self._schedule] * self._height
         root = np.broadcast_to(1.0 / np.sqrt(1.0 - 0.999**steps), rate.shape)
-        pull = np.broadcast_to(np.where(decoupled, 0.0, decay), rate.shape)
-        shrink = np.where(decoupled, 1.0 - rate * decay, 1.0)
+        pull = np.broadcast_to(np.where(self._decoupled, 0.0, self._decay), rate.shape)
+        shrink = np.where(self._decoupled, 1.0 - rate * self._decay, 1.0)
         return torch.from_numpy(np.stack([rate / (1.0 - 0.9**steps), root, shrink, pull], axis=1))
 
     def _load(self, count: int) -> int:
@@ -208,7 +208,10 @@ class StackTrainer:
         else:
             index = stacked_indices(self._key, self.steps, part, self.batch, len(self.X))
         self._index[:part].copy_(index)
-        self._rates[:part].copy_(self.rates(self.steps, part))
+        rates = self.rates(self.steps, part).to(self.X.dtype)
+        if self.stream is not None:
+            rates = rates.pin_memory()  # a copy from ordinary memory would wait for the device
+        self._rates[:part].copy_(rates, non_blocking=True)
         self._cursor.zero_()
         return part
 
@@ -232,9 +235,9 @@ class StackTrainer:
 
     def run(self, count: int) -> Float[Tensor, "count models"]:
         """Take `count` steps; return the loss of every model before each of them."""
-        losses = torch.cat(self.launch(count))
-        self.wait()
-        return losses
+        losses = self.launch(count)
+        self.wait()  # before they are read on the caller's stream
+        return torch.cat(losses)
 
     def wait(self) -> None:
         """Wait until the device has done all that was started."""

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -219,6 +219,7 @@ class Stacks:
         self.save_every, self.deadline = save_every, deadline
         self.running: list[Running] = []
         self.rest: deque[list[Member]] = deque()  # parts of stacks that were halved or lost their diverged models
+        self._crowded = AT_ONCE  # how many stacks have turned out to fit at once
 
     def run(self, stacks: Sequence[Sequence[str]]) -> None:
         """Train the stacks, each a list of names that the listener turns into trials."""
@@ -239,7 +240,7 @@ class Stacks:
 
     def _fill(self, queue: deque[Sequence[str]]) -> None:
         """Start stacks while there is room for them."""
-        while len(self.running) < AT_ONCE and (self.rest or queue):
+        while len(self.running) < self._crowded and (self.rest or queue):
             if self.rest:
                 self._begin(self.rest.popleft())
                 continue
@@ -262,27 +263,32 @@ class Stacks:
             stack = Running(members, self.device)
             stack.launch(self.stop)
         except Exception as error:
-            self._failed(members, error)
+            failure = _Failure.of(error)
         else:
             self.running.append(stack)
+            return
+        self._failed(members, failure)  # outside, where the error no longer holds on to the device's memory
 
-    def _failed(self, members: list[Member], error: Exception) -> None:
+    def _failed(self, members: list[Member], failure: _Failure) -> None:
         """Halve a stack that failed, until the trial is alone that fails; a broken device ends the sweep."""
-        if "CUDA error" in str(error):
+        if failure.broken:
             raise HeadcountError(
-                f"the GPU reported an error and must be started anew: {str(error).splitlines()[0]}; what was "
-                "finished is kept, and the same command goes on from here"
-            ) from error
-        full = isinstance(error, torch.OutOfMemoryError)
+                f"the GPU reported an error and must be started anew: {failure.line}; what was finished is kept, and "
+                "the same command goes on from here"
+            )
         if self.device.type == "cuda":
             gc.collect()
             torch.cuda.empty_cache()
+        if failure.full and self.running:  # the others took the room: wait until one of them ends, then try again
+            self._crowded = len(self.running)
+            self.rest.appendleft(members)
+            return
         if len(members) > 1:
             half = len(members) // 2
-            log.info("%d models did not train together (%s): halved", len(members), _line(error))
+            log.info("%d models did not train together (%s): halved", len(members), failure.line)
             self.rest.extendleft([members[half:], members[:half]])
             return
-        reason = "one model does not fit into the device's memory" if full else _line(error)
+        reason = "one model does not fit into the device's memory" if failure.full else failure.line
         self.listener.ended(members[0][0], reason)
 
     def _look_around(self) -> None:
@@ -317,12 +323,16 @@ class Stacks:
                 if time.perf_counter() - stack.last_saved > self.save_every:
                     self._save(stack)
                 stack.launch(self.stop)
-        except Exception as error:
-            members = [stack.members[m] for m in sorted(stack.open)]
+            return
+        except HeadcountError:  # of the listener: the store is gone, say
             self._drop(stack)
-            if isinstance(error, HeadcountError):
-                raise
-            self._failed(members, error)
+            raise
+        except Exception as error:
+            failure = _Failure.of(error)
+        members = [stack.members[m] for m in sorted(stack.open)]
+        self._drop(stack)
+        del stack
+        self._failed(members, failure)
 
     def _save(self, stack: Running) -> None:
         stack.last_saved = time.perf_counter()
@@ -344,6 +354,17 @@ class Stacks:
         self.rest.clear()
 
 
-def _line(error: Exception) -> str:
-    text = str(error).splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"
+@dataclass(frozen=True)
+class _Failure:
+    """What went wrong, without the error itself: its frames would keep the tensors alive."""
+
+    line: str
+    full: bool
+    broken: bool
+
+    @classmethod
+    def of(cls, error: Exception) -> _Failure:
+        text = (str(error).splitlines() or [""])[0]
+        full = isinstance(error, torch.OutOfMemoryError)
+        line = f"{type(error).__name__}: {text.split('. ')[0] if full else text}"
+        return cls(line, full, "CUDA error" in text)

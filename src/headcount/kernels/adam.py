@@ -8,11 +8,10 @@ shrink = 1 − rate·decay and pull = 0. A model that is not alive keeps its wei
 from __future__ import annotations
 
 import importlib.util
-from functools import cache
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
@@ -27,11 +26,45 @@ def adam(
     alive: Bool[Tensor, " models"],
 ) -> None:
     """Update theta and the moments in place; rates has the rows size, root, shrink and pull."""
-    if theta.device.type == "cuda" and theta.dtype == torch.float32 and importlib.util.find_spec("triton"):
-        grid = (theta.shape[0], -(-theta.shape[1] // 1024))
-        _kernel()[grid](theta, grad, first, second, rates, alive, theta.shape[1], theta.shape[0], BLOCK=1024)
+    if _on_gpu(theta):
+        _launch(theta, grad, first, second, rates, alive, None, None, None)
     else:
         adam_plain(theta, grad, first, second, rates, alive)
+
+
+def adam_at(
+    theta: Float[Tensor, "models size"],
+    grad: Float[Tensor, "models size"],
+    first: Float[Tensor, "models size"],
+    second: Float[Tensor, "models size"],
+    rates: Float[Tensor, "steps 4 models"],
+    alive: Bool[Tensor, " models"],
+    cursor: Int64[Tensor, " 1"],
+    loss: Float[Tensor, " models"],
+    losses: Float[Tensor, "steps models"],
+) -> None:
+    """The step at the cursor of a block of steps: note the losses, freeze where one is not finite, move the others."""
+    if _on_gpu(theta):
+        _launch(theta, grad, first, second, rates, alive, cursor, loss, losses)
+    else:
+        alive.logical_and_(torch.isfinite(loss))
+        adam_plain(theta, grad, first, second, rates.index_select(0, cursor)[0], alive)
+        losses.index_copy_(0, cursor, loss[None])
+
+
+def _on_gpu(theta: Tensor) -> bool:
+    return theta.device.type == "cuda" and theta.dtype == torch.float32 and bool(importlib.util.find_spec("triton"))
+
+
+def _launch(theta: Tensor, grad: Tensor, *rest: Tensor | None) -> None:
+    """Start the kernel on all weights of all models."""
+    from headcount.kernels.adam_triton import step
+
+    first, second, rates, alive, *block = rest
+    assert alive is not None
+    models, size = theta.shape
+    launch: Any = step[(models, -(-size // 1024))]
+    launch(theta, grad, first, second, rates, alive.view(torch.uint8), *block, size, models, BLOCK=1024)
 
 
 def adam_plain(
@@ -51,28 +84,3 @@ def adam_plain(
     theta.copy_(torch.where(live, old * shrink - size * m / (v.sqrt() * root + EPS), old))
     first.copy_(torch.where(live, m, first))
     second.copy_(torch.where(live, v, second))
-
-
-@cache
-def _kernel() -> Any:
-    """Build the kernel at its first use, so that importing this module needs no triton."""
-    import triton
-    import triton.language as tl
-
-    @triton.jit
-    def step(theta, grad, first, second, rates, alive, size, models, BLOCK: tl.constexpr):
-        model = tl.program_id(0)
-        at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-        live = (at < size) & tl.load(alive + model).to(tl.int1)
-        step_size, root = tl.load(rates + model), tl.load(rates + models + model)
-        shrink, pull = tl.load(rates + 2 * models + model), tl.load(rates + 3 * models + model)
-        at = model.to(tl.int64) * size + at
-        old = tl.load(theta + at, live, 0.0)
-        g = tl.load(grad + at, live, 0.0) + pull * old
-        m = 0.9 * tl.load(first + at, live, 0.0) + 0.1 * g
-        v = 0.999 * tl.load(second + at, live, 0.0) + 0.001 * g * g
-        tl.store(theta + at, old * shrink - step_size * m / (tl.sqrt_rn(v) * root + 1e-8), live)
-        tl.store(first + at, m, live)
-        tl.store(second + at, v, live)
-
-    return step

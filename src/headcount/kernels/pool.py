@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -38,7 +40,7 @@ def pool(
         from headcount.kernels.pool_triton import pool_triton
 
         return pool_triton(x, index, W1, hidden_bias, score, score_bias, mask)
-    _say_once(reason)
+    _say_once("pooling runs in plain PyTorch", reason)
     return pool_plain(x, index, W1, hidden_bias, score, score_bias, mask)
 
 
@@ -61,17 +63,39 @@ def pool_plain(
     return torch.einsum("mbht,mbtk->mbhk", torch.softmax(r, dim=-1), u)
 
 
+def whole_step(theta: Float[Tensor, "models size"], sizes: tuple[int, ...]) -> Callable[..., Any] | None:
+    """Return the kernels for a whole step (`step_triton.loss_and_gradient`); None, and one line why, without them.
+
+    `sizes` is what `models/flat.py` gives: dim, length, hidden, width, heads, head_dim, hidden_ff, out_dim.
+    """
+    reason = _why_no_kernel(theta)
+    if reason is None:
+        from headcount.kernels import step_triton
+
+        reason = step_triton.why_not(sizes)
+        if reason is None:
+            return step_triton.loss_and_gradient
+    _say_once("the step goes through autograd", reason)
+    return None
+
+
 def _why_plain(x: Tensor, score: Tensor) -> str | None:
-    """Say why the Triton kernel does not apply; None where it does."""
+    """Say why the pooling kernel does not apply; None where it does."""
+    reason = _why_no_kernel(x)
+    if reason is None:
+        from headcount.kernels.pool_triton import why_not
+
+        return why_not(x.shape[2], score.shape[2], score.shape[1])
+    return reason
+
+
+def _why_no_kernel(x: Tensor) -> str | None:
+    """Say why no kernel can take such tensors."""
     if x.device.type != "cuda":
         return f"the tensors are on the {x.device.type}"
     if x.dtype != torch.float32:
         return f"the kernel computes in float32, not {str(x.dtype).removeprefix('torch.')}"
-    if not _has_triton():
-        return "triton is not installed"
-    from headcount.kernels.pool_triton import why_not
-
-    return why_not(x.shape[2], score.shape[2], score.shape[1])
+    return None if _has_triton() else "triton is not installed"
 
 
 @cache
@@ -80,5 +104,5 @@ def _has_triton() -> bool:
 
 
 @cache
-def _say_once(reason: str) -> None:
-    _LOG.info("pooling runs in plain PyTorch: %s", reason)
+def _say_once(what: str, reason: str) -> None:
+    _LOG.info("%s: %s", what, reason)

@@ -5,13 +5,17 @@ one. Row k of the tile is one token; column c = (sequence, head) one softmax. A 
 of its tile, and a block mask keeps its own; so scores, pooling and every gradient are small matrix products:
 
     r  = u scoreᵀ                    [tokens, columns]      p  = aᵀ u                        [columns, hidden]
-    da = u dpᵀ                       [tokens, columns]      dr = a (da − dp·p)               [tokens, columns]
+    da = u dpᵀ                       [tokens, columns]      dr = a (da − Σ_t a da)           [tokens, columns]
     du = a dp + dr score             [tokens, hidden]       d_score = drᵀ u                  [columns, hidden]
     d[W1; b] = [x 1]ᵀ (du where u > 0)
 
-(Σ_t a da = dp·p needs no pass over the tokens. Its rounding is not that of da, so what cancels in da − dp·p leaves an
-error of 1e-7·|score|: 1e-4 of the gradient at scores of 1000, where float32 autograd has 2e-5.) A float32 is cut into
-three bfloat16, and six of the nine products of the parts give float32's precision; bfloat16, since then the result of
+Where a softmax is saturated, da − Σ_t a da must cancel to the last bit: what is left is multiplied by the scores. So
+the sum is taken over the very da of the tile; and where a sequence fills several tiles, it is p·dp by the same
+products in the same order as da, which for p = u gives the bits of da. For the same reason both passes compute r with
+the same bits: a weight of 1 stays 1 at scores of 1000, whose rounding alone would move it by 1e-4.
+
+A float32 is cut into three bfloat16, and six of the nine products of the parts give float32's precision; bfloat16,
+since then the result of
 one product lies in the registers as the next one wants its factor, and nothing goes through shared memory between
 them. Nothing as large as tokens × hidden goes to memory: the backward pass makes the hidden layer again, and the
 weights a from the saved maximum and sum of each softmax. No atomics: each program writes its own partial gradient,
@@ -70,13 +74,19 @@ def plan(
     """Choose the tiles of one model's batch, forward or back; the other keywords override, for tuning.
 
     Measured on an H200: one warp a program needs no barriers, and a forward tile of 32 tokens × 32 hidden units fits
-    its registers; the backward pass holds twice as much, so long sequences take two warps and 64 tokens there.
+    its registers; the backward pass holds twice as much, so long sequences take two warps and 64 tokens there. Never
+    four: from there on Triton 3.6 makes a product of 64 rows out of warp-group instructions, and those read beyond
+    their shared memory (compute-sanitizer: "invalid __shared__ read"; without them the same kernel is right).
     """
+    assert warps < 4, "products of 64 rows by four warps are miscompiled"
     two = hidden > 32 or (back and length >= 32)
     tokens = tokens or (64 if two and hidden <= 32 else 32)
-    sequences = max(1, min(tokens // length, max(16 if back else 32, heads) // heads, batch))
+    columns = 32
+    if back:  # they come twice there; 8 give the smallest product, if that many sequences fill the 16 tokens of one
+        columns = 8 if 8 // heads * length >= 16 else 16
+    sequences = max(1, min(tokens // length, max(columns, heads) // heads, batch))
     tokens = min(tokens, power(sequences * length))
-    tiles = tiles or 8
+    tiles = tiles or min(8, -(-batch // sequences))
     programs = -(-batch // (sequences * tiles))
     return Plan(tokens, sequences, tiles, programs, warps or (2 if two else 1), registers or None)
 
@@ -103,17 +113,36 @@ def _thirds(v):
 
 
 @triton.jit
+def _dot(a, b, c):
+    """Return c + a b; a matrix unit sums every element in the same order, which NumPy's product does not."""
+    if INTERPRETED:
+        return c + tl.sum(a[:, :, None] * b[None, :, :], 1)
+    return tl.dot(a, b, c)
+
+
+@triton.jit
 def _product(a1, a2, a3, b1, b2, b3, c):
     """Return c + a b from the parts, the small products first; what is left out lies below float32's rounding.
 
     Matrix units cut their sums where an adder rounds, so long sums are not kept in c: each product starts at 0.
     """
-    c = tl.dot(a3, b1, c)
-    c = tl.dot(a1, b3, c)
-    c = tl.dot(a2, b2, c)
-    c = tl.dot(a2, b1, c)
-    c = tl.dot(a1, b2, c)
-    return tl.dot(a1, b1, c)
+    c = _dot(a3, b1, c)
+    c = _dot(a1, b3, c)
+    c = _dot(a2, b2, c)
+    c = _dot(a2, b1, c)
+    c = _dot(a1, b2, c)
+    return _dot(a1, b1, c)
+
+
+@triton.jit
+def _mirrored(a1, a2, a3, b1, b2, b3, c):
+    """The same as `_product` with the sides exchanged: its result has the bits of _product(b, a) transposed."""
+    c = _dot(a1, b3, c)
+    c = _dot(a3, b1, c)
+    c = _dot(a2, b2, c)
+    c = _dot(a1, b2, c)
+    c = _dot(a2, b1, c)
+    return _dot(a1, b1, c)
 
 
 @triton.jit
@@ -183,7 +212,7 @@ def _forward(
             peak = high
         use = (pair < SEQUENCES) & (FULL | (first + pair < batch))
         out = (model * batch + first + pair) * heads + head
-        inverse = 1.0 / tl.where(weight == 0.0, 1.0, weight)  # 0 in padded columns alone
+        inverse = 1.0 / tl.where(use, weight, 1.0)
         inside = use[:, None] & (n < hidden)[None, :]
         tl.store(pooled + out[:, None] * hidden + n[None, :], p * inverse[:, None], inside)
         tl.store(top + out, peak, use)
@@ -229,9 +258,8 @@ def _backward(
             spread = out[:, None] * hidden + n[None, :]
             inside = use[:, None] & (n < hidden)[None, :]
             dp = tl.load(d_pooled + spread, inside, 0.0)
-            delta = tl.sum(dp * tl.load(pooled + spread, inside, 0.0), 1)
             p1, p2, p3 = _thirds(dp)
-            r = _product(u1, u2, u3, s1.T, s2.T, s3.T, tl.zeros((TP, CP), tl.float32))
+            r = _mirrored(u1, u2, u3, s1.T, s2.T, s3.T, tl.zeros((TP, CP), tl.float32))
             da = _product(u1, u2, u3, p1.T, p2.T, p3.T, tl.zeros((TP, CP), tl.float32))
             known = live
             if MASK:
@@ -240,7 +268,14 @@ def _backward(
             if GATES:
                 r += tl.load(score_bias + (model * heads + head[None, :]) * length + at[:, None], block, 0.0)
             e = tl.exp(tl.where(block, r - tl.load(top + out, use, 0.0)[None, :], float("-inf")))
-            both = e * tl.load(total + out, use, 0.0)[None, :] * tl.where(left[None, :], 1.0, da - delta[None, :])
+            a = e * tl.load(total + out, use, 0.0)[None, :]
+            if CHUNKS == 1:
+                delta = tl.sum(a * da, 0)
+            else:
+                o1, o2, o3 = _thirds(tl.load(pooled + spread, inside, 0.0))
+                square = _product(o1, o2, o3, p1.T, p2.T, p3.T, tl.zeros((CP, CP), tl.float32))
+                delta = tl.sum(tl.where(c[:, None] == c[None, :], square, 0.0), 0)
+            both = a * tl.where(left[None, :], 1.0, da - delta[None, :])
             b1, b2, b3 = _thirds(both)
             q1, q2, q3 = _thirds(tl.where(left[:, None], dp, s))
             dv = _product(q1.T, q2.T, q3.T, b1.T, b2.T, b3.T, tl.zeros((NP, TP), tl.float32))
@@ -265,58 +300,107 @@ def _backward(
     tl.store(d_score + (part * CP + c[:, None]) * NP + n[None, :], sum_s)
 
 
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
+"""x, index, W1, hidden_bias, score, score_bias and mask, as `pool` takes them."""
+
+
+def ready(inputs: Inputs) -> Inputs:
+    """The same numbers without gaps, and the mask as bytes: what the kernels read."""
+    *floats, mask = (None if t is None else t.contiguous() for t in inputs)
+    return (*floats, None if mask is None else mask.view(torch.uint8))  # type: ignore[return-value]
+
+
+def _options(inputs: Inputs) -> dict[str, bool]:
+    """What the kernels have to do beyond the plain model."""
+    bias, gates, mask = inputs[3], inputs[5], inputs[6]
+    return {"POSITIONS": bias.shape[1] > 1, "GATES": gates is not None, "MASK": mask is not None}
+
+
+def forward(inputs: Inputs, **tuning: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Launch the forward pass on `ready` inputs; return pooled, and each softmax's maximum and 1/sum."""
+    x, index, score = inputs[0], inputs[1], inputs[4]
+    (models, batch), (_, length, dim), (heads, hidden) = index.shape, x.shape, score.shape[1:]
+    p = plan(batch, length, heads, hidden, **tuning)
+    pooled = torch.empty(models, batch, heads, hidden, device=x.device, dtype=x.dtype)
+    top, total = pooled.new_empty(2, models, batch, heads)
+    settings = p.settings(batch, length, hidden, heads, dim)
+    launch: Any = _forward[(p.programs, models)]
+    launch(*inputs, pooled, top, total, **settings, **_options(inputs), CP=power(p.sequences * heads))
+    return pooled, top, total
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the programs of the backward pass found, each its own share; `sequences` of a tile lie side by side."""
+
+    W: Tensor  # [models, programs, DP, NP]: W1 in the first dim rows, the bias in the next
+    score: Tensor  # [models, programs, 2·half, NP]: row half + sequence·heads + head
+    table: Tensor | None  # [models, programs, rows, NP]
+    gate: Tensor | None  # [models, programs, rows, 2·half]
+    sequences: int
+    half: int
+
+    def positions(self, length: int, hidden: int) -> Tensor:
+        """The gradient of a table of hidden biases; its rows are (sequence, position), or positions of all chunks."""
+        assert self.table is not None
+        S = self.sequences
+        return self.table.sum(1)[:, : S * length, :hidden].unflatten(1, (S, length)).sum(1)
+
+    def gates(self, length: int, heads: int) -> Tensor:
+        """The gradient of score_bias."""
+        assert self.gate is not None
+        S = self.sequences
+        used = self.gate.sum(1)[:, : S * length, self.half : self.half + S * heads]
+        return used.unflatten(2, (S, heads)).unflatten(1, (S, length)).sum((1, 3)).mT
+
+
+def backward(
+    inputs: Inputs, d_pooled: Tensor, pooled: Tensor, top: Tensor, total: Tensor, **tuning: Any
+) -> Parts:  # fmt: skip
+    """Launch the backward pass on `ready` inputs and what `forward` returned."""
+    models, batch, heads, hidden = pooled.shape
+    _, length, dim = inputs[0].shape
+    p = plan(batch, length, heads, hidden, back=True, **tuning)
+    settings, half, options = (
+        p.settings(batch, length, hidden, heads, dim), power(p.sequences * heads, 8), _options(inputs)
+    )  # fmt: skip
+    rows = (models, p.programs, settings["CHUNKS"] * p.tokens)
+    parts = Parts(
+        pooled.new_empty(models, p.programs, settings["DP"], settings["NP"]),
+        pooled.new_empty(models, p.programs, 2 * half, settings["NP"]),
+        pooled.new_empty(*rows, settings["NP"]) if options["POSITIONS"] else None,
+        pooled.new_empty(*rows, 2 * half) if options["GATES"] else None,
+        p.sequences, half,
+    )  # fmt: skip
+    launch: Any = _backward[(p.programs, models)]
+    launch(
+        *inputs, d_pooled, pooled, top, total, parts.W, parts.score, parts.table, parts.gate, programs=p.programs,
+        **settings, **options, CP=2 * half,
+    )  # fmt: skip
+    return parts
+
+
 class _Pool(torch.autograd.Function):
     """Forward and backward of `pool` with one launch each, and the sums of the partial gradients."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, index: Tensor, W1: Tensor, hidden_bias: Tensor, score: Tensor,
-        score_bias: Tensor | None, mask: Tensor | None, tuning: dict[str, Any],
-    ) -> Tensor:  # fmt: skip
-        models, batch = index.shape
-        (_, length, dim), (heads, hidden) = x.shape, score.shape[1:]
-        p = plan(batch, length, heads, hidden, **tuning)
-        x, index, W1, hidden_bias, score = (t.contiguous() for t in (x, index, W1, hidden_bias, score))
-        score_bias = None if score_bias is None else score_bias.contiguous()
-        mask = None if mask is None else mask.contiguous().view(torch.uint8)
-        pooled = torch.empty(models, batch, heads, hidden, device=x.device, dtype=x.dtype)
-        top, total = pooled.new_empty(2, models, batch, heads)
-        options = {"POSITIONS": hidden_bias.shape[1] > 1, "GATES": score_bias is not None, "MASK": mask is not None}
-        inputs = (x, index, W1, hidden_bias, score, score_bias, mask)
-        settings = p.settings(batch, length, hidden, heads, dim)
-        columns = power(p.sequences * heads)
-        launch: Any = _forward[(p.programs, models)]
-        launch(*inputs, pooled, top, total, **settings, **options, CP=columns)
-        ctx.save_for_backward(*inputs, pooled, top, total)
-        ctx.options, ctx.tuning = options, tuning
-        return pooled
+    def forward(ctx: Any, tuning: dict[str, int], *inputs: Any) -> Tensor:
+        inputs = ready(inputs)  # type: ignore[arg-type]
+        found = forward(inputs, **tuning)
+        ctx.save_for_backward(*inputs, *found)
+        ctx.tuning = tuning
+        return found[0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         *inputs, pooled, top, total = ctx.saved_tensors
-        models, batch, heads, hidden = pooled.shape
-        _, length, dim = inputs[0].shape
-        p = plan(batch, length, heads, hidden, back=True, **ctx.tuning)
-        settings, S, half = p.settings(batch, length, hidden, heads, dim), p.sequences, power(p.sequences * heads, 8)
-        d_W = pooled.new_empty(models, p.programs, settings["DP"], settings["NP"])
-        d_score = pooled.new_empty(models, p.programs, 2 * half, settings["NP"])
-        rows = (models, p.programs, settings["CHUNKS"] * p.tokens)
-        d_table = pooled.new_empty(*rows, settings["NP"]) if ctx.options["POSITIONS"] else None
-        d_gate = pooled.new_empty(*rows, 2 * half) if ctx.options["GATES"] else None
-        launch: Any = _backward[(p.programs, models)]
-        launch(
-            *inputs, gradients[0].contiguous(), pooled, top, total, d_W, d_score, d_table, d_gate, programs=p.programs,
-            **settings, **ctx.options, CP=2 * half,
-        )  # fmt: skip
-        sums = d_W.sum(1)
-        by_head = d_score[:, :, half : half + S * heads].unflatten(2, (S, heads)).sum((1, 2))
-        bias, gates = sums[:, dim : dim + 1, :hidden], None
-        if d_table is not None:  # rows (sequence, position) of a tile, or positions of all chunks
-            bias = d_table.sum(1)[:, : S * length, :hidden].unflatten(1, (S, length)).sum(1)
-        if d_gate is not None:
-            used = d_gate.sum(1)[:, : S * length, half : half + S * heads]
-            gates = used.unflatten(2, (S, heads)).unflatten(1, (S, length)).sum((1, 3)).mT
-        return None, None, sums[:, :dim, :hidden], bias, by_head[..., :hidden], gates, None, None
+        (_, length, dim), (_, _, heads, hidden) = inputs[0].shape, pooled.shape
+        parts = backward(tuple(inputs), gradients[0].contiguous(), pooled, top, total, **ctx.tuning)  # type: ignore[arg-type]
+        sums, used = parts.W.sum(1), parts.score[:, :, parts.half : parts.half + parts.sequences * heads, :hidden]
+        by_head = used.unflatten(2, (parts.sequences, heads)).sum((1, 2))
+        bias = sums[:, dim : dim + 1, :hidden] if parts.table is None else parts.positions(length, hidden)
+        gates = None if parts.gate is None else parts.gates(length, heads)
+        return None, None, None, sums[:, :dim, :hidden], bias, by_head, gates, None
 
 
 def why_not(dim: int, hidden: int, heads: int) -> str | None:
@@ -332,4 +416,4 @@ def pool_triton(
     mask: Tensor | None = None, **tuning: int,
 ) -> Tensor:  # fmt: skip
     """`pool` by the kernels above; tuning overrides `plan`."""
-    return _Pool.apply(x, index, W1, hidden_bias, score, score_bias, mask, tuning)  # type: ignore[return-value]
+    return _Pool.apply(tuning, x, index, W1, hidden_bias, score, score_bias, mask)  # type: ignore[return-value]

@@ -15,12 +15,12 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from headcount.kernels.adam import adam
+from headcount.kernels.adam import adam_at
 from headcount.kernels.pool import pool, whole_step
 from headcount.models.flat import Flat, collapses
 from headcount.models.spec import ModelSpec
 
-__all__ = ["adam", "collapsed", "forward", "general", "loss_and_gradient", "split"]
+__all__ = ["adam_at", "collapsed", "forward", "general", "loss_and_gradient", "split"]
 
 Weights = dict[str, Tensor]
 

@@ -1,0 +1,43 @@
+"""One step of Adam or AdamW in Triton: one pass over the weights, moments and gradients of all models.
+
+Division and root are rounded as IEEE says; Triton's own division is an approximation, good to two units in the last
+place. Errors are a few units of the largest term: a step divided by a small root is large, and so are they.
+"""
+
+# pyright: basic, reportGeneralTypeIssues=false
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def step(theta, grad, first, second, rates, alive, cursor, loss, losses, size, models, BLOCK: tl.constexpr):
+    """One block of one model; a model that is not alive is not written.
+
+    With a cursor, rates and losses are those of a block of steps, and a loss that is not finite ends a model's life:
+    every program of the model sees that for itself, and the first one notes it.
+    """
+    model, block = tl.program_id(0), tl.program_id(1)
+    alive += model
+    lives = tl.load(alive) != 0
+    if cursor is not None:
+        now = tl.load(cursor)
+        rates += now * 4 * models
+        value = tl.load(loss + model)
+        lives = lives & (tl.abs(value) < float("inf"))
+        if block == 0:
+            tl.store(losses + now * models + model, value)
+            tl.store(alive, lives.to(tl.uint8))
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    live = (at < size) & lives
+    step_size, root = tl.load(rates + model), tl.load(rates + models + model)
+    shrink, pull = tl.load(rates + 2 * models + model), tl.load(rates + 3 * models + model)
+    at = model.to(tl.int64) * size + at
+    old = tl.load(theta + at, live, 0.0)
+    g = tl.load(grad + at, live, 0.0) + pull * old
+    m = 0.9 * tl.load(first + at, live, 0.0) + 0.1 * g
+    v = 0.999 * tl.load(second + at, live, 0.0) + 0.001 * g * g
+    tl.store(theta + at, old * shrink - tl.div_rn(step_size * m, tl.sqrt_rn(v) * root + 1e-8), live)
+    tl.store(first + at, m, live)
+    tl.store(second + at, v, live)
