@@ -33,7 +33,7 @@ _HOME = {
     "make_task": "tasks.families",
     "parse_task": "tasks.serial",
     "sweep": "front",
-    "train": "experiments.train",
+    "train": "front",
     "variable": "tasks.expr",
     "write_report": "report.page",
 }
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from headcount.base.errors import HeadcountError as HeadcountError
     from headcount.experiments.spec import SweepSpec as SweepSpec
     from headcount.experiments.spec import TrainSpec as TrainSpec
-    from headcount.experiments.train import train as train
     from headcount.front import SweepResult as SweepResult
     from headcount.front import sweep as sweep
+    from headcount.front import train as train
     from headcount.models.files import SavedModel as SavedModel
     from headcount.models.files import load_model as load_model
     from headcount.models.reference import Transformer as Transformer

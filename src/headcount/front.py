@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -11,11 +11,14 @@ from typing import Any
 from headcount.analysis.result import Transition
 from headcount.analysis.transition import find_transition
 from headcount.base.errors import BadInput, nearest
+from headcount.experiments.cpu import train_fast
 from headcount.experiments.devices import find_device
 from headcount.experiments.run import run_panels
 from headcount.experiments.runner import run_on_store
 from headcount.experiments.spec import ModelOptions, Panel, SweepSpec, TrainSpec
 from headcount.experiments.stored import stored_runs
+from headcount.experiments.train import Trained
+from headcount.models.spec import ModelSpec
 from headcount.report import draw, figures, page, tables
 from headcount.store.records import Run
 from headcount.store.store import Store
@@ -91,6 +94,21 @@ class SweepResult:
             for sentence, t in zip(self._sentences(), self.transitions, strict=True)
         ]
         return "".join(parts)
+
+
+def train(
+    task: Task | ArrayTask,
+    model: ModelSpec,
+    recipe: TrainSpec | None = None,
+    *,
+    seed: int = 0,
+    on_step: Callable[[int, float | None], None] | None = None,
+) -> Trained:
+    """Train one model on the compiled engine and return it with its record; `.save(folder)` keeps it.
+
+    The same arguments give the same weights. `on_step(steps done, validation error or None)` is called now and then.
+    """
+    return train_fast(task, model, recipe, seed=seed, on_step=on_step)
 
 
 def run_label(run: Run) -> str:

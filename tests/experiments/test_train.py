@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from headcount import ArrayTask, BadInput, ModelSpec, TrainSpec, make_task, train
+from headcount import ArrayTask, BadInput, ModelSpec, TrainSpec, make_task
 from headcount.experiments.data import Part, prepare
 from headcount.experiments.saved import saved_model
-from headcount.experiments.train import nmse
+from headcount.experiments.train import nmse, train
 from results import write_result
 
 QUICK = TrainSpec(steps=40, warmup=5, batch=32, train_size=200, validation_size=100, evaluations=4)

@@ -101,12 +101,12 @@ def _train(
 ) -> int:  # fmt: skip
     from headcount.base.files import check_folder
     from headcount.base.progress import Progress
-    from headcount.experiments.cpu import train_fast
-    from headcount.experiments.saved import saved_model
+    from headcount.experiments.cpu import start_kernels, train_fast
 
     check_folder(out)  # before the work, not after it
     model = options.model(heads=heads, dim=problem.dim, length=problem.length, out_dim=problem.out_dim)
     with Progress("training", recipe.steps) as progress:
+        start_kernels(progress, recipe.dtype)
 
         def on_step(step: int, error: float | None) -> None:
             note = "" if error is None else f"validation error {error:.2e}"
@@ -116,8 +116,7 @@ def _train(
     trial = trained.trial
     if trial.state == "diverged":
         raise HeadcountError(f"the training diverged after {trial.steps} steps, and nothing was saved: lower --lr")
-    history = {"trial": trial.data(), "train": recipe.data()}
-    identity = saved_model(problem, trained).save(out, extra={"history.json": history})
+    identity = trained.save(out)
     if json:
         print_json({"out": str(out), "hash": identity, "trial": trial.data()})
     else:

@@ -272,4 +272,4 @@ def train_fast(
     check_task(task, model_spec, spec)
     data = data or prepare(task, spec)
     model, trial = run_trial(Job(task, model_spec, spec, seed, data), on_step, stop)
-    return Trained(model, data, trial)
+    return Trained(model, data, trial, task, spec)

@@ -38,7 +38,7 @@ def stored_model(store: Store, run: str, trial: str) -> tuple[str, SavedModel, d
     model = Flat.of(spec.model).unpack(checkpoint[1]["theta"])
     record = as_trial(store, found)
     history = {"trial": record.data(), "train": spec.train.data()}
-    return found.hash, saved_model(task, Trained(model, prepare(task, spec.train), record)), history
+    return found.hash, saved_model(task, Trained(model, prepare(task, spec.train), record, task, spec.train)), history
 
 
 def _choose(store: Store, run: str, name: str) -> StoredTrial:

@@ -7,6 +7,7 @@ import operator
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,15 @@ class Trained:
     model: Transformer
     data: Dataset
     trial: Trial
+    task: Task | ArrayTask
+    spec: TrainSpec
+
+    def save(self, folder: str | Path) -> str:
+        """Keep it as a model folder, like that of `headcount train`; return the model's hash."""
+        from headcount.experiments.saved import saved_model
+
+        history = {"trial": self.trial.data(), "train": self.spec.data()}
+        return saved_model(self.task, self).save(folder, extra={"history.json": history})
 
 
 @torch.no_grad()
@@ -129,7 +139,7 @@ def _loop(
             on_step(step, curve[-1][1] if curve else None)
     train_error = nmse(model, data.train) if state == "done" else None
     trial = record(model, train_error, seed, state, curve, step, time.perf_counter() - start)
-    return Trained(model, data, trial)
+    return Trained(model, data, trial, task, spec)
 
 
 def _polish(model: Transformer, part: Part, iterations: int) -> None:
