@@ -18,8 +18,8 @@ import torch
 import headcount as hc
 from headcount.experiments import stacks
 from headcount.experiments.data import prepare
-from headcount.experiments.gpu_engine import StackTrainer
 from headcount.experiments.run import train_jobs
+from headcount.experiments.stack import StackTrainer
 from headcount.experiments.stacking import Job, plan
 from headcount.experiments.train import train
 

@@ -21,7 +21,7 @@ from headcount.bench.floor import peak
 from headcount.bench.steps import CPU_ROWS, CUDA_ROWS, Plan, check_device, measure
 from headcount.bench.sweep import Sweep, run_sweep_bench, sweep_of
 from headcount.experiments.cpu import start_kernels
-from headcount.experiments.gpu_engine import full_precision
+from headcount.experiments.stack import full_precision
 
 Result = dict[str, Any]
 

@@ -24,9 +24,9 @@ from torch import Tensor
 from headcount.base.errors import HeadcountError
 from headcount.experiments.batches import FRESH_STEPS
 from headcount.experiments.data import Fresh, Part
-from headcount.experiments.gpu_engine import Pools, StackTrainer
 from headcount.experiments.moments import Moments
 from headcount.experiments.polish import polish
+from headcount.experiments.stack import Pools, StackTrainer
 from headcount.experiments.stacking import Job, data_bytes, model_bytes
 from headcount.experiments.train import record
 from headcount.models.flat import covering
