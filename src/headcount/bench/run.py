@@ -96,7 +96,7 @@ def _steps(result: Result, plan: Plan, rate: float, quiet: bool, keep: Callable[
     threads = torch.get_num_threads()
     with Progress("timing", len(plan.lengths) * plan.turns + 1, quiet=quiet) as progress:
         if plan.device == "cpu":
-            start_kernels(progress, "float32")
+            start_kernels(progress, "float32", [plan.model(length) for length in plan.lengths])
         for length in plan.lengths:
             result[f"T={length}"] = measure(plan, length, rate, progress)
             torch.set_num_threads(threads)

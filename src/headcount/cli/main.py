@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 
@@ -30,6 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Σ shows ? instead of ending half-way
     tokens = [token for token in tokens if token != "--debug"]
+    _log()
     try:
         status = _run(tokens)
         sys.stdout.flush()
@@ -44,6 +46,28 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         status = _explain(error)
     sys.exit(status)
+
+
+class _Once(logging.Handler):
+    """Shows a line of the log on standard error, each once: a sweep has thousands of trials."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._seen: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        if line not in self._seen:
+            self._seen.add(line)
+            _complain(line)  # looked up now: a live progress bar has its own standard error
+
+
+def _log() -> None:
+    """Let the package's log speak: which model goes another way than usual, and why."""
+    log = logging.getLogger("headcount")
+    log.setLevel(logging.INFO)
+    if not any(isinstance(handler, _Once) for handler in log.handlers):
+        log.addHandler(_Once())
 
 
 def _run(tokens: list[str]) -> int:

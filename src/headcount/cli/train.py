@@ -106,7 +106,7 @@ def _train(
     check_folder(out)  # before the work, not after it
     model = options.model(heads=heads, dim=problem.dim, length=problem.length, out_dim=problem.out_dim)
     with Progress("training", recipe.steps) as progress:
-        start_kernels(progress, recipe.dtype)
+        start_kernels(progress, recipe.dtype, [model])
 
         def on_step(step: int, error: float | None) -> None:
             note = "" if error is None else f"validation error {error:.2e}"

@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from headcount.experiments.spec import TrainSpec
 from headcount.experiments.stack import Pools, StackTrainer
 from headcount.experiments.stacking import Job
 from headcount.experiments.train import LARGE, Trained, check_task, record, whole_seed
-from headcount.models.compiled import Compiled, why_not_compiled, why_plain
+from headcount.models.compiled import Compiled, why_plain
 from headcount.models.flat import Flat
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
@@ -57,11 +57,11 @@ def single_threaded_blas() -> Any:
         return threadpool_limits(1, user_api="blas")
 
 
-def start_kernels(progress: Progress, dtype: str) -> None:
-    """Load the kernels, or compile them (once a machine: numba keeps the result on disk), before trials start."""
+def start_kernels(progress: Progress, dtype: str, models: Iterable[ModelSpec]) -> None:
+    """Load the kernels, or compile them (once a machine: numba keeps the result on disk), where a model needs them."""
     from headcount.tasks.families import make_task
 
-    if why_not_compiled() is not None:
+    if all(why_plain(model) is not None for model in models):
         return
     tiny = TrainSpec(steps=1, warmup=0, batch=2, train_size=2, validation_size=2, evaluations=1)
     spec = TrainSpec.parse({**tiny.data(), "dtype": dtype})

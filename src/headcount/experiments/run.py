@@ -96,7 +96,7 @@ def train_jobs(
         board = Board(entries, progress)
         if where.type == "cuda":
             return _on_gpu(jobs, board, where)
-        start_kernels(progress, jobs[0].train.dtype)
+        start_kernels(progress, jobs[0].train.dtype, [job.model for job in jobs])
         return _on_cores(jobs, board, workers or cores())
 
 

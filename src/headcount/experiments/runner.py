@@ -80,7 +80,7 @@ def run_on_store(
             if where.type == "cuda":
                 sweep.on_gpu(left)
             else:
-                start_kernels(progress, trials[left[0]].train.dtype)
+                start_kernels(progress, trials[left[0]].train.dtype, [trials[h].model for h in left])
                 _Cores(sweep, left, workers or cores()).run()
     return store.counts(spec.name)
 
