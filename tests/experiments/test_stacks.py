@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -114,7 +115,7 @@ def test_padding_stays_zero_and_a_spoiled_place_is_seen(options):
     wrong = np.roll(places, 1)  # the sabotaged twin: weights that lie elsewhere are another function
     theta[0, wrong] = theta[0, places].clone()
     assert float(loss_and_gradient(flat, theta, X, index, y, None, betas)[0][0]) != pytest.approx(
-        float(single), rel=1e-6
+        single.item(), rel=1e-6
     )
 
 
@@ -205,6 +206,32 @@ def test_stopped_and_resumed_equals_undisturbed(change):
     for n in range(4):
         assert rest.outcomes[n].curve == whole.outcomes[n].curve
         assert np.array_equal(rest.snapshots[n].theta, whole.snapshots[n].theta)
+
+
+def test_ctrl_c_leaves_whole_checkpoints(monkeypatch):
+    """The signal comes in the middle of a window; the window ends, checkpoints are kept, and the rest equals a run."""
+    jobs = [job(2, s) for s in range(3)]
+    whole = Told(jobs).run()
+    real, launches = stacks.StackTrainer._step, []
+
+    def step(self):
+        launches.append(0)
+        if len(launches) == 21:
+            signal.raise_signal(signal.SIGINT)
+        real(self)
+
+    monkeypatch.setattr(stacks.StackTrainer, "_step", step)
+    told = Told(jobs)
+    with pytest.raises(KeyboardInterrupt):
+        told.run()
+    monkeypatch.setattr(stacks.StackTrainer, "_step", real)
+    assert sorted(told.left) == [0, 1, 2]
+    assert all(21 <= told.snapshots[n].step < 40 for n in range(3))
+    rest = Told([replace(one, moments=told.snapshots[n]) for n, one in enumerate(jobs)]).run()
+    for n in range(3):
+        assert np.array_equal(rest.snapshots[n].theta, whole.snapshots[n].theta)
+        assert rest.outcomes[n].curve == whole.outcomes[n].curve
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("model", [{}, {"depth": 2}])

@@ -11,11 +11,14 @@ from __future__ import annotations
 import gc
 import logging
 import math
+import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -225,18 +228,19 @@ class Stacks:
         """Train the stacks, each a list of names that the listener turns into trials."""
         queue = deque(stacks)
         try:
-            while True:
-                if self.deadline is not None and time.monotonic() > self.deadline:
-                    self.stop.set()
-                if not self.stop.is_set():
-                    self._fill(queue)
-                if not self.running:
-                    break
-                self._look_around()
-        except BaseException:
+            with _interrupts(self.stop) as interrupted:
+                while True:
+                    if self.deadline is not None and time.monotonic() > self.deadline:
+                        self.stop.set()
+                    if not self.stop.is_set():
+                        self._fill(queue)
+                    if not self.running:
+                        break
+                    self._look_around()
+            if interrupted():
+                raise KeyboardInterrupt
+        finally:
             self._leave()
-            raise
-        self._leave()
 
     def _fill(self, queue: deque[Sequence[str]]) -> None:
         """Start stacks while there is room for them."""
@@ -344,14 +348,41 @@ class Stacks:
         self.running.remove(stack)
 
     def _leave(self) -> None:
-        """After the end, Ctrl-C or an error: checkpoints of what runs, and everything given back."""
-        self.stop.set()
+        """Give everything back.
+
+        Stacks are left here after an error alone: they may stand between two steps, so their last checkpoints count.
+        """
         for stack in list(self.running):
-            stack.trainer.wait()
-            self._look(stack)
+            self.listener.stopped([stack.members[m][0] for m in sorted(stack.open)])
+            self._drop(stack)
         for members in self.rest:
             self.listener.stopped([key for key, _ in members])
         self.rest.clear()
+
+
+@contextmanager
+def _interrupts(stop: threading.Event) -> Generator[Callable[[], bool]]:
+    """Let the first Ctrl-C stop at the end of a window, with checkpoints; a second one ends at once.
+
+    An exception between two launches would leave a stack at a step that nobody has counted.
+    """
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        yield lambda: False
+        return
+    seen: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        del frame
+        signal.signal(signal.SIGINT, before)
+        seen.append(number)
+        stop.set()
+
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield lambda: bool(seen)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @dataclass(frozen=True)
