@@ -1,4 +1,7 @@
-"""The compiled training step against the reference: loss, gradient, steps of Adam, over random shapes and options."""
+"""The compiled training step: steps of Adam, divergence, the flat layout, single-precision functions.
+
+Loss, outputs and gradients are compared in test_cpu_exact.py.
+"""
 
 from __future__ import annotations
 
@@ -12,66 +15,6 @@ from headcount import ModelSpec, Transformer
 from headcount.kernels import cpu_math
 from headcount.models.compiled import Compiled
 from headcount.models.flat import NAMES, Flat, collapses
-
-
-def random_spec(rng: np.random.Generator) -> ModelSpec:
-    pick = lambda *options: options[rng.integers(len(options))]  # noqa: E731
-    size = lambda low, high: int(rng.integers(low, high + 1))  # noqa: E731
-    return ModelSpec(
-        dim=size(1, 5), length=pick(1, 2, size(3, 40), 300), out_dim=size(1, 3), heads=size(1, 17),
-        head_dim=size(1, 6), hidden=size(1, 40), width=pick(None, size(1, 20)), hidden_ff=pick(None, size(1, 20)),
-        positions=pick("none", "concatenated", "gates"), beta=pick("scaled", "learned", 0.5, 30.0),
-        feedforward=pick("gelu2", "relu2"),
-    )  # fmt: skip
-
-
-def both(seed: int, dtype: type, *, scale: float = 1.0, masked: bool = False) -> tuple[float, float, float]:
-    """Return the relative errors of loss, gradient and prediction against the float64 reference."""
-    rng = np.random.default_rng(seed)
-    spec = random_spec(rng)
-    model = Transformer(spec, seed=seed, dtype=torch.float64)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(torch.from_numpy(0.2 * rng.standard_normal(tuple(p.shape))))
-        model.layers[0].attention.query.mul_(scale)
-    compiled = Compiled(spec)
-    theta = compiled.flat.pack(model).astype(dtype)
-    model = compiled.flat.unpack(theta.astype(np.float64))  # the reference starts from the very same numbers
-    X = rng.standard_normal((int(rng.integers(1, 40)), spec.length, spec.dim)).astype(dtype)
-    y = rng.standard_normal((len(X), spec.out_dim)).astype(dtype)
-    mask = np.zeros((0, 0), np.bool_)
-    if masked:
-        mask = rng.random((len(X), spec.length)) < 0.6
-        mask[:, 0] = True
-    loss, grad = compiled.gradient(theta, X, y, mask)
-    told = torch.from_numpy(mask) if masked else None
-    out = model(torch.from_numpy(X.astype(np.float64)), told)
-    true = (out - torch.from_numpy(y.astype(np.float64))).square().mean()
-    true.backward()
-    wanted = np.concatenate([p.grad.numpy().ravel() for p in model.parameters()])
-    values = compiled.predict(theta, X, mask)
-    return (
-        abs(loss - float(true)) / float(true), float(np.abs(grad - wanted).max() / np.abs(wanted).max()),
-        float(np.abs(values - out.detach().numpy()).max() / np.abs(out.detach().numpy()).max()),
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("seed", range(12))
-def test_float64(seed: int, masked: bool) -> None:
-    assert max(both(seed, np.float64, masked=masked)) < 1e-12
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_float32(seed: int) -> None:
-    assert max(both(seed, np.float32)) < 1e-5 * 3  # three roundings deep: loss, gradient and output in one bound
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_saturated_softmax(seed: int) -> None:
-    loss, grad, out = both(seed, np.float64, scale=1e4)
-    assert max(loss, out) < 1e-10
-    assert grad < 1e-8
 
 
 def test_comparison_can_fail() -> None:
@@ -154,12 +97,17 @@ def test_single_precision_functions() -> None:
             out[i, 0] = cpu_math.exp(x[i])
             out[i, 1], out[i, 2] = cpu_math.normal(x[i])
 
-    x = np.linspace(-80, 80, 20001).astype(np.float32)
+    x = np.linspace(-86, 88, 20001).astype(np.float32)
     out = np.empty((x.size, 3), np.float32)
     table(x, out)
     assert np.abs(out[:, 0] / np.exp(x.astype(np.float64)) - 1).max() < 2e-7
     true = np.array([[cpu_math.normal(float(v))[0], cpu_math.normal(float(v))[1]] for v in x])
     assert np.abs(out[:, 1:] - true).max() < 2e-7
+    tail = (x > -8) & (x < 0)  # GELU's left side: relative, up to the rounding of x² in the exponent
+    assert (np.abs(out[tail, 1] / true[tail, 0] - 1) < 5e-7 + 1e-7 * x[tail] ** 2).all()
+    assert (np.abs(1.00002 * out[tail, 1] / true[tail, 0] - 1) > 5e-7 + 1e-7 * x[tail] ** 2).any()
+    table(np.array([-87.5, -np.inf, 0.0], np.float32), out)
+    assert out[:3, 0].tolist() == [0.0, 0.0, 1.0]
     assert math.isnan(float(table_of_nan(table)))
 
 
@@ -167,4 +115,4 @@ def table_of_nan(table) -> float:  # type: ignore[no-untyped-def]
     """A NaN must come out as a NaN, or divergence would hide."""
     out = np.empty((1, 3), np.float32)
     table(np.array([np.nan], np.float32), out)
-    return out[0, 1]
+    return out[0, 0] + out[0, 1] if math.isnan(out[0, 1]) else 0.0

@@ -1,13 +1,13 @@
-"""A whole training step on one core, in numba: gather, fold, pool, feed forward, back, unfold, Adam.
+"""A whole training step on one core, in numba: fold; gather, pool, feed forward and back by blocks; unfold; Adam.
 
 Attention asks with the constant class token only, so a one-layer model collapses (W2, b2 the encoder's outer layer,
 F1, f1 the first layer of F):
 
     score_i = β_i · W2ᵀ W_K,iᵀ W_Q,i c                      one vector a head; b2 shifts all scores alike and drops out
-    G_i     = F1 W_O,i W_V,i W2,   g = F1 (c + Σ_i W_O,i W_V,i b2) + f1
-    y       = F2 act( Σ_i G_i p_i + g ) + f2                 p_i the pooled hidden state of head i
+    A_i     = W_V,i W2,   v_i = W_V,i b2,   B_i = F1 W_O,i,   g = F1 c + f1
+    y       = F2 act( Σ_i B_i (A_i p_i + v_i) + g ) + f2     p_i the pooled hidden state of head i
 
-`_fold` makes score, G and g from the weights, once a step; the batch meets these alone; `_unfold` takes their
+`_fold` makes score, A, v, B and g from the weights, once a step; the batch meets these alone; `_unfold` takes their
 gradients back to the weights by the chain rule, product by product in reverse. It is the same function and the same
 gradient as the reference's, and the tests compare both. Weights, gradients and Adam's moments are flat vectors;
 `offsets` says where each tensor begins (`models/flat.py`), −1 for one that the model does not have.
@@ -18,10 +18,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+import scipy.linalg.cython_blas  # noqa: F401 (numba loads it at the first product: too late to limit its threads)
 
 from headcount.kernels.cpu_math import normal
-from headcount.kernels.cpu_pool import MATHS, pool_backward, pool_forward
+from headcount.kernels.cpu_pool import (
+    add_product,
+    add_products_of_rows,
+    block_size,
+    compiled,
+    inner,
+    padded,
+    pool_backward,
+    pool_forward,
+)
 
 # The order of the tensors in `offsets`.
 TENSORS = (
@@ -33,207 +42,310 @@ TENSORS = (
 C, W1, B1, HB, W2, B2, WQ, WK, WV, WO, GATES, LOG_BETA, F1, BF1, F2, BF2 = range(16)
 
 
-@njit(cache=True, nogil=True, fastmath=MATHS)
+@inner
 def _matrix(flat: Any, offset: int, rows: int, columns: int) -> Any:
     return flat[offset : offset + rows * columns].reshape(rows, columns)
 
 
-@njit(cache=True, nogil=True, fastmath=MATHS)
-def _betas(theta: Any, offsets: Any, heads: int, beta: float) -> Any:
-    """β_i: the fixed number, or e to the learned logarithm."""
-    out = np.empty(heads, theta.dtype)
-    for i in range(heads):
-        out[i] = np.exp(theta[offsets[LOG_BETA] + i]) if offsets[LOG_BETA] >= 0 else beta
-    return out
+@inner
+def _copy(a: Any, out: Any) -> None:
+    """What both have in common. Sums and copies are loops here: numba takes seconds to compile array expressions."""
+    for i in range(min(a.shape[0], out.shape[0])):
+        for j in range(min(a.shape[1], out.shape[1])):
+            out[i, j] = a[i, j]
 
 
-@njit(cache=True, nogil=True, fastmath=MATHS)
-def _fold(theta: Any, offsets: Any, sizes: Any, betas: Any) -> Any:
-    """Return what the batch meets, and the intermediate products that `_unfold` needs."""
+@inner
+def _fold(theta: Any, offsets: Any, sizes: Any, beta: float) -> Any:
+    """Return what the batch meets, and the intermediate products that `_unfold` needs.
+
+    Both functions compute in float64 whatever the batch does: they are a small part of the work, a score stands in an
+    exponent, where its rounding error counts times its size, and products of several matrices lose digits.
+    """
     d, T, N, E, h, n, K, _ = sizes
-    hn = h * n
+    hn, N4 = h * n, padded(N)
     c = theta[offsets[C] : offsets[C] + E]
-    w1 = np.ascontiguousarray(_matrix(theta, offsets[W1], N, d).T)
+    betas = np.empty(h)
+    for i in range(h):
+        betas[i] = np.exp(theta[offsets[LOG_BETA] + i]) if offsets[LOG_BETA] >= 0 else beta
+    w1 = np.zeros((N4, padded(d)))
+    _copy(_matrix(theta, offsets[W1], N, d), w1)
     rows = T if offsets[HB] >= 0 else 1
-    hidden_bias = np.empty((rows, N), theta.dtype)
+    hidden_bias = np.zeros((rows, N4))
     for t in range(rows):
         for k in range(N):
             hidden_bias[t, k] = theta[offsets[B1] + k]
             if offsets[HB] >= 0:
                 hidden_bias[t, k] += theta[offsets[HB] + t * N + k]
-    w2 = _matrix(theta, offsets[W2], E, N)
-    wq, wk, wv = (
-        _matrix(theta, offsets[WQ], hn, E),
-        _matrix(theta, offsets[WK], hn, E),
-        _matrix(theta, offsets[WV], hn, E),
-    )
-    q = np.dot(wq, c)
-    kq = np.empty((h, E), theta.dtype)
-    for i in range(h):
-        kq[i] = np.dot(q[i * n : (i + 1) * n], wk[i * n : (i + 1) * n])
+    w2 = np.zeros((E, N4))
+    _copy(_matrix(theta, offsets[W2], E, N), w2)
+    wk = _matrix(theta, offsets[WK], hn, E)
+    q = np.dot(_matrix(theta, offsets[WQ], hn, E), c)
+    kq = np.zeros((h, E))
+    for j in range(hn):
+        for e in range(E):
+            kq[j // n, e] += q[j] * wk[j, e]
     score = np.dot(kq, w2)
+    score_bias = np.empty((h, T if offsets[GATES] >= 0 else 0))
     for i in range(h):
-        score[i] *= betas[i]
-    score_bias = np.empty((h, T if offsets[GATES] >= 0 else 0), theta.dtype)
-    for i in range(h):
+        for k in range(N4):
+            score[i, k] *= betas[i]
         for t in range(score_bias.shape[1]):
             score_bias[i, t] = betas[i] * theta[offsets[GATES] + i * T + t]
-    wo = np.empty((hn, E), theta.dtype)  # W_O,iᵀ, head under head
+    wo = np.empty((hn, E))  # W_O,iᵀ, head under head
     for i in range(h):
         block = _matrix(theta, offsets[WO] + i * E * n, E, n)
         for j in range(n):
             for e in range(E):
                 wo[i * n + j, e] = block[e, j]
-    f1 = _matrix(theta, offsets[F1], K, E)
+    wv, f1 = _matrix(theta, offsets[WV], hn, E), _matrix(theta, offsets[F1], K, E)
     A = np.dot(wv, w2)  # W_V,i W2, [heads·head_dim, hidden]
-    B = np.dot(wo, f1.T)  # (F1 W_O,i)ᵀ, [heads·head_dim, hidden_ff]
-    G = np.empty((h * N, K), theta.dtype)
-    for i in range(h):
-        G[i * N : (i + 1) * N] = np.dot(A[i * n : (i + 1) * n].T, B[i * n : (i + 1) * n])
+    B = np.dot(f1, wo.T)  # F1 W_O,i, [hidden_ff, heads·head_dim]
     v = np.dot(wv, theta[offsets[B2] : offsets[B2] + E])
-    w = c + np.dot(v, wo)
-    g = np.dot(f1, w) + theta[offsets[BF1] : offsets[BF1] + K]
-    return w1, hidden_bias, score, score_bias, G, g, q, kq, wo, A, B, v, w
+    g = np.dot(f1, c)
+    for k in range(K):
+        g[k] += theta[offsets[BF1] + k]
+    return (w1, hidden_bias, score, score_bias, A, v, B, g), (betas, w2, q, kq, wo)
 
 
-@njit(cache=True, nogil=True, fastmath=MATHS)
-def _unfold(
-    theta: Any, grad: Any, offsets: Any, sizes: Any, betas: Any, folded: Any, d_w1: Any, d_hidden_bias: Any,
-    d_score: Any, d_score_bias: Any, d_G: Any, d_g: Any,
-) -> None:  # fmt: skip
-    """Fill the gradient of every weight but F's second layer, in the reverse order of `_fold`."""
+@inner
+def _unfold(theta: Any, offsets: Any, sizes: Any, folded: Any, between: Any, gradients: Any) -> Any:
+    """Return the gradient of every weight but F's second layer, in the reverse order of `_fold`."""
     d, T, N, E, h, n, K, _ = sizes
     hn = h * n
-    _, _, score, score_bias, _, _, q, kq, wo, A, B, v, w = folded
-    c = theta[offsets[C] : offsets[C] + E]
-    b2 = theta[offsets[B2] : offsets[B2] + E]
-    w2, f1 = _matrix(theta, offsets[W2], E, N), _matrix(theta, offsets[F1], K, E)
-    wq, wk, wv = (
-        _matrix(theta, offsets[WQ], hn, E),
-        _matrix(theta, offsets[WK], hn, E),
-        _matrix(theta, offsets[WV], hn, E),
-    )
-    _matrix(grad, offsets[W1], N, d)[:] = d_w1.T
-    for k in range(N):
-        total = grad.dtype.type(0)
-        for t in range(d_hidden_bias.shape[0]):
-            total += d_hidden_bias[t, k]
-        grad[offsets[B1] + k] = total
+    grad = np.zeros_like(theta)
+    score, score_bias = folded[2], folded[3]
+    betas, w2, q, kq, wo = between
+    d_w1, d_hidden_bias, d_score, d_score_bias, d_A, d_B, d_g = gradients
+    c, b2 = theta[offsets[C] : offsets[C] + E], theta[offsets[B2] : offsets[B2] + E]
+    wq, wk = _matrix(theta, offsets[WQ], hn, E), _matrix(theta, offsets[WK], hn, E)
+    wv, f1 = _matrix(theta, offsets[WV], hn, E), _matrix(theta, offsets[F1], K, E)
+    _copy(d_w1, _matrix(grad, offsets[W1], N, d))
+    for t in range(d_hidden_bias.shape[0]):
+        for k in range(N):
+            grad[offsets[B1] + k] += d_hidden_bias[t, k]
     if offsets[HB] >= 0:
-        _matrix(grad, offsets[HB], T, N)[:] = d_hidden_bias
-    d_A, d_B = np.empty_like(A), np.empty_like(B)
-    for i in range(h):
-        block = d_G[i * N : (i + 1) * N]
-        d_A[i * n : (i + 1) * n] = np.dot(B[i * n : (i + 1) * n], block.T)
-        d_B[i * n : (i + 1) * n] = np.dot(A[i * n : (i + 1) * n], block)
-    d_w = np.dot(d_g, f1)
-    d_v = np.dot(wo, d_w)
-    d_wo = np.dot(d_B, f1)
-    d_f1 = np.dot(d_B.T, wo)
+        _copy(d_hidden_bias, _matrix(grad, offsets[HB], T, N))
+    d_f1 = _matrix(grad, offsets[F1], K, E)
+    np.dot(d_B, wo, d_f1)
     for k in range(K):
         for e in range(E):
-            d_f1[k, e] += d_g[k] * w[e]
-    _matrix(grad, offsets[F1], K, E)[:] = d_f1
-    grad[offsets[BF1] : offsets[BF1] + K] = d_g
+            d_f1[k, e] += d_g[k] * c[e]
+        grad[offsets[BF1] + k] = d_g[k]
+    d_wo = np.dot(d_B.T, f1)
     for i in range(h):
         block = _matrix(grad, offsets[WO] + i * E * n, E, n)
         for j in range(n):
             for e in range(E):
-                block[e, j] = d_wo[i * n + j, e] + v[i * n + j] * d_w[e]
-    d_wv = np.dot(d_A, w2.T)
+                block[e, j] = d_wo[i * n + j, e]
+    d_c = np.dot(d_g, f1)
+    d_v = np.dot(wo, d_c)
+    d_wv = _matrix(grad, offsets[WV], hn, E)
+    np.dot(d_A, w2.T, d_wv)
     for j in range(hn):
         for e in range(E):
             d_wv[j, e] += d_v[j] * b2[e]
-    _matrix(grad, offsets[WV], hn, E)[:] = d_wv
-    grad[offsets[B2] : offsets[B2] + E] = np.dot(d_v, wv)
+    np.dot(d_v, wv, grad[offsets[B2] : offsets[B2] + E])
     d_raw = np.empty_like(score)
     for i in range(h):
-        d_raw[i] = betas[i] * d_score[i]
-        if offsets[LOG_BETA] >= 0:
-            total = np.dot(d_score[i], score[i])
-            for t in range(score_bias.shape[1]):
-                total += d_score_bias[i, t] * score_bias[i, t]
-            grad[offsets[LOG_BETA] + i] = total
+        total = 0.0
+        for k in range(score.shape[1]):
+            d_raw[i, k] = betas[i] * d_score[i, k]
+            total += d_score[i, k] * score[i, k]
         for t in range(score_bias.shape[1]):
+            total += d_score_bias[i, t] * score_bias[i, t]
             grad[offsets[GATES] + i * T + t] = betas[i] * d_score_bias[i, t]
-    _matrix(grad, offsets[W2], E, N)[:] = np.dot(wv.T, d_A) + np.dot(kq.T, d_raw)
+        if offsets[LOG_BETA] >= 0:
+            grad[offsets[LOG_BETA] + i] = total
+    d_w2, by_value, by_key = _matrix(grad, offsets[W2], E, N), np.dot(wv.T, d_A), np.dot(kq.T, d_raw)
+    for e in range(E):
+        for k in range(N):
+            d_w2[e, k] = by_value[e, k] + by_key[e, k]
     d_kq = np.dot(d_raw, w2.T)
-    d_q = np.empty_like(q)
-    d_wk = _matrix(grad, offsets[WK], hn, E)
-    d_wq = _matrix(grad, offsets[WQ], hn, E)
-    for i in range(h):
-        d_q[i * n : (i + 1) * n] = np.dot(wk[i * n : (i + 1) * n], d_kq[i])
+    d_q = np.zeros_like(q)
+    d_wk, d_wq = _matrix(grad, offsets[WK], hn, E), _matrix(grad, offsets[WQ], hn, E)
     for j in range(hn):
         for e in range(E):
+            d_q[j] += wk[j, e] * d_kq[j // n, e]
             d_wk[j, e] = q[j] * d_kq[j // n, e]
+        for e in range(E):
             d_wq[j, e] = d_q[j] * c[e]
-    grad[offsets[C] : offsets[C] + E] = d_w + np.dot(d_q, wq)
+    by_query = np.dot(d_q, wq)
+    for e in range(E):
+        grad[offsets[C] + e] = d_c[e] + by_query[e]
+    return grad
 
 
-@njit(cache=True, nogil=True, fastmath=MATHS)
-def _feedforward(pooled: Any, folded: Any, theta: Any, grad: Any, offsets: Any, sizes: Any, y: Any, gelu: bool) -> Any:
-    """Return the loss, d_pooled, d_G and d_g; fill the gradient of F's second layer."""
-    K, out = sizes[6], sizes[7]
-    G, g = folded[4], folded[5]
-    f2 = _matrix(theta, offsets[F2], out, K)
-    batch = pooled.shape[0]
-    one, zero = theta.dtype.type(1), theta.dtype.type(0)
-    pre = np.dot(pooled, G)
-    slope = np.empty_like(pre)
-    for b in range(batch):
-        for k in range(K):
-            value = pre[b, k] + g[k]
-            if gelu:
+@inner
+def _narrow(folded: Any, dtype: Any) -> Any:
+    """What `_fold` made, in the precision of the batch."""
+    w1, hidden_bias, score, score_bias, A, v, B, g = folded
+    return (
+        w1.astype(dtype), hidden_bias.astype(dtype), score.astype(dtype), score_bias.astype(dtype), A.astype(dtype),
+        v.astype(dtype), B.astype(dtype), g.astype(dtype),
+    )  # fmt: skip
+
+
+@inner
+def _work(theta: Any, sizes: Any, batch: int, length: int) -> Any:
+    """The memory that one block after another is computed in: made once, or each step would pay for fresh pages."""
+    d, _, N, _, h, n, K, _ = sizes
+    count = block_size(batch, length)
+    tokens, rest = padded(d) + padded(N) + 2 * h + 1, 2 * h * padded(N) + h * n + 2 * K + 3
+    return np.empty((tokens * length + rest) * count, theta.dtype), np.empty(length * count, np.bool_)
+
+
+@inner
+def _cut(memory: Any, start: int, i: int, j: int, k: int) -> Any:
+    return memory[start : start + i * j * k].reshape(i, j, k)
+
+
+@inner
+def _views(work: Any, sizes: Any, length: int, count: int) -> Any:
+    """Lay out x, u, a, dr, du, pooled, d_pooled, o, pre, d_pre and three spare rows, the sequences innermost."""
+    d, _, N, _, h, n, K, _ = sizes
+    d4, N4, tokens, memory = padded(d), padded(N), length * count, work[0]
+    u = d4 * tokens
+    a = u + N4 * tokens
+    dr = a + h * tokens
+    du = dr + h * tokens
+    pooled = du + tokens
+    d_pooled = pooled + h * N4 * count
+    o = d_pooled + h * N4 * count
+    pre = o + h * n * count
+    d_pre = pre + K * count
+    spare = d_pre + K * count
+    return (
+        _cut(memory, 0, d4, length, count), _cut(memory, u, N4, length, count), _cut(memory, a, h, length, count),
+        _cut(memory, dr, h, length, count), _matrix(memory, du, length, count), _cut(memory, pooled, h, N4, count),
+        _cut(memory, d_pooled, h, N4, count), _matrix(memory, o, h * n, count), _matrix(memory, pre, K, count),
+        _matrix(memory, d_pre, K, count), _matrix(memory, spare, 3, count),
+    )  # fmt: skip
+
+
+@inner
+def _gather(X: Any, masks: Any, rows: Any, x: Any, known: Any) -> Any:
+    """Copy the chosen sequences into x[dim, length, count]; return mask[length, count], empty where there is none."""
+    length, count, dim = x.shape[1], x.shape[2], X.shape[2]
+    for t in range(length):
+        for j in range(dim):
+            for c in range(count):
+                x[j, t, c] = X[rows[c], t, j]
+    x[dim:] = 0
+    mask = known[: length * count].reshape(length, count)[: length if masks.shape[0] > 0 else 0]
+    for t in range(mask.shape[0]):
+        for c in range(count):
+            mask[t, c] = masks[rows[c], t]
+    return mask
+
+
+@inner
+def _feed(A: Any, v: Any, B: Any, g: Any, pooled: Any, o: Any, pre: Any) -> None:
+    """o_i = A_i p_i + v_i and pre = B o + g: from the pooled states to the hidden layer of F, before its activation."""
+    n = A.shape[0] // pooled.shape[0]
+    for j in range(o.shape[0]):
+        o[j] = v[j]
+    for i in range(pooled.shape[0]):
+        add_product(A[i * n : (i + 1) * n], pooled[i], o[i * n : (i + 1) * n])
+    for k in range(pre.shape[0]):
+        pre[k] = g[k]
+    add_product(B, o, pre)
+
+
+@inner
+def _activate(pre: Any, slope: Any, gelu: bool) -> None:
+    """Apply the activation in place, and keep its slope."""
+    one, zero = pre.dtype.type(1), pre.dtype.type(0)
+    for k in range(pre.shape[0]):
+        if gelu:
+            for c in range(pre.shape[1]):
+                value = pre[k, c]
                 below, density = normal(value)
-                slope[b, k] = below + value * density
-                pre[b, k] = value * below
-            else:
-                slope[b, k] = one if value > zero else zero
-                pre[b, k] = max(value, zero)
-    error = np.dot(pre, f2.T)
+                slope[k, c] = below + value * density
+                pre[k, c] = value * below
+        else:
+            for c in range(pre.shape[1]):
+                value = pre[k, c]
+                slope[k, c] = one if value > zero else zero
+                pre[k, c] = zero if value < zero else value
+
+
+@inner
+def _back(
+    theta: Any, grad: Any, offsets: Any, f2: Any, d_f2: Any, gelu: bool, Y: Any, rows: Any, scale: float, A: Any,
+    B: Any, pooled: Any, o: Any, act: Any, d_pre: Any, d_pooled: Any, d_A: Any, d_B: Any, d_g: Any,
+) -> float:  # fmt: skip
+    """Return the sum of squared errors of a block; add the gradients of F and of A, B and g, and fill d_pooled."""
+    _activate(act, d_pre, gelu)
+    error = np.dot(f2, act)
     loss = 0.0
-    scale = theta.dtype.type(2.0 / (batch * out))
-    for b in range(batch):
-        for o in range(out):
-            difference = error[b, o] + theta[offsets[BF2] + o] - y[b, o]
+    for m in range(error.shape[0]):
+        total = theta.dtype.type(0)
+        for c in range(error.shape[1]):
+            difference = error[m, c] + theta[offsets[BF2] + m] - Y[rows[c], m]
             loss += difference * difference
-            error[b, o] = scale * difference
-    _matrix(grad, offsets[F2], out, K)[:] = np.dot(error.T, pre)
-    for o in range(out):
-        grad[offsets[BF2] + o] = error[:, o].sum()
-    d_pre = np.dot(error, f2)
-    d_g = np.zeros_like(g)
-    for b in range(batch):
-        for k in range(K):
-            d_pre[b, k] *= slope[b, k]
-            d_g[k] += d_pre[b, k]
-    return loss / (batch * out), np.dot(d_pre, G.T), np.dot(pooled.T, d_pre), d_g
-
-
-@njit(cache=True, nogil=True, fastmath=MATHS)
-def loss_and_gradient(
-    theta: Any, offsets: Any, sizes: Any, beta: float, gelu: bool, x: Any, mask: Any, y: Any, grad: Any
-) -> float:
-    """Return the mean squared error on a batch x[batch·length, dim], y[batch, out_dim]; fill the flat gradient."""
-    N, h = sizes[2], sizes[4]
-    batch = y.shape[0]
-    betas = _betas(theta, offsets, h, beta)
-    folded = _fold(theta, offsets, sizes, betas)
-    w1, hidden_bias, score, score_bias = folded[0], folded[1], folded[2], folded[3]
-    pooled = np.empty((batch, h, N), theta.dtype)
-    a = np.empty((batch, h * (x.shape[0] // batch)), theta.dtype)
-    pool_forward(x, w1, hidden_bias, score, score_bias, mask, pooled, a)
-    loss, d_pooled, d_G, d_g = _feedforward(pooled.reshape(batch, h * N), folded, theta, grad, offsets, sizes, y, gelu)
-    d_w1, d_hidden_bias = np.empty_like(w1), np.empty_like(hidden_bias)
-    d_score, d_score_bias = np.empty_like(score), np.empty_like(score_bias)
-    pool_backward(
-        x, w1, hidden_bias, score, a, d_pooled.reshape(batch, h, N), d_w1, d_hidden_bias, d_score, d_score_bias
-    )
-    _unfold(theta, grad, offsets, sizes, betas, folded, d_w1, d_hidden_bias, d_score, d_score_bias, d_G, d_g)
+            error[m, c] = scale * difference
+            total += error[m, c]
+        grad[offsets[BF2] + m] += total
+    add_products_of_rows(error, act, d_f2)
+    act[:] = 0  # the activations are not needed any more
+    add_product(f2.T, error, act)
+    for k in range(act.shape[0]):
+        total = theta.dtype.type(0)
+        for c in range(act.shape[1]):
+            d_pre[k, c] *= act[k, c]
+            total += d_pre[k, c]
+        d_g[k] += total
+    add_products_of_rows(d_pre, o, d_B)
+    o[:] = 0  # d_o, in the place of o
+    add_product(B.T, d_pre, o)
+    d_pooled[:] = 0
+    n = A.shape[0] // pooled.shape[0]
+    for i in range(pooled.shape[0]):
+        add_products_of_rows(o[i * n : (i + 1) * n], pooled[i], d_A[i * n : (i + 1) * n])
+        add_product(A[i * n : (i + 1) * n].T, o[i * n : (i + 1) * n], d_pooled[i])
     return loss
 
 
-@njit(cache=True, nogil=True, fastmath=MATHS)
+@inner
+def loss_and_gradient(
+    theta: Any, offsets: Any, sizes: Any, beta: float, gelu: bool, X: Any, masks: Any, Y: Any, rows: Any, grad: Any,
+    work: Any,
+) -> float:  # fmt: skip
+    """Return the mean squared error on the chosen rows of X[samples, length, dim]; fill the flat gradient."""
+    exact = theta.astype(np.float64)
+    folded, between = _fold(exact, offsets, sizes, beta)
+    w1, hidden_bias, score, score_bias, A, v, B, g = _narrow(folded, theta.dtype)
+    d_w1, d_hidden_bias = np.zeros_like(w1), np.zeros_like(hidden_bias)
+    d_score, d_score_bias = np.zeros_like(score), np.zeros_like(score_bias)
+    d_A, d_B, d_g = np.zeros_like(A), np.zeros_like(B), np.zeros_like(g)
+    grad[:] = 0
+    batch, length, K, out = rows.shape[0], X.shape[1], sizes[6], sizes[7]
+    f2, d_f2 = _matrix(theta, offsets[F2], out, K), _matrix(grad, offsets[F2], out, K)
+    scale = theta.dtype.type(2.0 / (batch * out))
+    size = block_size(batch, length)
+    loss = 0.0
+    for first in range(0, batch, size):
+        some = rows[first : first + size]
+        x, u, a, dr, du, pooled, d_pooled, o, pre, d_pre, spare = _views(work, sizes, length, some.shape[0])
+        mask = _gather(X, masks, some, x, work[1])
+        pool_forward(x, w1, hidden_bias, score, score_bias, mask, u, a, pooled, spare)
+        _feed(A, v, B, g, pooled, o, pre)
+        loss += _back(
+            theta, grad, offsets, f2, d_f2, gelu, Y, some, scale, A, B, pooled, o, pre, d_pre, d_pooled, d_A, d_B, d_g
+        )
+        pool_backward(x, score, u, a, d_pooled, dr, du, spare, d_w1, d_hidden_bias, d_score, d_score_bias)
+    gradients = (
+        d_w1.astype(np.float64), d_hidden_bias.astype(np.float64), d_score.astype(np.float64),
+        d_score_bias.astype(np.float64), d_A.astype(np.float64), d_B.astype(np.float64), d_g.astype(np.float64),
+    )  # fmt: skip
+    rest = _unfold(exact, offsets, sizes, folded, between, gradients)
+    for j in range(grad.shape[0]):  # each is 0 where the other is filled
+        grad[j] += rest[j]
+    return loss / (batch * out)
+
+
+@inner
 def adam(theta: Any, grad: Any, first: Any, second: Any, step: int, rate: float, decay: float, decoupled: bool) -> None:
     """One step of Adam (decay joins the gradient) or AdamW (decoupled), as torch counts them; `step` from 1."""
     one = theta.dtype.type(1)
@@ -252,7 +364,7 @@ def adam(theta: Any, grad: Any, first: Any, second: Any, step: int, rate: float,
         theta[j] -= size * first[j] / (np.sqrt(second[j]) * root + eps)
 
 
-@njit(cache=True, nogil=True, fastmath=MATHS)
+@compiled
 def train_steps(
     theta: Any, first: Any, second: Any, offsets: Any, sizes: Any, beta: float, gelu: bool,
     X: Any, Y: Any, masks: Any, index: Any, rates: Any, done: int, decay: float, decoupled: bool, losses: Any,
@@ -261,20 +373,10 @@ def train_steps(
 
     Stops before a step whose loss is not finite, and leaves the weights as they were.
     """
-    batch, length, dim = index.shape[1], X.shape[1], X.shape[2]
-    x = np.empty((batch, length, dim), X.dtype)
-    y = np.empty((batch, Y.shape[1]), Y.dtype)
-    mask = np.empty((batch if masks.shape[0] > 0 else 0, length), np.bool_)
-    grad = np.zeros_like(theta)
+    work = _work(theta, sizes, index.shape[1], X.shape[1])
+    grad = np.empty_like(theta)
     for s in range(index.shape[0]):
-        for b in range(batch):
-            row = index[s, b]
-            x[b] = X[row]
-            y[b] = Y[row]
-            if masks.shape[0] > 0:
-                mask[b] = masks[row]
-        flat = x.reshape(batch * length, dim)
-        loss = loss_and_gradient(theta, offsets, sizes, beta, gelu, flat, mask, y, grad)
+        loss = loss_and_gradient(theta, offsets, sizes, beta, gelu, X, masks, Y, index[s], grad, work)
         losses[s] = loss
         if not np.isfinite(loss):
             return s
@@ -282,25 +384,35 @@ def train_steps(
     return index.shape[0]
 
 
-@njit(cache=True, nogil=True, fastmath=MATHS)
+@compiled
+def gradient(
+    theta: Any, offsets: Any, sizes: Any, beta: float, gelu: bool, X: Any, masks: Any, Y: Any, grad: Any
+) -> float:
+    """Return the mean squared error on all of X[samples, length, dim]; fill the flat gradient."""
+    work = _work(theta, sizes, X.shape[0], X.shape[1])
+    return loss_and_gradient(theta, offsets, sizes, beta, gelu, X, masks, Y, np.arange(X.shape[0]), grad, work)
+
+
+@compiled
 def predict(theta: Any, offsets: Any, sizes: Any, beta: float, gelu: bool, X: Any, masks: Any) -> Any:
     """Return y[samples, out_dim] for X[samples, length, dim]."""
-    N, h, K, out = sizes[2], sizes[4], sizes[6], sizes[7]
-    samples, length, dim = X.shape
-    betas = _betas(theta, offsets, h, beta)
-    folded = _fold(theta, offsets, sizes, betas)
-    pooled = np.empty((samples, h, N), theta.dtype)
-    a = np.empty((samples, h * length), theta.dtype)
-    flat = X.reshape(samples * length, dim)
-    pool_forward(flat, folded[0], folded[1], folded[2], folded[3], masks, pooled, a)
-    act = np.dot(pooled.reshape(samples, h * N), folded[4])
-    zero = theta.dtype.type(0)
-    for b in range(samples):
-        for k in range(K):
-            value = act[b, k] + folded[5][k]
-            act[b, k] = value * normal(value)[0] if gelu else max(value, zero)
-    y = np.dot(act, _matrix(theta, offsets[F2], out, K).T)
-    for b in range(samples):
-        for o in range(out):
-            y[b, o] += theta[offsets[BF2] + o]
+    K, out = sizes[6], sizes[7]
+    samples, length = X.shape[:2]
+    folded, _ = _fold(theta.astype(np.float64), offsets, sizes, beta)
+    w1, hidden_bias, score, score_bias, A, v, B, g = _narrow(folded, theta.dtype)
+    work = _work(theta, sizes, samples, length)
+    f2 = _matrix(theta, offsets[F2], out, K)
+    y = np.empty((samples, out), theta.dtype)
+    every, size = np.arange(samples), block_size(samples, length)
+    for start in range(0, samples, size):
+        some = every[start : start + size]
+        x, u, a, _, _, pooled, _, o, pre, slope, spare = _views(work, sizes, length, some.shape[0])
+        mask = _gather(X, masks, some, x, work[1])
+        pool_forward(x, w1, hidden_bias, score, score_bias, mask, u, a, pooled, spare)
+        _feed(A, v, B, g, pooled, o, pre)
+        _activate(pre, slope, gelu)
+        part = np.dot(f2, pre)
+        for c in range(some.shape[0]):
+            for m in range(out):
+                y[start + c, m] = part[m, c] + theta[offsets[BF2] + m]
     return y

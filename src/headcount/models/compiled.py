@@ -68,5 +68,4 @@ class Compiled:
     ) -> tuple[float, NDArray[Any]]:
         """Return the mean squared error on a batch and its flat gradient."""
         grad = np.zeros_like(theta)
-        x = np.ascontiguousarray(X).reshape(-1, X.shape[-1])
-        return float(self._kernels.loss_and_gradient(theta, *self._model, x, masks, y, grad)), grad
+        return float(self._kernels.gradient(theta, *self._model, np.ascontiguousarray(X), masks, y, grad)), grad
