@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
@@ -60,12 +62,18 @@ class SweepResult:
         return find_transition(self.runs[0])
 
     def plot(self, path: str | Path | None = None) -> Picture:
-        """Draw error against heads; a notebook shows the picture, `path` (png, pdf, svg) keeps it."""
+        """Draw error against heads: a notebook shows the picture, `path` (png, pdf, svg) keeps it.
+
+        A script without a path finds it as NAME.png in its folder, NAME the sweep's name.
+        """
         if len(self.runs) == 1:
             data = figures.transition_figure(self.runs[0], self.transition)
         else:
             data = figures.panels_figure(self.runs)
         picture = Picture(data)
+        if path is None and not _shows_itself():  # a script has nobody who would display what is returned
+            path = Path(f"{self.runs[0].name}.png")
+            print(f"headcount: the picture is in {path}", file=sys.stderr)  # noqa: T201
         if path is not None:
             picture.save(path)
         return picture
@@ -111,6 +119,22 @@ def train(
     return train_fast(task, model, recipe, seed=seed, on_step=on_step)
 
 
+def _shows_itself() -> bool:
+    """Whether somebody displays what a line returns: a notebook, IPython or Python's own prompt."""
+    notebook = "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
+    return notebook or hasattr(sys, "ps1")
+
+
+def _whole(value: Any, what: str) -> int:
+    """Read a whole number of any kind, but no text, bool or 1.5."""
+    try:
+        if isinstance(value, bool | str):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise BadInput(f"{what} must be whole numbers, not {value!r}") from None
+
+
 def run_label(run: Run) -> str:
     """Name a panel by what sets it apart: length-16-hidden-32."""
     return "-".join(f"{key}-{value}" for key, value in run.values.items()) or run.name
@@ -136,8 +160,9 @@ def sweep(
     interrupted call goes on where it stopped.
     """
     find_device(device)
-    heads = [heads] if isinstance(heads, int) else [int(h) for h in heads]
-    if workers is not None and workers < 1:
+    several: Iterable[Any] = heads if isinstance(heads, Iterable) and not isinstance(heads, str) else [heads]
+    heads = [_whole(h, "heads") for h in several]
+    if workers is not None and _whole(workers, "workers") < 1:
         raise BadInput(f"workers must be at least 1, not {workers}")
     model = ModelOptions(**{k: options.pop(k) for k in list(options) if k in ModelOptions.model_fields})
     train = TrainSpec(**{k: options.pop(k) for k in list(options) if k in TrainSpec.model_fields})
@@ -146,9 +171,12 @@ def sweep(
     elif options:
         allowed = [*ModelOptions.model_fields, *TrainSpec.model_fields]
         raise BadInput(f"unknown option {next(iter(options))!r}: {nearest(next(iter(options)), allowed)}")
+    if not isinstance(task, Task | ArrayTask):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadInput(f"a sweep needs a task or the name of a family, not {type(task).__name__}")
     if isinstance(task, ArrayTask) or not getattr(task, "symbolic", True):
         if store is not None:
             raise BadInput("arrays and bare Python functions cannot be kept in a store: leave store out")
+        SweepSpec(name=name, task={"family": "mean"}, heads=heads, seeds=seeds)  # the same rules for all tasks
         panel = Panel({}, task, model, train)
         counts = list(heads)
         about = {"name": name, "heads": counts, "seeds": seeds}

@@ -181,7 +181,98 @@ def test_kill_and_go_on(tmp_path: Path) -> None:
     assert [t.curve for t in run.trials] == [t.curve for t in undisturbed.trials]
 
 
-def test_the_front_door(tmp_path: Path) -> None:
+STOP_AT_END = """
+import json, os, sys
+from headcount.experiments import runner
+from headcount.experiments.spec import SweepSpec
+from headcount.store.store import Store
+real, left = Store._finish, [int(sys.argv[1])]
+def finish(self, *rest):
+    if left[0] == 0:
+        os._exit(9)
+    left[0] -= 1
+    return real(self, *rest)
+Store._finish = finish
+with Store.open("store") as store:
+    runner.run_on_store(SweepSpec.parse(json.load(open("sweep.json"))), store, quiet=True, workers=1)
+"""
+
+
+@pytest.mark.parametrize("polish", [0, 8])
+def test_killed_between_the_last_step_and_its_ending(tmp_path: Path, polish: int) -> None:
+    """The weights and the ending come in one commit: a kill before it leaves a trial that is trained as if anew."""
+    plan = {**SPEC, "heads": [1, 2], "lengths": [4], "train": {**SMALL, "polish": polish}}
+    (tmp_path / "sweep.json").write_text(json.dumps(plan))
+    for number in (0, 1, 2, 99):  # the files of an ending that was killed have no row, and are swept
+        done = subprocess.run([sys.executable, "-c", STOP_AT_END, str(number)], cwd=tmp_path, check=False, timeout=120)
+        assert done.returncode == (0 if number == 99 else 9)
+    with Store.open(tmp_path / "store") as store:
+        (run,) = stored_runs(store, "small")
+        assert store.counts("small")["done"] == 4
+    (undisturbed,) = run_sweep(SweepSpec.parse(plan), quiet=True)
+    assert [t.nmse for t in run.trials] == [t.nmse for t in undisturbed.trials]
+    assert [t.curve for t in run.trials] == [t.curve for t in undisturbed.trials]
+
+
+def test_the_counts_are_those_of_this_spec(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        run_on_store(SweepSpec.parse({**SPEC, "train": {**SMALL, "steps": 10**6}}), store, seconds=0.2, quiet=True)
+        counts = run_on_store(SweepSpec.parse({**SPEC, "heads": [1]}), store, quiet=True)
+    assert counts == {"pending": 0, "running": 0, "done": 4, "diverged": 0, "failed": 0}
+
+
+def test_more_memory_than_there_is_records_nothing(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store, pytest.raises(hc.BadInput, match="GB are free"):
+        run_on_store(SweepSpec.parse({**SPEC, "train": {**SMALL, "train_size": 10**13}}), store, quiet=True)
+    with Store.open(tmp_path) as store:
+        assert store.counts()["failed"] == 0
+
+
+def test_one_failure_leaves_the_others_in_memory_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from headcount.experiments import cpu
+
+    real = cpu.CpuTrial
+
+    def sometimes(task, model, *rest):  # type: ignore[no-untyped-def]
+        if model.heads == 2:
+            raise MemoryError("no room")
+        return real(task, model, *rest)
+
+    monkeypatch.setattr(cpu, "CpuTrial", sometimes)
+    found = hc.sweep("min-plus-max", heads=[1, 2, 3], seeds=2, quiet=True, **SMALL)
+    assert sorted({row["heads"] for row in found.table()}) == [1, 3]
+    assert "no room" in caplog.text
+
+
+def test_the_callers_threads_are_given_back() -> None:
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    with threadpool_limits(2, user_api="blas"):
+        before = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+        hc.sweep("min-plus-max", heads=[1, 2], seeds=3, quiet=True, workers=3, **SMALL)
+        assert [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"] == before
+
+
+@pytest.mark.parametrize("bad", [
+    {"heads": []}, {"heads": [2, 2]}, {"heads": [1.5]}, {"heads": "12"}, {"heads": None}, {"heads": 0}, {"seeds": 0},
+    {"seeds": 2.5}, {"seeds": "3"}, {"workers": 1.5}, {"device": "tpu"}, {"name": "My Sweep"},
+])  # fmt: skip
+@pytest.mark.parametrize("arrays", [False, True])
+def test_bad_arguments_of_a_sweep_are_one_line(bad: dict[str, object], arrays: bool) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.random((100, 4, 1))
+    task = hc.ArrayTask.from_arrays(X, X[..., 0].min(1)) if arrays else hc.make_task("min-plus-max", length=4)
+    with pytest.raises(hc.BadInput) as caught:
+        hc.sweep(task, **{"heads": [1], "seeds": 1, "quiet": True, **SMALL, **bad})
+    assert "\n" not in str(caught.value)
+    if arrays:
+        with pytest.raises(hc.BadInput, match="fresh"):
+            hc.sweep(task, heads=[1], seeds=1, quiet=True, **{**SMALL, "fresh": True})
+
+
+def test_the_front_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     x = hc.variable(1)
     task = hc.GeneralizedRetrieval([x, 1.0 - x], None, hc.variable(2).sum(), length=6)
     options = {**SMALL, "head_dim": 2, "hidden": 8}
@@ -190,7 +281,10 @@ def test_the_front_door(tmp_path: Path) -> None:
     assert result.transition.sentence in repr(result)
     result.plot(tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.chdir(tmp_path)
     assert result.plot()._repr_png_().startswith(b"\x89PNG")
+    assert (tmp_path / "sweep.png").exists()  # a script has nobody who shows what is returned
+    assert "sweep.png" in capsys.readouterr().err
     assert "<table" in result._repr_html_()
     assert [p.name for p in result.report(tmp_path / "page")] == ["index.html"]
     again = hc.sweep(task, heads=range(1, 4), seeds=2, quiet=True, store=tmp_path / "store", **options)

@@ -59,9 +59,12 @@ class Told:
     def saved(self, snapshots):
         self.snapshots.update({int(name): moments for name, moments in snapshots})
 
-    def ended(self, member, outcome):
-        assert int(member) not in self.outcomes
-        self.outcomes[int(member)] = outcome
+    def ended(self, endings):
+        for member, outcome, moments in endings:
+            assert int(member) not in self.outcomes
+            self.outcomes[int(member)] = outcome
+            if moments is not None:
+                self.snapshots[int(member)] = moments
 
     def stopped(self, members):
         self.left += [int(name) for name in members]

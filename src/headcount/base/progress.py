@@ -17,8 +17,11 @@ class Progress:
     `--json`.
     """
 
-    def __init__(self, title: str, total: float, *, quiet: bool = False, every: float = 10.0) -> None:
-        self.title, self.total, self.quiet, self.every = title, total, quiet, every
+    def __init__(
+        self, title: str, total: float, *, quiet: bool = False, every: float = 10.0, closes: bool = True
+    ) -> None:
+        """Take the work; `closes` lets the last unit print the closing line, else the caller marks it."""
+        self.title, self.total, self.quiet, self.every, self.closes = title, total, quiet, every, closes
         self.done = 0.0
         self._skipped = 0.0
         self._bar: Any = None
@@ -67,7 +70,7 @@ class Progress:
             self._bar.update(self._task, advance=units, **fields)
         elif not self.quiet:
             now = time.monotonic()
-            last = last or (self.done >= self.total and bool(note))
+            last = last or (self.closes and self.done >= self.total and bool(note))
             if now - self._last >= self.every or last:
                 self._last = now
                 self._print(now - self._start, note, last)

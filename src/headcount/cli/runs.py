@@ -12,6 +12,7 @@ from headcount.cli.common import Json, StoreFolder, console, print_json
 
 if TYPE_CHECKING:
     from headcount.store.store import Store
+    from headcount.store.trials import StoredTrial
 
 
 def runs(
@@ -69,18 +70,21 @@ def _trials(store: Store, run: str, sort: str, json: bool) -> None:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("trial", "heads", "length", "hidden", "seed", "state", "step", "error"):
-        table.add_column(column, justify="left" if column in ("trial", "state") else "right")
+    varied = _varied(trials)
+    for column in ("trial", "heads", *varied, "seed", "state", "step", "error"):
+        table.add_column(column.rsplit(".", 1)[-1], justify="left" if column in ("trial", "state") else "right")
     for t in trials:
-        model, error = t.spec.get("model", {}), (t.metrics or {}).get("nmse")
-        cells = [
-            t.hash[:10],
-            model.get("heads"),
-            model.get("length"),
-            model.get("hidden"),
-            t.spec.get("seed"),
-            t.state,
-            t.step,
-        ]
-        table.add_row(*map(str, cells), "–" if error is None else f"{error:.2e}")
+        flat, error = t.flat(), (t.metrics or {}).get("nmse")
+        cells = [t.hash[:10], flat.get("spec.model.heads"), *(flat.get(name) for name in varied)]
+        cells += [flat.get("spec.seed"), t.state, t.step]
+        table.add_row(*map(str, cells), t.error or "–" if error is None else f"{error:.2e}")
     console().print(table)
+
+
+def _varied(trials: list[StoredTrial]) -> list[str]:
+    """Name the sizes and rates in which the trials of a run differ, heads and seeds apart; the length in any case."""
+    rows = [t.flat() for t in trials]
+    names = [name for row in rows[:1] for name in row if name.startswith(("spec.model.", "spec.train."))]
+    found = [n for n in names if len({str(row.get(n)) for row in rows}) > 1 and n != "spec.model.heads"]
+    tasks = ["spec.task.name"] if len({str(row.get("spec.task.name")) for row in rows}) > 1 else []
+    return [*tasks, *(["spec.model.length"] if "spec.model.length" not in found else []), *found]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -18,9 +19,13 @@ def sweep(
     /,
     *,
     store: StoreFolder = Path("headcount-runs"),
-    for_: Annotated[str | None, Parameter(name="--for", help="Stop cleanly after e.g. 90s, 9m, 2h.")] = None,
+    for_: Annotated[
+        str | None,
+        Parameter(name="--for", help="Stop cleanly after e.g. 90s, 9m, 2h (a first compilation is not cut)."),
+    ] = None,
     device: Device = "cpu",
     workers: Annotated[Whole | None, Parameter(help="Cores to use (default: all).")] = None,
+    retry: Annotated[bool, Parameter(negative=(), help="Train failed trials once more.")] = False,
     example: Annotated[Path | None, Parameter(help="Write a spec to start from to this file, and stop.")] = None,
     json: Json = False,
 ) -> int:
@@ -44,8 +49,16 @@ def sweep(
     plan = SweepSpec.parse(read_toml(spec), where=str(spec))
     find_device(device)  # before a store is made
     with Store.open(store) as opened:
-        counts = run_on_store(plan, opened, workers=workers, seconds=seconds, device=device)
+        if retry:
+            failed = opened.trials(run=plan.name, states=("failed",)) if plan.name in opened.runs() else []
+            opened.retry([trial.hash for trial in failed])
+        try:
+            counts = run_on_store(plan, opened, workers=workers, seconds=seconds, device=device)
+        except KeyboardInterrupt:
+            sys.stderr.write(f"headcount: what was trained is kept in {store}; the same command goes on from there\n")
+            raise
         runs = stored_runs(opened, plan.name, plan)
+        reasons = {t.error for t in opened.trials(run=plan.name, states=("failed",)) if t.error}
     found = [(run, find_transition(run)) for run in runs]
     if json:
         panels = [{"values": run.values, "transition": transition.data()} for run, transition in found]
@@ -54,6 +67,10 @@ def sweep(
     terminal = console()
     told = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
     terminal.print(f"{plan.name}: {told}; in {store}")
+    for reason in sorted(reasons)[:3]:
+        terminal.print(f"failed: {reason}", markup=False)
+    if reasons:
+        terminal.print("--retry trains what failed once more.")
     for run, transition in found:
         label = f"{run_label(run)}: " if run.values else ""
         terminal.print(f"{label}{transition.sentence}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headcount.base.progress import Progress
@@ -31,18 +31,26 @@ def _order(cell: str) -> list[tuple[float, str]]:
 class Board:
     """Counts work, not trials: long sequences and many heads take longer, and the time to go knows it."""
 
-    def __init__(self, entries: Mapping[str, Entry], progress: Progress) -> None:
-        """Take the trials that are left to train."""
+    def __init__(
+        self,
+        entries: Mapping[str, Entry],
+        progress: Progress,
+        before: Mapping[str, Sequence[float | None]] | None = None,
+    ) -> None:
+        """Take the trials that are left to train, and the errors of those of each cell that were finished before."""
+        before = before or {}
         self.entries, self.progress = entries, progress
         self._at = dict.fromkeys(entries, 0)
         self._taken = 0
         self._start = 0.0
-        self.ended_count = 0
-        cells = sorted({entry.cell for entry in entries.values()}, key=_order)
-        self._errors: dict[str, list[float | None]] = {cell: [] for cell in cells}
-        self._size: dict[str, int] = {}
+        self.ended_count = sum(len(errors) for errors in before.values())
+        cells = sorted({entry.cell for entry in entries.values()} | set(before), key=_order)
+        self._errors: dict[str, list[float | None]] = {cell: list(before.get(cell, [])) for cell in cells}
+        self._size = {cell: len(errors) for cell, errors in self._errors.items()}
         for entry in entries.values():
-            self._size[entry.cell] = self._size.get(entry.cell, 0) + 1
+            self._size[entry.cell] += 1
+        self.total = self.ended_count + len(entries)
+        self._latest: list[str] = []
 
     @staticmethod
     def work(entries: Mapping[str, Entry]) -> int:
@@ -66,10 +74,18 @@ class Board:
         self._at[name] = step
         self.progress.skip(step * entry.cost)
 
+    def elsewhere(self, name: str) -> None:
+        """Another process trains this one: it is no work of ours."""
+        entry = self.entries[name]
+        self.total -= 1
+        self._size[entry.cell] -= 1
+        self.progress.skip((entry.steps - self._at[name]) * entry.cost)
+
     def ended(self, name: str, outcome: Trial | str) -> None:
         """A trial has ended."""
         entry = self.entries[name]
         self.ended_count += 1
+        self._latest = [cell for cell in self._latest if cell != entry.cell] + [entry.cell]
         self._errors[entry.cell].append(outcome.nmse if isinstance(outcome, Trial) else None)
         left = (entry.steps - self._at[name]) * entry.cost
         if isinstance(outcome, Trial) and outcome.state == "done":
@@ -79,13 +95,13 @@ class Board:
         self.progress.show(self.rows())
         if len(self._errors[entry.cell]) == self._size[entry.cell]:
             self.progress.line(self._summary(entry.cell))
-        self.progress.advance(0, note=self.note(), last=self.ended_count == len(self.entries))
+        self.progress.advance(0, note=self.note(), last=self.ended_count == self.total)
 
     def note(self) -> str:
         """One line: trials and speed."""
         spent = time.monotonic() - self._start if self._start else 0.0
         speed = f", {self._taken / spent:,.0f} model-steps/s" if spent > 1 and self._taken else ""
-        return f"{self.ended_count} of {len(self.entries)} trials{speed}"
+        return f"{self.ended_count:,} of {self.total:,} trials{speed}"
 
     def _summary(self, cell: str) -> str:
         found = [error for error in self._errors[cell] if error is not None]
@@ -96,10 +112,13 @@ class Board:
     def rows(self) -> list[tuple[str, ...]]:
         """The cells with results, as a table: (cell, trials, best, median)."""
         rows: list[tuple[str, ...]] = []
+        shown = set(self._latest[-SHOWN:])
         for cell, errors in self._errors.items():
+            if cell not in shown:
+                continue
             found = [error for error in errors if error is not None]
             if errors:
                 best, middle = (f"{f(found):.1e}" if found else "–" for f in (min, statistics.median))
                 rows.append((cell, f"{len(errors)}/{self._size[cell]}", best, middle))
-        hidden = len(rows) - SHOWN
-        return rows[-SHOWN:] if hidden <= 0 else [(f"and {hidden} more cells", "", "", ""), *rows[-SHOWN:]]
+        others = sum(bool(errors) for errors in self._errors.values()) - len(rows)
+        return rows if others <= 0 else [(f"and {others} more cells", "", "", ""), *rows]

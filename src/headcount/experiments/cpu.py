@@ -120,7 +120,7 @@ class Stepper(abc.ABC):
             if on_step is not None:
                 on_step(m.step, m.curve[-1][1] if m.curve else None)
         if spec.polish:
-            self._polish(stop)
+            self._polish(stop, on_step)
             return "done" if self._note_error(spec.steps + spec.polish) else "diverged"
         return "done"
 
@@ -132,15 +132,25 @@ class Stepper(abc.ABC):
         self.moments.curve.append((step, error))
         return True
 
-    def _polish(self, stop: threading.Event | None) -> None:
+    def _polish(
+        self, stop: threading.Event | None, on_step: Callable[[int, float | None], None] | None
+    ) -> None:  # fmt: skip
         """L-BFGS on the whole training set; stopped in the middle, it starts again from the last step."""
+        each, taken = polish_steps(self.spec) / self.spec.polish, 0
 
         def function(theta: Tensor) -> tuple[Tensor, Tensor]:
             loss, gradient = self.gradient(theta[0].numpy(), self.data.train)
             return torch.tensor([loss], dtype=theta.dtype), torch.from_numpy(gradient)[None]
 
+        def stopped() -> bool:
+            nonlocal taken
+            if on_step is not None:
+                on_step(self.spec.steps + round(taken * each), None)
+            taken += 1
+            return stop is not None and stop.is_set()
+
         start = torch.from_numpy(self.moments.theta.copy())[None]
-        better = polish(function, start, self.spec.polish, lambda: stop is not None and stop.is_set())
+        better = polish(function, start, self.spec.polish, stopped)
         if stop is not None and stop.is_set():
             raise Stopped
         self.moments.theta[:] = better[0].numpy()
@@ -224,6 +234,11 @@ class TorchTrial(Stepper):
                 self.trainer.pools.close()
 
 
+def polish_steps(spec: TrainSpec) -> int:
+    """How many ordinary steps the polish is worth: each iteration reads the whole training set about once."""
+    return math.ceil(1.1 * spec.polish * spec.train_size / spec.batch)
+
+
 def trial_of(job: Job) -> Stepper:
     """Return a job as a trial on this machine's cores: on the kernels, or in torch, with one line on why."""
     reason = why_plain(job.model)
@@ -251,7 +266,7 @@ def run_trial(
     with single_threaded_blas():
         state = trial.run(on_step, stop)
         train_error = trial.nmse(job.data.train) if state == "done" else None
-    m, seconds = trial.moments, time.perf_counter() - start
+    m, seconds = trial.moments, trial.moments.seconds + time.perf_counter() - start
     model = trial.flat.unpack(m.theta)
     steps = m.step + (job.train.polish if state == "done" else 0)
     return model, record(model, train_error, job.seed, state, m.curve, steps, seconds)

@@ -18,7 +18,7 @@ def find_device(name: str) -> torch.device:
         return device
     if not torch.cuda.is_available():
         why = "no NVIDIA GPU is visible" if torch.version.cuda else "this torch was built for the CPU alone"
-        raise BadInput(f"device {name} is not there: {why}; leave --device out to train on the CPU")
+        raise BadInput(f"device {name} is not there: {why}; the device cpu trains on all cores")
     count = torch.cuda.device_count()
     number = int(name[5:]) if ":" in name else torch.cuda.current_device()
     if number >= count:

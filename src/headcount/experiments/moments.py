@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 
@@ -17,12 +18,23 @@ class Moments:
     second: NDArray[Any]
     step: int = 0
     curve: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+    seconds: float = 0.0
+    """What it took so far, in all sessions."""
+
+    def copy(self) -> Moments:
+        """Return a copy that later steps do not touch."""
+        arrays = self.theta.copy(), self.first.copy(), self.second.copy()
+        return Moments(*arrays, self.step, list(self.curve), self.seconds)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return copies for a checkpoint."""
-        return {"theta": self.theta.copy(), "first": self.first.copy(), "second": self.second.copy()}
+        """Return what a checkpoint holds."""
+        return {
+            "theta": self.theta, "first": self.first, "second": self.second, "seconds": np.array([self.seconds]),
+        }  # fmt: skip
 
     @classmethod
     def of(cls, step: int, arrays: dict[str, NDArray[Any]], curve: list[tuple[int, float]]) -> Moments:
         """Return what a checkpoint holds, the curve cut at its step."""
-        return cls(arrays["theta"], arrays["first"], arrays["second"], step, [p for p in curve if p[0] <= step])
+        seconds = float(arrays["seconds"][0]) if "seconds" in arrays else 0.0
+        kept = [p for p in curve if p[0] <= step]
+        return cls(arrays["theta"], arrays["first"], arrays["second"], step, kept, seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -9,22 +10,22 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import torch
-
 from headcount.base.errors import HeadcountError
 from headcount.base.progress import Progress
 from headcount.base.provenance import cores, provenance
 from headcount.experiments.board import Board, Entry
-from headcount.experiments.cpu import Stopped, run_trial, start_kernels
+from headcount.experiments.cpu import Stopped, polish_steps, run_trial, single_threaded_blas, start_kernels
 from headcount.experiments.data import prepare
 from headcount.experiments.devices import device_name, find_device
-from headcount.experiments.memory import check_memory
 from headcount.experiments.moments import Moments
-from headcount.experiments.spec import Panel, SweepSpec
+from headcount.experiments.spec import Panel, SweepSpec, TrainSpec
 from headcount.experiments.stacking import Job, plan, step_cost
-from headcount.experiments.stacks import Member, Stacks, free_memory
+from headcount.experiments.stacks import Ending, Member, Stacks, free_memory
+from headcount.experiments.train import check_task
 from headcount.store.records import Run, Trial
 from headcount.tasks.arrays import ArrayTask
+
+log = logging.getLogger("headcount")
 
 
 def run_sweep(spec: SweepSpec, *, workers: int | None = None, quiet: bool = False, device: str = "cpu") -> list[Run]:
@@ -42,18 +43,24 @@ def run_panels(
     """Train panels that are handed in: their tasks may use bare callables, which no spec can state."""
     start = time.perf_counter()
     for panel in panels:
-        check_memory(panel.sized(max(heads)), panel.train)
+        check_task(panel.task, panel.sized(max(heads)), panel.train)
     data = [prepare(panel.task, panel.train) for panel in panels]
     # seeds outermost: every cell has a first result before any has a second; large models first
     order = [(p, h, seed) for seed in range(seeds) for p in range(len(panels)) for h in sorted(heads, reverse=True)]
     jobs = [Job(panels[p].task, panels[p].sized(h), panels[p].train, seed, data[p]) for p, h, seed in order]
     cells = [cell_name(panels[p].values, h) for p, h, _ in order]
-    trials = train_jobs(jobs, workers=workers, quiet=quiet, device=device, cells=cells)
+    trials = _train(jobs, workers, quiet, device, cells)
     seconds = time.perf_counter() - start
     where = device_name(find_device(device))
     return [
         panel_run(
-            name, title, about, panel, [t for t, (p, _, _) in zip(trials, order, strict=True) if p == k], seconds, where
+            name,
+            title,
+            about,
+            panel,
+            [trials[n] for n, (p, _, _) in enumerate(order) if p == k and n in trials],
+            seconds,
+            where,
         )
         for k, panel in enumerate(panels)
     ]
@@ -82,25 +89,45 @@ def panel_run(
 
 
 def train_jobs(
-    jobs: Sequence[Job], *, workers: int | None = None, quiet: bool = False, device: str = "cpu",
-    cells: Sequence[str] | None = None,
-) -> list[Trial]:  # fmt: skip
-    """Train jobs side by side, and return their records in order; on Ctrl-C or an error all stop within a second."""
+    jobs: Sequence[Job], *, workers: int | None = None, quiet: bool = False, device: str = "cpu"
+) -> list[Trial]:
+    """Train jobs side by side, and return their records in order; on Ctrl-C all stop within a second."""
+    cells = [f"h = {job.model.heads}" for job in jobs]
+    found = _train(jobs, workers, quiet, device, cells)
+    if len(found) < len(jobs):
+        raise HeadcountError(f"{len(jobs) - len(found)} of {len(jobs)} trials failed: the log says why")
+    return [found[number] for number in range(len(jobs))]
+
+
+def _train(
+    jobs: Sequence[Job], workers: int | None, quiet: bool, device: str, cells: Sequence[str]
+) -> dict[int, Trial]:
+    """Return the records by number; a trial that failed is left out, with its reason in the log."""
     where = find_device(device)
-    names = cells or [f"h = {job.model.heads}" for job in jobs]
     entries = {
-        str(number): Entry(cell, job.train.steps, step_cost(job.model, job.train.batch))
-        for number, (job, cell) in enumerate(zip(jobs, names, strict=True))
+        str(number): Entry(cell, whole_steps(job.train), step_cost(job.model, job.train.batch))
+        for number, (job, cell) in enumerate(zip(jobs, cells, strict=True))
     }
-    with Progress("training", Board.work(entries), quiet=quiet) as progress:
-        board = Board(entries, progress)
+    with Progress("training", Board.work(entries), quiet=quiet, closes=False) as progress:
+        listener = _InMemory(jobs, Board(entries, progress))
         if where.type == "cuda":
-            return _on_gpu(jobs, board, where)
-        start_kernels(progress, jobs[0].train.dtype, [job.model for job in jobs])
-        return _on_cores(jobs, board, workers or cores())
+            stacks = [[str(n) for n in members] for members in plan(jobs, free_memory(where))]
+            Stacks(where, listener, threading.Event(), save_every=float("inf")).run(stacks)
+        else:
+            start_kernels(progress, jobs[0].train.dtype, [job.model for job in jobs])
+            with single_threaded_blas():
+                _on_cores(jobs, listener, workers or cores())
+    if not listener.trials:
+        raise HeadcountError(f"every trial failed; the first: {listener.failures[0]}")
+    return listener.trials
 
 
-def _on_cores(jobs: Sequence[Job], board: Board, workers: int) -> list[Trial]:
+def whole_steps(train: TrainSpec) -> int:
+    """The steps of a recipe, the polish counted as the steps that it is worth."""
+    return train.steps + polish_steps(train)
+
+
+def _on_cores(jobs: Sequence[Job], listener: _InMemory, workers: int) -> None:
     """A trial a core, in threads; this one reads what they say."""
     said: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
     stop = threading.Event()
@@ -110,35 +137,38 @@ def _on_cores(jobs: Sequence[Job], board: Board, workers: int) -> list[Trial]:
             said.put((number, run_trial(jobs[number], lambda step, _: said.put((number, step)), stop)[1]))
         except Stopped:
             return
-        except BaseException as error:  # handed to the caller, who stops the others and raises it
+        except BaseException as error:  # handed to the caller
             said.put((number, error))
 
-    trials: dict[int, Trial] = {}
+    left = len(jobs)
     with ThreadPoolExecutor(min(workers, len(jobs))) as pool:
         try:
             for number in range(len(jobs)):
                 pool.submit(work, number)
-            while len(trials) < len(jobs):
+            while left:
                 number, message = said.get()
-                if isinstance(message, BaseException):
+                if isinstance(message, int):
+                    listener.steps(str(number), message)
+                    continue
+                if isinstance(message, BaseException) and not isinstance(message, Exception):
                     raise message
-                if isinstance(message, Trial):
-                    trials[number] = message
-                    board.ended(str(number), message)
-                else:
-                    board.steps(str(number), int(message))
+                left -= 1
+                failed = isinstance(message, Exception)
+                outcome = f"{type(message).__name__}: {message}" if failed else message
+                listener.ended([(str(number), outcome, None)])
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
-    return [trials[number] for number in range(len(jobs))]
 
 
 class _InMemory:
-    """Takes in what stacks say of jobs that no store keeps: the first failure ends the call, as on the CPU."""
+    """Takes in what becomes of jobs that no store keeps."""
 
     def __init__(self, jobs: Sequence[Job], board: Board) -> None:
-        self.jobs, self.board, self.trials = jobs, board, dict[int, Trial]()
+        self.jobs, self.board = jobs, board
+        self.trials: dict[int, Trial] = {}
+        self.failures: list[str] = []
 
     def start(self, members: Sequence[str]) -> list[Member]:
         return [(name, self.jobs[int(name)]) for name in members]
@@ -149,19 +179,15 @@ class _InMemory:
     def saved(self, snapshots: Sequence[tuple[str, Moments]]) -> None:
         del snapshots
 
-    def ended(self, member: str, outcome: Trial | str) -> None:
-        if isinstance(outcome, str):
-            raise HeadcountError(f"a model with {self.jobs[int(member)].model.heads} heads failed: {outcome}")
-        self.trials[int(member)] = outcome
-        self.board.ended(member, outcome)
+    def ended(self, endings: Sequence[Ending]) -> None:
+        for member, outcome, _ in endings:
+            if isinstance(outcome, str):  # one bad trial never ends a sweep
+                job = self.jobs[int(member)]
+                self.failures.append(outcome)
+                log.warning("a trial with %d heads, seed %d, failed: %s", job.model.heads, job.seed, outcome)
+            else:
+                self.trials[int(member)] = outcome
+            self.board.ended(member, outcome)
 
     def stopped(self, members: Sequence[str]) -> None:
         del members
-
-
-def _on_gpu(jobs: Sequence[Job], board: Board, device: torch.device) -> list[Trial]:
-    """Stacks of trials on one GPU."""
-    listener = _InMemory(jobs, board)
-    stacks = [[str(n) for n in members] for members in plan(jobs, free_memory(device))]
-    Stacks(device, listener, threading.Event(), save_every=float("inf")).run(stacks)
-    return [listener.trials[number] for number in range(len(jobs))]

@@ -21,22 +21,22 @@ import torch
 from headcount.base.progress import Progress
 from headcount.base.provenance import cores, provenance
 from headcount.experiments.board import Board, Entry
-from headcount.experiments.cpu import Stepper, Stopped, run_trial, start_kernels
+from headcount.experiments.cpu import Stepper, Stopped, run_trial, single_threaded_blas, start_kernels
 from headcount.experiments.data import Dataset, prepare
 from headcount.experiments.devices import device_name, find_device
 from headcount.experiments.memory import check_memory
 from headcount.experiments.moments import Moments
-from headcount.experiments.run import cell_name
+from headcount.experiments.run import cell_name, whole_steps
 from headcount.experiments.spec import SweepSpec, TrialSpec
 from headcount.experiments.stacking import Job, plan, step_cost
-from headcount.experiments.stacks import Member, Stacks, free_memory
+from headcount.experiments.stacks import Ending, Member, Stacks, free_memory
 from headcount.store.checkpoints import Snapshot
-from headcount.store.records import Trial
 from headcount.store.store import Store
-from headcount.store.trials import Outcome, State
+from headcount.store.trials import FINISHED, STATES, Outcome, State
 from headcount.tasks.serial import parse_task
 
 CHECKPOINT_SECONDS = 30.0
+RENEW_SECONDS = 120.0  # a lease lasts for 600
 
 
 class _Data:
@@ -70,19 +70,28 @@ def run_on_store(
     left = [t.hash for t in store.trials(run=spec.name, states=("pending", "running")) if t.hash in trials]
     # seeds first: every cell has a first result before any has a second; within a seed the long trials first
     left.sort(key=lambda h: (trials[h].seed, -trials[h].model.length * trials[h].model.heads))
-    entries = {
-        h: Entry(cells[h][1], trials[h].train.steps, step_cost(trials[h].model, trials[h].train.batch)) for h in left
-    }
+    for model, train in dict.fromkeys((trials[h].model, trials[h].train) for h in left):
+        check_memory(model, train)  # before anything starts: what cannot fit is an error of the spec, not of a trial
     if left:
+        entries = {
+            h: Entry(cells[h][1], whole_steps(trials[h].train), step_cost(trials[h].model, trials[h].train.batch))
+            for h in left
+        }
+        before: dict[str, list[float | None]] = {}
+        for trial in store.trials(run=spec.name, states=FINISHED):
+            if trial.hash in cells:
+                before.setdefault(cells[trial.hash][1], []).append((trial.metrics or {}).get("nmse"))
         deadline = None if seconds is None else time.monotonic() + seconds
-        with Progress("training", Board.work(entries), quiet=quiet) as progress:
-            sweep = _Sweep(store, trials, Board(entries, progress), deadline, where)
+        with Progress("training", Board.work(entries), quiet=quiet, closes=False) as progress:
+            sweep = _Sweep(store, trials, Board(entries, progress, before), deadline, where)
             if where.type == "cuda":
                 sweep.on_gpu(left)
             else:
                 start_kernels(progress, trials[left[0]].train.dtype, [trials[h].model for h in left])
-                _Cores(sweep, left, workers or cores()).run()
-    return store.counts(spec.name)
+                with single_threaded_blas():
+                    _Cores(sweep, left, workers or cores()).run()
+    states = [t.state for t in store.trials(run=spec.name) if t.hash in trials]  # a run may hold an older spec's too
+    return {state: states.count(state) for state in STATES}
 
 
 class _Sweep:
@@ -95,17 +104,20 @@ class _Sweep:
         self.stop = threading.Event()
         self._data = _Data()
         self._provenance = provenance(device_name(device))
+        self._renewed = time.monotonic()
 
     def start(self, members: Sequence[str]) -> list[Member]:
         """Claim trials and load their checkpoints; one whose data cannot be made is kept as failed."""
         found: list[Member] = []
         ours = self.store.claim(list(members))
+        for name in set(members) - set(ours):
+            self.board.elsewhere(name)
         saved = self.store.load_checkpoints(ours)
         for name in ours:
             try:
                 job = self.job(name)
             except Exception as error:
-                self.ended(name, f"{type(error).__name__}: {error}")
+                self.ended([(name, f"{type(error).__name__}: {error}", None)])
                 continue
             if name in saved:
                 step, arrays = saved[name]
@@ -117,29 +129,35 @@ class _Sweep:
     def job(self, name: str) -> Job:
         """Return a trial with its task and data."""
         spec = self.trials[name]
-        check_memory(spec.model, spec.train)
         task = parse_task(spec.task)
         return Job(task, spec.model, spec.train, spec.seed, self._data.of(spec, task))
 
     def steps(self, member: str, step: int) -> None:
-        """Pass on how far a trial is."""
+        """Pass on how far a trial is; now and then tell the store that we are alive, in a long polish too."""
         self.board.steps(member, step)
+        if time.monotonic() - self._renewed > RENEW_SECONDS:
+            self._renewed = time.monotonic()
+            self.store.renew()
 
     def saved(self, snapshots: Sequence[tuple[str, Moments]]) -> None:
         """Keep checkpoints, those of a stack in one commit; a trial that another process took over is left to it."""
         self.store.checkpoint_many([Snapshot(name, m.step, m.arrays(), m.curve) for name, m in snapshots])
 
-    def ended(self, member: str, outcome: Trial | str) -> None:
-        """Write the end of a trial."""
-        if isinstance(outcome, str):
-            end = Outcome(member, "failed", provenance=self._provenance, error=outcome)
-        else:
+    def ended(self, endings: Sequence[Ending]) -> None:
+        """Write the ends of trials, each with its final weights in the same commit: no kill can come between them."""
+        rows: list[Outcome] = []
+        for name, outcome, moments in endings:
+            if isinstance(outcome, str):
+                rows.append(Outcome(name, "failed", provenance=self._provenance, error=outcome))
+                continue
             measured = outcome.data()
             where = {**self._provenance, "seconds": measured.pop("seconds")}
             curve = [(int(step), float(error)) for step, error in measured.pop("curve")]
-            end = Outcome(member, measured.pop("state"), measured, where, curve)
-        self.store.finish_many([end])
-        self.board.ended(member, outcome)
+            state, arrays = measured.pop("state"), None if moments is None else moments.arrays()
+            rows.append(Outcome(name, state, measured, where, curve, step=outcome.steps, arrays=arrays))
+        self.store.finish_many(rows)
+        for name, outcome, _ in endings:
+            self.board.ended(name, outcome)
 
     def stopped(self, members: Sequence[str]) -> None:
         """Trials are left for the next time; `release` gives them back."""
@@ -153,7 +171,7 @@ class _Sweep:
                 jobs.append((name, self.job(name)))
             except Exception as error:  # one bad trial never ends a sweep
                 if self.store.claim([name]):
-                    self.ended(name, f"{type(error).__name__}: {error}")
+                    self.ended([(name, f"{type(error).__name__}: {error}", None)])
         stacks = [[jobs[n][0] for n in part] for part in plan([job for _, job in jobs], free_memory(self.device))]
         try:
             Stacks(self.device, self, self.stop, save_every=CHECKPOINT_SECONDS, deadline=self.deadline).run(stacks)
@@ -211,32 +229,32 @@ class _Cores:
         else:
             self.running.discard(name)
             if message is not None:  # None: stopped, its checkpoint came before
-                self.sweep.ended(name, message)
+                outcome, moments = message
+                self.sweep.ended([(name, outcome, moments)])
 
     def _work(self, name: str, job: Job) -> None:
         """Train one trial; whatever happens, one last message says how it ended."""
         trials: list[Stepper] = []
-        last = time.perf_counter()
+        start = last = time.perf_counter()
 
-        def save() -> None:
-            m = trials[0].moments
-            self.said.put((name, Moments(m.theta.copy(), m.first.copy(), m.second.copy(), m.step, list(m.curve))))
+        def now() -> Moments:
+            moments = trials[0].moments.copy()
+            moments.seconds += time.perf_counter() - start
+            return moments
 
         def on_step(step: int, _: float | None) -> None:
             nonlocal last
             if time.perf_counter() - last > CHECKPOINT_SECONDS and step < job.train.steps:
                 last = time.perf_counter()
-                save()
+                self.said.put((name, now()))
             self.said.put((name, step))
 
         try:
             _, trial = run_trial(job, on_step, self.sweep.stop, trials.append)
-            if trial.state == "done":
-                save()  # the trained weights stay in the store
-            self.said.put((name, trial))
+            self.said.put((name, (trial, now() if trial.state == "done" else None)))
         except Stopped:
             if trials[0].moments.step > 0:
-                save()
+                self.said.put((name, now()))
             self.said.put((name, None))
         except Exception as error:  # one bad trial never ends a sweep: it is kept as failed, with its reason
-            self.said.put((name, f"{type(error).__name__}: {error}"))
+            self.said.put((name, (f"{type(error).__name__}: {error}", None)))

@@ -43,6 +43,7 @@ WINDOW_SECONDS = 0.5  # the grain of progress and stopping
 SHARE = 0.8  # of the free memory that stacks may fill
 
 Member = tuple[str, Job]
+Ending = tuple[str, Trial | str, Moments | None]
 
 
 @runtime_checkable
@@ -61,8 +62,8 @@ class Listener(Protocol):
         """Keep checkpoints."""
         ...
 
-    def ended(self, member: str, outcome: Trial | str) -> None:
-        """A trial has ended, with its record or with the reason why it failed."""
+    def ended(self, endings: Sequence[Ending]) -> None:
+        """Trials have ended, with their record and final weights, or with the reason why they failed."""
         ...
 
     def stopped(self, members: Sequence[str]) -> None:
@@ -173,10 +174,10 @@ class Running:
         if self.error is not None:
             errors: list[float] = self.error.tolist()
             for m in sorted(self.open):
-                if alive[m] and errors[m] <= self.jobs[m].train.diverged_above:  # NaN fails every comparison
-                    self.curves[m].append((step, errors[m]))
-                else:
+                if not (alive[m] and errors[m] <= self.jobs[m].train.diverged_above):  # NaN fails every comparison
                     alive[m] = False
+                elif not self.curves[m] or self.curves[m][-1][0] < step:
+                    self.curves[m].append((step, errors[m]))
             trainer.alive.copy_(torch.tensor(alive))
         ended = [m for m in sorted(self.open) if last or not alive[m]]
         if not ended:
@@ -188,7 +189,8 @@ class Running:
             self.open.discard(m)
             state, error = ("done", train_errors[m]) if alive[m] else ("diverged", None)
             steps = step if alive[m] else taken[m]
-            trial = record(trainer.model(m), error, self.jobs[m].seed, state, self.curves[m], steps, share)
+            seconds = share + self._before(m)
+            trial = record(trainer.model(m), error, self.jobs[m].seed, state, self.curves[m], steps, seconds)
             found.append((self.members[m][0], trial))
         return found
 
@@ -196,9 +198,15 @@ class Running:
         """Return checkpoints of the models that are still in training, or of those named."""
         moments = self.trainer.moments()
         wanted = sorted(self.open) if which is None else which
+        share = (time.perf_counter() - self.started) / len(self.jobs)
         for m in wanted:
-            moments[m].curve = list(self.curves[m])
+            moments[m].curve, moments[m].seconds = list(self.curves[m]), share + self._before(m)
         return [(self.members[m][0], moments[m]) for m in wanted]
+
+    def _before(self, m: int) -> float:
+        """Seconds that a trial took before it came into this stack."""
+        moments = self.jobs[m].moments
+        return 0.0 if moments is None else moments.seconds
 
     def rest(self) -> list[Member]:
         """Return the trials that are left, each as it stands now."""
@@ -293,7 +301,7 @@ class Stacks:
             self.rest.extendleft([members[half:], members[:half]])
             return
         reason = "one model does not fit into the device's memory" if failure.full else failure.line
-        self.listener.ended(members[0][0], reason)
+        self.listener.ended([(members[0][0], reason, None)])
 
     def _look_around(self) -> None:
         """Look at every stack that has done its window; wait a little where none has."""
@@ -309,9 +317,8 @@ class Stacks:
             ended = stack.collect()
             if ended:
                 number = {key: m for m, (key, _) in enumerate(stack.members)}
-                self.listener.saved(stack.snapshots([number[key] for key, trial in ended if trial.state == "done"]))
-                for key, trial in ended:
-                    self.listener.ended(key, trial)
+                weights = dict(stack.snapshots([number[key] for key, trial in ended if trial.state == "done"]))
+                self.listener.ended([(key, trial, weights.get(key)) for key, trial in ended])
             for m in stack.open:
                 self.listener.steps(stack.members[m][0], stack.trainer.steps)
             if not stack.open:

@@ -67,13 +67,14 @@ class Claims(Queries):
         taken: list[str] = []
         dead: dict[str, bool] = {}
         with self.writing() as db:
-            rows = {row["hash"]: row for row in db.execute("SELECT hash, state, owner, lease_until FROM trials")}
             for trial in dict.fromkeys(hashes):
                 if limit is not None and len(taken) >= limit:
                     break
-                if trial not in rows:
+                columns = "SELECT hash, state, owner, lease_until FROM trials WHERE hash = ?"
+                row = db.execute(columns, (trial,)).fetchone()
+                if row is None:
                     raise BadInput(f"the store {self.folder} has no trial {trial!r}: add it to a run first")
-                if rows[trial]["state"] not in FINISHED and not is_held(rows[trial], now, dead):
+                if row["state"] not in FINISHED and not is_held(row, now, dead):
                     taken.append(trial)
             db.executemany(
                 "UPDATE trials SET state = 'running', owner = ?, lease_until = ?, updated = ? WHERE hash = ?",

@@ -173,13 +173,32 @@ class Store(Claims):
             raise LostTrial(self._why_lost(trial))
 
     def finish_many(self, outcomes: Sequence[Outcome]) -> list[str]:
-        """Store many endings in one commit; return the trials that were refused, and are left as they are."""
+        """Store many endings, with their final weights, in one commit; return the trials that were refused.
+
+        The weights of all of them go into one file, written before the rows that name it.
+        """
+        with_weights = {o.hash: o.arrays for o in outcomes if o.arrays is not None}
+        if not with_weights:
+            return self._finish(outcomes, "", {}, set())
+        with self.reading(), self.files.writing():
+            file, digests = self.files.write(with_weights)
+            replaced = {file}
+            try:
+                return self._finish(outcomes, file, digests, replaced)
+            finally:
+                self.remove_unnamed(replaced)
+
+    def _finish(
+        self, outcomes: Sequence[Outcome], file: str, digests: Mapping[str, str], replaced: set[str]
+    ) -> list[str]:
+        """Write the rows of some endings; note which files are no longer needed."""
         texts = [(as_json(o.metrics, "metrics"), as_json(o.provenance, "provenance"), pack(o.curve)) for o in outcomes]
         refused: list[str] = []
         with self.writing() as db:
             for outcome, (metrics, provenance, points) in zip(outcomes, texts, strict=True):
                 trial = outcome.hash
-                if self._ours(db, trial) is None:
+                row = self._ours(db, trial)
+                if row is None:
                     had = db.execute("SELECT state, metrics, error FROM trials WHERE hash = ?", (trial,)).fetchone()
                     if tuple(had) != (outcome.state, metrics, outcome.error):
                         refused.append(trial)
@@ -189,6 +208,12 @@ class Store(Claims):
                     "owner = NULL, lease_until = NULL, updated = ? WHERE hash = ?",
                     (outcome.state, metrics, provenance, outcome.error, outcome.last_step(), time.time(), trial),
                 )
+                if trial in digests:
+                    replaced.add(row["checkpoint"] or file)
+                    db.execute(
+                        "UPDATE trials SET checkpoint = ?, checkpoint_hash = ?, checkpoint_step = step WHERE hash = ?",
+                        (file, digests[trial], trial),
+                    )
                 add_points(db, trial, points)
         return refused
 

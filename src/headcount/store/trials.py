@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
+from numpy.typing import NDArray
+
 from headcount.base.errors import BadInput
 from headcount.base.hashing import canonical_json
 from headcount.store.checkpoints import Points
@@ -71,6 +73,8 @@ class Outcome:
     step: int | None = None
     """The last step; by default that of the last point, or of the last checkpoint."""
     error: str | None = None
+    arrays: Mapping[str, NDArray[Any]] | None = None
+    """The final weights: kept as the trial's checkpoint, in the same commit as its end."""
 
     def __post_init__(self) -> None:
         if self.state not in FINISHED:
