@@ -66,12 +66,13 @@ def run_on_store(
         for p in spec.panels() for s in range(spec.seeds) for h in spec.heads for t in [p.trial(h, s)]
     }  # fmt: skip
     trials = {name: trial for name, (trial, _) in cells.items()}
+    finished = {t.hash for t in store.trials(states=FINISHED)}
+    for model, train in dict.fromkeys((t.model, t.train) for name, t in trials.items() if name not in finished):
+        check_memory(model, train)  # before anything starts: what cannot fit is an error of the spec, not of a trial
     store.add_run(spec.name, [t.data() for t in trials.values()], about={"spec": spec.data()})
     left = [t.hash for t in store.trials(run=spec.name, states=("pending", "running")) if t.hash in trials]
     # seeds first: every cell has a first result before any has a second; within a seed the long trials first
     left.sort(key=lambda h: (trials[h].seed, -trials[h].model.length * trials[h].model.heads))
-    for model, train in dict.fromkeys((trials[h].model, trials[h].train) for h in left):
-        check_memory(model, train)  # before anything starts: what cannot fit is an error of the spec, not of a trial
     if left:
         entries = {
             h: Entry(cells[h][1], whole_steps(trials[h].train), step_cost(trials[h].model, trials[h].train.batch))
