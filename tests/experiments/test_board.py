@@ -56,3 +56,16 @@ def test_skipped_work_says_nothing_of_the_speed(capsys: pytest.CaptureFixture[st
         now = 10.0
         progress.advance(10)
     assert capsys.readouterr().err == "training: 60 %, about 40 s to go\n"
+
+
+def test_what_was_finished_before_and_what_others_train() -> None:
+    with Progress("training", Board.work(ENTRIES), quiet=True) as progress:
+        board = Board(ENTRIES, progress, {"length 16, h = 1": [1e-3, None], "length 4, h = 1": [0.5]})
+        assert board.note() == "3 of 7 trials"
+        board.elsewhere("b")
+        board.ended("a", trial(3e-3))
+        assert board.note() == "4 of 6 trials"
+        assert board.rows() == [("and 1 more cells", "", "", ""), ("length 16, h = 1", "3/3", "1.0e-03", "2.0e-03")]
+        board.ended("c", trial(0.1))
+        board.ended("d", trial(0.2))
+    assert progress.done == pytest.approx(progress.total)

@@ -214,6 +214,25 @@ def test_killed_between_the_last_step_and_its_ending(tmp_path: Path, polish: int
     assert [t.curve for t in run.trials] == [t.curve for t in undisturbed.trials]
 
 
+def test_the_wall_time_adds_up_over_sessions(tmp_path: Path) -> None:
+    """A trial that was stopped keeps what it took before in its checkpoint, and its record has the sum."""
+    spec = SweepSpec.parse({**SPEC, "heads": [1], "lengths": [4], "seeds": 1, "train": {**SMALL, "steps": 3_000_000}})
+    run_sweep(SweepSpec.parse({**SPEC, "heads": [1], "lengths": [4], "seeds": 1}), quiet=True)  # compiles the kernels
+    with Store.open(tmp_path) as store:
+        run_on_store(spec, store, seconds=2.0, quiet=True)
+        ((_, arrays),) = store.load_checkpoints([t.hash for t in store.trials()]).values()
+        first = float(arrays["seconds"][0])
+        assert first > 0.1
+        for name in [t.hash for t in store.trials()]:  # as if that session had been a long one
+            store.claim([name])
+            store.checkpoint(name, spec.train.steps - 20, {**arrays, "seconds": np.array([1000.0])})
+        store.release()
+        assert run_on_store(spec, store, quiet=True)["done"] == 1
+        (trial,) = store.trials()
+        assert trial.provenance is not None
+        assert 1000.0 < trial.provenance["seconds"] < 1100.0
+
+
 def test_the_counts_are_those_of_this_spec(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
         run_on_store(SweepSpec.parse({**SPEC, "train": {**SMALL, "steps": 10**6}}), store, seconds=0.2, quiet=True)
