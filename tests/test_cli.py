@@ -238,7 +238,9 @@ def test_interrupt_leaves_nothing_half_written(tmp_path: Path) -> None:
     """Ctrl-C in the middle of training: one line, status 130, no file and no process left."""
     command = [sys.executable, "-m", "headcount", "train", "sum-of-maxima", "--heads", "2", "--out", "m"]
     command += ["--steps", "10000000"]  # more than any machine takes before the signal comes
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    # a shell's background job ignores the signal, and its children would too
+    heeds = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=heeds)
     time.sleep(6)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)

@@ -330,12 +330,14 @@ def test_bad_sweeps_are_one_line(change: dict[str, object], complaint: str) -> N
     assert "\n" not in str(caught.value)
 
 
-def test_torch_threads_do_not_matter() -> None:
+@pytest.mark.parametrize("polish", [0, 8])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_torch_threads_do_not_matter(polish: int, depth: int) -> None:
     """The engine's bits do not depend on how many threads torch or BLAS would use."""
-    task, model = hc.make_task("mean"), hc.ModelSpec(dim=2, length=8, heads=2)
+    task, model = hc.make_task("mean"), hc.ModelSpec(dim=2, length=8, heads=8, head_dim=8, hidden=64, depth=depth)
     results = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        results.append(train_fast(task, model, hc.TrainSpec(**SMALL)).trial.nmse)
+        results.append(train_fast(task, model, hc.TrainSpec(**SMALL, polish=polish)).trial.nmse)
     torch.set_num_threads(1)
     assert results[0] == results[1]

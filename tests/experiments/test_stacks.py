@@ -214,6 +214,7 @@ def test_stopped_and_resumed_equals_undisturbed(change):
 def test_ctrl_c_leaves_whole_checkpoints(monkeypatch):
     """The signal comes in the middle of a window; the window ends, checkpoints are kept, and the rest equals a run."""
     jobs = [job(2, s) for s in range(3)]
+    before = signal.getsignal(signal.SIGINT)
     whole = Told(jobs).run()
     real, launches = stacks.StackTrainer._step, []
 
@@ -234,7 +235,7 @@ def test_ctrl_c_leaves_whole_checkpoints(monkeypatch):
     for n in range(3):
         assert np.array_equal(rest.snapshots[n].theta, whole.snapshots[n].theta)
         assert rest.outcomes[n].curve == whole.outcomes[n].curve
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize("model", [{}, {"depth": 2}])

@@ -41,11 +41,11 @@ STEP_CASES = [
 ]  # fmt: skip
 
 
-def check_pool() -> None:
+def check_pool(sample: bool = False) -> None:
     from headcount.kernels.pool import pool_plain
     from headcount.kernels.pool_triton import pool_triton
 
-    for case in POOL_CASES:
+    for case in [*POOL_CASES[:8], POOL_CASES[-1]] if sample else POOL_CASES:
         data = cases.draw(case)
         assert cases.is_exact(data["x"], data["W1"], data["hidden_bias"])
         exact, twin = (cases.pooled_and_gradients(pool_plain, data, t) for t in (torch.float64, torch.float32))
@@ -59,7 +59,7 @@ def check_pool() -> None:
 
 
 def check_step(sample: bool = False) -> None:
-    for options, models, batch, more in STEP_CASES[1:3] if sample else STEP_CASES:
+    for options, models, batch, more in STEP_CASES[1:2] if sample else STEP_CASES:
         flat, data = cases.draw_step(options, models, batch, **more)
         exact, twin = (cases.step_twin(flat, data, t) for t in (torch.float64, torch.float32))
         found = cases.step_ours(flat, data)
@@ -100,6 +100,9 @@ def check_divergence(sample: bool = False) -> None:
         for m, shape in enumerate(flat.shapes.values(), 1):
             stack["theta"][m, at] = bad
             at += int(torch.tensor(shape).prod())
+        if sample:
+            stack = {k: v if k in ("X", "mask", "betas") else v[::4] for k, v in stack.items()}
+            count = len(stack["theta"])
         loss, gradient = cases.step_ours(flat, stack)
         well = cases.step_ours(flat, data)
         assert torch.isfinite(loss).tolist() == [True] + [False] * (count - 1), (more, loss)
@@ -137,8 +140,8 @@ def check_adam() -> None:
 @pytest.mark.parametrize(
     "check",
     [
-        "pool()", "step(sample=True)", "padding()", "divergence(sample=True)", "adam()",
-        pytest.param("step()", marks=pytest.mark.slow), pytest.param("divergence()", marks=pytest.mark.slow),
+        "pool(sample=True)", "step(sample=True)", "padding()", "divergence(sample=True)", "adam()",
+        *(pytest.param(f"{name}()", marks=pytest.mark.slow) for name in ("pool", "step", "divergence")),
     ],
 )  # fmt: skip
 def test_triton_in_the_interpreter(repo, check):

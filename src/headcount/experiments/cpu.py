@@ -12,7 +12,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,17 @@ def single_threaded_blas() -> Any:
 
     with _blas_lock:
         return threadpool_limits(1, user_api="blas")
+
+
+@contextmanager
+def torch_threads(count: int) -> Generator[None]:
+    """Let torch use so many threads in the calling thread, and give back what it had."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def start_kernels(progress: Progress, dtype: str, models: Iterable[ModelSpec]) -> None:
@@ -150,7 +162,8 @@ class Stepper(abc.ABC):
             return stop is not None and stop.is_set()
 
         start = torch.from_numpy(self.moments.theta.copy())[None]
-        better = polish(function, start, self.spec.polish, stopped)
+        with torch_threads(1):  # the order of a sum must not depend on how many threads the caller has
+            better = polish(function, start, self.spec.polish, stopped)
         if stop is not None and stop.is_set():
             raise Stopped
         self.moments.theta[:] = better[0].numpy()
@@ -224,12 +237,10 @@ class TorchTrial(Stepper):
         return loss, total
 
     def run(self, on_step: Callable[[int, float | None], None] | None, stop: threading.Event | None) -> State:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1 if weights(self.model) < LARGE else threads)
         try:
-            return super().run(on_step, stop)
+            with torch_threads(1 if weights(self.model) < LARGE else torch.get_num_threads()):
+                return super().run(on_step, stop)
         finally:
-            torch.set_num_threads(threads)
             if self.trainer.pools is not None:
                 self.trainer.pools.close()
 
