@@ -14,6 +14,9 @@ HERE := $(shell pwd | cksum | cut -d' ' -f1)
 SETUP := .venv/.setup-$(HERE)
 LINT := .venv/.lint-$(HERE)
 
+# What the first command would otherwise wait for; where numba is missing, nothing is compiled and all works.
+KERNELS := $(PY) -c 'import sys; from headcount.kernels.cpu_start import compile_kernels as c; c(sys.argv[1])'
+
 .PHONY: help setup demo test test-slow lint format bench clean
 
 help:
@@ -29,6 +32,8 @@ $(SETUP): pyproject.toml constraints.txt
 	@$(PY) -m pip --version >/dev/null 2>&1 || { echo 'making .venv with $(PYTHON)' >&2; $(PYTHON) -m venv --clear .venv; }
 	@echo 'installing headcount and what it needs (once; a minute or two)' >&2
 	@$(PIP) -e '.[test]'
+	@echo 'compiling the kernels (once; a minute)' >&2
+	@for t in float32 float64; do $(KERNELS) $$t 2>/dev/null & done; wait
 	@touch $@
 
 $(LINT): $(SETUP)

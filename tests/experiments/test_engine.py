@@ -210,11 +210,6 @@ def test_killed_between_the_last_step_and_its_ending(tmp_path: Path, polish: int
         (run,) = stored_runs(store, "small")
         assert store.counts("small")["done"] == 4
     (undisturbed,) = run_sweep(SweepSpec.parse(plan), quiet=True)
-    if polish:  # a process that compiled the kernels itself and one that loaded them may differ in the last bits here
-        for a, b in zip(run.trials, undisturbed.trials, strict=True):
-            assert a.nmse == pytest.approx(b.nmse, rel=1e-5)
-            assert [step for step, _ in a.curve] == [step for step, _ in b.curve]
-        return
     assert [t.nmse for t in run.trials] == [t.nmse for t in undisturbed.trials]
     assert [t.curve for t in run.trials] == [t.curve for t in undisturbed.trials]
 

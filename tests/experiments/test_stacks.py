@@ -240,11 +240,11 @@ def test_ctrl_c_leaves_whole_checkpoints(monkeypatch):
 
 @pytest.mark.parametrize("model", [{}, {"depth": 2}])
 def test_polish_lowers_the_training_error_and_is_the_same_everywhere(model):
-    rough, fine = (job(2, 1, steps=200, model=model, polish=p, train_size=200) for p in (0, 60))
+    rough, fine = (job(2, 1, steps=200, model=model, polish=p, train_size=200) for p in (0, 30))
     before, after = train_jobs([rough, fine], quiet=True)
     assert after.train_nmse < 0.7 * before.train_nmse
-    assert after.steps == 260
-    assert after.curve[-1][0] == 260
+    assert after.steps == 230
+    assert after.curve[-1][0] == 230
     stacked = Told([fine]).run().outcomes[0]
     plain = alone(fine)
     few = job(2, 1, steps=200, model=model, polish=5, train_size=200)

@@ -31,7 +31,7 @@ from headcount.experiments.spec import TrainSpec
 from headcount.experiments.stack import Pools, StackTrainer
 from headcount.experiments.stacking import Job
 from headcount.experiments.train import LARGE, Trained, check_task, record, whole_seed
-from headcount.models.compiled import Compiled, why_plain
+from headcount.models.compiled import Compiled, load_kernels, why_plain
 from headcount.models.flat import Flat
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
@@ -71,16 +71,12 @@ def torch_threads(count: int) -> Generator[None]:
 
 def start_kernels(progress: Progress, dtype: str, models: Iterable[ModelSpec]) -> None:
     """Load the kernels, or compile them (once a machine: numba keeps the result on disk), where a model needs them."""
-    from headcount.tasks.families import make_task
-
     if all(why_plain(model) is not None for model in models):
         return
-    tiny = TrainSpec(steps=1, warmup=0, batch=2, train_size=2, validation_size=2, evaluations=1)
-    spec = TrainSpec.parse({**tiny.data(), "dtype": dtype})
-    slow = threading.Timer(3.0, progress.say, ["compiling the kernels: about a minute, the first time only"])
+    slow = threading.Timer(3.0, progress.say, ["compiling the kernels: half a minute, the first time only"])
     slow.start()
     try:
-        train_fast(make_task("mean", length=2), ModelSpec(dim=2, length=2, heads=1, hidden=2), spec)
+        load_kernels(dtype)
     finally:
         slow.cancel()
     progress.say("")

@@ -32,8 +32,8 @@ OPTIONS: dict[str, Any] = {
     "cache": True, "nogil": True, "fastmath": MATHS, "error_model": "numpy", "no_cfunc_wrapper": True
 }  # fmt: skip
 compiled = njit(**OPTIONS)
-# what only kernels call: no entry from Python, which would have to be compiled too
-INNER: dict[str, Any] = {**OPTIONS, "no_cpython_wrapper": True}
+# what only kernels call: no entry from Python, which would have to be compiled too; on disk it is part of its callers
+INNER: dict[str, Any] = {**OPTIONS, "no_cpython_wrapper": True, "cache": False}
 inner = njit(**INNER)
 
 
@@ -145,7 +145,7 @@ def _weights(r: Any, bias: Any, mask: Any, top: Any, total: Any) -> None:
             r[t, c] *= total[c]
 
 
-@compiled
+@inner
 def pool_forward(
     x: Any, W1: Any, hidden_bias: Any, score: Any, score_bias: Any, mask: Any, u: Any, a: Any, pooled: Any, spare: Any
 ) -> None:
@@ -211,7 +211,7 @@ def _score_gradient(a: Any, dr: Any, best: Any, at_best: Any, total: Any) -> Non
             dr[t, c] = a[t, c] * (dr[t, c] - total[c])
 
 
-@compiled
+@inner
 def pool_backward(
     x: Any, score: Any, u: Any, a: Any, d_pooled: Any, dr: Any, du: Any, spare: Any,
     d_W1: Any, d_hidden_bias: Any, d_score: Any, d_score_bias: Any,

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401 (numba loads it at the first product: too late to limit its threads)
+from numba import from_dtype, types
 
 from headcount.kernels.cpu_math import normal
 from headcount.kernels.cpu_pool import (
@@ -364,8 +365,8 @@ def adam(theta: Any, grad: Any, first: Any, second: Any, step: int, rate: float,
         theta[j] -= size * first[j] / (np.sqrt(second[j]) * root + eps)
 
 
-@compiled
-def train_steps(
+@inner
+def _train(
     theta: Any, first: Any, second: Any, offsets: Any, sizes: Any, beta: float, gelu: bool,
     X: Any, Y: Any, masks: Any, index: Any, rates: Any, done: int, decay: float, decoupled: bool, losses: Any,
 ) -> int:  # fmt: skip
@@ -378,31 +379,24 @@ def train_steps(
     for s in range(index.shape[0]):
         loss = loss_and_gradient(theta, offsets, sizes, beta, gelu, X, masks, Y, index[s], grad, work)
         losses[s] = loss
+        if rates.shape[0] == 0:  # a gradient alone is asked for
+            first[:] = grad
+            return 0
         if not np.isfinite(loss):
             return s
         adam(theta, grad, first, second, done + s + 1, rates[s], decay, decoupled)
     return index.shape[0]
 
 
-@compiled
-def gradient(
-    theta: Any, offsets: Any, sizes: Any, beta: float, gelu: bool, X: Any, masks: Any, Y: Any, grad: Any
-) -> float:
-    """Return the mean squared error on all of X[samples, length, dim]; fill the flat gradient."""
-    work = _work(theta, sizes, X.shape[0], X.shape[1])
-    return loss_and_gradient(theta, offsets, sizes, beta, gelu, X, masks, Y, np.arange(X.shape[0]), grad, work)
-
-
-@compiled
-def predict(theta: Any, offsets: Any, sizes: Any, beta: float, gelu: bool, X: Any, masks: Any) -> Any:
-    """Return y[samples, out_dim] for X[samples, length, dim]."""
+@inner
+def _predict(theta: Any, offsets: Any, sizes: Any, beta: float, gelu: bool, X: Any, masks: Any, y: Any) -> None:
+    """Fill y[samples, out_dim] for X[samples, length, dim]."""
     K, out = sizes[6], sizes[7]
     samples, length = X.shape[:2]
     folded, _ = _fold(theta.astype(np.float64), offsets, sizes, beta)
     w1, hidden_bias, score, score_bias, A, v, B, g = _narrow(folded, theta.dtype)
     work = _work(theta, sizes, samples, length)
     f2 = _matrix(theta, offsets[F2], out, K)
-    y = np.empty((samples, out), theta.dtype)
     every, size = np.arange(samples), block_size(samples, length)
     for start in range(0, samples, size):
         some = every[start : start + size]
@@ -415,4 +409,33 @@ def predict(theta: Any, offsets: Any, sizes: Any, beta: float, gelu: bool, X: An
         for c in range(some.shape[0]):
             for m in range(out):
                 y[start + c, m] = part[m, c] + theta[offsets[BF2] + m]
-    return y
+
+
+@compiled
+def run(
+    theta: Any, first: Any, second: Any, offsets: Any, sizes: Any, beta: float, gelu: bool,
+    X: Any, Y: Any, masks: Any, index: Any, rates: Any, done: int, decay: float, decoupled: bool, losses: Any,
+) -> int:  # fmt: skip
+    """Train; with no rates return the gradient of the one row of index in `first`; with no index fill Y by predictions.
+
+    One entry for all three, because numba links an entry with its own copy of the functions that it calls, optimised
+    in that company, while a process that holds several copies of one name runs the first: with three entries, the last
+    bits of a gradient depended on what had been called, or compiled, before it.
+    """
+    if index.shape[0] == 0:
+        _predict(theta, offsets, sizes, beta, gelu, X, masks, Y)
+        return 0
+    return _train(
+        theta, first, second, offsets, sizes, beta, gelu, X, Y, masks, index, rates, done, decay, decoupled, losses
+    )
+
+
+def signature(dtype: str) -> Any:
+    """Return the types of `run`'s arguments in a precision: every array in C order."""
+    number = from_dtype(np.dtype(dtype))
+    vector, table, whole = number[::1], number[:, ::1], types.int64
+    return (
+        vector, vector, vector, whole[::1], types.UniTuple(whole, 8), types.float64,
+        types.boolean, number[:, :, ::1], table, types.boolean[:, ::1], whole[:, ::1], types.float64[::1], whole,
+        types.float64, types.boolean, types.float64[::1],
+    )  # fmt: skip

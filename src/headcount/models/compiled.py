@@ -22,10 +22,10 @@ def why_not_compiled() -> str | None:
     try:
         importlib.import_module("threadpoolctl")
         try:
-            importlib.import_module("headcount.kernels.cpu_step")
+            importlib.import_module("headcount.kernels.cpu_start")
         except RuntimeError:  # numba found no folder for its cache: a read-only install without a home
             importlib.import_module("numba").config.CACHE_DIR = tempfile.mkdtemp(prefix="headcount-numba-")
-            importlib.import_module("headcount.kernels.cpu_step")
+            importlib.import_module("headcount.kernels.cpu_start")
     except ImportError as error:
         return f"numba or threadpoolctl cannot be imported here ({error})"
     return None
@@ -37,13 +37,17 @@ def why_plain(spec: ModelSpec) -> str | None:
     return why_not_compiled() if reason is None else f"the kernels do not cover {reason}"
 
 
+def load_kernels(dtype: str) -> None:
+    """Have the kernels for a precision ready: half a second from disk, half a minute the first time."""
+    from headcount.kernels import cpu_start
+
+    cpu_start.load_kernels(dtype)
+
+
 class Compiled:
     """The kernels for one model spec; numba compiles them on first use, and keeps the result on disk."""
 
     def __init__(self, spec: ModelSpec) -> None:
-        from headcount.kernels import cpu_step
-
-        self._kernels: Any = cpu_step
         self.flat = Flat.of(spec)
         beta = spec.beta if isinstance(spec.beta, float) else spec.head_dim**-0.5
         self._model = (self.flat.offsets(), self.flat.sizes(), beta, spec.feedforward == "gelu2")
@@ -54,18 +58,31 @@ class Compiled:
         decoupled: bool,
     ) -> int:  # fmt: skip
         """Take one step of Adam for every row of index, in place; return how many had a finite loss."""
-        losses = np.empty(len(rates))
-        return int(self._kernels.train_steps(
-            theta, first, second, *self._model, X, y, masks, index, rates, done, decay, decoupled, losses
-        ))  # fmt: skip
+        return self._run(theta, first, second, X, y, masks, index, rates, np.empty(len(rates)), done, decay, decoupled)
 
     def predict(self, theta: NDArray[Any], X: NDArray[Any], masks: NDArray[np.bool_] = NO_MASK) -> NDArray[Any]:
         """Return y[samples, out_dim]."""
-        return self._kernels.predict(theta, *self._model, X, masks)
+        y, none = np.empty((len(X), self.flat.spec.out_dim), theta.dtype), np.empty(0)
+        self._run(theta, theta, theta, X, y, masks, np.empty((0, 0), np.int64), none, none)
+        return y
 
     def gradient(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], masks: NDArray[np.bool_] = NO_MASK
     ) -> tuple[float, NDArray[Any]]:
         """Return the mean squared error on a batch and its flat gradient."""
-        grad = np.zeros_like(theta)
-        return float(self._kernels.gradient(theta, *self._model, np.ascontiguousarray(X), masks, y, grad)), grad
+        grad, loss, every = np.empty_like(theta), np.empty(1), np.arange(len(X))[None]
+        self._run(theta, grad, theta, X, y, masks, every, np.empty(0), loss)
+        return float(loss[0]), grad
+
+    def _run(
+        self, theta: NDArray[Any], first: NDArray[Any], second: NDArray[Any], X: NDArray[Any], y: NDArray[Any],
+        masks: NDArray[np.bool_], index: NDArray[np.int64], rates: NDArray[np.float64], losses: NDArray[np.float64],
+        done: int = 0, decay: float = 0.0, decoupled: bool = False,
+    ) -> int:  # fmt: skip
+        """Call the one entry with the one layout that is compiled; what is written to has it already."""
+        from headcount.kernels import cpu_step
+
+        kernel: Any = cpu_step.run
+        load_kernels(str(theta.dtype))
+        read = [np.require(a, requirements=("C", "W")) for a in (X, y, masks, index, rates)]
+        return int(kernel(theta, first, second, *self._model, *read, done, float(decay), bool(decoupled), losses))
