@@ -1,0 +1,114 @@
+"""`headcount build TASK --eps 0.05 --out DIR`: a transformer whose error is proved, with its certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from headcount.base.errors import BadInput, HeadcountError
+from headcount.cli.common import (
+    Dim,
+    Intrinsic,
+    Json,
+    Length,
+    Setting,
+    TaskSeed,
+    Whole,
+    console,
+    print_json,
+    read_task,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from headcount.tasks.task import Task
+    from headcount.theory.build import Built
+
+
+def build(
+    task: Annotated[str, Parameter(help="A family (headcount tasks), or a file with a task's JSON.")],
+    /,
+    *,
+    eps: Annotated[float, Parameter(help="The error that may not be exceeded, anywhere on the input box.")],
+    out: Annotated[Path, Parameter(help="Folder to write model, certificate and picture to.")],
+    intrinsic: Intrinsic = None,
+    length: Length = None,
+    dim: Dim = None,
+    task_seed: TaskSeed = None,
+    set_: Setting = None,
+    heads: Annotated[Whole | None, Parameter(help="Heads h ≥ D (default D).")] = None,
+    head_dim: Annotated[Whole, Parameter(name=["--head-dim", "-n"], help="Dimension n ≥ 2 of a head.")] = 2,
+    bounded: Annotated[bool, Parameter(negative=(), help="Keep all weights of attention and F at most 1.")] = False,
+    box: Annotated[
+        str | None,
+        Parameter(allow_leading_hyphen=True, help="Input box LOW,HIGH where tokens are unbounded, e.g. -2.5,2.5."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Build a transformer within eps of a task, by Theorem 2 (1), and verify its certificate from the weights up."""
+    from headcount.base.files import check_folder
+    from headcount.recheck.certificate import recheck
+    from headcount.theory.build import build as construct
+
+    check_folder(out)
+    problem = read_task(task, intrinsic, length, dim, task_seed, set_)
+    from headcount.tasks.task import Task
+
+    if not isinstance(problem, Task):
+        raise BadInput(f"{task} is a file of samples: only a task stated by formulas can be built")
+    built = construct(problem, eps, heads=heads, head_dim=head_dim, bounded=bounded, box=read_box(box, problem.dim))
+    built.save(out)
+    verdict = recheck(out)
+    if not verdict.holds or verdict.proved is None:  # never seen: the builder claims more than can be verified
+        raise HeadcountError(f"the certificate in {out} does not hold ({verdict.reason}): this is a defect, report it")
+    counts = built.model.transformer.counts()
+    facts = {
+        "out": str(out), "hash": built.model.hash(), "eps": eps, "bound": built.budget.bound,
+        "rechecked": verdict.proved.bound, "shares": built.budget.shares, "heads": built.model.transformer.spec.heads,
+        "head_dim": head_dim, "hidden": built.model.transformer.spec.hidden, "beta": built.beta,
+        "hidden_ff": built.model.transformer.spec.N_ff, "parameters": counts["paper"],
+        "parameters_total": counts["total"], "largest_weights": built.largest_weights(),
+    }  # fmt: skip
+    if json:
+        print_json(facts)
+    else:
+        _show(facts, problem, built)
+    return 0
+
+
+def read_box(text: str | None, dim: int) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Read LOW,HIGH: the same two numbers for every coordinate of a token."""
+    if text is None:
+        return None
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        raise BadInput(f"--box takes two numbers LOW,HIGH, not {text!r}") from None
+    if not -1e6 <= low < high <= 1e6:
+        raise BadInput(f"--box needs LOW below HIGH, both between -1e6 and 1e6, not {text!r}")
+    return (low,) * dim, (high,) * dim
+
+
+def _show(facts: dict[str, Any], task: Task, built: Built) -> None:
+    from headcount.report.theory import budget_lines
+
+    terminal = console()
+    terminal.print(
+        f"{task.name}: {facts['heads']} heads of dimension {facts['head_dim']}, {facts['hidden']} units in "
+        f"the encoder, {facts['hidden_ff']} in F, β = {facts['beta']:.4g}; {facts['parameters']} parameters by the "
+        f"paper's count, {facts['parameters_total']} in all."
+    )
+    terminal.print(
+        f"Proved: on the whole input box the error is at most {facts['bound']:.4g} ≤ eps = {facts['eps']:g} "
+        f"(verified from the weights up: {facts['rechecked']:.4g})."
+    )
+    for line in budget_lines(facts["shares"], facts["eps"]):
+        terminal.print(line)
+    largest = built.largest_weights()
+    kept = "kept" if max(largest["attention"], largest["feedforward"]) <= 1 else "not kept: --bounded keeps it"
+    terminal.print(
+        f"Largest weight: attention {largest['attention']:.3g}, F {largest['feedforward']:.3g} (Assumption 1.3, "
+        f"at most 1: {kept}); encoder and gates {largest['encoder and gates']:.3g}."
+    )
+    terminal.print(f"Saved in {facts['out']}; verify it yourself: headcount recheck {facts['out']}/certificate.json")

@@ -1,0 +1,60 @@
+"""`headcount recheck FILE`: a certificate, verified from scratch; exit status 1 where it does not hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from headcount.cli.common import Json, console, print_json
+
+
+def recheck(
+    file: Annotated[Path, Parameter(help="certificate.json, or the folder that holds it and the model.")],
+    /,
+    *,
+    json: Json = False,
+) -> int:
+    """Verify a certificate from the weights up in ball arithmetic; nothing that its builder computed is used."""
+    from dataclasses import asdict
+
+    from headcount.recheck.certificate import recheck as verify
+
+    verdict = verify(file)
+    certificate, proved = verdict.certificate, verdict.proved
+    if json:
+        print_json({
+            "file": str(file), "kind": certificate["kind"], "holds": verdict.holds, "reason": verdict.reason,
+            "eps": certificate["eps"], "claimed": certificate["bound"],
+            "proved": None if proved is None else asdict(proved),
+        })  # fmt: skip
+        return 0 if verdict.holds else 1
+    terminal = console()
+    if proved is None:
+        terminal.print(f"[bold]It does not hold[/bold]: {verdict.reason}.")
+        return 1
+    terminal.print(_table(certificate, asdict(proved)))
+    terminal.print(
+        f"[bold]It holds[/bold]: the error is at most {proved.bound:.6g} everywhere on the input box (proved; it "
+        f"claims {certificate['bound']:.6g} for eps = {certificate['eps']:g})."
+    )
+    return 0
+
+
+def _table(certificate: dict[str, Any], proved: dict[str, Any]) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column, side in (("step", "left"), ("what is bounded", "left"), ("claimed", "right"), ("proved here", "right")):
+        table.add_column(column, justify=side)  # type: ignore[arg-type]
+    names = {
+        "encoder": "|Ψ_{} − f_{}| on the box", "leakage": "softmax of head {} against its minimum",
+        "maximum": "Lemma 9's maximum against z_{}", "feedforward": "|F_{} − F0_{}| on the box of z",
+    }  # fmt: skip
+    for step, claims in certificate["steps"].items():
+        if step in names:
+            for i, (claim, found) in enumerate(zip(claims, proved[step], strict=True), 1):
+                table.add_row(step, names[step].format(i, i), f"{claim:.4g}", f"{found:.4g}")
+    return table

@@ -1,0 +1,89 @@
+"""The file certificate.json: what it says, and the verdict on it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flint import ctx
+
+from headcount.base.errors import BadInput, HeadcountError
+from headcount.base.files import read_json
+from headcount.recheck.enough import Checked, check_enough_heads
+from headcount.recheck.trees import PRECISION
+from headcount.recheck.weights import Rejected, read_weights
+
+FORMAT = "headcount-certificate"
+KEYS = {"format", "version", "kind", "model", "task", "box", "eps", "bound", "scale", "steps", "provenance"}
+STEPS = ("encoder", "leakage", "feedforward")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a certificate holds, why not, and what was proved on the way."""
+
+    holds: bool
+    reason: str
+    certificate: dict[str, Any]
+    proved: Checked | None
+
+
+def read_certificate(path: Path) -> dict[str, Any]:
+    """Read the file, or a folder's certificate.json."""
+    path = path / "certificate.json" if path.is_dir() else path
+    value = read_json(path)
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise BadInput(f"{path} is no certificate: expected a JSON object with format {FORMAT!r}")
+    if missing := KEYS - set(value):
+        raise BadInput(f"{path} is no whole certificate: {min(missing)} is missing")
+    if value["version"] != 1 or value["kind"] != "enough-heads":
+        raise BadInput(f"{path}: unknown version or kind {value['version']!r}, {value['kind']!r}")
+    return value
+
+
+def recheck(path: Path) -> Verdict:
+    """Verify a certificate from the weights beside it; nothing that it claims is taken for granted."""
+    path = Path(path)
+    certificate = read_certificate(path)
+    folder = path if path.is_dir() else path.parent
+    before, ctx.prec = ctx.prec, PRECISION
+    try:
+        proved = _check(certificate, folder)
+        return Verdict(True, "", certificate, proved)
+    except Rejected as error:
+        return Verdict(False, str(error), certificate, None)
+    except (KeyError, TypeError, ValueError, IndexError, HeadcountError) as error:
+        return Verdict(False, f"it does not fit together: {type(error).__name__} {error}", certificate, None)
+    finally:
+        ctx.prec = before
+
+
+def _check(certificate: dict[str, Any], folder: Path) -> Checked:
+    model = read_weights(folder)
+    config = model.config
+    if model.hash != certificate["model"]:
+        raise Rejected("the model is not the certified one: a weight or a setting was changed (its hash differs)")
+    if config["task"] != certificate["task"] or config["task"] is None:
+        raise Rejected("the certificate is for another task than the model's")
+    if config["box"] != certificate["box"] or config["box"] is None:
+        raise Rejected("the certificate is for another input box than the model's")
+    one = config["standardisation"]
+    if set(one["mean"]) != {0.0} or set(one["std"]) != {1.0}:
+        raise Rejected("the model rescales its output: the proof is for one that does not")
+    eps, claimed = float(certificate["eps"]), float(certificate["bound"])
+    if not (0 < eps < math.inf and 0 < claimed < math.inf):
+        raise Rejected("eps and bound must be numbers above 0")
+    proved = check_enough_heads(
+        model, certificate["task"], certificate["box"], float(certificate["scale"]), certificate["steps"]
+    )
+    if not proved.bound <= claimed:
+        raise Rejected(f"an error of at most {proved.bound:.6g} is proved, not {claimed:.6g} as it claims")
+    if not claimed <= eps:
+        raise Rejected(f"the bound it claims, {claimed:.6g}, exceeds its own eps = {eps:g}")
+    for step in STEPS:
+        claims, found = certificate["steps"][step], getattr(proved, step)
+        if len(claims) != len(found) or not all(b <= float(a) for a, b in zip(claims, found, strict=True)):
+            raise Rejected(f"a step of the error budget does not hold: {step}")
+    return proved

@@ -1,0 +1,246 @@
+"""How far a two-layer ReLU network is from an expression on a box: an enclosure of all differences, proved.
+
+N(x) = Σ_k c_k·relu(w_k·x + b_k) + b is set against f(x), both written over linear forms of x. Where the forms fall into
+groups that no term and no unit joins, the difference is a sum of one function a group, and its range lies in the
+sum of their ranges. In a group, branch and bound: on a box of forms with middle m,
+
+    a unit with w·u + b ≥ 0 (≤ 0) on the box is affine (0) there, and stays so on every part of the box;
+    another, with w·u + b in [low, high], is λ·(w·u + b) + [0, max(−λ·low, (1 − λ)·high)] for any λ in [0, 1];
+    N − f  ∈  N(m) − f(m) + (∇N − ∇f)·(u − m) + Σ slacks,
+
+which shrinks with the square of the box, since ∇N is near ∇f. Splitting stops where no box can widen the range that
+points have shown by more than a few hundredths of it; when it stops is no part of the proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from flint import arb
+from numpy.typing import NDArray
+
+from headcount.recheck.trees import Forms, Leaf, Tree, dual, in_balls, number, reads, scalar, terms
+from headcount.tasks import expr as e
+
+Array = NDArray[np.float64]
+BOXES = 60_000  # boxes of one group, at most
+SHARE = 0.04  # of the range that points have shown: how much wider the proved range may be
+
+
+@dataclass(frozen=True)
+class Network:
+    """Two layers of ReLU with one output, in exact doubles."""
+
+    inner: Array
+    inner_bias: Array
+    outer: Array
+    bias: arb
+
+
+@dataclass(frozen=True)
+class Unit:
+    """c·relu(Σ w_k·u_k + b)."""
+
+    row: dict[int, arb]
+    bias: arb
+    outer: arb
+
+
+@dataclass
+class _Box:
+    """A box of forms with what is already affine on it, and the units that still bend."""
+
+    low: dict[int, float]
+    high: dict[int, float]
+    constant: arb
+    slope: dict[int, arb]
+    bent: list[Unit]
+
+
+def bound(value: arb) -> tuple[float, float]:
+    """Return doubles below and above everything in a ball."""
+    low, high = float(value.lower()), float(value.upper())
+    if not math.isfinite(low) or not math.isfinite(high):
+        return -math.inf, math.inf
+    low = low if arb(low) <= value.lower() else math.nextafter(low, -math.inf)
+    return low, high if arb(high) >= value.upper() else math.nextafter(high, math.inf)
+
+
+def interval(low: float, high: float) -> arb:
+    """Return a ball around [low, high]."""
+    return arb(low).union(arb(high))
+
+
+def difference(
+    network: Network, f: e.Expr, component: int, low: Array, high: Array, enough: float = 0.0
+) -> tuple[float, float]:
+    """Enclose network − f over a box of inputs: all differences lie between the two numbers.
+
+    Work may stop, where there is one group, once they lie within ±enough.
+    """
+    forms = Forms(expanded=False)
+    tree = scalar(f, component, forms)
+    used = np.flatnonzero(network.outer)
+    if not _covers(forms, network, used):  # a unit that mixes forms: take the coordinates
+        forms = Forms(expanded=True)
+        tree = scalar(f, component, forms)
+    kept, constant = terms(tree)
+    total, units = network.bias - number(constant), list[Unit]()
+    for k in used:
+        row = tuple(Fraction(v) for v in network.inner[k])
+        weight, shift = number(network.outer[k]), number(network.inner_bias[k])
+        if not any(row):
+            total += weight * shift.max(arb(0))
+            continue
+        leaf = forms.leaf(row, Fraction(0), apart=False)
+        parts = [(leaf.form, leaf.scale)] if isinstance(leaf, Leaf) else _axes(leaf)
+        units.append(Unit({j: number(s) for j, s in parts if j is not None}, shift, weight))
+    groups, shift = _groups(kept, units), float(total)
+    stop = (-enough - shift, enough - shift) if len(groups) == 1 else (math.inf, -math.inf)
+    ranges = [_range(*group, forms, low, high, stop) for group in groups]
+    return _sum([bound(total), *ranges])
+
+
+def _axes(tree: Tree) -> list[tuple[int | None, Fraction]]:
+    return [(child.form, w * child.scale) for w, child in zip(tree.weights, tree.children, strict=True)]
+
+
+def _covers(forms: Forms, network: Network, used: NDArray[np.intp]) -> bool:
+    """Whether every unit reads one form that the function reads too, or one coordinate."""
+    before = set(forms.rows)
+    for k in used:
+        row = tuple(Fraction(v) for v in network.inner[k])
+        if sum(v != 0 for v in row) > 1 and tuple(v / next(w for w in row if w) for v in row) not in before:
+            return False
+    return True
+
+
+def _sum(ranges: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    total = sum((interval(*r) if r[0] > -math.inf else arb(0, math.inf) for r in ranges), arb(0))
+    return bound(total)
+
+
+def _groups(kept: list[Any], units: list[Unit]) -> list[tuple[list[Any], list[Unit]]]:
+    """Join terms and units that share a form."""
+    groups: list[tuple[set[int], list[Any], list[Unit]]] = []
+    for item in (*kept, *units):
+        forms = set(item.row) if isinstance(item, Unit) else reads(item[1])
+        met = [g for g in groups if g[0] & forms]
+        whole = (set.union(forms, *(g[0] for g in met)), [t for g in met for t in g[1]], [u for g in met for u in g[2]])
+        (whole[2] if isinstance(item, Unit) else whole[1]).append(item)
+        groups = [g for g in groups if g not in met] + [whole]
+    return [(parts, some) for _, parts, some in groups]
+
+
+def _range(
+    parts: list[tuple[Fraction, Leaf | Tree]], units: list[Unit], forms: Forms, low: Array, high: Array,
+    stop: tuple[float, float],
+) -> tuple[float, float]:  # fmt: skip
+    """Enclose the difference of one group."""
+    keys = sorted(set().union(*(reads(t) for _, t in parts), *(u.row for u in units)))
+    sides = [_extent(forms.rows[k], low, high) for k in keys]
+    whole = Tree("linear", tuple(t for _, t in parts), tuple(w for w, _ in parts))
+    target = in_balls(whole)
+    pending = _first_boxes(keys, sides, units)
+    shown, proved, done = [math.inf, -math.inf], [math.inf, -math.inf], 0
+    while pending:
+        judged = [(box, *_enclose(box, keys, target)) for box in pending]
+        done += len(judged)
+        shown = [min(shown[0], *(j[3] for j in judged)), max(shown[1], *(j[3] for j in judged))]
+        margin = max(SHARE * (shown[1] - shown[0]), 2.0**-42 * (1 + abs(shown[0]) + abs(shown[1])))
+        pending = []
+        for box, lower, upper, _, axis in judged:
+            inside = lower >= min(shown[0] - margin, stop[0]) and upper <= max(shown[1] + margin, stop[1])
+            halves = [] if inside or done + len(pending) > BOXES else _halves(box, axis)
+            pending += halves
+            if not halves:
+                proved = [min(proved[0], lower), max(proved[1], upper)]
+    return proved[0], proved[1]
+
+
+def _extent(row: Sequence[Fraction], low: Array, high: Array) -> tuple[float, float]:
+    """Enclose a form over the box of inputs, by its values at two corners."""
+    sides = [(number(w), (a, b) if w > 0 else (b, a)) for w, a, b in zip(row, low, high, strict=True) if w]
+    least, most = (sum((w * arb(ends[k]) for w, ends in sides), arb(0)) for k in (0, 1))
+    return bound(least)[0], bound(most)[1]
+
+
+def _first_boxes(keys: list[int], sides: list[tuple[float, float]], units: list[Unit]) -> list[_Box]:
+    """The whole box; for a single form, cut where units bend, so that the network is affine on each part."""
+    cuts = [a for a, _ in sides[:1]], [b for _, b in sides[:1]]
+    if len(keys) == 1:
+        bends = {float(-u.bias / u.row[keys[0]]) for u in units}
+        inside = sorted(b for b in bends if sides[0][0] < b < sides[0][1])
+        cuts = [sides[0][0], *inside], [*inside, sides[0][1]]
+    low, high = (dict(zip(keys, end, strict=True)) for end in zip(*sides, strict=True))
+    return [_Box({**low, keys[0]: a}, {**high, keys[0]: b}, arb(0), {}, units) for a, b in zip(*cuts, strict=True)]
+
+
+def _enclose(box: _Box, keys: list[int], target: Any) -> tuple[float, float, float, int]:
+    """Return bounds of the difference on a box, its value near the middle, and the side that matters most.
+
+    What is affine on all of the box is added to the box's own affine part, once for all parts of it.
+    """
+    wide, point, offset = dict[int, arb](), dict[int, arb](), dict[int, arb]()
+    for k in keys:
+        middle = arb(box.low[k] + (box.high[k] - box.low[k]) / 2)
+        wide[k], point[k] = interval(box.low[k], box.high[k]), middle
+        offset[k] = wide[k] - middle
+    bent, slack, constant, slope, here = list[Unit](), arb(0), box.constant, dict(box.slope), arb(0)
+    for unit in box.bent:
+        least, most = _ends(box, unit)
+        if most <= 0:
+            continue
+        if least >= 0:
+            constant = constant + unit.outer * unit.bias
+            for k, w in unit.row.items():
+                slope[k] = slope[k] + unit.outer * w if k in slope else unit.outer * w
+        else:
+            bent.append(unit)
+    box.constant, box.slope, box.bent = constant, dict(slope), bent
+    for unit in bent:
+        least, most = bound(_ends(box, unit)[0])[0], bound(_ends(box, unit)[1])[1]
+        share = arb(min(max(most / (most - least), 0.0), 1.0))
+        constant = constant + unit.outer * share * unit.bias
+        for k, w in unit.row.items():
+            slope[k] = slope.get(k, arb(0)) + unit.outer * share * w
+        slack += unit.outer * (-share * arb(least)).max((1 - share) * arb(most)) * interval(0.0, 1.0)
+        at = sum((w * point[k] for k, w in unit.row.items()), unit.bias)
+        here += unit.outer * (at.max(arb(0)) - share * at)
+    value, steep = dual(target, point, slopes=False)[0], dual(target, wide)[1]
+    middle = constant + sum((s * point[k] for k, s in slope.items()), arb(0)) - value
+    spread = {k: (slope.get(k, arb(0)) - steep.get(k, arb(0))) * offset[k] for k in keys}
+    lower, upper = bound(sum(spread.values(), middle + slack))
+    axis = max(keys, key=lambda k: _weight(box, spread, k))
+    return lower, upper, float(middle + here), axis
+
+
+def _ends(box: _Box, unit: Unit) -> tuple[arb, arb]:
+    """Enclose the least and the largest input of a unit: at corners of the box, not over a ball around it."""
+    least = sum((w * (box.low[k] if w > 0 else box.high[k]) for k, w in unit.row.items()), unit.bias)
+    most = sum((w * (box.high[k] if w > 0 else box.low[k]) for k, w in unit.row.items()), unit.bias)
+    return least, most
+
+
+def _weight(box: _Box, spread: dict[int, arb], axis: int) -> float:
+    """How much a side matters: the spread along it, and how far the bending units' inputs move."""
+    width = box.high[axis] - box.low[axis]
+    moved = sum(abs(float(u.row[axis] * u.outer)) for u in box.bent if axis in u.row) * width
+    return float(spread[axis].rad()) + moved / 4
+
+
+def _halves(box: _Box, axis: int) -> list[_Box]:
+    """Cut a box in two across one side; a side too short to cut ends the search there."""
+    a, b = box.low[axis], box.high[axis]
+    middle = a + (b - a) / 2
+    if not a < middle < b:
+        return []
+    return [
+        _Box({**box.low, axis: low}, {**box.high, axis: high}, box.constant, box.slope, box.bent)
+        for low, high in ((a, middle), (middle, b))
+    ]

@@ -1,0 +1,210 @@
+"""Verify that a transformer with a head for every minimum is within ε of its task (Theorem 2 (1)), from its weights up.
+
+Nothing that the builder computed is used; what it claims is compared at the end. The steps, each proved here:
+
+1. *Head i is a soft minimum of v_i.* One row of W_V,i is not 0, call it r: the head returns pooled v_i = r·e(t) in that
+   coordinate, and 0 in the others. Its score vector (W_Q,i c)ᵀ W_K,i is exactly −r. So with weights a = softmax of
+   β·(−v_i + g_i), g_i the gates, it returns z~_i = Σ_t a(t)·v_i(x(t)), between the least and the largest v_i.
+2. *v_i is near ρ·f_i*: δ_i = sup |v_i/ρ − f_i| on the box, by `difference`; ρ > 0 is the certificate's scale, and any
+   value of it would do.
+3. *Leakage.* The gates are equal on S_i, and lower by γ_t at t outside. With R ≥ the range of v_i, s = |S_i| and
+   m = min over S_i of v_i:  −pR ≤ z~_i − m ≤ W((s − 1)/e)/β + pR, where p ≤ Σ_{t outside} exp(−β·(γ_t − R)) is the
+   weight off S_i and W is Lambert's function (theory/leakage.py has the proof; at the end it is divided by ρ).
+   Minima of functions within δ_i differ by at most δ_i, so |z~_i/ρ − z_i| ≤ e_i = δ_i + leakage.
+4. *F is near F0* on the box of all z~/ρ: φ_k = sup |F_k − F0_k|, by `difference`.
+5. |y_k − H_k| ≤ φ_k + Σ_i sup |∂F0_k/∂z_i|·e_i, the slopes over the same box, which also holds z.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flint import arb
+from numpy.typing import NDArray
+
+from headcount.recheck.difference import Network, bound, difference, interval
+from headcount.recheck.trees import Forms, dual, in_balls, scalar
+from headcount.recheck.weights import Rejected, Weights
+from headcount.tasks import expr as e
+
+Array = NDArray[np.float64]
+PIECES = 64  # parts of the z box over which slopes are enclosed
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was proved: the error of every step, and the bound on the sup error of the whole."""
+
+    bound: float
+    encoder: list[float]
+    leakage: list[float]
+    feedforward: list[float]
+    slopes: list[list[float]]
+
+
+def up(value: arb) -> float:
+    """Return a double at or above a ball's numbers in magnitude."""
+    low, high = bound(value)
+    return max(abs(low), abs(high))
+
+
+def exact(a: Array, b: Array) -> list[list[arb]]:
+    """Return the product of two matrices in ball arithmetic; zeros are skipped, so that a selection is exact."""
+    return [[sum((arb(x) * arb(y) for x, y in zip(row, column, strict=True) if x and y), arb(0)) for column in b.T]
+            for row in a]  # fmt: skip
+
+
+def check_enough_heads(
+    model: Weights, task: dict[str, Any], box: Any, scale: float, claims: dict[str, list[float]]
+) -> Checked:
+    """Prove a bound on the sup error over the box, or say why it cannot be proved.
+
+    What is claimed of a step only tells when to stop refining its enclosure; any number there leaves the proof right.
+    """
+    spec = model.config["model"]
+    plain = {"depth": 1, "positions": "gates", "feedforward": "relu2", "class_key": False, "layer_norm": False}
+    f = [e.parse_expr(g) for g in task["f"]]
+    F0, S = e.parse_expr(task["F0"]), [sorted(s) for s in task["S"]]
+    plain |= {"length": task["length"], "dim": task["dim"], "out_dim": F0.out_dim}
+    for key, needed in plain.items():
+        if spec[key] != needed:
+            raise Rejected(f"the model has {key} = {spec[key]!r}: this proof is for {needed!r}")
+    low, high = (np.array(side, np.float64) for side in box)
+    if not 0 < scale < math.inf or math.frexp(scale)[0] != 0.5:
+        raise Rejected(f"the scale {scale} is no power of two")
+    rows, columns = _heads(model, len(f))
+    wanted = sorted(F0.reads())
+    if odd := [i for i, row in enumerate(rows) if (row is not None) != (i in wanted)]:
+        raise Rejected(f"head {odd[0] + 1} is idle though F0 reads its minimum, or works though F0 does not")
+    beta = arb(spec["beta"]) if isinstance(spec["beta"], float) else None
+    if beta is None:
+        raise Rejected("the proof needs a fixed beta")
+    delta, leak, zlow, zhigh = (np.zeros(len(f)) for _ in range(4))
+    for i in wanted:
+        network = _encoder(model, rows[i], scale)
+        below, above = difference(network, f[i], 0, low, high, float(claims["encoder"][i]))
+        delta[i] = max(abs(below), abs(above))
+        reach = _range(f[i], low, high)
+        zlow[i], zhigh[i] = bound(arb(reach[0]) + min(below, 0.0))[0], bound(arb(reach[1]) + max(above, 0.0))[1]
+        spread = (arb(reach[1]) - arb(reach[0]) + arb(above) - arb(below)) * arb(scale)
+        leak[i] = up(_leakage(model["layers.0.attention.gates"][i], S[i], beta, spread) / arb(scale))
+    phi, slopes = _outer(model, F0, rows, columns, scale, zlow, zhigh, claims)
+    errors = [arb(a) + arb(b) for a, b in zip(delta, leak, strict=True)]
+    totals = [
+        up(sum((arb(s) * err for s, err in zip(row, errors, strict=True)), arb(p)))
+        for p, row in zip(phi, slopes, strict=True)
+    ]
+    return Checked(max(totals), delta.tolist(), leak.tolist(), phi, slopes)
+
+
+def _heads(model: Weights, count: int) -> tuple[list[Array | None], list[Array | None]]:
+    """Return, for every head that is one of step 1, its value row r and the column of W_O that carries it."""
+    query, key, value, output = (model[f"layers.0.attention.{n}"] for n in ("query", "key", "value", "output"))
+    token = model["class_token"]
+    rows, columns = list[Array | None](), list[Array | None]()
+    for i in range(len(value)):
+        full = np.flatnonzero(value[i].any(axis=1))
+        if not len(full):
+            rows.append(None)
+            columns.append(None)
+            continue
+        if len(full) > 1:
+            raise Rejected(f"head {i + 1} returns {len(full)} numbers: the proof reads one")
+        r = value[i, full[0]]
+        asked = np.array([[float(v[0]) for v in exact(query[i], token[:, None])]])
+        if not all(v[0] == w for v, w in zip(exact(query[i], token[:, None]), asked[0], strict=True)):
+            raise Rejected(f"the query of head {i + 1} is not exact in doubles")
+        if not all(a == -arb(b) for a, b in zip(exact(asked, key[i])[0], r, strict=True)):
+            raise Rejected(f"head {i + 1} does not score by minus what it returns")
+        rows.append(r)
+        columns.append(output[i, :, full[0]])
+    if len(rows) < count:
+        raise Rejected(f"the model has {len(rows)} heads, the task needs {count}")
+    return rows, columns
+
+
+def _encoder(model: Weights, row: Array | None, scale: float) -> Network:
+    """v_i/ρ as a network: the row through the encoder's outer layer. A row that selects keeps it exact."""
+    assert row is not None
+    outer = exact(row[None], model["encoder.outer.weight"])[0]
+    weights = np.array([float(v) for v in outer])
+    if not all(v == w for v, w in zip(outer, weights, strict=True)):
+        raise Rejected("the value rows are not exact in doubles")
+    bias = exact(row[None], model["encoder.outer.bias"][:, None])[0][0] / arb(scale)
+    return Network(model["encoder.inner.weight"], model["encoder.inner.bias"], weights / scale, bias)
+
+
+def _range(f: e.Expr, low: Array, high: Array) -> tuple[float, float]:
+    """Enclose a function over the box."""
+    forms = Forms(expanded=False)
+    tree = scalar(f, 0, forms)
+    sides = [sum((arb(w.numerator) / arb(w.denominator) * interval(a, b)
+                  for w, a, b in zip(row, low, high, strict=True) if w), arb(0)) for row in forms.rows]  # fmt: skip
+    return bound(dual(in_balls(tree), dict(enumerate(sides)))[0])
+
+
+def _leakage(gates: Array, members: list[int], beta: arb, spread: arb) -> arb:
+    """Step 3, in the units of v."""
+    inside = gates[members]
+    if (inside != inside[0]).any():
+        raise Rejected("the gates differ on an index set")
+    outside = np.delete(gates, members)
+    escaped = sum((((arb(g) - arb(inside[0]) + spread) * beta).exp() for g in outside), arb(0))
+    escaped = arb(1) if not escaped < 1 else escaped  # more than everything cannot escape
+    softmin = (arb(len(members) - 1) / arb(1).exp()).lambertw() / beta
+    return softmin + escaped * spread
+
+
+def _outer(
+    model: Weights, F0: e.Expr, rows: list[Array | None], columns: list[Array | None], scale: float,
+    zlow: Array, zhigh: Array, claims: dict[str, list[float]],
+) -> tuple[list[float], list[list[float]]]:  # fmt: skip
+    """Steps 4 and 5: the error of F against F0 on the box of z, and the slopes of F0 there."""
+    first, last = ("layers.0.feedforward.layers.0", "layers.0.feedforward.layers.1")
+    W, b = model[f"{first}.weight"], model[f"{first}.bias"]
+    constant = exact(W, model["class_token"][:, None])
+    shift = [arb(v) + c[0] for v, c in zip(b, constant, strict=True)]
+    inner = np.zeros((len(W), len(zlow)))
+    for i, column in enumerate(columns[: len(zlow)]):
+        if column is None or rows[i] is None:
+            continue
+        through = [v[0] for v in exact(W, column[:, None])]
+        inner[:, i] = [float(v) for v in through]
+        if not all(v == w for v, w in zip(through, inner[:, i], strict=True)):
+            raise Rejected("what F reads of a head is not exact in doubles")
+    biases = np.array([float(v) for v in shift])
+    if not all(v == w for v, w in zip(shift, biases, strict=True)):
+        raise Rejected("what F reads of the class token is not exact in doubles")
+    phi, slopes = list[float](), list[list[float]]()
+    for k in range(F0.out_dim):
+        network = Network(inner * scale, biases, model[f"{last}.weight"][k], arb(model[f"{last}.bias"][k]))
+        enough = float(claims["feedforward"][k])
+        phi.append(max(abs(v) for v in difference(network, F0, k, zlow, zhigh, enough)))
+        slopes.append(_slopes(F0, k, zlow, zhigh))
+    return phi, slopes
+
+
+def _slopes(F0: e.Expr, k: int, low: Array, high: Array) -> list[float]:
+    """Enclose |∂F0_k/∂z_i| over the box, cut into parts along its longest sides."""
+    forms = Forms(expanded=True)
+    tree = in_balls(scalar(F0, k, forms))
+    place = [next(i for i, v in enumerate(row) if v) for row in forms.rows]
+    parts = [(low, high)]
+    while len(parts) < PIECES:
+        axis = int(np.argmax(parts[0][1] - parts[0][0]))
+        cut = []
+        for a, b in parts:
+            middle = a[axis] + (b[axis] - a[axis]) / 2
+            upper, lower = b.copy(), a.copy()
+            upper[axis] = lower[axis] = middle
+            cut += [(a, upper), (lower, b)]
+        parts = cut
+    most = [0.0] * len(low)
+    for a, b in parts:
+        gradient = dual(tree, {form: interval(a[i], b[i]) for form, i in enumerate(place)})[1]
+        for form, slope in gradient.items():
+            most[place[form]] = max(most[place[form]], up(slope))
+    return most

@@ -1,0 +1,269 @@
+"""Theorem 2 (1) as weights: a transformer with one head for each minimum, whose error is claimed with it.
+
+Block i of the embedding holds v_i = ρ·Ψ_i(x(t)), Ψ_i a two-layer network within δ_i of f_i, and one spare coordinate
+in which the class token is 1. Head i reads its own block:
+
+    W_Q,i c = (1, 0, …)         from the spare coordinate of the class token
+    W_K,i e = (−v_i, 0, …)      so that the score is −v_i + g_i(t), g_i the gate: 0 on S_i, −ρ·(R_i + 1) off it
+    W_V,i e = (v_i, 0, …)       so that the head returns z~_i, a mean of v_i weighted towards its minimum over S_i
+
+with R_i the range of Ψ_i: the gate must exceed it (docs/gate.md), and then a weight off S_i is at most e^(−β). F reads
+z~_i/ρ alone and is a two-layer network within φ of F0. For every output
+
+    |y − H| ≤ φ + Σ_i sup |∂F0/∂z_i|·(δ_i + leakage_i),
+
+and ε is shared among the three: nothing to what is exact (an affine f_i or F0), little to the leakage, which only asks
+for a larger β, the rest by halves. ρ is 1 unless the weights are to keep Assumption 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headcount.base.errors import BadInput
+from headcount.base.provenance import provenance
+from headcount.models.files import SavedModel
+from headcount.models.reference import Transformer
+from headcount.models.spec import ModelSpec
+from headcount.tasks import expr_ball
+from headcount.tasks.expr import Expr, Node
+from headcount.tasks.jets import balls, ceil, floor, jets
+from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.tasks.task import Task
+from headcount.theory.bounded import keep_below_one
+from headcount.theory.leakage import beta_for, leakage
+from headcount.theory.network import Shallow
+from headcount.theory.shallow import exact, shallow
+
+Array = NDArray[np.float64]
+LEAK_SHARE = 0.1  # of ε, for the leakage: β is free, units are not
+LEAST_EPS = 1e-9  # below it the rounding of float64 weights is no longer small against a step's share
+MOST_WEIGHTS = 50_000_000
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Where ε goes: the claimed error of every step, and the bound that they add up to."""
+
+    eps: float
+    encoder: list[float]
+    leakage: list[float]
+    feedforward: list[float]
+    slopes: list[list[float]]
+    bound: float
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The parts of the bound, for the output where it is largest: Ψ, softmax leakage, F."""
+        rows = [
+            (sum(s * d for s, d in zip(row, self.encoder, strict=True)),
+             sum(s * v for s, v in zip(row, self.leakage, strict=True)), phi)
+            for row, phi in zip(self.slopes, self.feedforward, strict=True)
+        ]  # fmt: skip
+        psi, leak, outer = max(rows, key=sum)
+        return {"encoder": psi, "leakage": leak, "feedforward": outer}
+
+
+@dataclass(frozen=True)
+class Built:
+    """A transformer with its claimed error; `certificate()` is what `headcount recheck` verifies."""
+
+    model: SavedModel
+    budget: Budget
+    beta: float
+    scale: float
+    encoder: Shallow = field(repr=False)
+    feedforward: Shallow = field(repr=False)
+
+    def certificate(self) -> dict[str, Any]:
+        """Return certificate.json as data."""
+        box = self.model.box
+        assert box is not None
+        b = self.budget
+        return {
+            "format": "headcount-certificate", "version": 1, "kind": "enough-heads", "model": self.model.hash(),
+            "task": self.model.task, "box": [list(side) for side in box], "eps": b.eps, "bound": b.bound,
+            "scale": self.scale,
+            "steps": {"encoder": b.encoder, "leakage": b.leakage, "feedforward": b.feedforward, "slopes": b.slopes},
+            "provenance": provenance(),
+        }  # fmt: skip
+
+    def save(self, folder: Any) -> str:
+        """Write model.safetensors, config.json and certificate.json; return the model's hash."""
+        return self.model.save(folder, extra={"certificate.json": self.certificate()})
+
+    def largest_weights(self) -> dict[str, float]:
+        """Return the largest magnitudes that Assumption 1.3 bounds by 1, and those that it leaves free."""
+        named = {name: float(t.abs().max()) for name, t in self.model.transformer.tensors() if t.numel()}
+        attention = max(v for k, v in named.items() if ".attention." in k and not k.endswith("gates"))
+        outer = max(v for k, v in named.items() if ".feedforward." in k)
+        free = max(v for k, v in named.items() if k.startswith("encoder.") or k.endswith("gates"))
+        return {"attention": attention, "feedforward": outer, "encoder and gates": free}
+
+
+def build(
+    task: Task, eps: float, *, heads: int | None = None, head_dim: int = 2, bounded: bool = False,
+    box: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+) -> Built:  # fmt: skip
+    """Return a transformer within eps of a task in the sup norm on its input box.
+
+    heads ≥ D and head_dim ≥ 2 are free; `bounded` keeps the weights of F and of attention at most 1 in magnitude and
+    the embedding in the unit ball (Assumptions 1.1 and 1.3), at the price of more units and a larger beta.
+    """
+    problem, low, high = _check(task, eps, head_dim, box)
+    f, F0 = [g for g in problem.f if isinstance(g, Node)], problem.F0
+    assert isinstance(F0, Node)
+    wanted = sorted(F0.reads())
+    heads = len(f) if heads is None else heads
+    if heads < len(f):
+        raise BadInput(f"{problem.name} has D = {len(f)}: heads must be at least that, not {heads}")
+    ranges = [_range(g, low, high) for g in f]
+    zlow, zhigh = (np.array([r[k] if i in wanted else 0.0 for i, r in enumerate(ranges)]) for k in (0, 1))
+    psi, _, _ = _tolerances(f, F0, _slopes(F0, zlow, zhigh), wanted, eps)
+    # z~ may leave the range of f_i by δ_i
+    slack = max([0.0, *(psi[i] for i in wanted)]) + 1e-8 * (1 + float(np.abs([zlow, zhigh]).max()))
+    slopes = _slopes(F0, zlow - slack, zhigh + slack)  # no smaller than on the smaller box: neither are the δ_i larger
+    psi, leak, outer = _tolerances(f, F0, slopes, wanted, eps)
+    names = [f"{problem.name} cannot be built: assumption (A2) is not met for f_{i + 1}, which" for i in wanted]
+    encoder = shallow([f[i] for i in wanted], [psi[i] for i in wanted], low, high, names)
+    names = [f"{problem.name} cannot be built: assumption (A1) is not met for F0, which"] * F0.out_dim
+    feedforward = shallow([F0], outer, zlow - slack, zhigh + slack, names)
+    delta = [0.0] * len(f)
+    for row, i in enumerate(wanted):
+        delta[i] = encoder.errors[row]
+    spread = [(r[1] - r[0] + 2 * d) * (1 + 1e-8) + 1e-8 for r, d in zip(ranges, delta, strict=True)]
+    scale = _scale([(ranges[i], spread[i]) for i in wanted]) if bounded else 1.0
+    gates = [scale * math.ceil(s + 1) for s in spread]
+    sizes: list[dict[str, Any]] = [
+        {"inside": len(problem.S[i]), "outside": problem.length - len(problem.S[i]), "spread": scale * spread[i],
+         "gate": gates[i]} for i in range(len(f))
+    ]  # fmt: skip
+    beta = max((beta_for(scale * leak[i], **sizes[i]) for i in wanted), default=1.0)
+    lost = [leakage(beta, **sizes[i]).above / scale * (1 + 1e-12) if i in wanted else 0.0 for i in range(len(f))]
+    outer_net = feedforward if scale == 1.0 and not bounded else keep_below_one(feedforward, scale)
+    errors = [
+        phi + sum(s * (d + v) for s, d, v in zip(row, delta, lost, strict=True))
+        for phi, row in zip(feedforward.errors, slopes, strict=True)
+    ]
+    budget = Budget(eps, delta, lost, feedforward.errors, slopes, max(errors) * (1 + 1e-12))
+    if not budget.bound <= eps:  # the shares add up to less than eps; this would be a defect
+        raise BadInput(f"the construction reaches {budget.bound:.6g}, not eps = {eps:g}: state a larger eps")
+    model = _transformer(problem, wanted, encoder, outer_net, heads, head_dim, gates, beta, scale, low, high)
+    return Built(model, budget, beta, scale, encoder, outer_net)
+
+
+def _check(
+    task: Task, eps: float, head_dim: int, box: tuple[tuple[float, ...], tuple[float, ...]] | None
+) -> tuple[GeneralizedRetrieval, Array, Array]:
+    """Refuse what cannot be built, naming the assumption that fails."""
+    if not isinstance(task, GeneralizedRetrieval):
+        raise BadInput(f"{task.name} is not stated as f, S and F0: only such a task can be built")
+    if not task.symbolic:
+        raise BadInput(f"{task.name} uses a bare Python function: state f and F0 as expressions to build it")
+    if not 0 < eps < math.inf:
+        raise BadInput(f"eps must be above 0, not {eps}")
+    if eps < LEAST_EPS:
+        raise BadInput(f"eps = {eps:g} is out of reach of float64 weights: at least {LEAST_EPS:g}")
+    if head_dim < 2:
+        raise BadInput(f"the construction needs head_dim ≥ 2, not {head_dim}")
+    sides = task.box if box is None else box
+    if sides is None:
+        raise BadInput(
+            f"{task.name} has {task.law.law} tokens, which are not bounded: Theorem 2 (1) needs a bounded domain; "
+            "state --box LOW,HIGH"
+        )
+    low, high = (np.array(side, np.float64) for side in sides)
+    if low.shape != (task.dim,) or high.shape != (task.dim,) or not (low < high).all():
+        raise BadInput(f"the box needs {task.dim} numbers below {task.dim} others, not {sides}")
+    return task, low, high
+
+
+def _range(g: Expr, low: Array, high: Array) -> tuple[float, float]:
+    value = expr_ball.evaluate(g, balls(low.tolist(), high.tolist()))[0]
+    found = floor(value), ceil(value)
+    if not all(map(math.isfinite, found)):
+        raise BadInput("a function is not bounded on the box")
+    return found
+
+
+def _slopes(F0: Expr, low: Array, high: Array) -> list[list[float]]:
+    """Return a bound of |∂F0_k/∂z_i| over the box, for every output."""
+    if not F0.smooth:
+        kinks = sorted({n.op for n in F0.walk()} & {"min", "max", "norm"})
+        raise BadInput(f"F0 uses {', '.join(kinks)}, which has kinks: definition 1 wants it differentiable")
+    found = jets(F0, balls(low.tolist(), high.tolist()), 1)
+    return [
+        [ceil(abs(jet.gradient[i])) * (1 + 1e-12) if i in jet.gradient else 0.0 for i in range(len(low))]
+        for jet in found
+    ]
+
+
+def _tolerances(
+    f: list[Expr], F0: Expr, slopes: list[list[float]], wanted: list[int], eps: float
+) -> tuple[list[float], list[float], list[float]]:
+    """Share ε: per f_i, per head, per output."""
+    straight = [exact(g, g.in_dim)[0] if g.in_dim else True for g in f]
+    bent = [i for i in wanted if not straight[i]]
+    steep = [max(max(row[i] for row in slopes), 1e-300) for i in range(len(f))]
+    room = 0.999 * eps
+    leak = LEAK_SHARE * room if bent or not all(exact(F0, len(f))) else room
+    rest = room - leak
+    halves = [part for part in ("psi", "outer") if (bent if part == "psi" else not all(exact(F0, len(f))))]
+    each = rest / max(len(halves), 1)
+    psi = [each / (len(bent) * steep[i]) if i in bent else 1e-9 for i in range(len(f))]
+    heads = [leak / (max(len(wanted), 1) * s) for s in steep]
+    return psi, heads, [each] * F0.out_dim
+
+
+def _scale(blocks: list[tuple[tuple[float, float], float]]) -> float:
+    """Return the power of two that puts values and gates of all blocks into the unit ball."""
+    total = sum((max(map(abs, reach)) + spread) ** 2 + math.ceil(spread + 1) ** 2 for reach, spread in blocks)
+    return 2.0 ** min(0, math.floor(-math.log2(math.sqrt(max(total, 1e-300)))))
+
+
+def _transformer(
+    task: GeneralizedRetrieval, wanted: list[int], encoder: Shallow, feedforward: Shallow, heads: int, head_dim: int,
+    gates: list[float], beta: float, scale: float, low: Array, high: Array,
+) -> SavedModel:  # fmt: skip
+    """Put the weights in their places."""
+    spec = ModelSpec(
+        dim=task.dim, length=task.length, out_dim=task.out_dim, heads=heads, head_dim=head_dim, positions="gates",
+        hidden=max(encoder.units, 1), hidden_ff=max(feedforward.units, 1), beta=float(beta), feedforward="relu2",
+    )  # fmt: skip
+    if spec.hidden * (spec.E + spec.dim) + spec.N_ff * (spec.E + spec.out_dim) > MOST_WEIGHTS:
+        raise BadInput(f"the model would have more than {MOST_WEIGHTS:,} weights: state a larger eps")
+    model = Transformer(spec, dtype=torch.float64)
+    tensors = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    first, last = "layers.0.feedforward.layers.0", "layers.0.feedforward.layers.1"
+    if encoder.units:
+        tensors["encoder.inner.weight"][:] = torch.from_numpy(encoder.inner)
+        tensors["encoder.inner.bias"][:] = torch.from_numpy(encoder.inner_bias)
+    for row, i in enumerate(wanted):
+        value, spare = i * head_dim, i * head_dim + 1
+        if encoder.units:
+            tensors["encoder.outer.weight"][value] = torch.from_numpy(scale * encoder.outer[row])
+        tensors["encoder.outer.bias"][value] = scale * encoder.outer_bias[row]
+        tensors["class_token"][spare] = 1.0
+        tensors["layers.0.attention.query"][i, 0, spare] = 1.0
+        tensors["layers.0.attention.key"][i, 0, value] = -1.0
+        tensors["layers.0.attention.value"][i, 0, value] = 1.0
+        tensors["layers.0.attention.output"][i, value, 0] = 1.0
+        outside = [t for t in range(task.length) if t not in set(task.S[i])]
+        tensors["layers.0.attention.gates"][i, outside] = -gates[i]
+        if feedforward.units:
+            tensors[f"{first}.weight"][:, value] = torch.from_numpy(feedforward.inner[:, i] / scale)
+    if feedforward.units:
+        tensors[f"{first}.bias"][:] = torch.from_numpy(feedforward.inner_bias)
+        tensors[f"{last}.weight"][:] = torch.from_numpy(feedforward.outer)
+    tensors[f"{last}.bias"][:] = torch.from_numpy(feedforward.outer_bias)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(tensors[name])
+    box = tuple(low.tolist()), tuple(high.tolist())
+    return SavedModel(model, task.data(), box)

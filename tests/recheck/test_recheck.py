@@ -1,0 +1,190 @@
+"""Certificates: what is built holds from the weights up, and every spoilt one is rejected with its reason."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from headcount import BadInput, make_task
+from headcount.models.files import load_model
+from headcount.recheck.certificate import recheck
+from headcount.recheck.weights import read_weights
+from headcount.tasks.expr import variable
+from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.theory.build import build
+from support import Cli
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    task = make_task("quadratic-basins", intrinsic=3, length=8, sets="bands", outer="square")
+    where = tmp_path_factory.mktemp("built") / "model"
+    build(task, 0.1).save(where)
+    return where
+
+
+@pytest.fixture
+def copy(folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folder, tmp_path / "copy"))
+
+
+def change(folder: Path, name: str = "certificate.json", **values) -> None:
+    data = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps({**data, **values}))
+
+
+def sign(folder: Path) -> None:
+    """Give model and certificate the hash that the spoilt weights have: only the proof can tell now."""
+    found = read_weights(folder).hash
+    change(folder, "config.json", hash=found)
+    change(folder, model=found)
+    load_model(folder)
+
+
+def test_it_holds_and_says_what_was_proved(folder: Path) -> None:
+    verdict = recheck(folder)
+    assert verdict.holds, verdict.reason
+    assert verdict.proved is not None
+    assert 0.05 < verdict.proved.bound <= verdict.certificate["bound"] <= 0.1
+    assert recheck(folder / "certificate.json").holds
+
+
+TENSORS = {
+    "encoder.inner.weight": lambda a: a * 1.01,
+    "encoder.inner.bias": lambda a: a + 0.02,
+    "encoder.outer.weight": lambda a: a * 1.05,
+    "encoder.outer.bias": lambda a: a + 0.05,
+    "class_token": lambda a: a * 1.5,
+    "layers.0.attention.query": lambda a: a * 0.5,
+    "layers.0.attention.key": lambda a: np.where(a != 0, -0.9, 0.0),
+    "layers.0.attention.value": lambda a: np.where(a != 0, 0.9, 0.0),
+    "layers.0.attention.output": lambda a: a * 1.1,
+    "layers.0.attention.gates": lambda a: a * 0.3,
+    "layers.0.feedforward.layers.0.weight": lambda a: a * 1.05,
+    "layers.0.feedforward.layers.0.bias": lambda a: a + 0.05,
+    "layers.0.feedforward.layers.1.weight": lambda a: a * 1.05,
+    "layers.0.feedforward.layers.1.bias": lambda a: a - 0.1,
+}
+
+
+@pytest.mark.parametrize("name", list(TENSORS))
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_changed_weight(copy: Path, name: str, signed: bool) -> None:
+    tensors = load_file(copy / "model.safetensors")
+    assert set(tensors) == set(TENSORS)
+    tensors[name] = np.ascontiguousarray(TENSORS[name](tensors[name]))
+    save_file(tensors, copy / "model.safetensors")
+    if signed:
+        sign(copy)
+    verdict = recheck(copy)
+    assert not verdict.holds
+    assert ("hash differs" in verdict.reason) is not signed
+    assert len(verdict.reason) > 10
+
+
+def test_one_gate_on_its_own_set(copy: Path) -> None:
+    tensors = load_file(copy / "model.safetensors")
+    gates = tensors["layers.0.attention.gates"].copy()
+    inside = int(np.flatnonzero(gates[0] == 0)[0])
+    gates[0, inside] = -0.1
+    save_file({**tensors, "layers.0.attention.gates": gates}, copy / "model.safetensors")
+    sign(copy)
+    assert "gates differ" in recheck(copy).reason
+
+
+def test_the_papers_gate_is_rejected(tmp_path: Path) -> None:
+    """A gate of −1 against an f of range 1 lets the tokens off S_i in, whatever beta; a gate of −2 does not."""
+    x, z = variable(1), variable(1)
+    task = GeneralizedRetrieval([x[0]], [[0, 1]], z[0], length=8)
+    build(task, 0.01).save(tmp_path / "model")
+    assert recheck(tmp_path / "model").holds
+    tensors = load_file(tmp_path / "model/model.safetensors")
+    gates = tensors["layers.0.attention.gates"]
+    assert gates.min() <= -2
+    save_file(
+        {**tensors, "layers.0.attention.gates": np.where(gates < 0, -1.0, 0.0)}, tmp_path / "model/model.safetensors"
+    )
+    sign(tmp_path / "model")
+    assert "is proved, not" in recheck(tmp_path / "model").reason
+
+
+def test_claims_that_are_too_good(copy: Path, folder: Path) -> None:
+    whole = json.loads((folder / "certificate.json").read_text())
+    for values, said in (
+        ({"bound": 0.9 * recheck(folder).proved.bound}, "is proved, not"),
+        ({"eps": 0.05}, "exceeds its own eps"),
+        ({"eps": -1.0}, "above 0"),
+        ({"bound": float("inf")}, "above 0"),
+        ({"scale": 0.5}, "proved, not"),
+        ({"scale": 3.0}, "power of two"),
+        ({"steps": {**whole["steps"], "encoder": [v * 0.5 for v in whole["steps"]["encoder"]]}}, "budget"),
+        ({"steps": {**whole["steps"], "leakage": []}}, "budget"),
+        ({"steps": {}}, "fit together"),
+        ({"box": [[0.0, 0.0], [0.9, 0.9]]}, "another input box"),
+        ({"model": "0" * 64}, "hash differs"),
+    ):
+        change(copy, **{**whole, **values})
+        verdict = recheck(copy)
+        assert not verdict.holds, values
+        assert said in verdict.reason, (values, verdict.reason)
+
+
+def test_another_task(copy: Path) -> None:
+    other = make_task("quadratic-basins", intrinsic=3, length=8, sets="bands", outer="square", seed=1).data()
+    change(copy, task=other)
+    assert "another task" in recheck(copy).reason
+    change(copy, "config.json", task=other)
+    sign(copy)
+    assert "is proved, not" in recheck(copy).reason
+
+
+def test_a_wider_box(copy: Path) -> None:
+    box = [[0.0, 0.0], [1.5, 1.5]]
+    change(copy, box=box)
+    change(copy, "config.json", box=box)
+    sign(copy)
+    assert not recheck(copy).holds
+
+
+def test_settings_that_the_proof_does_not_cover(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    for key, value in (("beta", 1.0), ("depth", 2), ("class_key", True), ("feedforward", "gelu2"), ("length", 9)):
+        change(copy, "config.json", model={**config["model"], key: value})
+        change(copy, model=read_weights(copy).hash)
+        assert not recheck(copy).holds, key
+    change(copy, "config.json", model=config["model"], standardisation={"mean": [0.0], "std": [2.0]})
+    change(copy, model=read_weights(copy).hash)
+    assert "rescales" in recheck(copy).reason
+
+
+def test_broken_files(copy: Path, tmp_path: Path) -> None:
+    text = (copy / "certificate.json").read_text()
+    for broken in (text[: len(text) // 2], "[]", "{}", '{"format": "headcount-certificate"}'):
+        (copy / "certificate.json").write_text(broken)
+        with pytest.raises(BadInput):
+            recheck(copy)
+    (copy / "certificate.json").write_text(text)
+    raw = (copy / "model.safetensors").read_bytes()
+    for part in (raw[:-9], raw[:5], b""):
+        (copy / "model.safetensors").write_bytes(part)
+        assert "cannot be read" in recheck(copy).reason
+    with pytest.raises(BadInput, match="no file"):
+        recheck(tmp_path / "nowhere")
+
+
+def test_the_command(copy: Path, headcount_cli: Cli) -> None:
+    done = headcount_cli("recheck", str(copy / "certificate.json"))
+    assert (done.returncode, "It holds" in done.stdout) == (0, True)
+    found = json.loads(headcount_cli("recheck", str(copy), "--json").stdout)
+    assert found["holds"]
+    assert found["proved"]["bound"] <= found["claimed"]
+    change(copy, bound=0.01)
+    done = headcount_cli("recheck", str(copy))
+    assert (done.returncode, "does not hold" in done.stdout, done.stderr) == (1, True, "")
+    done = headcount_cli("recheck", str(copy / "config.json"))
+    assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)

@@ -1,0 +1,179 @@
+"""Construction 2 (1): built, rechecked and attacked; counts that grow as the theorem says; refusals that say why."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from built_tasks import draw
+
+from headcount import BadInput, load_model, make_task
+from headcount.recheck.certificate import recheck
+from headcount.tasks.expr import Exp, Product, largest, variable
+from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.theory.build import build
+from headcount.theory.worst import worst_error
+from results import write_result
+from support import Cli
+
+
+def judge(seed: int, folder: Path, effort: float) -> dict[str, float]:
+    """Build, recheck and attack one random task; return its figures."""
+    task, eps = draw(seed)
+    start = time.perf_counter()
+    built = build(task, eps)
+    building = time.perf_counter() - start
+    built.save(folder)
+    start = time.perf_counter()
+    verdict = recheck(folder)
+    rechecking = time.perf_counter() - start
+    assert verdict.holds, (task.name, verdict.reason)
+    assert verdict.proved is not None
+    worst = worst_error(load_model(folder), task, built.model.box, seed=seed, effort=effort)
+    assert worst.error <= verdict.proved.bound <= built.budget.bound <= eps, (task.name, worst.error)
+    return {
+        "seed": seed, "eps": eps, "bound": built.budget.bound, "proved": verdict.proved.bound, "worst": worst.error,
+        "intrinsic": len(task.f), "dim": task.dim, "length": task.length, "beta": built.beta,
+        "hidden": built.encoder.units, "hidden_ff": built.feedforward.units, "seconds_build": building,
+        "seconds_recheck": rechecking,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [0, 2, 5, 10, 13, 22, 27, 29, 36])
+def test_no_attack_exceeds_the_bound(seed: int, tmp_path: Path) -> None:
+    judge(seed, tmp_path / "model", effort=0.1)
+
+
+@pytest.mark.slow
+def test_two_hundred_tasks(tmp_path: Path) -> None:
+    rows = [judge(seed, tmp_path / str(seed), effort=1.0) for seed in range(200)]
+    ratios = np.array([row["worst"] / row["proved"] for row in rows])
+    seconds = {key: [row[key] for row in rows] for key in ("seconds_build", "seconds_recheck")}
+    write_result(
+        "built-tasks",
+        {
+            "tasks": len(rows), "above_the_bound": int((ratios > 1).sum()), "bound_above_eps": 0,
+            "worst_over_proved": {"median": float(np.median(ratios)), "largest": float(ratios.max())},
+            "median_seconds": {key: float(np.median(v)) for key, v in seconds.items()},
+            "most_seconds": {key: max(v) for key, v in seconds.items()},
+            "beta": {"least": min(r["beta"] for r in rows), "largest": max(r["beta"] for r in rows)}, "rows": rows,
+        },
+        seeds=list(range(200)), counts={"tasks": len(rows)},
+    )  # fmt: skip
+    assert ratios.max() <= 1
+    assert max(seconds["seconds_build"]) < 60
+    assert max(seconds["seconds_recheck"]) < 60
+
+
+def test_an_attack_can_find_a_bad_model(tmp_path: Path) -> None:
+    """The same attack on a built model with one spoilt weight: its error exceeds what was proved of the whole one."""
+    task, eps = draw(10)
+    built = build(task, eps)
+    with torch.no_grad():
+        built.model.transformer.encoder.inner.bias[3] += 0.1
+    assert worst_error(built.model, task, built.model.box, effort=0.1).error > built.budget.bound
+
+
+@pytest.mark.parametrize("beta", [1e3, 1e6])
+def test_it_holds_at_saturated_softmax(beta: float, tmp_path: Path) -> None:
+    eps = {1e3: 0.04, 1e6: 4e-5}[beta]
+    task = make_task("quadratic-basins", intrinsic=3, length=16, sets="bands")
+    built = build(task, eps)
+    assert 0.3 * beta < built.beta < 3 * beta
+    built.save(tmp_path / "model")
+    assert recheck(tmp_path / "model").holds
+    assert worst_error(built.model, task, built.model.box, effort=0.2).error <= built.budget.bound
+
+
+def test_the_count_grows_as_the_theorem_says() -> None:
+    """M less what ε does not touch (gates, F of an affine F0, E biases) is C·ε^(−1/2), and T is not in it."""
+    eps, counts = np.array([1e-2, 1e-3, 1e-4, 1e-5]), dict[int, list[int]]()
+    for length in (8, 64):
+        for e in eps:
+            model = build(make_task("quadratic-basins", intrinsic=3, length=length), float(e)).model.transformer
+            fixed = 3 * length + model.spec.E + sum(p.numel() for p in model.layers[0].feedforward.parameters())
+            counts.setdefault(length, []).append(model.counts()["paper"] - fixed)
+    assert counts[8] == counts[64]
+    slope, _ = np.polyfit(np.log(1 / eps), np.log(counts[8]), 1)
+    assert slope == pytest.approx(0.5, abs=0.02)
+
+
+def test_sizes_are_free(tmp_path: Path) -> None:
+    task = make_task("quadratic-basins", intrinsic=2, length=8)
+    built = build(task, 0.1, heads=5, head_dim=3)
+    assert (built.model.transformer.spec.heads, built.model.transformer.spec.head_dim) == (5, 3)
+    built.save(tmp_path / "model")
+    assert recheck(tmp_path / "model").holds
+
+
+@pytest.mark.parametrize("outer", ["sum", "square", "vector"])
+def test_weights_at_most_one_on_demand(outer: str, tmp_path: Path) -> None:
+    task = make_task("quadratic-basins", intrinsic=3, length=8, sets="halves", outer=outer)
+    built = build(task, 0.1, bounded=True)
+    largest_weights = built.largest_weights()
+    assert max(largest_weights["attention"], largest_weights["feedforward"]) <= 1
+    X = task.sample(500)
+    e = built.model.transformer.encoder(X)
+    gates = built.model.transformer.layers[0].attention.gates
+    size = (e**2).sum(-1) + (gates**2).sum(0)
+    assert float(size.detach().max()) <= 1  # (1.1), the gates being part of P
+    built.save(tmp_path / "model")
+    assert recheck(tmp_path / "model").holds
+    assert worst_error(built.model, task, built.model.box, effort=0.1).error <= built.budget.bound
+
+
+def test_vectors_and_unread_minima(tmp_path: Path) -> None:
+    """F0 with two outputs that reads one of two minima: no head for the other."""
+    x, z = variable(1), variable(2)
+    F0 = Product(args=(z[1] + 1.0, z[1] + 2.0))
+    task = GeneralizedRetrieval([x[0], (x[0] - 0.5) ** 2], None, F0, length=4)
+    built = build(task, 0.05)
+    built.save(tmp_path / "model")
+    assert recheck(tmp_path / "model").holds
+    assert not built.model.transformer.layers[0].attention.value[0].any()
+
+
+def test_what_cannot_be_built_says_why() -> None:
+    x, z = variable(2), variable(1)
+    basins = make_task("quadratic-basins", intrinsic=3)
+    four = ((variable(4) - 0.5) ** 2).sum()
+
+    def one(f, F0=z[0], **more):
+        return GeneralizedRetrieval([f], None, F0, length=4, **more)
+
+    for task, options, said in (
+        (make_task("sum-of-maxima"), {}, "not bounded"),
+        (make_task("mean"), {}, "not stated as f, S and F0"),
+        (one(lambda t: t.sum(-1), dim=2), {}, "bare Python function"),
+        (one(largest(x[0], x[1])), {}, "f_1, which uses max, which has kinks"),
+        (one(x[0], F0=largest(z[0], 0.5 * z[0])), {}, "F0 uses max"),
+        (one(Exp(of=-four)), {}, "(A2) is not met for f_1"),
+        (basins, {"heads": 2}, "at least that, not 2"),
+        (basins, {"head_dim": 1}, "head_dim ≥ 2"),
+        (basins, {"eps": 1e-12}, "out of reach of float64"),
+        (basins, {"eps": -1.0}, "above 0"),
+        (basins, {"eps": float("nan")}, "above 0"),
+        (basins, {"box": ((0.0, 0.0), (0.0, 1.0))}, "the box needs"),
+    ):
+        with pytest.raises(BadInput) as error:
+            build(task, **{"eps": 0.1, **options})
+        assert said in str(error.value), error.value
+        assert "\n" not in str(error.value)
+
+
+def test_the_command(tmp_path: Path, headcount_cli: Cli) -> None:
+    out = tmp_path / "built"
+    done = headcount_cli("build", "quadratic-basins", "-D", "2", "--eps", "0.1", "--out", str(out), "--json")
+    found = json.loads(done.stdout)
+    assert found["rechecked"] <= found["bound"] <= 0.1
+    assert {p.name for p in out.iterdir()} == {"model.safetensors", "config.json", "certificate.json"}
+    done = headcount_cli("build", "sum-of-maxima", "--eps", "0.1", "--box", "-2.5,2.5", "--out", str(tmp_path / "b"))
+    assert "Proved" in done.stdout
+    for bad in (["--eps", "0"], ["--eps", "0.1", "--box", "1"], ["--eps", "0.1", "--heads", "1"], ["--eps", "x"]):
+        done = headcount_cli("build", "quadratic-basins", *bad, "--out", str(tmp_path / "c"))
+        assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), (bad, done.stderr)
+        assert not (tmp_path / "c").exists()
