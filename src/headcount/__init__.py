@@ -26,6 +26,7 @@ _HOME = {
     "SweepSpec": "experiments.spec",
     "TrainSpec": "experiments.spec",
     "Transformer": "models.reference",
+    "build": "theory.build",
     "check_assumptions": "tasks.assumptions",
     "find_transition": "analysis.transition",
     "index_sets": "tasks.sets",
@@ -35,6 +36,7 @@ _HOME = {
     "sweep": "front",
     "train": "front",
     "variable": "tasks.expr",
+    "verify": "recheck.certificate",
     "write_report": "report.page",
 }
 
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from headcount.models.files import load_model as load_model
     from headcount.models.reference import Transformer as Transformer
     from headcount.models.spec import ModelSpec as ModelSpec
+    from headcount.recheck.certificate import verify as verify
     from headcount.report.page import write_report as write_report
     from headcount.tasks.arrays import ArrayTask as ArrayTask
     from headcount.tasks.assumptions import check_assumptions as check_assumptions
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from headcount.tasks.retrieval import GeneralizedRetrieval as GeneralizedRetrieval
     from headcount.tasks.serial import parse_task as parse_task
     from headcount.tasks.sets import index_sets as index_sets
+    from headcount.theory.build import build as build
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from headcount import BadInput, make_task
 from headcount.models.files import load_model
-from headcount.recheck.certificate import recheck
+from headcount.recheck.certificate import verify
 from headcount.recheck.weights import read_weights
 from headcount.tasks.expr import variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
@@ -47,11 +47,11 @@ def sign(folder: Path) -> None:
 
 
 def test_it_holds_and_says_what_was_proved(folder: Path) -> None:
-    verdict = recheck(folder)
+    verdict = verify(folder)
     assert verdict.holds, verdict.reason
     assert verdict.proved is not None
     assert 0.05 < verdict.proved.bound <= verdict.certificate["bound"] <= 0.1
-    assert recheck(folder / "certificate.json").holds
+    assert verify(folder / "certificate.json").holds
 
 
 TENSORS = {
@@ -81,7 +81,7 @@ def test_a_changed_weight(copy: Path, name: str, signed: bool) -> None:
     save_file(tensors, copy / "model.safetensors")
     if signed:
         sign(copy)
-    verdict = recheck(copy)
+    verdict = verify(copy)
     assert not verdict.holds
     assert ("hash differs" in verdict.reason) is not signed
     assert len(verdict.reason) > 10
@@ -94,7 +94,7 @@ def test_one_gate_on_its_own_set(copy: Path) -> None:
     gates[0, inside] = -0.1
     save_file({**tensors, "layers.0.attention.gates": gates}, copy / "model.safetensors")
     sign(copy)
-    assert "gates differ" in recheck(copy).reason
+    assert "gates differ" in verify(copy).reason
 
 
 def test_the_papers_gate_is_rejected(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_papers_gate_is_rejected(tmp_path: Path) -> None:
     x, z = variable(1), variable(1)
     task = GeneralizedRetrieval([x[0]], [[0, 1]], z[0], length=8)
     build(task, 0.01).save(tmp_path / "model")
-    assert recheck(tmp_path / "model").holds
+    assert verify(tmp_path / "model").holds
     tensors = load_file(tmp_path / "model/model.safetensors")
     gates = tensors["layers.0.attention.gates"]
     assert gates.min() <= -2
@@ -110,13 +110,13 @@ def test_the_papers_gate_is_rejected(tmp_path: Path) -> None:
         {**tensors, "layers.0.attention.gates": np.where(gates < 0, -1.0, 0.0)}, tmp_path / "model/model.safetensors"
     )
     sign(tmp_path / "model")
-    assert "is proved, not" in recheck(tmp_path / "model").reason
+    assert "is proved, not" in verify(tmp_path / "model").reason
 
 
 def test_claims_that_are_too_good(copy: Path, folder: Path) -> None:
     whole = json.loads((folder / "certificate.json").read_text())
     for values, said in (
-        ({"bound": 0.9 * recheck(folder).proved.bound}, "is proved, not"),
+        ({"bound": 0.9 * verify(folder).proved.bound}, "is proved, not"),
         ({"eps": 0.05}, "exceeds its own eps"),
         ({"eps": -1.0}, "above 0"),
         ({"bound": float("inf")}, "above 0"),
@@ -129,7 +129,7 @@ def test_claims_that_are_too_good(copy: Path, folder: Path) -> None:
         ({"model": "0" * 64}, "hash differs"),
     ):
         change(copy, **{**whole, **values})
-        verdict = recheck(copy)
+        verdict = verify(copy)
         assert not verdict.holds, values
         assert said in verdict.reason, (values, verdict.reason)
 
@@ -137,10 +137,10 @@ def test_claims_that_are_too_good(copy: Path, folder: Path) -> None:
 def test_another_task(copy: Path) -> None:
     other = make_task("quadratic-basins", intrinsic=3, length=8, sets="bands", outer="square", seed=1).data()
     change(copy, task=other)
-    assert "another task" in recheck(copy).reason
+    assert "another task" in verify(copy).reason
     change(copy, "config.json", task=other)
     sign(copy)
-    assert "is proved, not" in recheck(copy).reason
+    assert "is proved, not" in verify(copy).reason
 
 
 def test_a_wider_box(copy: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_wider_box(copy: Path) -> None:
     change(copy, box=box)
     change(copy, "config.json", box=box)
     sign(copy)
-    assert not recheck(copy).holds
+    assert not verify(copy).holds
 
 
 def test_settings_that_the_proof_does_not_cover(copy: Path) -> None:
@@ -156,10 +156,10 @@ def test_settings_that_the_proof_does_not_cover(copy: Path) -> None:
     for key, value in (("beta", 1.0), ("depth", 2), ("class_key", True), ("feedforward", "gelu2"), ("length", 9)):
         change(copy, "config.json", model={**config["model"], key: value})
         change(copy, model=read_weights(copy).hash)
-        assert not recheck(copy).holds, key
+        assert not verify(copy).holds, key
     change(copy, "config.json", model=config["model"], standardisation={"mean": [0.0], "std": [2.0]})
     change(copy, model=read_weights(copy).hash)
-    assert "rescales" in recheck(copy).reason
+    assert "rescales" in verify(copy).reason
 
 
 def test_broken_files(copy: Path, tmp_path: Path) -> None:
@@ -167,14 +167,14 @@ def test_broken_files(copy: Path, tmp_path: Path) -> None:
     for broken in (text[: len(text) // 2], "[]", "{}", '{"format": "headcount-certificate"}'):
         (copy / "certificate.json").write_text(broken)
         with pytest.raises(BadInput):
-            recheck(copy)
+            verify(copy)
     (copy / "certificate.json").write_text(text)
     raw = (copy / "model.safetensors").read_bytes()
     for part in (raw[:-9], raw[:5], b""):
         (copy / "model.safetensors").write_bytes(part)
-        assert "cannot be read" in recheck(copy).reason
+        assert "cannot be read" in verify(copy).reason
     with pytest.raises(BadInput, match="no file"):
-        recheck(tmp_path / "nowhere")
+        verify(tmp_path / "nowhere")
 
 
 def test_the_command(copy: Path, headcount_cli: Cli) -> None:

@@ -12,10 +12,10 @@ import torch
 from built_tasks import draw
 
 from headcount import BadInput, load_model, make_task
-from headcount.recheck.certificate import recheck
+from headcount.recheck.certificate import verify
 from headcount.tasks.expr import Exp, Product, largest, variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory.build import build
+from headcount.theory.build import build, largest_weights
 from headcount.theory.worst import worst_error
 from results import write_result
 from support import Cli
@@ -29,12 +29,14 @@ def judge(seed: int, folder: Path, effort: float) -> dict[str, float]:
     building = time.perf_counter() - start
     built.save(folder)
     start = time.perf_counter()
-    verdict = recheck(folder)
+    verdict = verify(folder)
     rechecking = time.perf_counter() - start
     assert verdict.holds, (task.name, verdict.reason)
     assert verdict.proved is not None
     worst = worst_error(load_model(folder), task, built.model.box, seed=seed, effort=effort)
-    assert worst.error <= verdict.proved.bound <= built.budget.bound <= eps, (task.name, worst.error)
+    assert verdict.proved.bound <= built.budget.bound <= eps
+    # the bound speaks of real numbers and is attained where f_i is affine; the search evaluates in float64
+    assert worst.error <= verdict.proved.bound + 1e-12, (task.name, worst.error)
     return {
         "seed": seed, "eps": eps, "bound": built.budget.bound, "proved": verdict.proved.bound, "worst": worst.error,
         "intrinsic": len(task.f), "dim": task.dim, "length": task.length, "beta": built.beta,
@@ -56,7 +58,7 @@ def test_two_hundred_tasks(tmp_path: Path) -> None:
     write_result(
         "built-tasks",
         {
-            "tasks": len(rows), "above_the_bound": int((ratios > 1).sum()), "bound_above_eps": 0,
+            "tasks": len(rows), "above_the_bound": int((ratios > 1 + 1e-10).sum()), "bound_above_eps": 0,
             "worst_over_proved": {"median": float(np.median(ratios)), "largest": float(ratios.max())},
             "median_seconds": {key: float(np.median(v)) for key, v in seconds.items()},
             "most_seconds": {key: max(v) for key, v in seconds.items()},
@@ -64,7 +66,7 @@ def test_two_hundred_tasks(tmp_path: Path) -> None:
         },
         seeds=list(range(200)), counts={"tasks": len(rows)},
     )  # fmt: skip
-    assert ratios.max() <= 1
+    assert ratios.max() <= 1 + 1e-10
     assert max(seconds["seconds_build"]) < 60
     assert max(seconds["seconds_recheck"]) < 60
 
@@ -85,7 +87,7 @@ def test_it_holds_at_saturated_softmax(beta: float, tmp_path: Path) -> None:
     built = build(task, eps)
     assert 0.3 * beta < built.beta < 3 * beta
     built.save(tmp_path / "model")
-    assert recheck(tmp_path / "model").holds
+    assert verify(tmp_path / "model").holds
     assert worst_error(built.model, task, built.model.box, effort=0.2).error <= built.budget.bound
 
 
@@ -107,22 +109,22 @@ def test_sizes_are_free(tmp_path: Path) -> None:
     built = build(task, 0.1, heads=5, head_dim=3)
     assert (built.model.transformer.spec.heads, built.model.transformer.spec.head_dim) == (5, 3)
     built.save(tmp_path / "model")
-    assert recheck(tmp_path / "model").holds
+    assert verify(tmp_path / "model").holds
 
 
 @pytest.mark.parametrize("outer", ["sum", "square", "vector"])
 def test_weights_at_most_one_on_demand(outer: str, tmp_path: Path) -> None:
     task = make_task("quadratic-basins", intrinsic=3, length=8, sets="halves", outer=outer)
     built = build(task, 0.1, bounded=True)
-    largest_weights = built.largest_weights()
-    assert max(largest_weights["attention"], largest_weights["feedforward"]) <= 1
+    most = largest_weights(built.model)
+    assert max(most["attention"], most["feedforward"]) <= 1
     X = task.sample(500)
     e = built.model.transformer.encoder(X)
     gates = built.model.transformer.layers[0].attention.gates
     size = (e**2).sum(-1) + (gates**2).sum(0)
     assert float(size.detach().max()) <= 1  # (1.1), the gates being part of P
     built.save(tmp_path / "model")
-    assert recheck(tmp_path / "model").holds
+    assert verify(tmp_path / "model").holds
     assert worst_error(built.model, task, built.model.box, effort=0.1).error <= built.budget.bound
 
 
@@ -133,7 +135,7 @@ def test_vectors_and_unread_minima(tmp_path: Path) -> None:
     task = GeneralizedRetrieval([x[0], (x[0] - 0.5) ** 2], None, F0, length=4)
     built = build(task, 0.05)
     built.save(tmp_path / "model")
-    assert recheck(tmp_path / "model").holds
+    assert verify(tmp_path / "model").holds
     assert not built.model.transformer.layers[0].attention.value[0].any()
 
 
@@ -170,7 +172,7 @@ def test_the_command(tmp_path: Path, headcount_cli: Cli) -> None:
     done = headcount_cli("build", "quadratic-basins", "-D", "2", "--eps", "0.1", "--out", str(out), "--json")
     found = json.loads(done.stdout)
     assert found["rechecked"] <= found["bound"] <= 0.1
-    assert {p.name for p in out.iterdir()} == {"model.safetensors", "config.json", "certificate.json"}
+    assert {p.name for p in out.iterdir()} == {"model.safetensors", "config.json", "certificate.json", "budget.png"}
     done = headcount_cli("build", "sum-of-maxima", "--eps", "0.1", "--box", "-2.5,2.5", "--out", str(tmp_path / "b"))
     assert "Proved" in done.stdout
     for bad in (["--eps", "0"], ["--eps", "0.1", "--box", "1"], ["--eps", "0.1", "--heads", "1"], ["--eps", "x"]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -12,6 +13,7 @@ from headcount.cli.common import Intrinsic, Json, Setting, TaskSeed, Whole, cons
 if TYPE_CHECKING:
     from headcount.tasks.retrieval import GeneralizedRetrieval
     from headcount.theory.calculator import Row
+    from headcount.theory.upper import Upper
 
 
 def bounds(
@@ -29,6 +31,7 @@ def bounds(
     depth: Annotated[Whole, Parameter(help="Layers L, for the conjecture on depth.")] = 1,
     task_seed: TaskSeed = None,
     set_: Setting = None,
+    out: Annotated[Path | None, Parameter(help="Picture of what ε costs, for a task with --eps.")] = None,
     json: Json = False,
 ) -> int:
     """Compute the theorems' bounds: the exponent k, whether it is vacuous here, and from where on it bites."""
@@ -36,6 +39,9 @@ def bounds(
 
     many = {"heads": numbers(heads, "--heads"), "head_dims": numbers(head_dim, "--head-dim")}
     lengths = numbers(length, "--length") if length is not None else None
+    problem, built, missing = None, list["Upper"](), list[str]()
+    if out is not None:
+        check_out(out, task, eps)
     facts: dict[str, Any] = {"share": 1.0, "variation": None, "failing": [], "why": ""}
     if task is None:
         if intrinsic is None:
@@ -51,6 +57,14 @@ def bounds(
     facts["variation"] = facts["variation"] if variation is None else variation
     settings = {key: facts[key] for key in ("share", "variation", "failing")}
     found = rows(intrinsic=intrinsic, **many, lengths=lengths, eps=eps, **settings)
+    if problem is not None and eps is not None:
+        from headcount.theory.upper import count_figure, uppers
+
+        built, missing = uppers(problem, eps)
+        if out is not None:
+            from headcount.report.theory import save_errors
+
+            save_errors(count_figure(problem, [eps * 2.0**k for k in range(6, -1, -1)]), out)
     last = found[-1]
     others = related(
         intrinsic=intrinsic, heads=last.heads, head_dim=last.head_dim, length=last.length, dim=dim, depth=depth
@@ -58,14 +72,19 @@ def bounds(
     if json:
         from dataclasses import asdict
 
-        print_json(
-            {"task": task, **facts, "rows": [row.data() for row in found], "related": [asdict(k) for k in others]}
-        )
+        print_json({
+            "task": task, **facts, "rows": [row.data() for row in found], "upper": [asdict(u) for u in built],
+            "upper_missing": missing, "related": [asdict(k) for k in others],
+        })  # fmt: skip
         return 0
     terminal = console()
     terminal.print(_table(found, eps))
     for line in _notes(found, facts, eps):
         terminal.print(line)
+    for line in _upper_lines(built, missing, eps):
+        terminal.print(line)
+    if out is not None:
+        terminal.print(f"What ε costs: {out}")
     terminal.print(f"\nOther results, for h = {last.heads}, n = {last.head_dim}, T = {last.length}:")
     for k in others:
         terminal.print(f"  {k.source}: {k.says} [dim]({k.kind}; {k.conditions})[/dim]")
@@ -139,6 +158,28 @@ def _notes(found: list[Row], facts: dict[str, Any], eps: float | None) -> list[s
     elif eps is not None and facts["variation"] is None:
         lines.append("No width is computed: it needs a task or --variation.")
     return lines
+
+
+def check_out(out: Path, task: str | None, eps: float | None) -> None:
+    """Refuse a picture that could not be drawn, before the work."""
+    from headcount.report.theory import check_picture
+
+    check_picture(out)
+    if task is None or eps is None:
+        raise BadInput("--out draws what ε costs for a task: state TASK and --eps")
+
+
+def _upper_lines(built: list[Upper], missing: list[str], eps: float | None) -> list[str]:
+    """Say what the constructions use."""
+    lines = [f"\nUpper bounds at ε = {eps:g}, by construction (proved; headcount build makes them):"] if built else []
+    for u in built:
+        how = f"h = {u.heads}, n = {u.head_dim}, N = {u.hidden}, N of F = {u.hidden_ff}"
+        how += f", β = {u.beta:.4g}" if u.theorem == "2 (1)" else ", uniform attention, F of five layers"
+        lines.append(
+            f"  Theorem {u.theorem}: {how}: error at most {u.bound:.4g} with M = {u.parameters:,} ({u.nonzero:,} of P "
+            f"and F are not 0)"
+        )
+    return lines + [f"  Not built: {line}" for line in missing]
 
 
 def _or(value: int | None) -> str:

@@ -23,7 +23,6 @@ from headcount.cli.common import (
 
 if TYPE_CHECKING:
     from headcount.tasks.task import Task
-    from headcount.theory.build import Built
 
 
 def build(
@@ -38,7 +37,12 @@ def build(
     task_seed: TaskSeed = None,
     set_: Setting = None,
     heads: Annotated[Whole | None, Parameter(help="Heads h ≥ D (default D).")] = None,
-    head_dim: Annotated[Whole, Parameter(name=["--head-dim", "-n"], help="Dimension n ≥ 2 of a head.")] = 2,
+    head_dim: Annotated[
+        Whole | None, Parameter(name=["--head-dim", "-n"], help="Dimension n ≥ 2 of a head (default 2).")
+    ] = None,
+    wide: Annotated[
+        bool, Parameter(negative=(), help="One wide head and an F of five layers (Theorem 2 (3)).")
+    ] = False,
     bounded: Annotated[bool, Parameter(negative=(), help="Keep all weights of attention and F at most 1.")] = False,
     box: Annotated[
         str | None,
@@ -46,10 +50,17 @@ def build(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Build a transformer within eps of a task, by Theorem 2 (1), and verify its certificate from the weights up."""
+    """Build a transformer within eps of a task, and verify its certificate from the weights up.
+
+    By Theorem 2 (1), with a head for every minimum; with --wide by Theorem 2 (3), with one head of dimension T·d.
+    """
     from headcount.base.files import check_folder
-    from headcount.recheck.certificate import recheck
+    from headcount.recheck.certificate import verify
+    from headcount.report.budget import save_budget
+    from headcount.theory.build import Built, largest_weights
     from headcount.theory.build import build as construct
+    from headcount.theory.upper import budget_figure
+    from headcount.theory.wide import build_wide
 
     check_folder(out)
     problem = read_task(task, intrinsic, length, dim, task_seed, set_)
@@ -57,23 +68,32 @@ def build(
 
     if not isinstance(problem, Task):
         raise BadInput(f"{task} is a file of samples: only a task stated by formulas can be built")
-    built = construct(problem, eps, heads=heads, head_dim=head_dim, bounded=bounded, box=read_box(box, problem.dim))
+    sides = read_box(box, problem.dim)
+    if wide and (heads is not None or head_dim is not None or bounded):
+        raise BadInput("--wide fixes the head: it takes no --heads, --head-dim or --bounded")
+    if wide:
+        built = build_wide(problem, eps, box=sides)
+    else:
+        built = construct(problem, eps, heads=heads, head_dim=head_dim or 2, bounded=bounded, box=sides)
     built.save(out)
-    verdict = recheck(out)
+    if isinstance(built, Built):
+        save_budget(budget_figure(built.task, built), out / "budget.png")
+    verdict = verify(out)
     if not verdict.holds or verdict.proved is None:  # never seen: the builder claims more than can be verified
         raise HeadcountError(f"the certificate in {out} does not hold ({verdict.reason}): this is a defect, report it")
     counts = built.model.transformer.counts()
-    facts = {
+    spec = built.model.transformer.spec
+    facts: dict[str, Any] = {
         "out": str(out), "hash": built.model.hash(), "eps": eps, "bound": built.budget.bound,
-        "rechecked": verdict.proved.bound, "shares": built.budget.shares, "heads": built.model.transformer.spec.heads,
-        "head_dim": head_dim, "hidden": built.model.transformer.spec.hidden, "beta": built.beta,
-        "hidden_ff": built.model.transformer.spec.N_ff, "parameters": counts["paper"],
-        "parameters_total": counts["total"], "largest_weights": built.largest_weights(),
+        "rechecked": verdict.proved.bound, "shares": built.budget.shares, "heads": spec.heads,
+        "head_dim": spec.head_dim, "hidden": spec.hidden, "hidden_ff": spec.N_ff,
+        "beta": built.beta if isinstance(built, Built) else None, "parameters": counts["paper"],
+        "parameters_total": counts["total"], "largest_weights": largest_weights(built.model),
     }  # fmt: skip
     if json:
         print_json(facts)
     else:
-        _show(facts, problem, built)
+        _show(facts, problem)
     return 0
 
 
@@ -90,14 +110,16 @@ def read_box(text: str | None, dim: int) -> tuple[tuple[float, ...], tuple[float
     return (low,) * dim, (high,) * dim
 
 
-def _show(facts: dict[str, Any], task: Task, built: Built) -> None:
+def _show(facts: dict[str, Any], task: Task) -> None:
     from headcount.report.theory import budget_lines
 
     terminal = console()
+    how = "uniform attention" if facts["beta"] is None else f"β = {facts['beta']:.4g}"
+    heads = f"{facts['heads']} head{'s' if facts['heads'] > 1 else ''}"
     terminal.print(
-        f"{task.name}: {facts['heads']} heads of dimension {facts['head_dim']}, {facts['hidden']} units in "
-        f"the encoder, {facts['hidden_ff']} in F, β = {facts['beta']:.4g}; {facts['parameters']} parameters by the "
-        f"paper's count, {facts['parameters_total']} in all."
+        f"{task.name}: {heads} of dimension {facts['head_dim']}, {facts['hidden']} units in the encoder, "
+        f"{facts['hidden_ff']} in F, {how}; {facts['parameters']:,} parameters by the paper's count, "
+        f"{facts['parameters_total']:,} in all."
     )
     terminal.print(
         f"Proved: on the whole input box the error is at most {facts['bound']:.4g} ≤ eps = {facts['eps']:g} "
@@ -105,10 +127,14 @@ def _show(facts: dict[str, Any], task: Task, built: Built) -> None:
     )
     for line in budget_lines(facts["shares"], facts["eps"]):
         terminal.print(line)
-    largest = built.largest_weights()
-    kept = "kept" if max(largest["attention"], largest["feedforward"]) <= 1 else "not kept: --bounded keeps it"
+    largest = facts["largest_weights"]
+    hint = "" if facts["beta"] is None else ": --bounded keeps it"
+    kept = "kept" if max(largest["attention"], largest["feedforward"]) <= 1 else "not kept" + hint
     terminal.print(
         f"Largest weight: attention {largest['attention']:.3g}, F {largest['feedforward']:.3g} (Assumption 1.3, "
         f"at most 1: {kept}); encoder and gates {largest['encoder and gates']:.3g}."
     )
-    terminal.print(f"Saved in {facts['out']}; verify it yourself: headcount recheck {facts['out']}/certificate.json")
+    terminal.print(
+        f"Saved in {facts['out']}{'' if facts['beta'] is None else ', with the picture budget.png'}; verify it "
+        f"yourself: headcount recheck {facts['out']}/certificate.json"
+    )

@@ -19,7 +19,7 @@ def recheck(
     """Verify a certificate from the weights up in ball arithmetic; nothing that its builder computed is used."""
     from dataclasses import asdict
 
-    from headcount.recheck.certificate import recheck as verify
+    from headcount.recheck.certificate import verify
 
     verdict = verify(file)
     certificate, proved = verdict.certificate, verdict.proved

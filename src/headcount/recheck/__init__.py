@@ -1,1 +1,1 @@
-"""The trusted part: certificates, verified from the weights up in ball arithmetic; it shares nothing with the search."""
+"""The trusted part: certificates, verified from the weights up in ball arithmetic. Nothing of the search is here."""

@@ -14,10 +14,14 @@ from headcount.base.files import read_json
 from headcount.recheck.enough import Checked, check_enough_heads
 from headcount.recheck.trees import PRECISION
 from headcount.recheck.weights import Rejected, read_weights
+from headcount.recheck.wide import CheckedWide, check_wide_head
 
 FORMAT = "headcount-certificate"
-KEYS = {"format", "version", "kind", "model", "task", "box", "eps", "bound", "scale", "steps", "provenance"}
-STEPS = ("encoder", "leakage", "feedforward")
+KEYS = {"format", "version", "kind", "model", "task", "box", "eps", "bound", "steps", "provenance"}
+STEPS = {
+    "enough-heads": ("encoder", "leakage", "feedforward"),
+    "one-wide-head": ("encoder", "maximum", "feedforward"),
+}
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Verdict:
     holds: bool
     reason: str
     certificate: dict[str, Any]
-    proved: Checked | None
+    proved: Checked | CheckedWide | None
 
 
 def read_certificate(path: Path) -> dict[str, Any]:
@@ -38,12 +42,12 @@ def read_certificate(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path} is no certificate: expected a JSON object with format {FORMAT!r}")
     if missing := KEYS - set(value):
         raise BadInput(f"{path} is no whole certificate: {min(missing)} is missing")
-    if value["version"] != 1 or value["kind"] != "enough-heads":
+    if value["version"] != 1 or value["kind"] not in STEPS:
         raise BadInput(f"{path}: unknown version or kind {value['version']!r}, {value['kind']!r}")
     return value
 
 
-def recheck(path: Path) -> Verdict:
+def verify(path: Path | str) -> Verdict:
     """Verify a certificate from the weights beside it; nothing that it claims is taken for granted."""
     path = Path(path)
     certificate = read_certificate(path)
@@ -60,7 +64,7 @@ def recheck(path: Path) -> Verdict:
         ctx.prec = before
 
 
-def _check(certificate: dict[str, Any], folder: Path) -> Checked:
+def _check(certificate: dict[str, Any], folder: Path) -> Checked | CheckedWide:
     model = read_weights(folder)
     config = model.config
     if model.hash != certificate["model"]:
@@ -75,14 +79,16 @@ def _check(certificate: dict[str, Any], folder: Path) -> Checked:
     eps, claimed = float(certificate["eps"]), float(certificate["bound"])
     if not (0 < eps < math.inf and 0 < claimed < math.inf):
         raise Rejected("eps and bound must be numbers above 0")
-    proved = check_enough_heads(
-        model, certificate["task"], certificate["box"], float(certificate["scale"]), certificate["steps"]
-    )
+    about = model, certificate["task"], certificate["box"]
+    if certificate["kind"] == "enough-heads":
+        proved = check_enough_heads(*about, float(certificate["scale"]), certificate["steps"])
+    else:
+        proved = check_wide_head(*about, certificate["steps"])
     if not proved.bound <= claimed:
         raise Rejected(f"an error of at most {proved.bound:.6g} is proved, not {claimed:.6g} as it claims")
     if not claimed <= eps:
         raise Rejected(f"the bound it claims, {claimed:.6g}, exceeds its own eps = {eps:g}")
-    for step in STEPS:
+    for step in STEPS[certificate["kind"]]:
         claims, found = certificate["steps"][step], getattr(proved, step)
         if len(claims) != len(found) or not all(b <= float(a) for a, b in zip(claims, found, strict=True)):
             raise Rejected(f"a step of the error budget does not hold: {step}")

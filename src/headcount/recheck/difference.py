@@ -29,6 +29,7 @@ from headcount.tasks import expr as e
 
 Array = NDArray[np.float64]
 BOXES = 60_000  # boxes of one group, at most
+ZERO, UNIT = arb(0), arb(0).union(arb(1))
 SHARE = 0.04  # of the range that points have shown: how much wider the proved range may be
 
 
@@ -42,13 +43,15 @@ class Network:
     bias: arb
 
 
-@dataclass(frozen=True)
 class Unit:
-    """c·relu(Σ w_k·u_k + b)."""
+    """c·relu(Σ w_k·u_k + b), with what it is once it is affine; the floats are for guesses only."""
 
-    row: dict[int, arb]
-    bias: arb
-    outer: arb
+    def __init__(self, row: dict[int, arb], bias: arb, outer: arb) -> None:
+        self.row, self.bias, self.outer = list(row.items()), bias, outer
+        self.rises = [(k, w > 0) for k, w in self.row]
+        self.constant, self.slope = outer * bias, [(k, outer * w) for k, w in self.row]
+        self.guess = [(k, float(w)) for k, w in self.row], float(bias), float(outer)
+        self.weight = {k: abs(float(v)) for k, v in self.slope}
 
 
 @dataclass
@@ -77,7 +80,7 @@ def interval(low: float, high: float) -> arb:
 
 
 def difference(
-    network: Network, f: e.Expr, component: int, low: Array, high: Array, enough: float = 0.0
+    network: Network, f: e.Expr, component: int, low: Array, high: Array, enough: float = -math.inf
 ) -> tuple[float, float]:
     """Enclose network − f over a box of inputs: all differences lie between the two numbers.
 
@@ -129,7 +132,7 @@ def _groups(kept: list[Any], units: list[Unit]) -> list[tuple[list[Any], list[Un
     """Join terms and units that share a form."""
     groups: list[tuple[set[int], list[Any], list[Unit]]] = []
     for item in (*kept, *units):
-        forms = set(item.row) if isinstance(item, Unit) else reads(item[1])
+        forms = set(item.weight) if isinstance(item, Unit) else reads(item[1])
         met = [g for g in groups if g[0] & forms]
         whole = (set.union(forms, *(g[0] for g in met)), [t for g in met for t in g[1]], [u for g in met for u in g[2]])
         (whole[2] if isinstance(item, Unit) else whole[1]).append(item)
@@ -142,7 +145,7 @@ def _range(
     stop: tuple[float, float],
 ) -> tuple[float, float]:  # fmt: skip
     """Enclose the difference of one group."""
-    keys = sorted(set().union(*(reads(t) for _, t in parts), *(u.row for u in units)))
+    keys = sorted(set().union(*(reads(t) for _, t in parts), *(u.weight for u in units)))
     sides = [_extent(forms.rows[k], low, high) for k in keys]
     whole = Tree("linear", tuple(t for _, t in parts), tuple(w for w, _ in parts))
     target = in_balls(whole)
@@ -174,7 +177,7 @@ def _first_boxes(keys: list[int], sides: list[tuple[float, float]], units: list[
     """The whole box; for a single form, cut where units bend, so that the network is affine on each part."""
     cuts = [a for a, _ in sides[:1]], [b for _, b in sides[:1]]
     if len(keys) == 1:
-        bends = {float(-u.bias / u.row[keys[0]]) for u in units}
+        bends = {float(-u.bias / u.row[0][1]) for u in units}
         inside = sorted(b for b in bends if sides[0][0] < b < sides[0][1])
         cuts = [sides[0][0], *inside], [*inside, sides[0][1]]
     low, high = (dict(zip(keys, end, strict=True)) for end in zip(*sides, strict=True))
@@ -186,51 +189,55 @@ def _enclose(box: _Box, keys: list[int], target: Any) -> tuple[float, float, flo
 
     What is affine on all of the box is added to the box's own affine part, once for all parts of it.
     """
-    wide, point, offset = dict[int, arb](), dict[int, arb](), dict[int, arb]()
-    for k in keys:
-        middle = arb(box.low[k] + (box.high[k] - box.low[k]) / 2)
-        wide[k], point[k] = interval(box.low[k], box.high[k]), middle
-        offset[k] = wide[k] - middle
-    bent, slack, constant, slope, here = list[Unit](), arb(0), box.constant, dict(box.slope), arb(0)
+    middles = {k: box.low[k] + (box.high[k] - box.low[k]) / 2 for k in keys}
+    wide = {k: interval(box.low[k], box.high[k]) for k in keys}
+    point = {k: arb(v) for k, v in middles.items()}
+    offset = {k: wide[k] - point[k] for k in keys}
+    slack, constant, slope, bent = arb(0), box.constant, dict(box.slope), list[tuple[Unit, arb, arb]]()
     for unit in box.bent:
-        least, most = _ends(box, unit)
+        over = sum((w * wide[k] for k, w in unit.row), unit.bias)
+        least, most = _ends(box, unit) if over.contains(0) else (over, over)
         if most <= 0:
             continue
         if least >= 0:
-            constant = constant + unit.outer * unit.bias
-            for k, w in unit.row.items():
-                slope[k] = slope[k] + unit.outer * w if k in slope else unit.outer * w
+            constant = constant + unit.constant
+            for k, w in unit.slope:
+                slope[k] = slope[k] + w if k in slope else w
         else:
-            bent.append(unit)
-    box.constant, box.slope, box.bent = constant, dict(slope), bent
-    for unit in bent:
-        least, most = bound(_ends(box, unit)[0])[0], bound(_ends(box, unit)[1])[1]
-        share = arb(min(max(most / (most - least), 0.0), 1.0))
-        constant = constant + unit.outer * share * unit.bias
-        for k, w in unit.row.items():
-            slope[k] = slope.get(k, arb(0)) + unit.outer * share * w
-        slack += unit.outer * (-share * arb(least)).max((1 - share) * arb(most)) * interval(0.0, 1.0)
-        at = sum((w * point[k] for k, w in unit.row.items()), unit.bias)
-        here += unit.outer * (at.max(arb(0)) - share * at)
+            bent.append((unit, least, most))
+    box.constant, box.slope, box.bent = constant, dict(slope), [unit for unit, _, _ in bent]
+    guess = 0.0
+    for unit, least, most in bent:
+        low, high = float(least), float(most)
+        share = min(max(high / (high - low), 0.0), 1.0) if high > low else 0.5
+        lam = arb(share)
+        constant = constant + unit.constant * lam
+        for k, w in unit.slope:
+            slope[k] = slope[k] + w * lam if k in slope else w * lam
+        slack += unit.outer * (-lam * least).max((1 - lam) * most) * UNIT
+        (row, shift, outer), at = unit.guess, 0.0
+        at = sum(w * middles[k] for k, w in row) + shift
+        guess += outer * (max(at, 0.0) - share * at)
     value, steep = dual(target, point, slopes=False)[0], dual(target, wide)[1]
     middle = constant + sum((s * point[k] for k, s in slope.items()), arb(0)) - value
-    spread = {k: (slope.get(k, arb(0)) - steep.get(k, arb(0))) * offset[k] for k in keys}
+    spread = {k: (slope.get(k, ZERO) - steep.get(k, ZERO)) * offset[k] for k in keys}
     lower, upper = bound(sum(spread.values(), middle + slack))
-    axis = max(keys, key=lambda k: _weight(box, spread, k))
-    return lower, upper, float(middle + here), axis
+    axis = keys[0] if len(keys) == 1 else max(keys, key=lambda k: _weight(box, spread, k))
+    return lower, upper, float(middle) + guess, axis
 
 
 def _ends(box: _Box, unit: Unit) -> tuple[arb, arb]:
     """Enclose the least and the largest input of a unit: at corners of the box, not over a ball around it."""
-    least = sum((w * (box.low[k] if w > 0 else box.high[k]) for k, w in unit.row.items()), unit.bias)
-    most = sum((w * (box.high[k] if w > 0 else box.low[k]) for k, w in unit.row.items()), unit.bias)
+    least, most = unit.bias, unit.bias
+    for (k, w), (_, rises) in zip(unit.row, unit.rises, strict=True):
+        low, high = (box.low[k], box.high[k]) if rises else (box.high[k], box.low[k])
+        least, most = least + w * low, most + w * high
     return least, most
 
 
 def _weight(box: _Box, spread: dict[int, arb], axis: int) -> float:
     """How much a side matters: the spread along it, and how far the bending units' inputs move."""
-    width = box.high[axis] - box.low[axis]
-    moved = sum(abs(float(u.row[axis] * u.outer)) for u in box.bent if axis in u.row) * width
+    moved = sum(u.weight.get(axis, 0.0) for u in box.bent) * (box.high[axis] - box.low[axis])
     return float(spread[axis].rad()) + moved / 4
 
 

@@ -87,9 +87,9 @@ def check_enough_heads(
         network = _encoder(model, rows[i], scale)
         below, above = difference(network, f[i], 0, low, high, float(claims["encoder"][i]))
         delta[i] = max(abs(below), abs(above))
-        reach = _range(f[i], low, high)
-        zlow[i], zhigh[i] = bound(arb(reach[0]) + min(below, 0.0))[0], bound(arb(reach[1]) + max(above, 0.0))[1]
-        spread = (arb(reach[1]) - arb(reach[0]) + arb(above) - arb(below)) * arb(scale)
+        extent = reach(f[i], low, high)
+        zlow[i], zhigh[i] = bound(arb(extent[0]) + min(below, 0.0))[0], bound(arb(extent[1]) + max(above, 0.0))[1]
+        spread = (arb(extent[1]) - arb(extent[0]) + arb(above) - arb(below)) * arb(scale)
         leak[i] = up(_leakage(model["layers.0.attention.gates"][i], S[i], beta, spread) / arb(scale))
     phi, slopes = _outer(model, F0, rows, columns, scale, zlow, zhigh, claims)
     errors = [arb(a) + arb(b) for a, b in zip(delta, leak, strict=True)]
@@ -137,7 +137,7 @@ def _encoder(model: Weights, row: Array | None, scale: float) -> Network:
     return Network(model["encoder.inner.weight"], model["encoder.inner.bias"], weights / scale, bias)
 
 
-def _range(f: e.Expr, low: Array, high: Array) -> tuple[float, float]:
+def reach(f: e.Expr, low: Array, high: Array) -> tuple[float, float]:
     """Enclose a function over the box."""
     forms = Forms(expanded=False)
     tree = scalar(f, 0, forms)
@@ -183,11 +183,11 @@ def _outer(
         network = Network(inner * scale, biases, model[f"{last}.weight"][k], arb(model[f"{last}.bias"][k]))
         enough = float(claims["feedforward"][k])
         phi.append(max(abs(v) for v in difference(network, F0, k, zlow, zhigh, enough)))
-        slopes.append(_slopes(F0, k, zlow, zhigh))
+        slopes.append(slopes_of(F0, k, zlow, zhigh))
     return phi, slopes
 
 
-def _slopes(F0: e.Expr, k: int, low: Array, high: Array) -> list[float]:
+def slopes_of(F0: e.Expr, k: int, low: Array, high: Array) -> list[float]:
     """Enclose |∂F0_k/∂z_i| over the box, cut into parts along its longest sides."""
     forms = Forms(expanded=True)
     tree = in_balls(scalar(F0, k, forms))

@@ -41,9 +41,9 @@ class Tree(NamedTuple):
 
 
 def number(value: Fraction | float) -> arb:
-    """Return a double, or a fraction of doubles' products, as an exact number."""
+    """Return a double or a fraction as a ball: an exact number where doubles were added and multiplied only."""
     q = Fraction(value)
-    return arb(q.numerator) / arb(q.denominator)  # a power of two below: exact while the numerator fits
+    return arb(q.numerator) / arb(q.denominator)  # exact where the denominator is a power of two
 
 
 def _add(rows: Iterable[tuple[Fraction, tuple[Row, Fraction] | None]]) -> tuple[Row, Fraction] | None:

@@ -30,6 +30,7 @@ def save_errors(figure: Mapping[str, Any], path: Path) -> None:
 
     The figure holds `title`, `subtitle`, `x_label`, `y_label`, `x`, and `series`, each with `name`, `style` (line,
     dashes, dots, rings, or faint: dots that do not decide how far down the picture reaches), `tone` (a colour) and `y`.
+    Counts are drawn in the same way, from a figure whose series have an `x` each.
     """
     check_picture(path)
     ending = path.suffix.lower()[1:]
@@ -57,9 +58,9 @@ def _errors(figure: Mapping[str, Any]) -> Any:
     fig.text(0.02, 1 - (above - 0.12) / height, figure["subtitle"], va="bottom", fontsize=11, color=COLOURS["muted"])
     leading = [y for series in figure["series"] if series["style"] != "faint" for y in series["y"] if y > SMALLEST]
     if leading:
-        floor = min(leading) / 30
+        floor = min(leading) / (30 if "x" in figure else 1.5)  # room for ▼ below errors, none below counts
         for series in figure["series"]:
-            _series(axes, figure["x"], series, floor)
+            _series(axes, series.get("x") or figure["x"], series, floor)
         _logarithmic(axes, floor)
         fig.legend(loc="lower left", frameon=False, fontsize=11, handlelength=1.8, bbox_to_anchor=(0.13, 0.0))
     else:

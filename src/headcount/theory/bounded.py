@@ -1,7 +1,7 @@
 """The same feed-forward block with all weights at most 1 in magnitude (Assumption 1.3), by more units.
 
-c·relu(w·u + b) is the sum of m copies of (c·s/m)·relu((w/s)·u + b/s). With s ≥ |w| and |b| the inner weights are at most
-1, with m ≥ |c|·s the outer ones; s is a power of two, so that dividing by it is exact. A constant b is m units of
+c·relu(w·u + b) is the sum of m copies of (c·s/m)·relu((w/s)·u + b/s). With s ≥ |w| and |b| the inner weights are at
+most 1, with m ≥ |c|·s the outer ones; s is a power of two, so that dividing by it is exact. A constant b is m units of
 (b/m)·relu(1).
 """
 

@@ -39,7 +39,7 @@ from headcount.tasks.task import Task
 from headcount.theory.bounded import keep_below_one
 from headcount.theory.leakage import beta_for, leakage
 from headcount.theory.network import Shallow
-from headcount.theory.shallow import exact, shallow
+from headcount.theory.shallow import difficulty, exact, shallow
 
 Array = NDArray[np.float64]
 LEAK_SHARE = 0.1  # of ε, for the leakage: β is free, units are not
@@ -59,21 +59,26 @@ class Budget:
     bound: float
 
     @property
+    def output(self) -> int:
+        """The output whose bound is largest."""
+        return max(range(len(self.slopes)), key=lambda k: sum(self._parts(k).values()))
+
+    @property
     def shares(self) -> dict[str, float]:
-        """The parts of the bound, for the output where it is largest: Ψ, softmax leakage, F."""
-        rows = [
-            (sum(s * d for s, d in zip(row, self.encoder, strict=True)),
-             sum(s * v for s, v in zip(row, self.leakage, strict=True)), phi)
-            for row, phi in zip(self.slopes, self.feedforward, strict=True)
-        ]  # fmt: skip
-        psi, leak, outer = max(rows, key=sum)
-        return {"encoder": psi, "leakage": leak, "feedforward": outer}
+        """The parts of the bound: Ψ, softmax leakage, F."""
+        return self._parts(self.output)
+
+    def _parts(self, k: int) -> dict[str, float]:
+        row = self.slopes[k]
+        psi, leak = (sum(s * v for s, v in zip(row, step, strict=True)) for step in (self.encoder, self.leakage))
+        return {"encoder": psi, "leakage": leak, "feedforward": self.feedforward[k]}
 
 
 @dataclass(frozen=True)
 class Built:
     """A transformer with its claimed error; `certificate()` is what `headcount recheck` verifies."""
 
+    task: GeneralizedRetrieval
     model: SavedModel
     budget: Budget
     beta: float
@@ -98,14 +103,6 @@ class Built:
         """Write model.safetensors, config.json and certificate.json; return the model's hash."""
         return self.model.save(folder, extra={"certificate.json": self.certificate()})
 
-    def largest_weights(self) -> dict[str, float]:
-        """Return the largest magnitudes that Assumption 1.3 bounds by 1, and those that it leaves free."""
-        named = {name: float(t.abs().max()) for name, t in self.model.transformer.tensors() if t.numel()}
-        attention = max(v for k, v in named.items() if ".attention." in k and not k.endswith("gates"))
-        outer = max(v for k, v in named.items() if ".feedforward." in k)
-        free = max(v for k, v in named.items() if k.startswith("encoder.") or k.endswith("gates"))
-        return {"attention": attention, "feedforward": outer, "encoder and gates": free}
-
 
 def build(
     task: Task, eps: float, *, heads: int | None = None, head_dim: int = 2, bounded: bool = False,
@@ -116,19 +113,21 @@ def build(
     heads ≥ D and head_dim ≥ 2 are free; `bounded` keeps the weights of F and of attention at most 1 in magnitude and
     the embedding in the unit ball (Assumptions 1.1 and 1.3), at the price of more units and a larger beta.
     """
-    problem, low, high = _check(task, eps, head_dim, box)
+    problem, low, high = check_buildable(task, eps, head_dim, box)
     f, F0 = [g for g in problem.f if isinstance(g, Node)], problem.F0
     assert isinstance(F0, Node)
     wanted = sorted(F0.reads())
     heads = len(f) if heads is None else heads
     if heads < len(f):
         raise BadInput(f"{problem.name} has D = {len(f)}: heads must be at least that, not {heads}")
-    ranges = [_range(g, low, high) for g in f]
+    ranges = [range_of(g, low, high) for g in f]
     zlow, zhigh = (np.array([r[k] if i in wanted else 0.0 for i, r in enumerate(ranges)]) for k in (0, 1))
-    psi, _, _ = _tolerances(f, F0, _slopes(F0, zlow, zhigh), wanted, eps)
+    psi, _, _ = _tolerances(f, F0, slopes_of(F0, zlow, zhigh), wanted, eps)
     # z~ may leave the range of f_i by δ_i
     slack = max([0.0, *(psi[i] for i in wanted)]) + 1e-8 * (1 + float(np.abs([zlow, zhigh]).max()))
-    slopes = _slopes(F0, zlow - slack, zhigh + slack)  # no smaller than on the smaller box: neither are the δ_i larger
+    slopes = slopes_of(
+        F0, zlow - slack, zhigh + slack
+    )  # no smaller than on the smaller box: neither are the δ_i larger
     psi, leak, outer = _tolerances(f, F0, slopes, wanted, eps)
     names = [f"{problem.name} cannot be built: assumption (A2) is not met for f_{i + 1}, which" for i in wanted]
     encoder = shallow([f[i] for i in wanted], [psi[i] for i in wanted], low, high, names)
@@ -155,10 +154,19 @@ def build(
     if not budget.bound <= eps:  # the shares add up to less than eps; this would be a defect
         raise BadInput(f"the construction reaches {budget.bound:.6g}, not eps = {eps:g}: state a larger eps")
     model = _transformer(problem, wanted, encoder, outer_net, heads, head_dim, gates, beta, scale, low, high)
-    return Built(model, budget, beta, scale, encoder, outer_net)
+    return Built(problem, model, budget, beta, scale, encoder, outer_net)
 
 
-def _check(
+def largest_weights(model: SavedModel) -> dict[str, float]:
+    """Return the largest magnitudes that Assumption 1.3 bounds by 1, and those that it leaves free."""
+    named = {name: float(t.abs().max()) for name, t in model.transformer.tensors() if t.numel()}
+    attention = max(v for k, v in named.items() if ".attention." in k and not k.endswith("gates"))
+    outer = max(v for k, v in named.items() if ".feedforward." in k)
+    free = max(v for k, v in named.items() if k.startswith("encoder.") or k.endswith("gates"))
+    return {"attention": attention, "feedforward": outer, "encoder and gates": free}
+
+
+def check_buildable(
     task: Task, eps: float, head_dim: int, box: tuple[tuple[float, ...], tuple[float, ...]] | None
 ) -> tuple[GeneralizedRetrieval, Array, Array]:
     """Refuse what cannot be built, naming the assumption that fails."""
@@ -175,7 +183,7 @@ def _check(
     sides = task.box if box is None else box
     if sides is None:
         raise BadInput(
-            f"{task.name} has {task.law.law} tokens, which are not bounded: Theorem 2 (1) needs a bounded domain; "
+            f"{task.name} has {task.law.law} tokens, which are not bounded: a construction needs a bounded domain; "
             "state --box LOW,HIGH"
         )
     low, high = (np.array(side, np.float64) for side in sides)
@@ -184,7 +192,8 @@ def _check(
     return task, low, high
 
 
-def _range(g: Expr, low: Array, high: Array) -> tuple[float, float]:
+def range_of(g: Expr, low: Array, high: Array) -> tuple[float, float]:
+    """Enclose a function over the box."""
     value = expr_ball.evaluate(g, balls(low.tolist(), high.tolist()))[0]
     found = floor(value), ceil(value)
     if not all(map(math.isfinite, found)):
@@ -192,7 +201,7 @@ def _range(g: Expr, low: Array, high: Array) -> tuple[float, float]:
     return found
 
 
-def _slopes(F0: Expr, low: Array, high: Array) -> list[list[float]]:
+def slopes_of(F0: Expr, low: Array, high: Array) -> list[list[float]]:
     """Return a bound of |∂F0_k/∂z_i| over the box, for every output."""
     if not F0.smooth:
         kinks = sorted({n.op for n in F0.walk()} & {"min", "max", "norm"})
@@ -216,7 +225,8 @@ def _tolerances(
     rest = room - leak
     halves = [part for part in ("psi", "outer") if (bent if part == "psi" else not all(exact(F0, len(f))))]
     each = rest / max(len(halves), 1)
-    psi = [each / (len(bent) * steep[i]) if i in bent else 1e-9 for i in range(len(f))]
+    hard = {i: difficulty(f[i]) for i in bent}  # a fit in three numbers needs a larger share than a broken line
+    psi = [each * hard[i] / (sum(hard.values()) * steep[i]) if i in bent else 1e-9 for i in range(len(f))]
     heads = [leak / (max(len(wanted), 1) * s) for s in steep]
     return psi, heads, [each] * F0.out_dim
 

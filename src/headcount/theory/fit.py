@@ -24,6 +24,7 @@ from headcount.theory.network import Shallow
 Array = NDArray[np.float64]
 MOST_UNITS = 400
 ROUNDS = 12
+LEAST_SHARE = 0.01  # of a function's range: the least error in three numbers
 
 
 def fit(f: Expr, component: int, tolerance: float, low: Array, high: Array) -> Shallow:
@@ -41,11 +42,16 @@ def fit(f: Expr, component: int, tolerance: float, low: Array, high: Array) -> S
         x[:, axes] = middle + half * u
         return expr_numpy.evaluate(f, x)[:, component]
 
-    coarse, fine = _grid(len(axes), 33 if len(axes) < 3 else 13), _grid(len(axes), 80 if len(axes) < 3 else 25)
+    coarse, fine = _grid(len(axes), 45 if len(axes) < 3 else 13), _grid(len(axes), 90 if len(axes) < 3 else 24)
     wanted, check = values(coarse), values(fine)
+    if len(axes) == 3 and tolerance < LEAST_SHARE * np.ptp(check):  # the boxes to prove it would be millions
+        raise BadInput(
+            f"is no sum of functions of one number and reads 3 numbers: an error of {tolerance:.3g} is out of reach, "
+            f"{LEAST_SHARE * np.ptp(check):.2g} is not: state a larger eps"
+        )
     best = math.inf
     for a, knots in _features(len(axes)):
-        weights, bias = _lawson(np.maximum(coarse @ a.T - knots, 0.0), wanted)
+        weights, bias = _lawson(np.maximum(coarse @ a.T - knots, 0.0), wanted, 0.8 * tolerance)
         error = np.abs(np.maximum(fine @ a.T - knots, 0.0) @ weights + bias - check).max()
         best = min(best, float(error))
         if error > 0.8 * tolerance:
@@ -108,8 +114,8 @@ def _features(dim: int) -> Iterator[tuple[Array, Array]]:
         yield np.repeat(a, m, axis=0), (reach[:, None] * (-1 + 2 * np.arange(m) / m)).ravel()
 
 
-def _lawson(units: Array, wanted: Array) -> tuple[Array, float]:
-    """Return outer weights and bias with nearly the least largest error."""
+def _lawson(units: Array, wanted: Array, tolerance: float) -> tuple[Array, float]:
+    """Return outer weights and bias with nearly the least largest error; given up where that stays far too large."""
     design = np.concatenate([units, np.ones((len(units), 1))], axis=1)
     weight, best, found = np.full(len(design), 1.0 / len(design)), math.inf, np.zeros(design.shape[1])
     for _ in range(ROUNDS):
@@ -121,6 +127,8 @@ def _lawson(units: Array, wanted: Array) -> tuple[Array, float]:
         error = np.abs(design @ solved - wanted)
         if error.max() < best:
             best, found = float(error.max()), solved
+        if best > 3 * tolerance:  # the largest error is at most a few times that of the best weights
+            break
         weight = weight * (error + 1e-3 * error.max() + 1e-300)
         weight /= weight.sum()
     return found[:-1], float(found[-1])

@@ -28,6 +28,13 @@ def exact(f: Expr, dim: int) -> list[bool]:
     return [part is not None and not part.functions for part in ridges(f, dim)]
 
 
+def difficulty(f: Expr) -> float:
+    """How much of an error budget a function should get beside others: 1 for a broken line, more for a fit."""
+    if ridges(f, f.in_dim)[0] is not None:
+        return 1.0
+    return {1: 1.0, 2: 3.0}.get(len(f.reads()), 6.0)
+
+
 def shallow(
     functions: Sequence[Expr], tolerances: Sequence[float], low: Array, high: Array, names: Sequence[str]
 ) -> Shallow:
