@@ -48,7 +48,6 @@ class Unit:
 
     def __init__(self, row: dict[int, arb], bias: arb, outer: arb) -> None:
         self.row, self.bias, self.outer = list(row.items()), bias, outer
-        self.rises = [(k, w > 0) for k, w in self.row]
         self.constant, self.slope = outer * bias, [(k, outer * w) for k, w in self.row]
         self.guess = [(k, float(w)) for k, w in self.row], float(bias), float(outer)
         self.weight = {k: abs(float(v)) for k, v in self.slope}
@@ -106,7 +105,7 @@ def difference(
     groups, shift = _groups(kept, units), float(total)
     stop = (-enough - shift, enough - shift) if len(groups) == 1 else (math.inf, -math.inf)
     ranges = [_range(*group, forms, low, high, stop) for group in groups]
-    return _sum([bound(total), *ranges])
+    return bound(sum((interval(*r) for r in ranges), total))
 
 
 def _axes(tree: Tree) -> list[tuple[int | None, Fraction]]:
@@ -121,11 +120,6 @@ def _covers(forms: Forms, network: Network, used: NDArray[np.intp]) -> bool:
         if sum(v != 0 for v in row) > 1 and tuple(v / next(w for w in row if w) for v in row) not in before:
             return False
     return True
-
-
-def _sum(ranges: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    total = sum((interval(*r) if r[0] > -math.inf else arb(0, math.inf) for r in ranges), arb(0))
-    return bound(total)
 
 
 def _groups(kept: list[Any], units: list[Unit]) -> list[tuple[list[Any], list[Unit]]]:
@@ -146,7 +140,7 @@ def _range(
 ) -> tuple[float, float]:  # fmt: skip
     """Enclose the difference of one group."""
     keys = sorted(set().union(*(reads(t) for _, t in parts), *(u.weight for u in units)))
-    sides = [_extent(forms.rows[k], low, high) for k in keys]
+    sides = [extent(forms.rows[k], low, high) for k in keys]
     whole = Tree("linear", tuple(t for _, t in parts), tuple(w for w, _ in parts))
     target = in_balls(whole)
     pending = _first_boxes(keys, sides, units)
@@ -166,7 +160,7 @@ def _range(
     return proved[0], proved[1]
 
 
-def _extent(row: Sequence[Fraction], low: Array, high: Array) -> tuple[float, float]:
+def extent(row: Sequence[Fraction], low: Array, high: Array) -> tuple[float, float]:
     """Enclose a form over the box of inputs, by its values at two corners."""
     sides = [(number(w), (a, b) if w > 0 else (b, a)) for w, a, b in zip(row, low, high, strict=True) if w]
     least, most = (sum((w * arb(ends[k]) for w, ends in sides), arb(0)) for k in (0, 1))
@@ -175,37 +169,45 @@ def _extent(row: Sequence[Fraction], low: Array, high: Array) -> tuple[float, fl
 
 def _first_boxes(keys: list[int], sides: list[tuple[float, float]], units: list[Unit]) -> list[_Box]:
     """The whole box; for a single form, cut where units bend, so that the network is affine on each part."""
-    cuts = [a for a, _ in sides[:1]], [b for _, b in sides[:1]]
-    if len(keys) == 1:
-        bends = {float(-u.bias / u.row[0][1]) for u in units}
-        inside = sorted(b for b in bends if sides[0][0] < b < sides[0][1])
-        cuts = [sides[0][0], *inside], [*inside, sides[0][1]]
     low, high = (dict(zip(keys, end, strict=True)) for end in zip(*sides, strict=True))
-    return [_Box({**low, keys[0]: a}, {**high, keys[0]: b}, arb(0), {}, units) for a, b in zip(*cuts, strict=True)]
+    boxes, whole = list[_Box](), [_Box(low, high, arb(0), {}, units)]
+    while whole and len(keys) == 1:
+        box, k = whole.pop(), keys[0]
+        _settle(box, {k: interval(box.low[k], box.high[k])})
+        bends = sorted(v for u in box.bent if box.low[k] < (v := -u.guess[1] / u.guess[0][0][1]) < box.high[k])
+        halves = _halves(box, k, bends[len(bends) // 2]) if bends else []
+        whole += halves
+        boxes += [] if halves else [box]
+    return boxes or whole
 
 
-def _enclose(box: _Box, keys: list[int], target: Any) -> tuple[float, float, float, int]:
-    """Return bounds of the difference on a box, its value near the middle, and the side that matters most.
-
-    What is affine on all of the box is added to the box's own affine part, once for all parts of it.
-    """
-    middles = {k: box.low[k] + (box.high[k] - box.low[k]) / 2 for k in keys}
-    wide = {k: interval(box.low[k], box.high[k]) for k in keys}
-    point = {k: arb(v) for k, v in middles.items()}
-    offset = {k: wide[k] - point[k] for k in keys}
-    slack, constant, slope, bent = arb(0), box.constant, dict(box.slope), list[tuple[Unit, arb, arb]]()
+def _settle(box: _Box, wide: dict[int, arb]) -> list[tuple[Unit, arb, arb]]:
+    """Add what is affine on all of a box to its affine part, once for all parts of it; return what still bends."""
+    bent: list[tuple[Unit, arb, arb]] = []
+    box.slope = dict(box.slope)
     for unit in box.bent:
         over = sum((w * wide[k] for k, w in unit.row), unit.bias)
         least, most = _ends(box, unit) if over.contains(0) else (over, over)
         if most <= 0:
             continue
         if least >= 0:
-            constant = constant + unit.constant
+            box.constant = box.constant + unit.constant
             for k, w in unit.slope:
-                slope[k] = slope[k] + w if k in slope else w
+                box.slope[k] = box.slope[k] + w if k in box.slope else w
         else:
             bent.append((unit, least, most))
-    box.constant, box.slope, box.bent = constant, dict(slope), [unit for unit, _, _ in bent]
+    box.bent = [unit for unit, _, _ in bent]
+    return bent
+
+
+def _enclose(box: _Box, keys: list[int], target: Any) -> tuple[float, float, float, int]:
+    """Return bounds of the difference on a box, its value near the middle, and the side that matters most."""
+    middles = {k: box.low[k] + (box.high[k] - box.low[k]) / 2 for k in keys}
+    wide = {k: interval(box.low[k], box.high[k]) for k in keys}
+    point = {k: arb(v) for k, v in middles.items()}
+    offset = {k: wide[k] - point[k] for k in keys}
+    bent = _settle(box, wide)
+    slack, constant, slope = arb(0), box.constant, dict(box.slope)
     guess = 0.0
     for unit, least, most in bent:
         low, high = float(least), float(most)
@@ -215,7 +217,7 @@ def _enclose(box: _Box, keys: list[int], target: Any) -> tuple[float, float, flo
         for k, w in unit.slope:
             slope[k] = slope[k] + w * lam if k in slope else w * lam
         slack += unit.outer * (-lam * least).max((1 - lam) * most) * UNIT
-        (row, shift, outer), at = unit.guess, 0.0
+        row, shift, outer = unit.guess
         at = sum(w * middles[k] for k, w in row) + shift
         guess += outer * (max(at, 0.0) - share * at)
     value, steep = dual(target, point, slopes=False)[0], dual(target, wide)[1]
@@ -229,8 +231,8 @@ def _enclose(box: _Box, keys: list[int], target: Any) -> tuple[float, float, flo
 def _ends(box: _Box, unit: Unit) -> tuple[arb, arb]:
     """Enclose the least and the largest input of a unit: at corners of the box, not over a ball around it."""
     least, most = unit.bias, unit.bias
-    for (k, w), (_, rises) in zip(unit.row, unit.rises, strict=True):
-        low, high = (box.low[k], box.high[k]) if rises else (box.high[k], box.low[k])
+    for k, w in unit.row:
+        low, high = (box.low[k], box.high[k]) if w > 0 else (box.high[k], box.low[k])
         least, most = least + w * low, most + w * high
     return least, most
 
@@ -241,10 +243,10 @@ def _weight(box: _Box, spread: dict[int, arb], axis: int) -> float:
     return float(spread[axis].rad()) + moved / 4
 
 
-def _halves(box: _Box, axis: int) -> list[_Box]:
+def _halves(box: _Box, axis: int, at: float | None = None) -> list[_Box]:
     """Cut a box in two across one side; a side too short to cut ends the search there."""
     a, b = box.low[axis], box.high[axis]
-    middle = a + (b - a) / 2
+    middle = a + (b - a) / 2 if at is None else at
     if not a < middle < b:
         return []
     return [

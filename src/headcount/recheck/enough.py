@@ -25,7 +25,7 @@ import numpy as np
 from flint import arb
 from numpy.typing import NDArray
 
-from headcount.recheck.difference import Network, bound, difference, interval
+from headcount.recheck.difference import Network, bound, difference, extent, interval
 from headcount.recheck.trees import Forms, dual, in_balls, scalar
 from headcount.recheck.weights import Rejected, Weights
 from headcount.tasks import expr as e
@@ -87,9 +87,9 @@ def check_enough_heads(
         network = _encoder(model, rows[i], scale)
         below, above = difference(network, f[i], 0, low, high, float(claims["encoder"][i]))
         delta[i] = max(abs(below), abs(above))
-        extent = reach(f[i], low, high)
-        zlow[i], zhigh[i] = bound(arb(extent[0]) + min(below, 0.0))[0], bound(arb(extent[1]) + max(above, 0.0))[1]
-        spread = (arb(extent[1]) - arb(extent[0]) + arb(above) - arb(below)) * arb(scale)
+        ends = reach(f[i], low, high)
+        zlow[i], zhigh[i] = bound(arb(ends[0]) + min(below, 0.0))[0], bound(arb(ends[1]) + max(above, 0.0))[1]
+        spread = (arb(ends[1]) - arb(ends[0]) + arb(above) - arb(below)) * arb(scale)
         leak[i] = up(_leakage(model["layers.0.attention.gates"][i], S[i], beta, spread) / arb(scale))
     phi, slopes = _outer(model, F0, rows, columns, scale, zlow, zhigh, claims)
     errors = [arb(a) + arb(b) for a, b in zip(delta, leak, strict=True)]
@@ -114,10 +114,9 @@ def _heads(model: Weights, count: int) -> tuple[list[Array | None], list[Array |
         if len(full) > 1:
             raise Rejected(f"head {i + 1} returns {len(full)} numbers: the proof reads one")
         r = value[i, full[0]]
-        asked = np.array([[float(v[0]) for v in exact(query[i], token[:, None])]])
-        if not all(v[0] == w for v, w in zip(exact(query[i], token[:, None]), asked[0], strict=True)):
-            raise Rejected(f"the query of head {i + 1} is not exact in doubles")
-        if not all(a == -arb(b) for a, b in zip(exact(asked, key[i])[0], r, strict=True)):
+        asked = [v[0] for v in exact(query[i], token[:, None])]
+        score = [sum((a * k for a, k in zip(asked, column, strict=True)), arb(0)) for column in key[i].T]
+        if not all(a == -arb(b) for a, b in zip(score, r, strict=True)):
             raise Rejected(f"head {i + 1} does not score by minus what it returns")
         rows.append(r)
         columns.append(output[i, :, full[0]])
@@ -141,9 +140,8 @@ def reach(f: e.Expr, low: Array, high: Array) -> tuple[float, float]:
     """Enclose a function over the box."""
     forms = Forms(expanded=False)
     tree = scalar(f, 0, forms)
-    sides = [sum((arb(w.numerator) / arb(w.denominator) * interval(a, b)
-                  for w, a, b in zip(row, low, high, strict=True) if w), arb(0)) for row in forms.rows]  # fmt: skip
-    return bound(dual(in_balls(tree), dict(enumerate(sides)))[0])
+    sides = {k: interval(*extent(row, low, high)) for k, row in enumerate(forms.rows)}
+    return bound(dual(in_balls(tree), sides)[0])
 
 
 def _leakage(gates: Array, members: list[int], beta: arb, spread: arb) -> arb:

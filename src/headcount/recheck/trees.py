@@ -161,10 +161,7 @@ def in_balls(tree: Leaf | Tree) -> Any:
 
 
 def dual(tree: Any, u: Mapping[int, arb], slopes: bool = True) -> tuple[arb, Gradient]:
-    """Enclose the value and the gradient over a box of forms; at kinks all slopes from either side are enclosed.
-
-    So the mean value theorem holds with it for every tree: f(u) ∈ f(m) + gradient·(u − m) on the box.
-    """
+    """Enclose the value and the gradient of a smooth tree over a box: f(u) ∈ f(m) + gradient·(u − m) there."""
     if isinstance(tree, Leaf):
         if tree.form is None:
             return tree.bias, {}
@@ -176,13 +173,6 @@ def dual(tree: Any, u: Mapping[int, arb], slopes: bool = True) -> tuple[arb, Gra
             return value, _total([(w, g) for w, (_, g) in zip(tree.weights, parts, strict=True)])
         case "product":
             return reduce(lambda a, b: (a[0] * b[0], _total([(b[0], a[1]), (a[0], b[1])])), parts)
-        case "min" | "max":
-            return _extreme(parts, tree.op)
-        case "norm":
-            length = monotone(sum((power(v, 2) for v, _ in parts), arb(0)), lambda t: t.sqrt() if t > 0 else arb(0))
-            if not length > 0:  # the slope of the length is a vector of length at most 1
-                return length, _total([(arb(0, 1), g) for _, g in parts])
-            return length, _total([(v / length, g) for v, g in parts])
         case _:
             (v, g), k = parts[0], tree.exponent
             value, slope = _unary(tree.op, v, k)
@@ -203,15 +193,7 @@ def _unary(op: str, v: arb, k: int) -> tuple[arb, arb]:
         case "softplus":
             return monotone(v, softplus), monotone(v, lambda t: ((t / 2).tanh() + 1) / 2)
         case _:
-            raise ValueError(f"unknown operation {op}")
-
-
-def _extreme(parts: list[tuple[arb, Gradient]], op: str) -> tuple[arb, Gradient]:
-    """The least or largest part: its gradient is that of a part that can be it."""
-    value = reduce(lambda a, b: a.min(b) if op == "min" else a.max(b), [v for v, _ in parts])
-    near = [g for v, g in parts if (not v > value if op == "min" else not v < value)]
-    keys = set().union(*near)
-    return value, {k: reduce(lambda a, b: a.union(b), [g.get(k, arb(0)) for g in near]) for k in keys}
+            raise ValueError(f"{op} has kinks: only smooth expressions are verified")
 
 
 def _total(parts: list[tuple[arb, Gradient]]) -> Gradient:

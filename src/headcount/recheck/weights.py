@@ -42,9 +42,7 @@ def read_weights(folder: Path) -> Weights:
         raw = (folder / "model.safetensors").read_bytes()
         size = int.from_bytes(raw[:8], "little")
         header, body = json.loads(raw[8 : 8 + size]), raw[8 + size :]
-        tensors = {
-            name: _tensor(body, entry) for name, entry in header.items() if name != "__metadata__"
-        }  # fmt: skip
+        tensors = {name: _tensor(body, entry) for name, entry in header.items() if name != "__metadata__"}
         named = {key: config[key] for key in ("format", "version", "model", "dtype", "task", "box", "standardisation")}
     except (OSError, ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise Rejected(f"the model in {folder} cannot be read: {type(error).__name__} {error}") from None

@@ -127,7 +127,7 @@ def budget_figure(task: GeneralizedRetrieval, built: Built) -> dict[str, Any]:
     widths: dict[int, float] = {}
     for factor in (16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125):
         tolerances = [b.encoder[i] * factor for i in wanted]
-        if all(t < 1e-9 for t in tolerances):
+        if all(t < 1e-9 for t in tolerances) or (factor < 1 and max(widths, default=0) > 300):  # seconds, not minutes
             break
         try:
             net = shallow(functions, tolerances, low, high, ["f"] * len(functions))
