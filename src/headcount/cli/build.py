@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from headcount.base.errors import BadInput, HeadcountError
 from headcount.cli.common import (
+    BoxSides,
     Dim,
     Intrinsic,
     Json,
@@ -18,6 +19,7 @@ from headcount.cli.common import (
     Whole,
     console,
     print_json,
+    read_box,
     read_task,
 )  # fmt: skip
 
@@ -44,10 +46,7 @@ def build(
         bool, Parameter(negative=(), help="One wide head and an F of five layers (Theorem 2 (3)).")
     ] = False,
     bounded: Annotated[bool, Parameter(negative=(), help="Keep all weights of attention and F at most 1.")] = False,
-    box: Annotated[
-        str | None,
-        Parameter(allow_leading_hyphen=True, help="Input box LOW,HIGH where tokens are unbounded, e.g. -2.5,2.5."),
-    ] = None,
+    box: BoxSides = None,
     json: Json = False,
 ) -> int:
     """Build a transformer within eps of a task, and verify its certificate from the weights up.
@@ -95,19 +94,6 @@ def build(
     else:
         _show(facts, problem)
     return 0
-
-
-def read_box(text: str | None, dim: int) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Read LOW,HIGH: the same two numbers for every coordinate of a token."""
-    if text is None:
-        return None
-    try:
-        low, high = (float(part) for part in text.split(","))
-    except ValueError:
-        raise BadInput(f"--box takes two numbers LOW,HIGH, not {text!r}") from None
-    if not -1e6 <= low < high <= 1e6:
-        raise BadInput(f"--box needs LOW below HIGH, both between -1e6 and 1e6, not {text!r}")
-    return (low,) * dim, (high,) * dim
 
 
 def _show(facts: dict[str, Any], task: Task) -> None:

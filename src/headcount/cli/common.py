@@ -44,6 +44,13 @@ Setting = Annotated[
     Parameter(name="--set", negative=(), help="Another parameter of the task, as key=value; repeat it."),
 ]
 
+BoxSides = Annotated[
+    str | None,
+    Parameter(
+        name="--box", allow_leading_hyphen=True,
+        help="Input box LOW,HIGH, the same for every coordinate of a token, e.g. -2.5,2.5 (default: the task's).",
+    ),
+]  # fmt: skip
 Device = Annotated[str, Parameter(name="--device", help="cpu (all cores), cuda (one GPU), cuda:1.")]
 StoreFolder = Annotated[Path, Parameter(name="--store", help="Folder of the store.")]
 
@@ -107,6 +114,19 @@ def _large_sets(task: Task) -> Task:
         if 4 * least < task.length:
             raise BadInput(f"an index set S_i has {least} positions: at least a quarter of T = {task.length} is needed")
     return task
+
+
+def read_box(text: str | None, dim: int) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Read LOW,HIGH: the same two numbers for every coordinate of a token."""
+    if text is None:
+        return None
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        raise BadInput(f"--box takes two numbers LOW,HIGH, not {text!r}") from None
+    if not -1e6 <= low < high <= 1e6:
+        raise BadInput(f"--box needs LOW below HIGH, both between -1e6 and 1e6, not {text!r}")
+    return (low,) * dim, (high,) * dim
 
 
 def print_json(value: Any) -> None:

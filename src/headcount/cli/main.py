@@ -20,6 +20,7 @@ VERBS = {
     "export": "Take one trained model out of a run, as a folder.",
     "report": "Write the page of a run.",
     "bench": "Time training beside what people use instead (torch layers, vmap, JAX), in one run.",
+    "certify": "Prove a bound of a saved model's worst error on a box, beside the worst error found.",
     "show": "Show a saved model: its sizes, its hash, its error on fresh data.",
 }
 

@@ -88,7 +88,9 @@ def worst_error(
     search = _Search(predict, task, low, high, seed, max(1, int(CHUNK / (cost / 4))))
     search.deadline = None if seconds is None else time.monotonic() + seconds
     budget = effort * WORK / cost
-    found = search.run(int(min(max(budget / 3, 512), 20_000 * effort)), int(max(budget / 4.5, 512)), effort, starts)
+    found = search.run(
+        int(min(max(budget / 3, 512), max(20_000 * effort, 512), 200_000)), int(max(budget / 4.5, 512)), effort, starts
+    )
     X = found[None]
     with torch.no_grad():
         errors = (exact(torch.from_numpy(X)) - task.value(torch.from_numpy(X))).abs()[0]
@@ -194,8 +196,10 @@ class _Search:
 
     def error(self, X: Array, gradient: bool = False) -> tuple[Array, Array]:
         """Return max_k |y_k − H_k| for X[batch, length, dim], and its gradient where wanted."""
-        values, slopes = np.empty(len(X)), np.zeros(X.shape if gradient else (0,))
+        values, slopes = np.full(len(X), -1.0), np.zeros(X.shape if gradient else (0,))
         for k in range(0, len(X), self.chunk):
+            if k and self.late():
+                break
             x = torch.from_numpy(X[k : k + self.chunk]).requires_grad_(gradient)
             with torch.set_grad_enabled(gradient):
                 e = (self.predict(x) - self.task.value(x)).abs().amax(-1)
@@ -214,7 +218,7 @@ class _Search:
         count = int(np.clip(evaluations // 80, 8, 96))
 
         def steps(rows: int) -> int:
-            return int(np.clip(evaluations // 2 // rows, STEPS[0], STEPS[1] * max(effort, 1.0)))
+            return int(np.clip(evaluations // 2 // rows, STEPS[0] * min(effort, 1.0), STEPS[1] * effort))
 
         best: list[Array] = []
         for X in kinds:

@@ -1,0 +1,80 @@
+"""`headcount certify MODEL_DIR`: a proved bound of a model's worst error on a box, beside the worst error found."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from headcount.base.errors import BadInput
+from headcount.cli.common import BoxSides, Json, Whole, console, print_json, read_box
+
+if TYPE_CHECKING:
+    from headcount.theory.certify import Certificate
+
+
+def certify(
+    model: Annotated[Path, Parameter(help="A model folder.")],
+    /,
+    *,
+    for_: Annotated[
+        str, Parameter(name="--for", help="Stop after e.g. 90s, 9m; what is proved by then holds.")
+    ] = "60s",
+    box: BoxSides = None,
+    goal: Annotated[float, Parameter(help="Finished when the bound is this multiple of the worst error.")] = 1.1,
+    seed: Annotated[Whole, Parameter(help="Seed of the search for the worst error.")] = 0,
+    out: Annotated[Path | None, Parameter(help="Also write the result to this JSON file.")] = None,
+    json: Json = False,
+) -> int:
+    """Prove an upper bound of a saved model's worst error on a box of tokens, and search for the worst error."""
+    from headcount.base.files import write_json
+    from headcount.base.progress import Progress
+    from headcount.cli.sweep import duration
+    from headcount.models.files import load_model
+    from headcount.theory.certify import certify as prove
+
+    seconds = duration(for_)
+    if not 1.0 <= goal < math.inf:
+        raise BadInput(f"--goal must be a number from 1 on, not {goal}")
+    if seed < 0:
+        raise BadInput(f"--seed must be 0 or more, not {seed}")
+    if out is not None and out.exists():
+        raise BadInput(f"{out} exists already: choose another name")
+    saved = load_model(model)
+    corners = read_box(box, saved.transformer.spec.dim)
+    with Progress("certifying", seconds, every=5.0, closes=False) as progress:
+
+        def on_step(bound: float, worst: float, left: int, spent: float) -> None:
+            gap = bound / worst if worst > 0 else math.inf
+            note = f"proved ≤ {bound:.3g}, found {worst:.3g}, gap {gap:.2f}, {left} boxes left, {spent:.0f} s"
+            progress.advance(min(spent, seconds) - progress.done, note=note)
+
+        found = prove(saved, box=corners, seconds=seconds, goal=goal, seed=seed, on_step=on_step)
+    data = {"model": str(model), "hash": saved.hash(), "goal": goal, **found.data()}
+    if out is not None:
+        write_json(out, data)
+    if json:
+        print_json(data)
+    else:
+        console().print(_sentence(found, goal), markup=False)
+    return 0
+
+
+def _sentence(found: Certificate, goal: float) -> str:
+    """Say what is proved, what is only measured, and whether the search ended."""
+    if not math.isfinite(found.bound):
+        found_error = f"the worst error found is {found.worst.error:.3g}, measured"
+        return f"Nothing is proved after {found.seconds:.0f} s; {found_error}."
+    low, high = (", ".join(f"{v:g}" for v in side) for side in (found.low, found.high))
+    ended = (
+        f"Finished: the gap is at most {goal:g}"
+        if found.finished
+        else f"Not finished, the bound may be far from the truth: {found.left} boxes are left"
+    )
+    return (
+        f"Proved: the error is at most {found.bound:.4g} for all tokens from ({low}) to ({high}). "
+        f"Worst error found: {found.worst.error:.4g}, measured. Gap {found.gap:.2f}. "
+        f"{ended} ({found.boxes} boxes, {found.seconds:.0f} s)."
+    )
