@@ -35,3 +35,19 @@ def headcount_cli(tmp_path: Path) -> Cli:
         return subprocess.run(command, check=False, **settings)  # type: ignore[call-overload]
 
     return run
+
+
+@pytest.fixture
+def headcount_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Run the command line in this process: a second less a command, for what needs no process of its own."""
+    from headcount.cli.main import main
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.chdir(tmp_path)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main([str(a) for a in args])
+        out, err = capsys.readouterr()
+        return subprocess.CompletedProcess(list(args), int(left.value.code or 0), out, err)
+
+    return run

@@ -177,14 +177,14 @@ def test_broken_files(copy: Path, tmp_path: Path) -> None:
         verify(tmp_path / "nowhere")
 
 
-def test_the_command(copy: Path, headcount_cli: Cli) -> None:
-    done = headcount_cli("recheck", str(copy / "certificate.json"))
+def test_the_command(copy: Path, headcount_here: Cli) -> None:
+    done = headcount_here("recheck", str(copy / "certificate.json"))
     assert (done.returncode, "It holds" in done.stdout) == (0, True)
-    found = json.loads(headcount_cli("recheck", str(copy), "--json").stdout)
+    found = json.loads(headcount_here("recheck", str(copy), "--json").stdout)
     assert found["holds"]
     assert found["proved"]["bound"] <= found["claimed"]
     change(copy, bound=0.01)
-    done = headcount_cli("recheck", str(copy))
+    done = headcount_here("recheck", str(copy))
     assert (done.returncode, "does not hold" in done.stdout, done.stderr) == (1, True, "")
-    done = headcount_cli("recheck", str(copy / "config.json"))
+    done = headcount_here("recheck", str(copy / "config.json"))
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)

@@ -167,15 +167,15 @@ def test_what_cannot_be_built_says_why() -> None:
         assert "\n" not in str(error.value)
 
 
-def test_the_command(tmp_path: Path, headcount_cli: Cli) -> None:
+def test_the_command(tmp_path: Path, headcount_here: Cli) -> None:
     out = tmp_path / "built"
-    done = headcount_cli("build", "quadratic-basins", "-D", "2", "--eps", "0.1", "--out", str(out), "--json")
+    done = headcount_here("build", "quadratic-basins", "-D", "2", "--eps", "0.1", "--out", str(out), "--json")
     found = json.loads(done.stdout)
     assert found["rechecked"] <= found["bound"] <= 0.1
     assert {p.name for p in out.iterdir()} == {"model.safetensors", "config.json", "certificate.json", "budget.png"}
-    done = headcount_cli("build", "sum-of-maxima", "--eps", "0.1", "--box", "-2.5,2.5", "--out", str(tmp_path / "b"))
+    done = headcount_here("build", "sum-of-maxima", "--eps", "0.1", "--box", "-2.5,2.5", "--out", str(tmp_path / "b"))
     assert "Proved" in done.stdout
     for bad in (["--eps", "0"], ["--eps", "0.1", "--box", "1"], ["--eps", "0.1", "--heads", "1"], ["--eps", "x"]):
-        done = headcount_cli("build", "quadratic-basins", *bad, "--out", str(tmp_path / "c"))
+        done = headcount_here("build", "quadratic-basins", *bad, "--out", str(tmp_path / "c"))
         assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), (bad, done.stderr)
         assert not (tmp_path / "c").exists()

@@ -134,17 +134,17 @@ def test_known_results():
         known.density_primitives(6, 1)
 
 
-def test_the_command(headcount_cli: Cli):
-    done = headcount_cli("bounds", "--D", "4", "--heads", "3", "--head-dim", "8", "--length", "64,128", "--json")
+def test_the_command(headcount_here: Cli):
+    done = headcount_here("bounds", "--D", "4", "--heads", "3", "--head-dim", "8", "--length", "64,128", "--json")
     found = json.loads(done.stdout)["rows"]
     assert [row["k"] for row in found] == pytest.approx([58 / 28 - 1, 122 / 28 - 1])
     assert (found[0]["vacuous"], found[0]["printed"]["vacuous"]) == (False, True)
     assert (found[0]["bites_from_length"], found[0]["bites_below_head_dim"]) == (35, 18)
-    task = headcount_cli("bounds", "quadratic-basins", "--D", "2", "-T", "32", "--heads", "1", "--eps", "1e-6")
+    task = headcount_here("bounds", "quadratic-basins", "--D", "2", "-T", "32", "--heads", "1", "--eps", "1e-6")
     assert task.returncode == 0
     assert "proved" in task.stdout
     for bad in (["--D", "0"], ["--heads", "a", "--D", "3"], ["--D", "4", "--eps", "2"], ["mean"], [],
                 ["--D", "3", "--share", "0.1"],
                 ["--D", "3", "--heads", "5:1"], ["--D", "3", "--heads", "1:9999", "--head-dim", "1:99"]):  # fmt: skip
-        done = headcount_cli("bounds", *bad)
+        done = headcount_here("bounds", *bad)
         assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), (bad, done.stderr)
