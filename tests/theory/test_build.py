@@ -173,6 +173,8 @@ def test_the_command(tmp_path: Path, headcount_here: Cli) -> None:
     found = json.loads(done.stdout)
     assert found["rechecked"] <= found["bound"] <= 0.1
     assert {p.name for p in out.iterdir()} == {"model.safetensors", "config.json", "certificate.json", "budget.png"}
+    again = headcount_here("build", "quadratic-basins", "-D", "2", "--eps", "0.2", "--out", str(out), "--json")
+    assert json.loads(again.stdout)["bound"] <= 0.2  # what is ours may be replaced
     done = headcount_here("build", "sum-of-maxima", "--eps", "0.1", "--box", "-2.5,2.5", "--out", str(tmp_path / "b"))
     assert "Proved" in done.stdout
     for bad in (["--eps", "0"], ["--eps", "0.1", "--box", "1"], ["--eps", "0.1", "--heads", "1"], ["--eps", "x"]):

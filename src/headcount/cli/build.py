@@ -55,7 +55,7 @@ def build(
     """
     from headcount.base.files import check_folder
     from headcount.recheck.certificate import verify
-    from headcount.report.budget import save_budget
+    from headcount.report.budget import budget_png
     from headcount.theory.build import Built, largest_weights
     from headcount.theory.build import build as construct
     from headcount.theory.upper import budget_figure
@@ -74,9 +74,10 @@ def build(
         built = build_wide(problem, eps, box=sides)
     else:
         built = construct(problem, eps, heads=heads, head_dim=head_dim or 2, bounded=bounded, box=sides)
-    built.save(out)
     if isinstance(built, Built):
-        save_budget(budget_figure(built.task, built), out / "budget.png")
+        built.save(out, budget_png(budget_figure(built.task, built)))
+    else:
+        built.save(out)
     verdict = verify(out)
     if not verdict.holds or verdict.proved is None:  # never seen: the builder claims more than can be verified
         raise HeadcountError(f"the certificate in {out} does not hold ({verdict.reason}): this is a defect, report it")

@@ -93,7 +93,7 @@ class SavedModel:
         }
 
     def save(self, folder: Path | str, extra: Mapping[str, Any] | None = None) -> str:
-        """Write the folder whole or not at all; return the hash. `extra` names further JSON files."""
+        """Write the folder whole or not at all; return the hash. `extra` names further files: JSON data, or bytes."""
         from safetensors.numpy import save
 
         identity = self.hash()
@@ -102,7 +102,7 @@ class SavedModel:
             config = {**self._identity(), "hash": identity, "provenance": self.provenance}
             write_json(temporary / "config.json", config)
             for name, value in (extra or {}).items():
-                write_json(temporary / name, value)
+                (write_bytes if isinstance(value, bytes) else write_json)(temporary / name, value)
         return identity
 
 

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from headcount.base.files import write_bytes
 from headcount.report.draw import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
-from headcount.report.theory import STEPS, check_picture
+from headcount.report.theory import STEPS
 
 TONES = {"encoder": COLOURS["enough"], "leakage": COLOURS["few"], "feedforward": COLOURS["plain"]}
 
 
-def save_budget(figure: Mapping[str, Any], path: Path) -> None:
-    """Draw a budget into a file: png, pdf or svg, by its ending."""
-    check_picture(path)
-    ending = path.suffix.lower()[1:]
-    undated = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+def budget_png(figure: Mapping[str, Any]) -> bytes:
+    """Draw a budget as a PNG, the same bytes every time."""
     with _settings():
         buffer = io.BytesIO()
-        _draw(figure).savefig(buffer, format=ending, dpi=200, metadata=undated[ending])
-    write_bytes(path, buffer.getvalue())
+        _draw(figure).savefig(buffer, format="png", dpi=200, metadata={"Software": None})
+    return buffer.getvalue()
 
 
 def _draw(figure: Mapping[str, Any]) -> Any:

@@ -99,9 +99,10 @@ class Built:
             "provenance": provenance(),
         }  # fmt: skip
 
-    def save(self, folder: Any) -> str:
-        """Write model.safetensors, config.json and certificate.json; return the model's hash."""
-        return self.model.save(folder, extra={"certificate.json": self.certificate()})
+    def save(self, folder: Any, picture: bytes | None = None) -> str:
+        """Write model.safetensors, config.json, certificate.json and perhaps budget.png; return the model's hash."""
+        drawn = {} if picture is None else {"budget.png": picture}
+        return self.model.save(folder, extra={"certificate.json": self.certificate(), **drawn})
 
 
 def build(
