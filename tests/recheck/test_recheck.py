@@ -119,7 +119,7 @@ def test_claims_that_are_too_good(copy: Path, folder: Path) -> None:
         ({"bound": 0.9 * verify(folder).proved.bound}, "is proved, not"),
         ({"eps": 0.05}, "exceeds its own eps"),
         ({"eps": -1.0}, "above 0"),
-        ({"bound": float("inf")}, "above 0"),
+        ({"bound": float("inf")}, "no number"),
         ({"scale": 0.5}, "proved, not"),
         ({"scale": 3.0}, "power of two"),
         ({"steps": {**whole["steps"], "encoder": [v * 0.5 for v in whole["steps"]["encoder"]]}}, "budget"),
@@ -141,6 +141,135 @@ def test_another_task(copy: Path) -> None:
     change(copy, "config.json", task=other)
     sign(copy)
     assert "is proved, not" in verify(copy).reason
+
+
+def spoil(folder: Path, **tensors: np.ndarray) -> None:
+    """Put tensors in place of others (None removes one), with hashes that fit."""
+    found = {**load_file(folder / "model.safetensors"), **{k.replace("__", "."): v for k, v in tensors.items()}}
+    save_file({k: np.ascontiguousarray(v) for k, v in found.items() if v is not None}, folder / "model.safetensors")
+    hashed = read_weights(folder).hash
+    change(folder, "config.json", hash=hashed)
+    change(folder, model=hashed)
+
+
+def settings(folder: Path, **values) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    change(folder, "config.json", model={**config["model"], **values})
+    change(folder, model=read_weights(folder).hash)
+
+
+def test_a_negative_beta_is_a_maximum(copy: Path) -> None:
+    beta = json.loads((copy / "config.json").read_text())["model"]["beta"]
+    for bad in (-beta, 0.0, "scaled", 3, "1"):
+        settings(copy, beta=bad)
+        assert "beta above 0" in recheck_reason(copy)
+
+
+def recheck_reason(folder: Path) -> str:
+    verdict = verify(folder)
+    assert not verdict.holds
+    return verdict.reason
+
+
+def test_scales_at_the_end_of_the_doubles(copy: Path) -> None:
+    """Dividing by them in float64 would lose weights; in fractions nothing is lost, and the claim is refuted."""
+    for scale in (2.0**1000, 2.0**-1000, 5e-324):
+        change(copy, scale=scale)
+        recheck_reason(copy)
+
+
+def test_tensors_that_the_settings_do_not_have(copy: Path) -> None:
+    gates = load_file(copy / "model.safetensors")["layers.0.attention.gates"]
+    for tensors in (
+        {"layers__0__attention__gates": gates[:, :1]},
+        {"encoder__position": np.ones((8, 6))},
+        {"encoder__hidden_bias": np.ones((8, 3))},
+        {"encoder__outer__bias": None},
+        {"class_token": np.zeros(7)},
+    ):
+        before = {p.name: p.read_bytes() for p in copy.iterdir()}
+        spoil(copy, **tensors)
+        assert "not those of the model's settings" in recheck_reason(copy), tensors
+        for name, data in before.items():
+            (copy / name).write_bytes(data)
+    found = load_file(copy / "model.safetensors")
+    save_file({**found, "class_token": np.zeros(6, np.float32)}, copy / "model.safetensors")
+    assert "type of its weights" in recheck_reason(copy)
+
+
+@pytest.mark.parametrize("key", ["width", "heads", "head_dim", "hidden", "hidden_ff"])
+def test_sizes_that_the_tensors_do_not_have(copy: Path, key: str) -> None:
+    size = json.loads((copy / "config.json").read_text())["model"][key]
+    for value in (size + 1, True, float(size), -1):
+        settings(copy, **{key: value})
+        recheck_reason(copy)
+
+
+def test_tasks_that_are_none(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    task = config["task"]
+    low = [-1, *task["S"][0][1:]]
+    for values in (
+        {"S": [low, *task["S"][1:]]}, {"S": [[0, 0, 1, 2], *task["S"][1:]]}, {"S": [*task["S"], [0]]}, {"S": [[]] * 3},
+        {"S": [[0.0, 1.0, 2.0, 3.0], *task["S"][1:]]}, {"kind": "mean"}, {"length": 8.0}, {"length": True},
+        {"more": 1}, {"f": task["f"][:2]}, {"F0": task["f"][0]}, {"dim": 3}, {"S": [[9], *task["S"][1:]]},
+    ):  # fmt: skip
+        change(copy, task={**task, **values})
+        change(copy, "config.json", task={**task, **values})
+        change(copy, model=read_weights(copy).hash)
+        recheck_reason(copy)
+
+
+def test_boxes_that_are_none(copy: Path) -> None:
+    point, reversed_ = [[0.5, 0.5], [0.5, 0.5]], [[1.0, 1.0], [0.0, 0.0]]
+    for box in ([["0", "0"], ["1", "1"]], point, reversed_, [[0.0], [1.0]], [[0, 0], [1, 1]]):
+        change(copy, box=box)
+        change(copy, "config.json", box=box)
+        change(copy, model=read_weights(copy).hash)
+        assert "box" in recheck_reason(copy), box
+
+
+def test_heads_of_another_kind(copy: Path) -> None:
+    """Every hypothesis on the heads: one row, idle where it must be, nothing of the class token in F."""
+    tensors = load_file(copy / "model.safetensors")
+    value, token = tensors["layers.0.attention.value"], tensors["class_token"]
+    two, idle, moved = value.copy(), value.copy(), token.copy()
+    two[0, 1, 3] = 1e-3
+    idle[0] = 0.0
+    moved[0] = 0.05  # F reads this coordinate
+    for name, tensor, said in (("layers__0__attention__value", two, "returns 2 numbers"),
+                               ("layers__0__attention__value", idle, "idle"), ("class_token", moved, "")):  # fmt: skip
+        before = (copy / "model.safetensors").read_bytes()
+        spoil(copy, **{name: tensor})
+        assert said in recheck_reason(copy)
+        (copy / "model.safetensors").write_bytes(before)
+
+
+def test_a_leakage_without_its_softmin(folder: Path) -> None:
+    """The leakage that is proved is at least the worst case of a softmax, W((s − 1)/e)/β, attained by equal others."""
+    verdict = verify(folder)
+    beta = json.loads((folder / "config.json").read_text())["model"]["beta"]
+    s = len(verdict.certificate["task"]["S"][0])
+    x = np.linspace(0, 20, 200_001) / beta
+    worst = ((s - 1) * x * np.exp(-beta * x) / (1 + (s - 1) * np.exp(-beta * x))).max()
+    assert all(worst <= v * (1 + 1e-9) for v in verdict.proved.leakage)
+
+
+def test_numbers_that_are_none(copy: Path, folder: Path) -> None:
+    whole = json.loads((folder / "certificate.json").read_text())
+    for values in ({"eps": 10**400}, {"bound": 10**400}, {"eps": "0.1"}, {"bound": True}, {"scale": "1"},
+                   {"scale": 10**400},
+                   {"steps": {**whole["steps"], "encoder": ["x"] * 3}}, {"steps": []}, {"task": []}):  # fmt: skip
+        change(copy, **{**whole, **values})
+        recheck_reason(copy)
+    for values in ({"kind": ["x"]}, {"version": True}, {"kind": None}):
+        change(copy, **{**whole, **values})
+        with pytest.raises(BadInput, match="unknown version or kind"):
+            verify(copy)
+    change(copy, **whole)
+    (copy / "config.json").unlink()
+    with pytest.raises(BadInput, match="no config"):
+        verify(copy)
 
 
 def test_a_wider_box(copy: Path) -> None:

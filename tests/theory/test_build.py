@@ -13,7 +13,7 @@ from built_tasks import draw
 
 from headcount import BadInput, load_model, make_task
 from headcount.recheck.certificate import verify
-from headcount.tasks.expr import Exp, Product, largest, variable
+from headcount.tasks.expr import Exp, Product, constant, largest, variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.theory.build import build, largest_weights
 from headcount.theory.worst import worst_error
@@ -139,6 +139,24 @@ def test_vectors_and_unread_minima(tmp_path: Path) -> None:
     assert not built.model.transformer.layers[0].attention.value[0].any()
 
 
+def test_odd_tasks(tmp_path: Path) -> None:
+    """A constant F0, a constant inside f, one token, a small index set, a steep F0: built like any other."""
+    x, z = variable(1), variable(1)
+    bowl = ((x - 0.3) ** 2).sum() + 0.5 * x[0]
+    for n, task in enumerate((
+        GeneralizedRetrieval([x[0]], None, constant([0.7], 1), length=4),
+        GeneralizedRetrieval([x[0] + Exp(of=constant([0.3], 1))], None, z[0], length=4),
+        GeneralizedRetrieval([bowl], None, z[0], length=1),
+        GeneralizedRetrieval([x[0]], [[0]], z[0], length=16),
+        GeneralizedRetrieval([bowl], None, -20300.0 * z[0], length=4),
+    )):  # fmt: skip
+        built = build(task, 0.3)
+        built.save(tmp_path / str(n))
+        verdict = verify(tmp_path / str(n))
+        assert verdict.holds, (n, verdict.reason)
+        assert worst_error(built.model, task, built.model.box, effort=0.02).error <= built.budget.bound + 1e-9
+
+
 def test_what_cannot_be_built_says_why() -> None:
     x, z = variable(2), variable(1)
     basins = make_task("quadratic-basins", intrinsic=3)
@@ -155,6 +173,8 @@ def test_what_cannot_be_built_says_why() -> None:
         (one(x[0], F0=largest(z[0], 0.5 * z[0])), {}, "F0 uses max"),
         (one(Exp(of=-four)), {}, "(A2) is not met for f_1"),
         (basins, {"heads": 2}, "at least that, not 2"),
+        (GeneralizedRetrieval([x[0], x[0]], None, variable(2).sum(), length=4), {}, "one minimum twice, f_2"),
+        (basins, {"eps": 1e9}, "at most"),
         (basins, {"head_dim": 1}, "head_dim ≥ 2"),
         (basins, {"eps": 1e-12}, "out of reach of float64"),
         (basins, {"eps": -1.0}, "above 0"),

@@ -286,3 +286,16 @@ def test_refusals():
         build_wide(GeneralizedRetrieval([x], None, largest(z[0], 0.5 * z[0]), length=2), 0.1)
     with pytest.raises(BadInput, match="Python function"):
         build_wide(GeneralizedRetrieval([lambda v: v.sum(-1)], None, z[0], length=2, dim=1), 0.1)
+
+
+def test_a_block_that_other_positions_reach(tmp_path):
+    """A hidden unit that is not silent at another position: the embedding is no block embedding any more."""
+    task = make_task("min-plus-max", length=3)
+    build_wide(task, 0.3).save(tmp_path / "model")
+    weights = read_weights(tmp_path / "model")
+    check_wide_head(weights, weights.config["task"], weights.config["box"])
+    shifted = weights.tensors["encoder.hidden_bias"].copy()
+    shifted[0, 1] += 1.5  # position 1, the unit of block 2: now above 0 near the upper end of the box
+    spoilt = replace(weights, tensors={**weights.tensors, "encoder.hidden_bias": shifted})
+    with pytest.raises(Rejected, match="does not keep to its block"):
+        check_wide_head(spoilt, weights.config["task"], weights.config["box"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Intrinsic, Json, Setting, TaskSeed, Whole, console, print_json, read_task
+from headcount.cli.common import Intrinsic, Json, Setting, TaskSeed, Whole, above, console, print_json, read_task
 
 if TYPE_CHECKING:
     from headcount.tasks.retrieval import GeneralizedRetrieval
@@ -149,6 +149,8 @@ def _notes(found: list[Row], facts: dict[str, Any], eps: float | None) -> list[s
         "printed takes |S_i| = T/4, sharp the smallest |S_i|. k ≤ 0 says nothing."
     )
     lines = [meaning]
+    if not facts["why"]:  # no task
+        lines.append(f"The smallest S_i is taken to hold {facts['share']:g} of the positions (--share).")
     if facts["failing"]:
         lines.append(f"The theorem does not speak of this task: assumption {', '.join(facts['failing'])} fails.")
     elif any(row.bites_below_eps is not None for row in found):
@@ -176,8 +178,8 @@ def _upper_lines(built: list[Upper], missing: list[str], eps: float | None) -> l
         how = f"h = {u.heads}, n = {u.head_dim}, N = {u.hidden}, N of F = {u.hidden_ff}"
         how += f", β = {u.beta:.4g}" if u.theorem == "2 (1)" else ", uniform attention, F of five layers"
         lines.append(
-            f"  Theorem {u.theorem}: {how}: error at most {u.bound:.4g} with M = {u.parameters:,} ({u.nonzero:,} of P "
-            f"and F are not 0)"
+            f"  Theorem {u.theorem}: {how}: error at most {above(u.bound)} with M = {u.parameters:,} ({u.nonzero:,} "
+            f"of P and F are not 0)"
         )
     return lines + [f"  Not built: {line}" for line in missing]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,8 @@ from headcount.cli.common import (
     Setting,
     TaskSeed,
     Whole,
+    above,
+    box_text,
     console,
     print_json,
     read_box,
@@ -62,7 +65,7 @@ def build(
     from headcount.theory.wide import build_wide
 
     check_folder(out)
-    problem = read_task(task, intrinsic, length, dim, task_seed, set_)
+    problem = read_task(task, intrinsic, length, dim, task_seed, set_, small_sets=True)
     from headcount.tasks.task import Task
 
     if not isinstance(problem, Task):
@@ -74,17 +77,20 @@ def build(
         built = build_wide(problem, eps, box=sides)
     else:
         built = construct(problem, eps, heads=heads, head_dim=head_dim or 2, bounded=bounded, box=sides)
+    with tempfile.TemporaryDirectory() as folder:  # nothing is left behind that was not verified
+        built.save(Path(folder) / "built")
+        verdict = verify(Path(folder) / "built")
+    if not verdict.holds or verdict.proved is None:
+        raise HeadcountError(f"what was built cannot be verified ({verdict.reason}): state another eps, and report it")
     if isinstance(built, Built):
         built.save(out, budget_png(budget_figure(built.task, built)))
     else:
         built.save(out)
-    verdict = verify(out)
-    if not verdict.holds or verdict.proved is None:  # never seen: the builder claims more than can be verified
-        raise HeadcountError(f"the certificate in {out} does not hold ({verdict.reason}): this is a defect, report it")
     counts = built.model.transformer.counts()
     spec = built.model.transformer.spec
     facts: dict[str, Any] = {
-        "out": str(out), "hash": built.model.hash(), "eps": eps, "bound": built.budget.bound,
+        "out": str(out), "box": box_text(built.model.box), "hash": built.model.hash(), "eps": eps,
+        "bound": built.budget.bound,
         "rechecked": verdict.proved.bound, "shares": built.budget.shares, "heads": spec.heads,
         "head_dim": spec.head_dim, "hidden": spec.hidden, "hidden_ff": spec.N_ff,
         "beta": built.beta if isinstance(built, Built) else None, "parameters": counts["paper"],
@@ -109,8 +115,8 @@ def _show(facts: dict[str, Any], task: Task) -> None:
         f"{facts['parameters_total']:,} in all."
     )
     terminal.print(
-        f"Proved: on the whole input box the error is at most {facts['bound']:.4g} ≤ eps = {facts['eps']:g} "
-        f"(verified from the weights up: {facts['rechecked']:.4g})."
+        f"Proved: for all {facts['box']} the error is at most {above(facts['bound'])} ≤ eps = {facts['eps']:g} "
+        f"(verified from the weights up: {above(facts['rechecked'])})."
     )
     for line in budget_lines(facts["shares"], facts["eps"]):
         terminal.print(line)
@@ -118,7 +124,7 @@ def _show(facts: dict[str, Any], task: Task) -> None:
     hint = "" if facts["beta"] is None else ": --bounded keeps it"
     kept = "kept" if max(largest["attention"], largest["feedforward"]) <= 1 else "not kept" + hint
     terminal.print(
-        f"Largest weight: attention {largest['attention']:.3g}, F {largest['feedforward']:.3g} (Assumption 1.3, "
+        f"Largest weight: attention {largest['attention']:.6g}, F {largest['feedforward']:.6g} (Assumption 1.3, "
         f"at most 1: {kept}); encoder and gates {largest['encoder and gates']:.3g}."
     )
     terminal.print(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import BoxSides, Json, Whole, console, print_json, read_box
+from headcount.cli.common import BoxSides, Json, Whole, above, box_text, console, print_json, read_box
 
 if TYPE_CHECKING:
     from headcount.theory.certify import Certificate
@@ -67,14 +67,14 @@ def _sentence(found: Certificate, goal: float) -> str:
     if not math.isfinite(found.bound):
         found_error = f"the worst error found is {found.worst.error:.3g}, measured"
         return f"Nothing is proved after {found.seconds:.0f} s; {found_error}."
-    low, high = (", ".join(f"{v:g}" for v in side) for side in (found.low, found.high))
+    box = box_text(([float(v) for v in found.low], [float(v) for v in found.high]))
     ended = (
         f"Finished: the gap is at most {goal:g}"
         if found.finished
         else f"Not finished, the bound may be far from the truth: {found.left} boxes are left"
     )
     return (
-        f"Proved: the error is at most {found.bound:.4g} for all tokens from ({low}) to ({high}). "
+        f"Proved: the error is at most {above(found.bound)} for all {box}. "
         f"Worst error found: {found.worst.error:.4g}, measured. Gap {found.gap:.2f}. "
         f"{ended} ({found.boxes} boxes, {found.seconds:.0f} s)."
     )

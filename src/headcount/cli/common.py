@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,8 +84,13 @@ def read_task(
     dim: int | None,
     seed: int | None,
     extra: list[str] | None,
+    *,
+    small_sets: bool = False,
 ) -> Task | ArrayTask:
-    """Make the task that TASK names: a family, a file with a task's JSON, or a file of arrays."""
+    """Make the task that TASK names: a family, a file with a task's JSON, or a file of arrays.
+
+    `small_sets` lets index sets below T/4 pass, where nothing needs them larger.
+    """
     parameters = {**given(intrinsic=intrinsic, length=length, dim=dim, seed=seed), **settings(extra)}
     path = Path(name)
     if path.suffix.lower() in (*ARRAYS, ".json"):
@@ -94,7 +100,8 @@ def read_task(
             from headcount.base.files import read_json
             from headcount.tasks.serial import parse_task
 
-            return _large_sets(parse_task(read_json(path)))
+            found = parse_task(read_json(path))
+            return found if small_sets else _large_sets(found)
         from headcount.tasks.arrays import ArrayTask
 
         return ArrayTask.load(path)
@@ -127,6 +134,23 @@ def read_box(text: str | None, dim: int) -> tuple[tuple[float, ...], tuple[float
     if not -1e6 <= low < high <= 1e6:
         raise BadInput(f"--box needs LOW below HIGH, both between -1e6 and 1e6, not {text!r}")
     return (low,) * dim, (high,) * dim
+
+
+def box_text(box: Any) -> str:
+    """Write a box of tokens: its two corners, or two numbers where all coordinates are alike."""
+    low, high = box
+    alike = len(set(low)) == len(set(high)) == 1
+    corners = [f"{side[0]!r}" if alike else f"({', '.join(map(repr, side))})" for side in (low, high)]
+    return f"tokens from {corners[0]} to {corners[1]}" + (" in every coordinate" if alike and len(low) > 1 else "")
+
+
+def above(value: float, digits: int = 4) -> str:
+    """Write a proved bound with a few digits, rounded upward."""
+    number = Decimal(value)
+    if not number.is_finite() or not number:
+        return f"{value:g}"
+    place = Decimal(1).scaleb(number.adjusted() - digits + 1)
+    return f"{float(number.quantize(place, ROUND_CEILING)):.{digits}g}"
 
 
 def print_json(value: Any) -> None:

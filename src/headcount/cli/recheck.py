@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from headcount.cli.common import Json, console, print_json
+from headcount.cli.common import Json, above, box_text, console, print_json
 
 
 def recheck(
@@ -26,7 +26,8 @@ def recheck(
     if json:
         print_json({
             "file": str(file), "kind": certificate["kind"], "holds": verdict.holds, "reason": verdict.reason,
-            "eps": certificate["eps"], "claimed": certificate["bound"],
+            "eps": certificate["eps"], "box": certificate["box"], "task": certificate["task"],
+            "claimed": certificate["bound"],
             "proved": None if proved is None else asdict(proved),
         })  # fmt: skip
         return 0 if verdict.holds else 1
@@ -36,8 +37,9 @@ def recheck(
         return 1
     terminal.print(_table(certificate, asdict(proved)))
     terminal.print(
-        f"[bold]It holds[/bold]: the error is at most {proved.bound:.6g} everywhere on the input box (proved; it "
-        f"claims {certificate['bound']:.6g} for eps = {certificate['eps']:g})."
+        f"[bold]It holds[/bold]: the error is at most {above(proved.bound, 6)} for all "
+        f"{box_text(certificate['box'])} (proved; it claims {certificate['bound']:.6g} for "
+        f"eps = {certificate['eps']:g})."
     )
     return 0
 
@@ -56,5 +58,5 @@ def _table(certificate: dict[str, Any], proved: dict[str, Any]) -> Any:
     for step, claims in certificate["steps"].items():
         if step in names:
             for i, (claim, found) in enumerate(zip(claims, proved[step], strict=True), 1):
-                table.add_row(step, names[step].format(i, i), f"{claim:.4g}", f"{found:.4g}")
+                table.add_row(step, names[step].format(i, i), f"{claim:.4g}", above(found))
     return table

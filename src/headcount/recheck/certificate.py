@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from flint import ctx
 from headcount.base.errors import BadInput, HeadcountError
 from headcount.base.files import read_json
 from headcount.recheck.enough import Checked, check_enough_heads
+from headcount.recheck.statement import real
 from headcount.recheck.trees import PRECISION
 from headcount.recheck.weights import Rejected, read_weights
 from headcount.recheck.wide import CheckedWide, check_wide_head
@@ -42,7 +42,7 @@ def read_certificate(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path} is no certificate: expected a JSON object with format {FORMAT!r}")
     if missing := KEYS - set(value):
         raise BadInput(f"{path} is no whole certificate: {min(missing)} is missing")
-    if value["version"] != 1 or value["kind"] not in STEPS:
+    if type(value["version"]) is not int or value["version"] != 1 or str(value["kind"]) not in STEPS:
         raise BadInput(f"{path}: unknown version or kind {value['version']!r}, {value['kind']!r}")
     return value
 
@@ -52,13 +52,16 @@ def verify(path: Path | str) -> Verdict:
     path = Path(path)
     certificate = read_certificate(path)
     folder = path if path.is_dir() else path.parent
+    for name in ("config.json", "model.safetensors"):
+        if not (folder / name).is_file():
+            raise BadInput(f"there is no {name} beside the certificate in {folder}: it certifies a model folder")
     before, ctx.prec = ctx.prec, PRECISION
     try:
         proved = _check(certificate, folder)
         return Verdict(True, "", certificate, proved)
     except Rejected as error:
         return Verdict(False, str(error), certificate, None)
-    except (KeyError, TypeError, ValueError, IndexError, HeadcountError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, HeadcountError) as error:
         return Verdict(False, f"it does not fit together: {type(error).__name__} {error}", certificate, None)
     finally:
         ctx.prec = before
@@ -74,22 +77,24 @@ def _check(certificate: dict[str, Any], folder: Path) -> Checked | CheckedWide:
     if config["box"] != certificate["box"] or config["box"] is None:
         raise Rejected("the certificate is for another input box than the model's")
     one = config["standardisation"]
-    if set(one["mean"]) != {0.0} or set(one["std"]) != {1.0}:
+    out = config["model"]["out_dim"]
+    if [str(v) for v in one["mean"]] != ["0.0"] * out or [str(v) for v in one["std"]] != ["1.0"] * out:
         raise Rejected("the model rescales its output: the proof is for one that does not")
-    eps, claimed = float(certificate["eps"]), float(certificate["bound"])
-    if not (0 < eps < math.inf and 0 < claimed < math.inf):
+    eps, claimed = real(certificate["eps"]), real(certificate["bound"])
+    if not (eps > 0 and claimed > 0):
         raise Rejected("eps and bound must be numbers above 0")
+    steps = {name: [real(v) for v in certificate["steps"][name]] for name in STEPS[certificate["kind"]]}
     about = model, certificate["task"], certificate["box"]
     if certificate["kind"] == "enough-heads":
-        proved = check_enough_heads(*about, float(certificate["scale"]), certificate["steps"])
+        proved = check_enough_heads(*about, real(certificate["scale"]), steps)
     else:
-        proved = check_wide_head(*about, certificate["steps"])
+        proved = check_wide_head(*about, steps)
     if not proved.bound <= claimed:
         raise Rejected(f"an error of at most {proved.bound:.6g} is proved, not {claimed:.6g} as it claims")
     if not claimed <= eps:
         raise Rejected(f"the bound it claims, {claimed:.6g}, exceeds its own eps = {eps:g}")
-    for step in STEPS[certificate["kind"]]:
-        claims, found = certificate["steps"][step], getattr(proved, step)
-        if len(claims) != len(found) or not all(b <= float(a) for a, b in zip(claims, found, strict=True)):
+    for step, claims in steps.items():
+        found = getattr(proved, step)
+        if len(claims) != len(found) or not all(b <= a for a, b in zip(claims, found, strict=True)):
             raise Rejected(f"a step of the error budget does not hold: {step}")
     return proved

@@ -91,8 +91,10 @@ def difference(
     if not _covers(forms, network, used):  # a unit that mixes forms: take the coordinates
         forms = Forms(expanded=True)
         tree = scalar(f, component, forms)
-    kept, constant = terms(tree)
+    found, constant = terms(tree)
+    kept, fixed = [t for t in found if reads(t[1])], [t for t in found if not reads(t[1])]
     total, units = network.bias - number(constant), list[Unit]()
+    total -= sum((number(w) * dual(in_balls(t), {})[0] for w, t in fixed), arb(0))
     for k in used:
         row = tuple(Fraction(v) for v in network.inner[k])
         weight, shift = number(network.outer[k]), number(network.inner_bias[k])

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from flint import arb
 from numpy.typing import NDArray
 
 from headcount.recheck.difference import Network, bound, difference, extent, interval
+from headcount.recheck.statement import read_box, read_task
 from headcount.recheck.trees import Forms, dual, in_balls, scalar
 from headcount.recheck.weights import Rejected, Weights
 from headcount.tasks import expr as e
@@ -66,26 +68,28 @@ def check_enough_heads(
     """
     spec = model.config["model"]
     plain = {"depth": 1, "positions": "gates", "feedforward": "relu2", "class_key": False, "layer_norm": False}
-    f = [e.parse_expr(g) for g in task["f"]]
-    F0, S = e.parse_expr(task["F0"]), [sorted(s) for s in task["S"]]
+    f, F0, S = read_task(task)
     plain |= {"length": task["length"], "dim": task["dim"], "out_dim": F0.out_dim}
     for key, needed in plain.items():
-        if spec[key] != needed:
+        if spec[key] != needed or type(spec[key]) is not type(needed):
             raise Rejected(f"the model has {key} = {spec[key]!r}: this proof is for {needed!r}")
-    low, high = (np.array(side, np.float64) for side in box)
+    model.check_shapes({"layers.0.attention.gates": (spec["heads"], task["length"])}, 2)
+    low, high = read_box(box, task["dim"])
     if not 0 < scale < math.inf or math.frexp(scale)[0] != 0.5:
         raise Rejected(f"the scale {scale} is no power of two")
     rows, columns = _heads(model, len(f))
     wanted = sorted(F0.reads())
     if odd := [i for i, row in enumerate(rows) if (row is not None) != (i in wanted)]:
         raise Rejected(f"head {odd[0] + 1} is idle though F0 reads its minimum, or works though F0 does not")
-    beta = arb(spec["beta"]) if isinstance(spec["beta"], float) else None
-    if beta is None:
-        raise Rejected("the proof needs a fixed beta")
+    if type(spec["beta"]) is not float or not 0 < spec["beta"] < math.inf:
+        raise Rejected("the proof needs a fixed beta above 0")
+    beta = arb(spec["beta"])
     delta, leak, zlow, zhigh = (np.zeros(len(f)) for _ in range(4))
     for i in wanted:
         network = _encoder(model, rows[i], scale)
         below, above = difference(network, f[i], 0, low, high, float(claims["encoder"][i]))
+        if not max(abs(below), abs(above)) < math.inf:
+            raise Rejected(f"what head {i + 1} returns could not be bounded")
         delta[i] = max(abs(below), abs(above))
         ends = reach(f[i], low, high)
         zlow[i], zhigh[i] = bound(arb(ends[0]) + min(below, 0.0))[0], bound(arb(ends[1]) + max(above, 0.0))[1]
@@ -129,11 +133,11 @@ def _encoder(model: Weights, row: Array | None, scale: float) -> Network:
     """v_i/ρ as a network: the row through the encoder's outer layer. A row that selects keeps it exact."""
     assert row is not None
     outer = exact(row[None], model["encoder.outer.weight"])[0]
-    weights = np.array([float(v) for v in outer])
-    if not all(v == w for v, w in zip(outer, weights, strict=True)):
+    if not all(v == float(v) for v in outer):
         raise Rejected("the value rows are not exact in doubles")
+    weights = np.array([Fraction(float(v)) / Fraction(scale) for v in outer], object)  # a double might underflow
     bias = exact(row[None], model["encoder.outer.bias"][:, None])[0][0] / arb(scale)
-    return Network(model["encoder.inner.weight"], model["encoder.inner.bias"], weights / scale, bias)
+    return Network(model["encoder.inner.weight"], model["encoder.inner.bias"], weights, bias)
 
 
 def reach(f: e.Expr, low: Array, high: Array) -> tuple[float, float]:
@@ -177,8 +181,9 @@ def _outer(
     if not all(v == w for v, w in zip(shift, biases, strict=True)):
         raise Rejected("what F reads of the class token is not exact in doubles")
     phi, slopes = list[float](), list[list[float]]()
+    scaled = np.array([[Fraction(v) * Fraction(scale) for v in row] for row in inner], object)
     for k in range(F0.out_dim):
-        network = Network(inner * scale, biases, model[f"{last}.weight"][k], arb(model[f"{last}.bias"][k]))
+        network = Network(scaled, biases, model[f"{last}.weight"][k], arb(model[f"{last}.bias"][k]))
         enough = float(claims["feedforward"][k])
         phi.append(max(abs(v) for v in difference(network, F0, k, zlow, zhigh, enough)))
         slopes.append(slopes_of(F0, k, zlow, zhigh))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,24 @@ class Weights:
     hash: str
 
     def __getitem__(self, name: str) -> Array:
-        if name not in self.tensors:
-            raise Rejected(f"the model has no tensor {name}")
         return self.tensors[name]
+
+    def check_shapes(self, more: dict[str, tuple[int, ...]], layers: int) -> None:
+        """Refuse a model whose tensors are not exactly those that its settings say; `more` are a kind's own."""
+        spec = self.config["model"]
+        sizes = [spec[key] for key in ("dim", "length", "out_dim", "heads", "head_dim", "hidden", "width", "hidden_ff")]
+        if any(type(v) is not int or v < 1 for v in sizes):
+            raise Rejected("a size of the model is no whole number from 1 on")
+        d, _, out, h, n, N, E, K = sizes
+        a, wide = "layers.0.attention.", [E, *[K] * (layers - 1), out]
+        wanted = {"class_token": (E,), "encoder.inner.weight": (N, d), "encoder.inner.bias": (N,),
+                  "encoder.outer.weight": (E, N), "encoder.outer.bias": (E,), a + "query": (h, n, E),
+                  a + "key": (h, n, E), a + "value": (h, n, E), a + "output": (h, E, n), **more}  # fmt: skip
+        for k, (before, after) in enumerate(pairwise(wide)):
+            wanted[f"layers.0.feedforward.layers.{k}.weight"] = (after, before)
+            wanted[f"layers.0.feedforward.layers.{k}.bias"] = (after,)
+        if wanted != {name: tensor.shape for name, tensor in self.tensors.items()}:
+            raise Rejected("the tensors are not those of the model's settings")
 
 
 def read_weights(folder: Path) -> Weights:
@@ -46,6 +62,8 @@ def read_weights(folder: Path) -> Weights:
         named = {key: config[key] for key in ("format", "version", "model", "dtype", "task", "box", "standardisation")}
     except (OSError, ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise Rejected(f"the model in {folder} cannot be read: {type(error).__name__} {error}") from None
+    if named["format"] != "headcount-model" or {str(t.dtype) for t in tensors.values()} != {named["dtype"]}:
+        raise Rejected("the model's format or the type of its weights is not what config.json says")
     found = content_hash({**named, "tensors": arrays_hash(tensors)})
     return Weights(named, {name: t.astype(np.float64) for name, t in tensors.items()}, found)
 

@@ -36,9 +36,9 @@ from numpy.typing import NDArray
 
 from headcount.recheck.difference import Network, bound, difference
 from headcount.recheck.enough import reach, slopes_of, up
+from headcount.recheck.statement import read_box, read_task
 from headcount.recheck.trees import number
 from headcount.recheck.weights import Rejected, Weights
-from headcount.tasks import expr as e
 
 Array = NDArray[np.float64]
 
@@ -66,25 +66,19 @@ def check_wide_head(
     model: Weights, task: dict[str, Any], box: Any, claims: dict[str, list[float]] | None = None
 ) -> CheckedWide:
     """Prove a bound on the sup error over the box, or say why it cannot be proved; claims only tell when to stop."""
-    hints = claims or {
-        "encoder": [-math.inf] * len(task["f"]),
-        "feedforward": [-math.inf] * e.parse_expr(task["F0"]).out_dim,
-    }
-    f, F0 = [e.parse_expr(g) for g in task["f"]], e.parse_expr(task["F0"])
+    f, F0, S = read_task(task)
+    hints = claims or {"encoder": [-math.inf] * len(f), "feedforward": [-math.inf] * F0.out_dim}
     T, dim, wanted = task["length"], task["dim"], sorted(F0.reads())
     plain = {"depth": 1, "heads": 1, "positions": "concatenated", "feedforward": "relu5", "class_key": False,
              "layer_norm": False, "length": T, "dim": dim, "out_dim": F0.out_dim, "head_dim": T * dim,
              "width": T * dim, "hidden": T * dim}  # fmt: skip
     for key, needed in plain.items():
-        if model.config["model"][key] != needed:
+        if model.config["model"][key] != needed or type(model.config["model"][key]) is not type(needed):
             raise Rejected(f"the model has {key} = {model.config['model'][key]!r}: this proof is for {needed!r}")
-    low, high = (np.array(side, np.float64) for side in box)
-    wide = [T * dim, *[model.config["model"]["hidden_ff"]] * 4, F0.out_dim]
-    for k, (before, after) in enumerate(pairwise(wide), 1):
-        if _layer(model, k)[0].shape != (after, before) or _layer(model, k)[1].shape != (after,):
-            raise Rejected(f"layer {k} of F has another shape than the model's settings say")
+    model.check_shapes({"encoder.hidden_bias": (T, T * dim)}, 5)
+    low, high = read_box(box, dim)
     shift = _embedding(model, T, low, high)
-    minima = _minima(model, T, shift, [sorted(task["S"][i]) for i in wanted])
+    minima = _minima(model, T, shift, [S[i] for i in wanted])
     delta, half, zlow, zhigh = (np.zeros(len(f)) for _ in range(4))
     constants = list[Fraction]()
     for i, found in zip(wanted, minima, strict=True):
@@ -121,8 +115,6 @@ def _embedding(model: Weights, T: int, low: Array, high: Array) -> list[Fraction
         if not np.array_equal(model[name], needed):
             raise Rejected(f"{name} is not that of the block embedding")
     common, own = model["encoder.inner.bias"], model["encoder.hidden_bias"]
-    if common.shape != (len(one),) or own.shape != (T, len(one)):
-        raise Rejected("the biases of the encoder have other shapes than the block embedding's")
     shift = [Fraction(common[j]) + Fraction(own[0, j]) for j in range(dim)]
     for t, row in enumerate(own):
         for q, (a, b) in enumerate(zip(common, row, strict=True)):

@@ -44,6 +44,7 @@ from headcount.theory.shallow import difficulty, exact, shallow
 Array = NDArray[np.float64]
 LEAK_SHARE = 0.1  # of ε, for the leakage: β is free, units are not
 LEAST_EPS = 1e-9  # below it the rounding of float64 weights is no longer small against a step's share
+MOST_EPS = 1e6
 MOST_WEIGHTS = 50_000_000
 
 
@@ -119,6 +120,9 @@ def build(
     assert isinstance(F0, Node)
     wanted = sorted(F0.reads())
     heads = len(f) if heads is None else heads
+    pairs = list(zip(f, problem.S, strict=True))
+    if twice := [i for i, pair in enumerate(pairs) if pair in pairs[:i]]:
+        raise BadInput(f"{problem.name} states one minimum twice, f_{twice[0] + 1} over the same S: state it once")
     if heads < len(f):
         raise BadInput(f"{problem.name} has D = {len(f)}: heads must be at least that, not {heads}")
     ranges = [range_of(g, low, high) for g in f]
@@ -177,6 +181,8 @@ def check_buildable(
         raise BadInput(f"{task.name} uses a bare Python function: state f and F0 as expressions to build it")
     if not 0 < eps < math.inf:
         raise BadInput(f"eps must be above 0, not {eps}")
+    if eps > MOST_EPS:
+        raise BadInput(f"eps must be at most {MOST_EPS:g}, not {eps:g}: scale the task")
     if eps < LEAST_EPS:
         raise BadInput(f"eps = {eps:g} is out of reach of float64 weights: at least {LEAST_EPS:g}")
     if head_dim < 2:

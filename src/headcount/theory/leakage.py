@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from headcount.base.errors import BadInput
 from headcount.tasks.expr_ball import ball
 
+LEAST_BETA = 1e-3
+
 
 @dataclass(frozen=True)
 class Leakage:
@@ -66,6 +68,8 @@ def beta_for(target: float, *, inside: int, outside: int, spread: float, gate: f
     low = high / 2
     while above(low) <= target:
         high, low = low, low / 2
+        if low < LEAST_BETA:  # nothing leaks: one token, and none outside
+            return high
     while high > 1.01 * low:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if above(middle) <= target else (middle, high)

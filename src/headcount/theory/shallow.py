@@ -99,9 +99,12 @@ def _lines(
             columns.append(np.zeros(count))
         columns[lowest[j]] = columns[lowest[j]] + slopes[:, j]
         bias -= slopes[:, j] * shifts[lowest[j]]
-    inner = np.array(rows).reshape(-1, dim)
-    claimed = [(err / ROOM + 1e-12) if err else 1e-12 for err in errors]
-    return Shallow(inner, np.array(shifts), np.array(columns).reshape(-1, count).T.copy(), bias, claimed)
+    inner, shift = np.array(rows).reshape(len(rows), dim), np.array(shifts)
+    outer = np.array(columns).reshape(len(rows), count).T.copy()
+    most = np.maximum(inner, 0) @ high + np.minimum(inner, 0) @ low + shift  # the units' largest values
+    size = np.abs(outer) @ np.abs(most) + np.abs(bias)  # what rounding is relative to
+    claimed = [err / ROOM + 1e-12 * (1 + float(s)) for err, s in zip(errors, size, strict=True)]
+    return Shallow(inner, shift, outer, bias, claimed)
 
 
 def _shares(part: RidgeSum | None, tolerance: float, low: Array, high: Array) -> dict[Direction, float]:
