@@ -198,7 +198,7 @@ with Store.open("store") as store:
 """
 
 
-@pytest.mark.parametrize("polish", [0, 8])
+@pytest.mark.parametrize("polish", [pytest.param(0, marks=pytest.mark.slow), 8])
 def test_killed_between_the_last_step_and_its_ending(tmp_path: Path, polish: int) -> None:
     """The weights and the ending come in one commit: a kill before it leaves a trial that is trained as if anew."""
     plan = {**SPEC, "heads": [1, 2], "lengths": [4], "train": {**SMALL, "polish": polish}}

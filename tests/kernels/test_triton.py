@@ -88,11 +88,11 @@ def check_padding() -> None:
     assert not gradient.any()
 
 
-def check_divergence(sample: bool = False) -> None:
+def check_divergence() -> None:
     """A weight that is not finite is seen in the loss of its own model, and in no other's."""
     small = {"beta": "learned", "heads": 2, "head_dim": 2, "hidden": 5, "length": 3}
     both = (({"positions": "gates"}, torch.nan), ({"positions": "concatenated"}, torch.inf))
-    for more, bad in both[:1] if sample else both:
+    for more, bad in both:
         flat, data = cases.draw_step({**small, **more}, 1, 4)
         count = 1 + len(flat.shapes)  # one model that is well, and one for each tensor that is not
         stack = {k: v if k in ("X", "mask", "betas") else v.repeat(count, *[1] * (v.ndim - 1)) for k, v in data.items()}
@@ -100,9 +100,6 @@ def check_divergence(sample: bool = False) -> None:
         for m, shape in enumerate(flat.shapes.values(), 1):
             stack["theta"][m, at] = bad
             at += int(torch.tensor(shape).prod())
-        if sample:
-            stack = {k: v if k in ("X", "mask", "betas") else v[::4] for k, v in stack.items()}
-            count = len(stack["theta"])
         loss, gradient = cases.step_ours(flat, stack)
         well = cases.step_ours(flat, data)
         assert torch.isfinite(loss).tolist() == [True] + [False] * (count - 1), (more, loss)
@@ -140,8 +137,8 @@ def check_adam() -> None:
 @pytest.mark.parametrize(
     "check",
     [
-        "pool(sample=True)", "step(sample=True)", "padding()", "divergence(sample=True)", "adam()",
-        *(pytest.param(f"{name}()", marks=pytest.mark.slow) for name in ("pool", "step", "divergence")),
+        "pool(sample=True)", "step(sample=True)", "adam()",
+        *(pytest.param(f"{name}()", marks=pytest.mark.slow) for name in ("pool", "step", "padding", "divergence")),
     ],
 )  # fmt: skip
 def test_triton_in_the_interpreter(repo, check):

@@ -114,6 +114,7 @@ def test_the_search_sees_the_reference_model():
         assert found.verdict == "k = 6.50"
 
 
+@pytest.mark.slow
 def test_the_distance_falls_with_eps_as_pairs_do():
     """Where every pair is read, the fitted exponent is near 2·T0/((n+1)s) = 4 and 16/3, above k + 1 = 1.5 and 2."""
     for length, points, least in ((8, (2, 3, 4, 6), 1.5), (10, (2, 3, 4), 2.0)):
