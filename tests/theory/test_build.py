@@ -173,7 +173,7 @@ def test_what_cannot_be_built_says_why() -> None:
         (one(x[0], F0=largest(z[0], 0.5 * z[0])), {}, "F0 uses max"),
         (one(Exp(of=-four)), {}, "(A2) is not met for f_1"),
         (basins, {"heads": 2}, "at least that, not 2"),
-        (GeneralizedRetrieval([x[0], x[0]], None, variable(2).sum(), length=4), {}, "one minimum twice, f_2"),
+        (GeneralizedRetrieval([x[0], x[0]], None, variable(2).sum(), length=4), {"heads": 1}, "one minimum twice, f_2"),
         (basins, {"eps": 1e9}, "at most"),
         (basins, {"head_dim": 1}, "head_dim ≥ 2"),
         (basins, {"eps": 1e-12}, "out of reach of float64"),

@@ -121,8 +121,12 @@ def build(
     wanted = sorted(F0.reads())
     heads = len(f) if heads is None else heads
     pairs = list(zip(f, problem.S, strict=True))
-    if twice := [i for i, pair in enumerate(pairs) if pair in pairs[:i]]:
-        raise BadInput(f"{problem.name} states one minimum twice, f_{twice[0] + 1} over the same S: state it once")
+    twice = [i for i, pair in enumerate(pairs) if pair in pairs[:i]]
+    if heads < len(f) and twice:
+        raise BadInput(
+            f"{problem.name} states one minimum twice, f_{twice[0] + 1} over the same S, and each statement takes a "
+            f"head: state it once, or give {len(f)} heads, not {heads}"
+        )
     if heads < len(f):
         raise BadInput(f"{problem.name} has D = {len(f)}: heads must be at least that, not {heads}")
     ranges = [range_of(g, low, high) for g in f]
