@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 from headcount import BadInput, make_task
 from headcount.models.files import load_model
 from headcount.recheck.certificate import verify
+from headcount.recheck.enough import _encoder
 from headcount.recheck.weights import read_weights
 from headcount.tasks.expr import variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
@@ -175,7 +177,11 @@ def test_scales_at_the_end_of_the_doubles(copy: Path) -> None:
     """Dividing by them in float64 would lose weights; in fractions nothing is lost, and the claim is refuted."""
     for scale in (2.0**1000, 2.0**-1000, 5e-324):
         change(copy, scale=scale)
-        recheck_reason(copy)
+        assert any(said in recheck_reason(copy) for said in ("is proved, not", "could not be bounded")), scale
+    weights, scale = read_weights(copy), 2.0**1023
+    row = weights["layers.0.attention.value"][0, 0]
+    network = _encoder(weights, row, scale)
+    assert [v * Fraction(scale) for v in network.outer] == [Fraction(v) for v in row @ weights["encoder.outer.weight"]]
 
 
 def test_tensors_that_the_settings_do_not_have(copy: Path) -> None:
@@ -202,7 +208,8 @@ def test_sizes_that_the_tensors_do_not_have(copy: Path, key: str) -> None:
     size = json.loads((copy / "config.json").read_text())["model"][key]
     for value in (size + 1, True, float(size), -1):
         settings(copy, **{key: value})
-        recheck_reason(copy)
+        said = recheck_reason(copy)
+        assert "no whole number" in said or "not those of the model's settings" in said, (value, said)
 
 
 def test_tasks_that_are_none(copy: Path) -> None:
@@ -217,7 +224,8 @@ def test_tasks_that_are_none(copy: Path) -> None:
         change(copy, task={**task, **values})
         change(copy, "config.json", task={**task, **values})
         change(copy, model=read_weights(copy).hash)
-        recheck_reason(copy)
+        said = recheck_reason(copy)
+        assert any(part in said for part in ("D-retrieval", "functions do not fit", "index set", "proof is for")), said
 
 
 def test_boxes_that_are_none(copy: Path) -> None:

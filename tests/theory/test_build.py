@@ -47,7 +47,9 @@ def judge(seed: int, folder: Path, effort: float) -> dict[str, float]:
 
 @pytest.mark.parametrize("seed", [0, 2, 5, 10, 13, 22, 27, 29, 36])
 def test_no_attack_exceeds_the_bound(seed: int, tmp_path: Path) -> None:
-    judge(seed, tmp_path / "model", effort=0.1)
+    found = judge(seed, tmp_path / "model", effort=0.1)
+    assert 0 < found["worst"] <= found["proved"] + 1e-12
+    assert found["proved"] <= found["bound"] <= found["eps"]
 
 
 @pytest.mark.slow

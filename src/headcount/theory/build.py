@@ -75,6 +75,18 @@ class Budget:
         return {"encoder": psi, "leakage": leak, "feedforward": self.feedforward[k]}
 
 
+def statement(
+    kind: str, model: SavedModel, eps: float, bound: float, steps: dict[str, Any], **more: float
+) -> dict[str, Any]:
+    """Return certificate.json as data: what is claimed, of which model, task and box, and the steps of the budget."""
+    assert model.box is not None
+    return {
+        "format": "headcount-certificate", "version": 1, "kind": kind, "model": model.hash(), "task": model.task,
+        "box": [list(side) for side in model.box], "eps": eps, "bound": bound, **more, "steps": steps,
+        "provenance": provenance(),
+    }  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Built:
     """A transformer with its claimed error; `certificate()` is what `headcount recheck` verifies."""
@@ -89,16 +101,9 @@ class Built:
 
     def certificate(self) -> dict[str, Any]:
         """Return certificate.json as data."""
-        box = self.model.box
-        assert box is not None
         b = self.budget
-        return {
-            "format": "headcount-certificate", "version": 1, "kind": "enough-heads", "model": self.model.hash(),
-            "task": self.model.task, "box": [list(side) for side in box], "eps": b.eps, "bound": b.bound,
-            "scale": self.scale,
-            "steps": {"encoder": b.encoder, "leakage": b.leakage, "feedforward": b.feedforward, "slopes": b.slopes},
-            "provenance": provenance(),
-        }  # fmt: skip
+        steps = {"encoder": b.encoder, "leakage": b.leakage, "feedforward": b.feedforward, "slopes": b.slopes}
+        return statement("enough-heads", self.model, b.eps, b.bound, steps, scale=self.scale)
 
     def save(self, folder: Any, picture: bytes | None = None) -> str:
         """Write model.safetensors, config.json, certificate.json and perhaps budget.png; return the model's hash."""

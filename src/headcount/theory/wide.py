@@ -34,14 +34,13 @@ import torch
 from numpy.typing import NDArray
 
 from headcount.base.errors import BadInput
-from headcount.base.provenance import provenance
 from headcount.models.files import SavedModel
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
 from headcount.tasks.expr import Expr, Node
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.task import Task
-from headcount.theory.build import MOST_WEIGHTS, check_buildable, range_of, slopes_of
+from headcount.theory.build import MOST_WEIGHTS, check_buildable, range_of, slopes_of, statement
 from headcount.theory.network import Shallow
 from headcount.theory.shallow import exact, shallow
 
@@ -96,15 +95,9 @@ class BuiltWide:
 
     def certificate(self) -> dict[str, Any]:
         """Return certificate.json as data."""
-        box = self.model.box
-        assert box is not None
         b = self.budget
-        return {
-            "format": "headcount-certificate", "version": 1, "kind": "one-wide-head", "model": self.model.hash(),
-            "task": self.model.task, "box": [list(side) for side in box], "eps": b.eps, "bound": b.bound,
-            "steps": {"encoder": b.encoder, "maximum": b.maximum, "feedforward": b.feedforward, "slopes": b.slopes},
-            "provenance": provenance(),
-        }  # fmt: skip
+        steps = {"encoder": b.encoder, "maximum": b.maximum, "feedforward": b.feedforward, "slopes": b.slopes}
+        return statement("one-wide-head", self.model, b.eps, b.bound, steps)
 
     def save(self, folder: Any) -> str:
         """Write model.safetensors, config.json and certificate.json; return the model's hash."""
