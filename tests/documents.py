@@ -3,7 +3,8 @@
     python     executed; the blocks of one document share their names
     output     what the python block before it prints
     console    `$ ` starts a command, `> ` continues it, the other lines are its output; a last line
-               `(exit status 2)` expects failure. Commands of make are resolved with `make -n`, not run
+               `(exit status 2)` expects failure. Commands of make are resolved with `make -n`, not run;
+               a plain `headcount …` is run in a fork of a process that has imported the libraries
     toml       begins with a comment: a kind, or the file name (`# sweep.toml`) for later blocks
     json       must parse
     text, bibtex, math, no tag: shown only; a command in them is an error, so that nothing escapes
@@ -18,8 +19,12 @@ import contextlib
 import functools
 import io
 import json
+import multiprocessing
 import os
 import re
+import runpy
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,6 +38,10 @@ from typing import Any
 SHOWN = ("", "text", "bibtex", "math")
 COMMAND = re.compile(r"(?:\$ |(?:headcount|make|pip|pip3|python|python3|git|cd|uv|source|export) \S)")
 MAKE = re.compile(r"make(?: [^;&|]*)?")
+PLAIN = re.compile(r"headcount(?: [\w./=,:+-]+)*")
+"""A command that means to the shell what it says."""
+LIBRARIES = ("torch", "numba", "scipy.optimize", "matplotlib.figure", "pydantic", "rich.console", "cyclopts", "flint")
+"""Two seconds a command; nothing of headcount is among them, so that every command imports that itself."""
 CONSOLE_TIMEOUT, DOCUMENT_TIMEOUT = 300, 900
 
 
@@ -226,12 +235,16 @@ class Runner:
     def run_command(self, command: Command) -> None:
         make = MAKE.fullmatch(bare(command.text))
         text, folder = (command.text, Path.cwd()) if make is None else (f"make -n{command.text[4:]}", self.repo)
+        program = shutil.which("headcount", path=environment()["PATH"])
         try:
-            done = subprocess.run(
-                ["bash", "-c", f"set -o pipefail\n{text}"], cwd=folder, env=environment(),
-                timeout=CONSOLE_TIMEOUT, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-            )  # fmt: skip
+            if program is not None and PLAIN.fullmatch(bare(text)):
+                done = run_program(program, shlex.split(bare(text))[1:])
+            else:
+                done = subprocess.run(
+                    ["bash", "-c", f"set -o pipefail\n{text}"], cwd=folder, env=environment(),
+                    timeout=CONSOLE_TIMEOUT, stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                )  # fmt: skip
         except subprocess.TimeoutExpired:
             return self.report(command.line, f"`{command.text}` ran longer than {CONSOLE_TIMEOUT} s")
         output = done.stdout.splitlines()
@@ -246,6 +259,30 @@ class Runner:
         if not matches(expected, actual):
             parts = ["the output differs; expected:", *expected[:30], "  but got:", *actual[:30]]
             self.report(line, "\n    ".join(parts))
+
+
+def run_program(program: str, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a Python program in a process and the folder of its own, forked from one that has imported LIBRARIES."""
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload(list(LIBRARIES))
+    with tempfile.NamedTemporaryFile() as output:
+        process = forks.Process(target=_become, args=(program, list(arguments), output.name))
+        process.start()
+        process.join(CONSOLE_TIMEOUT)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired(program, CONSOLE_TIMEOUT)
+        return subprocess.CompletedProcess(program, process.exitcode, Path(output.name).read_text(encoding="utf-8"))
+
+
+def _become(program: str, arguments: list[str], output: str) -> None:
+    """The forked process: the very script that is on PATH, with nothing on standard input and its output in a file."""
+    nothing, file = os.open(os.devnull, os.O_RDONLY), os.open(output, os.O_WRONLY | os.O_APPEND)
+    for descriptor, source in enumerate((nothing, file, file)):
+        os.dup2(source, descriptor)
+    sys.argv = [program, *arguments]
+    runpy.run_path(program, run_name="__main__")
 
 
 def environment() -> dict[str, str]:

@@ -167,11 +167,11 @@ def test_bad_input_is_one_line(here: Path, capsys: pytest.CaptureFixture[str], c
     assert snapshot(here) == before
 
 
-def test_debug_shows_the_traceback(headcount_cli: Cli) -> None:
+def test_debug_shows_the_traceback(headcount_cli: Cli, headcount_here: Cli) -> None:
     done = headcount_cli("train", "mean", "--heads", "0", "--out", "m", "--debug")
     assert done.returncode != 0
     assert "Traceback" in done.stderr
-    assert "Traceback" not in headcount_cli("train", "mean", "--heads", "0", "--out", "m").stderr
+    assert "Traceback" not in headcount_here("train", "mean", "--heads", "0", "--out", "m").stderr
 
 
 def test_train_show_round_trip(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,25 +223,40 @@ def test_train_on_arrays(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(call(capsys, "show", "m", "--json")[1])["nmse_measured"] is None
 
 
-def test_help_is_quick_and_lists_every_verb(headcount_cli: Cli) -> None:
+def test_help_is_quick_and_lists_every_verb(headcount_cli: Cli, headcount_here: Cli) -> None:
     done = headcount_cli("--help")
     assert done.returncode == 0
     assert all(verb in done.stdout for verb in VERBS)
     for verb in VERBS:
-        shown = headcount_cli(verb, "--help")
+        shown = headcount_here(verb, "--help")
         assert shown.returncode == 0
         assert "--json" in shown.stdout
     assert headcount_cli("--version").stdout.strip() == "0.1.0"
 
 
+SAYS_WHEN_IT_TRAINS = """
+import sys
+from headcount.cli.main import main
+from headcount.experiments import cpu
+real = cpu.CpuTrial.run
+def run(self, *rest):
+    print("it trains", file=sys.stderr, flush=True)
+    return real(self, *rest)
+cpu.CpuTrial.run = run
+main()
+"""
+
+
 def test_interrupt_leaves_nothing_half_written(tmp_path: Path) -> None:
     """Ctrl-C in the middle of training: one line, status 130, no file and no process left."""
-    command = [sys.executable, "-m", "headcount", "train", "sum-of-maxima", "--heads", "2", "--out", "m"]
+    command = [sys.executable, "-c", SAYS_WHEN_IT_TRAINS, "train", "sum-of-maxima", "--heads", "2", "--out", "m"]
     command += ["--steps", "10000000"]  # more than any machine takes before the signal comes
     # a shell's background job ignores the signal, and its children would too
     heeds = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=heeds)
-    time.sleep(6)
+    assert process.stderr is not None
+    assert any(line == "it trains\n" for line in process.stderr)
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130

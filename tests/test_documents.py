@@ -87,8 +87,8 @@ def test_make_targets_in_prose_exist():
     assert done.returncode == 0, done.stderr
 
 
-def test_verbs_in_prose_exist(headcount_cli):
-    unknown = {verb for verb in mentioned_anywhere(r"^headcount ([a-z]+)") if headcount_cli(verb, "--help").returncode}
+def test_verbs_in_prose_exist(headcount_here):
+    unknown = {verb for verb in mentioned_anywhere(r"^headcount ([a-z]+)") if headcount_here(verb, "--help").returncode}
     assert unknown == set()
 
 

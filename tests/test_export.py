@@ -29,10 +29,10 @@ validation_size = 50
 
 
 @pytest.fixture
-def swept(tmp_path: Path, headcount_cli: Cli) -> Cli:
+def swept(tmp_path: Path, headcount_here: Cli) -> Cli:
     (tmp_path / "sweep.toml").write_text(SWEEP)
-    assert headcount_cli("sweep", "sweep.toml").returncode == 0
-    return headcount_cli
+    assert headcount_here("sweep", "sweep.toml").returncode == 0
+    return headcount_here
 
 
 def test_the_best_and_one_by_name(tmp_path: Path, swept: Cli) -> None:

@@ -23,6 +23,7 @@ from headcount.experiments.runner import run_on_store
 from headcount.experiments.spec import SweepSpec
 from headcount.experiments.stored import stored_runs
 from headcount.experiments.train import train
+from headcount.store.schema import DATABASE
 from headcount.store.store import Store
 
 SMALL = {"steps": 60, "warmup": 5, "batch": 16, "train_size": 100, "validation_size": 50, "evaluations": 4}
@@ -160,11 +161,11 @@ def test_kill_and_go_on(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code]
     process = subprocess.Popen(command, cwd=tmp_path)
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:  # until a checkpoint is there, then a little further
-        if (tmp_path / "store" / "checkpoints").exists() and any(
-            (tmp_path / "store" / "checkpoints").glob("*.safetensors")
-        ):
-            break
+    while time.monotonic() < deadline and process.poll() is None:  # until a checkpoint is recorded, then at once
+        if (tmp_path / "store" / DATABASE).exists():
+            with Store.open(tmp_path / "store") as store:  # a file may be there before its record is
+                if any(t.checkpoint_step for t in store.trials()):
+                    break
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -186,15 +187,21 @@ import json, os, sys
 from headcount.experiments import runner
 from headcount.experiments.spec import SweepSpec
 from headcount.store.store import Store
-real, left = Store._finish, [int(sys.argv[1])]
-def finish(self, *rest):
-    if left[0] == 0:
-        os._exit(9)
-    left[0] -= 1
-    return real(self, *rest)
-Store._finish = finish
-with Store.open("store") as store:
-    runner.run_on_store(SweepSpec.parse(json.load(open("sweep.json"))), store, quiet=True, workers=1)
+spec = SweepSpec.parse(json.load(open("sweep.json")))
+real = Store._finish
+for number in map(int, sys.argv[1:]):  # a process each, forked from one that has imported everything and run nothing
+    if (child := os.fork()) == 0:
+        left = [number]
+        def finish(self, *rest):
+            if left[0] == 0:
+                os._exit(9)
+            left[0] -= 1
+            return real(self, *rest)
+        Store._finish = finish
+        with Store.open("store") as store:
+            runner.run_on_store(spec, store, quiet=True, workers=1)
+        sys.exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
@@ -203,9 +210,10 @@ def test_killed_between_the_last_step_and_its_ending(tmp_path: Path, polish: int
     """The weights and the ending come in one commit: a kill before it leaves a trial that is trained as if anew."""
     plan = {**SPEC, "heads": [1, 2], "lengths": [4], "train": {**SMALL, "polish": polish}}
     (tmp_path / "sweep.json").write_text(json.dumps(plan))
-    for number in (0, 1, 2, 99):  # the files of an ending that was killed have no row, and are swept
-        done = subprocess.run([sys.executable, "-c", STOP_AT_END, str(number)], cwd=tmp_path, check=False, timeout=120)
-        assert done.returncode == (0 if number == 99 else 9)
+    # the files of an ending that was killed have no row, and are swept
+    command = [sys.executable, "-c", STOP_AT_END, "0", "1", "2", "99"]
+    done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True, timeout=480)
+    assert done.stdout.split() == ["9", "9", "9", "0"]
     with Store.open(tmp_path / "store") as store:
         (run,) = stored_runs(store, "small")
         assert store.counts("small")["done"] == 4

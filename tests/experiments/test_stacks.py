@@ -34,7 +34,10 @@ def job(heads: int = 2, seed: int = 0, *, target: int = 0, length: int = 4, mode
     recipe = hc.TrainSpec(**{**RECIPE, "dtype": "float64", **train})
     size = {"head_dim": 2, "hidden": 6, **(model or {})}
     spec = hc.ModelSpec(dim=2, length=length, heads=heads, **size)
-    return Job(task, spec, recipe, seed, DATA.setdefault((target, length, repr(recipe)), prepare(task, recipe)))
+    key = (target, length, repr(recipe))
+    if key not in DATA:
+        DATA[key] = prepare(task, recipe)
+    return Job(task, spec, recipe, seed, DATA[key])
 
 
 DATA: dict = {}
@@ -126,9 +129,11 @@ def test_the_plan_pads_where_that_is_cheaper():
     few = [job(h, s) for h in (1, 2, 5) for s in range(2)]
     assert sorted(map(sorted, plan(few))) == [[0, 1, 2, 3, 4, 5]]
     costly = {"batch": 60, "steps": 40}
-    many = [replace(job(h, 0, length=32, **costly), seed=s) for h in (1, 16) for s in range(600)]
-    assert len(plan(many)) > 1  # six hundred models of one head do not carry fifteen heads of zeros
-    assert all(len({many[n].model.heads for n in stack}) == 1 for stack in plan(many))
+    one, sixteen = (job(h, 0, length=32, **costly) for h in (1, 16))
+    many = [replace(each, seed=s) for each in (one, sixteen) for s in range(600)]
+    stacks_ = plan(many)
+    assert len(stacks_) > 1  # six hundred models of one head do not carry fifteen heads of zeros
+    assert all(len({many[n].model.heads for n in stack}) == 1 for stack in stacks_)
 
 
 def test_the_plan_keeps_apart_what_cannot_share():
@@ -240,14 +245,14 @@ def test_ctrl_c_leaves_whole_checkpoints(monkeypatch):
 
 @pytest.mark.parametrize("model", [{}, {"depth": 2}])
 def test_polish_lowers_the_training_error_and_is_the_same_everywhere(model):
-    rough, fine = (job(2, 1, steps=200, model=model, polish=p, train_size=200) for p in (0, 30))
+    rough, fine = (job(2, 1, steps=80, model=model, polish=p, train_size=200) for p in (0, 30))
     before, after = train_jobs([rough, fine], quiet=True)
     assert after.train_nmse < 0.7 * before.train_nmse
-    assert after.steps == 230
-    assert after.curve[-1][0] == 230
+    assert after.steps == 110
+    assert after.curve[-1][0] == 110
     stacked = Told([fine]).run().outcomes[0]
     plain = alone(fine)
-    few = job(2, 1, steps=200, model=model, polish=5, train_size=200)
+    few = job(2, 1, steps=80, model=model, polish=5, train_size=200)
     assert Told([few]).run().outcomes[0].nmse == pytest.approx(alone(few).nmse, rel=1e-6)
     assert stacked.train_nmse < 0.7 * before.train_nmse
     assert plain.train_nmse < 0.7 * before.train_nmse

@@ -22,6 +22,8 @@ from headcount.experiments.run import train_jobs
 from headcount.experiments.stack import StackTrainer
 from headcount.experiments.stacking import Job, plan
 from headcount.experiments.train import train
+from headcount.store.schema import DATABASE
+from headcount.store.store import Store
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 
@@ -137,12 +139,14 @@ def test_kill_and_go_on(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment)
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not list((tmp_path / "store").glob("checkpoints/*.safetensors")):
+    while time.monotonic() < deadline and process.poll() is None:  # until a checkpoint is recorded, then at once
+        if (tmp_path / "store" / DATABASE).exists():
+            with Store.open(tmp_path / "store") as store:  # a file may be there before its record is
+                if any(t.checkpoint_step for t in store.trials()):
+                    break
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    from headcount.store.store import Store
-
     with Store.open(tmp_path / "store") as store:
         assert store.counts("killed")["done"] < 24
         saved = [t.checkpoint_step for t in store.trials() if t.checkpoint_step]

@@ -133,11 +133,18 @@ def check_adam() -> None:
     assert not losses[[0, 2]].any()
 
 
+def check_all(sample: bool = False) -> None:
+    """In one process: to import what they need takes longer than to check Adam."""
+    check_pool(sample)
+    check_step(sample)
+    check_adam()
+
+
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton, a test extra, is missing")
 @pytest.mark.parametrize(
     "check",
     [
-        "pool(sample=True)", "step(sample=True)", "adam()",
+        "all(sample=True)",
         *(pytest.param(f"{name}()", marks=pytest.mark.slow) for name in ("pool", "step", "padding", "divergence")),
     ],
 )  # fmt: skip

@@ -152,9 +152,9 @@ def test_more_refusals():
         certify(saved)
 
 
-def test_command_line(headcount_cli, tmp_path, capsys):
+def test_command_line(headcount_here, tmp_path, capsys):
     random_model(TASKS["min-plus-max"]).save(tmp_path / "model")
-    done = headcount_cli("certify", "model", "--for", "1s", "--json", "--out", "found.json")
+    done = headcount_here("certify", "model", "--for", "1s", "--json", "--out", "found.json")
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert data == json.loads((tmp_path / "found.json").read_text())

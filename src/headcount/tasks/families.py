@@ -15,7 +15,7 @@ from headcount.base.spec import Matrix, Spec
 from headcount.tasks.controls import LinearTask, MeanTask, NearestNeighbour
 from headcount.tasks.expr import Exp, Expr, Product, Tanh, affine, parse_expr, variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.sampling import Gaussian, Marked, Sphere, Uniform
+from headcount.tasks.sampling import ClippedGaussian, Gaussian, Marked, Sphere, Uniform
 from headcount.tasks.sets import SetKind, index_sets
 from headcount.tasks.task import Task
 
@@ -86,6 +86,8 @@ class SumOfMaxima(_Retrieval):
     dim: Count = 4
     draw: Draw = "orthonormal"
     given: Matrix | None = None
+    limit: float | None = Field(default=None, gt=0)
+    """Clip the tokens to [−limit, limit], which bounds the task's domain."""
 
     @model_validator(mode="after")
     def _directions(self) -> SumOfMaxima:
@@ -115,9 +117,8 @@ class SumOfMaxima(_Retrieval):
         x, z = variable(self.dim), variable(self.intrinsic)
         f = [x.dot((-a).tolist()) for a in self.directions()]
         F0 = z.dot([-1.0] * self.intrinsic)
-        return GeneralizedRetrieval(
-            f, self._S(), F0, length=self.length, dim=self.dim, law=Gaussian(), name=self.family
-        )
+        law = Gaussian() if self.limit is None else ClippedGaussian(limit=self.limit)
+        return GeneralizedRetrieval(f, self._S(), F0, length=self.length, dim=self.dim, law=law, name=self.family)
 
 
 class QuadraticBasins(_Retrieval):

@@ -64,6 +64,20 @@ class Gaussian(_Law):
         return self.std * rng.standard_normal((count, length, dim))
 
 
+class ClippedGaussian(_Law):
+    """N(0, std²) coordinates moved to the nearest point of [−limit, limit]: the paper's inputs on a bounded domain."""
+
+    law: Literal["clipped-gaussian"] = "clipped-gaussian"
+    std: float = Field(default=1.0, gt=0)
+    limit: float = Field(gt=0)
+
+    def box(self, dim: int) -> Box:
+        return (-self.limit,) * dim, (self.limit,) * dim
+
+    def draw(self, rng: np.random.Generator, count: int, length: int, dim: int) -> NDArray[np.float64]:
+        return (self.std * rng.standard_normal((count, length, dim))).clip(-self.limit, self.limit)
+
+
 class Sphere(_Law):
     """Uniform on the unit sphere."""
 
@@ -100,5 +114,5 @@ class Marked(_Law):
         return x
 
 
-Law = Annotated[Uniform | Gaussian | Sphere | Marked, Field(discriminator="law")]
+Law = Annotated[Uniform | Gaussian | ClippedGaussian | Sphere | Marked, Field(discriminator="law")]
 LAW: TypeAdapter[Law] = TypeAdapter(Law)
