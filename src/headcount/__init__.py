@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "ArrayTask": "tasks.arrays",
+    "AttackResult": "front",
     "BadInput": "base.errors",
     "GeneralizedRetrieval": "tasks.retrieval",
     "HeadcountError": "base.errors",
@@ -26,6 +27,7 @@ _HOME = {
     "SweepSpec": "experiments.spec",
     "TrainSpec": "experiments.spec",
     "Transformer": "models.reference",
+    "attack": "front",
     "build": "theory.build",
     "check_assumptions": "tasks.assumptions",
     "find_transition": "analysis.transition",
@@ -37,6 +39,7 @@ _HOME = {
     "train": "front",
     "variable": "tasks.expr",
     "verify": "recheck.certificate",
+    "verify_witness": "recheck.witness",
     "write_report": "report.page",
 }
 
@@ -48,7 +51,9 @@ if TYPE_CHECKING:
     from headcount.base.errors import HeadcountError as HeadcountError
     from headcount.experiments.spec import SweepSpec as SweepSpec
     from headcount.experiments.spec import TrainSpec as TrainSpec
+    from headcount.front import AttackResult as AttackResult
     from headcount.front import SweepResult as SweepResult
+    from headcount.front import attack as attack
     from headcount.front import sweep as sweep
     from headcount.front import train as train
     from headcount.models.files import SavedModel as SavedModel
@@ -56,6 +61,7 @@ if TYPE_CHECKING:
     from headcount.models.reference import Transformer as Transformer
     from headcount.models.spec import ModelSpec as ModelSpec
     from headcount.recheck.certificate import verify as verify
+    from headcount.recheck.witness import verify_witness as verify_witness
     from headcount.report.page import write_report as write_report
     from headcount.tasks.arrays import ArrayTask as ArrayTask
     from headcount.tasks.assumptions import check_assumptions as check_assumptions

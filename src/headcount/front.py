@@ -1,4 +1,7 @@
-"""The front door's own piece: `hc.sweep(task, heads=range(1, 6), seeds=8).plot()` is the whole of an experiment."""
+"""The front door's own pieces: `hc.sweep(task, heads=range(1, 6), seeds=8).plot()` is the whole of an experiment.
+
+`hc.attack(model).save(folder)` is the whole of an attack.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,18 @@ from headcount.experiments.runner import run_on_store
 from headcount.experiments.spec import ModelOptions, Panel, SweepSpec, TrainSpec
 from headcount.experiments.stored import stored_runs
 from headcount.experiments.train import Trained
+from headcount.models.files import SavedModel, load_model
 from headcount.models.spec import ModelSpec
-from headcount.report import draw, figures, page, tables
+from headcount.report import draw, figures, page, pair, tables
 from headcount.store.records import Run
 from headcount.store.store import Store
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.families import make_task
+from headcount.tasks.sampling import Box
+from headcount.tasks.serial import parse_task
 from headcount.tasks.task import Task
+from headcount.theory import attack as search
+from headcount.theory.witness import Witness, conclusions, make_witness, pair_figure
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,70 @@ def train(
     The same arguments give the same weights. `on_step(steps done, validation error or None)` is called now and then.
     """
     return train_fast(task, model, recipe, seed=seed, on_step=on_step)
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """Two inputs with (nearly) equal attention output and different targets, with what is proved of them."""
+
+    witness: Witness
+    model: SavedModel
+    task: Task | None
+
+    @property
+    def kind(self) -> str:
+        """Which it is: exact (proved), near, or evidence."""
+        return self.witness.kind
+
+    @property
+    def gap(self) -> float:
+        """The gap between the two targets; half of it is a lower bound of the sup error where the pair is exact."""
+        return self.witness.gap
+
+    @property
+    def deviations(self) -> float:
+        """The gap in standard deviations of the target."""
+        return self.witness.gap / self.witness.unit
+
+    def figure(self) -> dict[str, Any]:
+        """Return the data of the picture."""
+        return pair_figure(self.model, self.task, self.witness)
+
+    def plot(self, path: str | Path) -> None:
+        """Keep the picture as a png, pdf or svg."""
+        pair.save_pair(self.figure(), Path(path))
+
+    def save(self, folder: str | Path) -> str:
+        """Write the model, witness.json, pair.png and pair.html; `headcount recheck FOLDER` verifies it."""
+        figure = self.figure()
+        files = {"pair.png": pair.pair_png(figure), "pair.html": pair.pair_html(figure).encode()}
+        return self.model.save(folder, {"witness.json": self.witness.data, **files})
+
+    def __repr__(self) -> str:
+        return "\n".join(conclusions(self.witness))
+
+
+def attack(
+    model: SavedModel | str | Path, task: Task | None = None, box: Box | None = None, *,
+    surrogate: SavedModel | str | Path | None = None, among: search.Among = "all", starts: int = 64,
+    seconds: float = 55.0, seed: int = 0, device: str = "cpu", told: search.Told | None = None,
+) -> AttackResult:  # fmt: skip
+    """Find two inputs that a model's attention cannot tell apart although their targets differ, and prove it.
+
+    `model` is a saved model or its folder, `task` its own unless stated, `box` the two corners of the tokens' box.
+    among="typical" keeps to sequences like those of the task's law. With the predictions of a `surrogate` in place of
+    a task the result is evidence.
+    """
+    find_device(device)
+    saved = model if isinstance(model, SavedModel) else load_model(model)
+    stand_in = surrogate if isinstance(surrogate, SavedModel) or surrogate is None else load_model(surrogate)
+    if task is None and saved.task is not None and saved.task.get("kind") != "arrays":
+        task = parse_task(saved.task)
+    found = search.attack(
+        saved, task, box, surrogate=stand_in, among=among, starts=starts, seconds=seconds, seed=seed, device=device,
+        told=told,
+    )  # fmt: skip
+    return AttackResult(make_witness(saved, task, found, stand_in), saved, task)
 
 
 def _shows_itself() -> bool:

@@ -50,7 +50,10 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
-_OURS = {"model.safetensors", "config.json", "history.json", "certificate.json", "witness.json", "budget.png"}
+_OURS = {
+    "model.safetensors", "config.json", "history.json", "certificate.json", "budget.png",
+    "witness.json", "pair.png", "pair.html", "adversary.json", "adversary.png",
+}  # fmt: skip
 
 
 def check_folder(target: Path) -> None:

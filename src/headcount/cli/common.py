@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, Token
 
+from headcount.base.digits import above as above
+from headcount.base.digits import below as below
 from headcount.base.errors import BadInput
 
 if TYPE_CHECKING:
@@ -142,15 +143,6 @@ def box_text(box: Any) -> str:
     alike = len(set(low)) == len(set(high)) == 1
     corners = [f"{side[0]!r}" if alike else f"({', '.join(map(repr, side))})" for side in (low, high)]
     return f"tokens from {corners[0]} to {corners[1]}" + (" in every coordinate" if alike and len(low) > 1 else "")
-
-
-def above(value: float, digits: int = 4) -> str:
-    """Write a proved bound with a few digits, rounded upward."""
-    number = Decimal(value)
-    if not number.is_finite() or not number:
-        return f"{value:g}"
-    place = Decimal(1).scaleb(number.adjusted() - digits + 1)
-    return f"{float(number.quantize(place, ROUND_CEILING)):.{digits}g}"
 
 
 def print_json(value: Any) -> None:

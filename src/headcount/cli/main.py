@@ -13,7 +13,7 @@ VERBS = {
     "bounds": "Compute the theorems' bounds for given sizes: vacuous or not, from where on they bite.",
     "density": "Rebuild a continuous function from D minima (Theorem 1), and measure the error.",
     "build": "Build a transformer whose error on a task is proved, with a certificate (Theorem 2 (1)).",
-    "recheck": "Verify a certificate from the weights up, in ball arithmetic.",
+    "recheck": "Verify a certificate or a witness from the weights up, in ball arithmetic.",
     "train": "Train one model on a task or on your own arrays, and save it as a folder.",
     "sweep": "Train heads × lengths × sizes × seeds from a TOML file; resumes where it stopped.",
     "runs": "List the runs of a store and their trials; merge stores.",
@@ -21,6 +21,8 @@ VERBS = {
     "report": "Write the page of a run.",
     "bench": "Time training beside what people use instead (torch layers, vmap, JAX), in one run.",
     "certify": "Prove a bound of a saved model's worst error on a box, beside the worst error found.",
+    "attack": "Find two inputs that a layer cannot tell apart although their targets differ; prove it.",
+    "irreducible": "Attack trained layers of every head count: what no feed-forward block can repair.",
     "show": "Show a saved model: its sizes, its hash, its error on fresh data.",
 }
 

@@ -1,4 +1,4 @@
-"""`headcount recheck FILE`: a certificate, verified from scratch; exit status 1 where it does not hold."""
+"""`headcount recheck FILE`: a certificate or a witness, verified from scratch; exit status 1 where it does not hold."""
 
 from __future__ import annotations
 
@@ -7,16 +7,66 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from headcount.cli.common import Json, above, box_text, console, print_json
+from headcount.cli.common import Json, above, below, box_text, console, print_json
 
 
 def recheck(
-    file: Annotated[Path, Parameter(help="certificate.json, or the folder that holds it and the model.")],
+    file: Annotated[
+        Path, Parameter(help="certificate.json or witness.json, or the folder that holds it and the model.")
+    ],
     /,
     *,
     json: Json = False,
 ) -> int:
-    """Verify a certificate from the weights up in ball arithmetic; nothing that its builder computed is used."""
+    """Verify a certificate or a witness from the weights up in ball arithmetic; nothing that made it is used."""
+    return _witness(file, json) if _is_witness(file) else _certificate(file, json)
+
+
+def _is_witness(file: Path) -> bool:
+    """Say what a file is by its format, and a folder by what it holds; a certificate is what anything else is not."""
+    from headcount.base.files import read_json
+
+    if file.is_dir():
+        return (file / "witness.json").is_file() and not (file / "certificate.json").is_file()
+    value = read_json(file)
+    return isinstance(value, dict) and value.get("format") == "headcount-witness"
+
+
+def _witness(file: Path, json: bool) -> int:
+    """Verify two colliding inputs."""
+    from dataclasses import asdict
+
+    from headcount.recheck.witness import verify_witness
+
+    verdict = verify_witness(file)
+    witness, proved = verdict.witness, verdict.proved
+    if json:
+        print_json({
+            "file": str(file), "kind": witness["kind"], "holds": verdict.holds, "reason": verdict.reason,
+            "box": witness["box"], "region": witness["region"], "output": witness["output"], "task": witness["task"],
+            "claimed": witness["claims"], "proved": None if proved is None else asdict(proved),
+        })  # fmt: skip
+        return 0 if verdict.holds else 1
+    if proved is None:
+        console().print(f"[bold]It does not hold[/bold]: {verdict.reason}.")
+        return 1
+    where = box_text(witness["box"]) + ("" if witness["region"] is None else ", every z_i in its region")
+    if proved.radius is not None:
+        text = (
+            f"two sequences within {above(proved.radius, 2)} of the stated ones have exactly equal attention outputs "
+            f"and targets at least {below(proved.gap)} apart. So every feed-forward block on top of this encoder and "
+            f"attention errs by at least {below(proved.sup_error)} ({where}; proved)."
+        )
+    else:
+        text = (
+            f"the targets are at least {below(proved.gap)} apart, F's inputs at most {above(proved.distance)}; this "
+            f"model's own F errs by at least {below(proved.sup_error)} on one of the two ({where}; proved)."
+        )
+    console().print(f"[bold]It holds[/bold]: {text}")
+    return 0
+
+
+def _certificate(file: Path, json: bool) -> int:
     from dataclasses import asdict
 
     from headcount.recheck.certificate import verify

@@ -71,24 +71,29 @@ def write_report(run: Run, transition: Transition, folder: Path) -> ReportPaths:
 
 def page_html(run: Run, transition: Transition) -> str:
     """Return the page as one HTML document without scripts and without anything to load."""
-    css = (resources.files("headcount.report") / "page.css").read_text(encoding="utf-8")
     title = run.title or run.name
     curves = training_figure(run, transition)
     parts = [
         _header(title, transition),
         _picture(run, transition),
-        _section("The numbers", as_html(transition_table(transition)) + _legend(transition)),
-        _section("What was done", _done(run)),
-        _section("What this means, and what it does not", _meaning(run, transition)),
-        _section("During training", _figure(curves, _TRAINING)) if curves.series else "",
-        _section("Where it comes from", _origin(run)),
+        section("The numbers", as_html(transition_table(transition)) + _legend(transition)),
+        section("What was done", _done(run)),
+        section("What this means, and what it does not", _meaning(run, transition)),
+        section("During training", _figure(curves, _TRAINING)) if curves.series else "",
+        section("Where it comes from", _origin(run)),
     ]
+    return document(title, parts)
+
+
+def document(title: str, parts: Iterable[str], style: str = "") -> str:
+    """Return parts of a page as one whole document in the house style, without anything to load."""
+    css = (resources.files("headcount.report") / "page.css").read_text(encoding="utf-8")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'{MARK}\n<meta name="color-scheme" content="light dark">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{css}{style}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(part for part in parts if part)
         + "\n</main>\n</body>\n</html>\n"
     )
@@ -160,7 +165,8 @@ def _figure(figure: FigureData, caption: str) -> str:
     return f"<figure>\n{draw.svg(figure)}<figcaption>{escape(caption)}</figcaption>\n</figure>"
 
 
-def _section(title: str, body: str) -> str:
+def section(title: str, body: str) -> str:
+    """Return a part of a page with its heading."""
     return f"<section>\n<h2>{escape(title)}</h2>\n{body}</section>"
 
 
@@ -170,8 +176,8 @@ def _legend(transition: Transition) -> str:
     return f'<p class="small">{told}.</p>\n'
 
 
-def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and values, one below the other."""
+def name_list(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return names and values, one below the other."""
     rows = "\n".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in pairs)
     return f"<dl>\n{rows}\n</dl>\n"
 
@@ -179,7 +185,7 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
 def _done(run: Run) -> str:
     task = task_text(run)
     formula = f'<p class="formula">{escape(task.formula)}</p>\n' if task.formula else ""
-    return f"<p>{escape(task.words)}</p>\n{formula}{_pairs(settings(run))}"
+    return f"<p>{escape(task.words)}</p>\n{formula}{name_list(settings(run))}"
 
 
 def _meaning(run: Run, transition: Transition) -> str:
@@ -206,7 +212,7 @@ def _meaning(run: Run, transition: Transition) -> str:
 def _origin(run: Run) -> str:
     spec = json.dumps(run.spec, indent=2, ensure_ascii=False)
     return (
-        f"{_pairs(origin(run))}"
+        f"{name_list(origin(run))}"
         "<p>To reproduce it, install the versions above and run the experiment below again: it states the "
         "task, the head counts, the seeds and the training. The full record, with every trial and curve, "
         'is in <a href="run.json">run.json</a> beside this page.</p>\n'

@@ -1,0 +1,78 @@
+"""`headcount attack MODEL_DIR --adversary`: Theorem 2 (2)'s own adversary at several ε, as table and picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headcount.base.digits import below
+from headcount.base.errors import BadInput
+from headcount.cli.common import console, print_json
+
+if TYPE_CHECKING:
+    from headcount.models.files import SavedModel
+    from headcount.tasks.task import Task
+    from headcount.theory.adversary_view import Run
+
+
+def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int, json: bool) -> int:
+    """Run the adversary where the task is a retrieval of basins; write adversary.json and adversary.png."""
+    from headcount.base.files import whole_folder, write_json
+    from headcount.base.progress import Progress
+    from headcount.report.theory import save_errors
+    from headcount.tasks.retrieval import GeneralizedRetrieval
+    from headcount.tasks.serial import parse_task
+    from headcount.theory.adversary_view import POINTS, run_adversary
+
+    known = saved.task is not None and saved.task.get("kind") != "arrays"
+    problem = task or (parse_task(saved.task) if known and saved.task is not None else None)
+    if not isinstance(problem, GeneralizedRetrieval):
+        raise BadInput("the paper's adversary needs a retrieval task of expressions, such as quadratic-basins")
+    with Progress("colliding", len(POINTS), every=5.0, closes=False) as progress:
+        progress.say(f"{len(POINTS)} grids")
+        run = run_adversary(saved, problem, seed=seed)
+    data = _data(run)
+    if out is not None:
+        with whole_folder(out) as folder:
+            write_json(folder / "adversary.json", data)
+            save_errors(run.figure(), folder / "adversary.png")
+    if json:
+        print_json(data)
+    else:
+        _print(run, out)
+    return 0
+
+
+def _data(run: Run) -> dict[str, Any]:
+    first = run.collisions[0].plan
+    return {
+        "k": first.exponent.k, "vacuous": first.exponent.vacuous, "uncovered": first.uncovered,
+        "free_positions": list(first.free), "fitted_exponent": run.slope, "below_the_line": run.below,
+        "rows": [
+            {"eps": c.eps, "gap": c.gap, "distance": c.distance, "distance_one": c.distance_l1, "counted": c.counted,
+             "line": line, "width_lemma_4": c.width, "X1": c.X[0].tolist(), "X2": c.X[1].tolist()}
+            for c, line in zip(run.collisions, run.line(), strict=True)
+        ],
+    }  # fmt: skip
+
+
+def _print(run: Run, out: Path | None) -> None:
+    from rich import box
+    from rich.table import Table
+
+    first, terminal = run.collisions[0].plan, console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("ε", "target gap", "distance found", "C·ε^(k+1)", "Lemma 4: width at least"):
+        table.add_column(column, justify="right")
+    for c, line in zip(run.collisions, run.line(), strict=True):
+        width = "–" if c.width is None else below(max(c.width, 0.0), 3)
+        table.add_row(f"{c.eps:.3g}", f"{c.gap:.3g}", f"{c.distance:.3g}", f"{line:.3g}", width)
+    vacuous = ", vacuous here" if first.exponent.vacuous else ""
+    terminal.print(
+        f"Theorem 2 (2)'s adversary, measured: basin {first.uncovered + 1} is picked by no head, {len(first.free)} "
+        f"positions are free, k = {first.exponent.k:.3g}{vacuous}.",
+        markup=False,
+    )
+    terminal.print(table)
+    if out is not None:
+        terminal.print(f"Saved in {out}: adversary.png, adversary.json", markup=False)

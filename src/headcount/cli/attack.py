@@ -1,0 +1,141 @@
+"""`headcount attack MODEL_DIR --out DIR`: colliding inputs, with their proof and picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from headcount.base.errors import BadInput
+from headcount.cli.common import (
+    BoxSides,
+    Device,
+    Json,
+    Setting,
+    Whole,
+    box_text,
+    console,
+    print_json,
+    read_box,
+    read_task,
+)
+
+if TYPE_CHECKING:
+    from headcount.tasks.task import Task
+    from headcount.theory.witness import Witness
+
+
+def attack(
+    model: Annotated[Path, Parameter(help="A model folder.")],
+    /,
+    *,
+    out: Annotated[
+        Path | None, Parameter(help="Folder to write: witness.json, the model, pair.png, pair.html.")
+    ] = None,
+    task: Annotated[str | None, Parameter(help="Another task than the model's: a family or a task JSON file.")] = None,
+    set_: Setting = None,
+    box: BoxSides = None,
+    among: Annotated[
+        Literal["all", "typical"],
+        Parameter(help="all sequences of the box, or those whose every z_i is within what the task's law draws."),
+    ] = "all",
+    surrogate: Annotated[
+        Path | None, Parameter(help="A model folder whose predictions stand in for a task that is known by data only.")
+    ] = None,
+    adversary: Annotated[
+        bool, Parameter(negative=(), help="Run the paper's own adversary instead, at several ε (basins, any h < D).")
+    ] = False,
+    starts: Annotated[Whole, Parameter(help="Pairs that are searched at once.")] = 64,
+    for_: Annotated[
+        str, Parameter(name="--for", help="Stop after e.g. 50s, 5m; the best pair by then counts.")
+    ] = "55s",
+    seed: Annotated[Whole, Parameter(help="Seed of the starts.")] = 0,
+    device: Device = "cpu",
+    json: Json = False,
+) -> int:
+    """Find two inputs with equal attention output and targets far apart: the proof of too few heads."""
+    from headcount.base.files import check_folder
+    from headcount.base.progress import Progress
+    from headcount.cli.sweep import duration
+    from headcount.front import attack as search
+    from headcount.models.files import load_model
+
+    seconds = duration(for_)
+    if seed < 0:
+        raise BadInput(f"--seed must be 0 or more, not {seed}")
+    if out is not None:
+        check_folder(out)
+    saved = load_model(model)
+    if adversary:
+        from headcount.cli.adversary import run_paper
+
+        return run_paper(saved, _task(task, set_), out, seed, json)
+    with Progress("searching", 1.0, every=5.0, closes=False) as progress:
+
+        def told(share: float, stage: str, best: float) -> None:
+            note = f"{stage}, best gap {best:.2f} standard deviations"
+            progress.advance(min(share, 1.0) - progress.done, note=note)
+
+        found = search(
+            saved, _task(task, set_), read_box(box, saved.transformer.spec.dim), surrogate=surrogate, among=among,
+            starts=starts, seconds=seconds, seed=seed, device=device, told=told,
+        )  # fmt: skip
+    if out is not None:
+        found.save(out)
+    if json:
+        print_json(_data(found.witness, model, out))
+    else:
+        _print(found.witness, out)
+    return 0
+
+
+def _task(name: str | None, settings: list[str] | None) -> Task | None:
+    """The task that is stated; without one the model's own is meant."""
+    from headcount.tasks.task import Task
+
+    if name is None:
+        if settings:
+            raise BadInput("--set changes a task: state it with --task")
+        return None
+    stated = read_task(name, None, None, None, None, settings)
+    if not isinstance(stated, Task):
+        raise BadInput(f"{name} holds data, not a function: attack it through --surrogate MODEL_DIR and --box")
+    return stated
+
+
+def _data(witness: Witness, model: Path, out: Path | None) -> dict[str, Any]:
+    found, data = witness.found, witness.data
+    return {
+        "model": str(model), "out": None if out is None else str(out), "kind": witness.kind, "claims": data["claims"],
+        "unit_measured": witness.unit, "gap_in_deviations": witness.gap / witness.unit, "output": data["output"],
+        "targets": list(witness.y), "predictions": list(witness.predictions), "box": data["box"],
+        "region": data["region"], "implied": witness.implied.data(), "starts": found.starts,
+        "converged": found.converged, "seconds": found.seconds,
+        "distance_float64": found.distances[0], "gap_float64": found.gaps[0],
+    }  # fmt: skip
+
+
+def _print(witness: Witness, out: Path | None) -> None:
+    from headcount.theory.witness import conclusions
+
+    found, terminal = witness.found, console()
+    where = box_text(witness.data["box"]) + ("" if found.region is None else ", among typical sequences")
+    terminal.print(f"[bold]{_HEADINGS[witness.kind]}[/bold] ({where})")
+    for sentence in conclusions(witness):
+        terminal.print(f"  {sentence}", markup=False)
+    a, b = witness.predictions
+    said = f"{a:.4g}" if abs(a - b) <= 1e-4 * witness.unit else f"{a:.4g} and {b:.4g}"
+    terminal.print(f"  Targets {witness.y[0]:.4g} and {witness.y[1]:.4g}; the model says {said} for both, measured.")
+    terminal.print(
+        f"  {found.converged} of {found.starts} starts reached equal outputs; {found.seconds:.0f} s."
+        + ("" if out is None else f"\nSaved in {out}: pair.png shows it, headcount recheck {out} verifies it."),
+        markup=False,
+    )
+
+
+_HEADINGS = {
+    "exact": "Two inputs that attention cannot tell apart: proved",
+    "near": "Two inputs that attention all but confuses: a near pair",
+    "evidence": "Two inputs that attention seems to confuse: evidence",
+}

@@ -1,0 +1,68 @@
+"""`headcount irreducible SPEC --out DIR`: the largest proved gap against the head count, as table and picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from headcount.base.errors import BadInput
+from headcount.cli.common import Json, Whole, console, print_json
+
+
+def irreducible(
+    spec: Annotated[
+        Path | None, Parameter(help="A TOML file; without one, the paper's task with D = 2, 3, 4, 5.")
+    ] = None,
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="Folder of the results; a second run goes on where the first stopped.")],
+    workers: Annotated[Whole | None, Parameter(help="Attacks side by side (default: one a core).")] = None,
+    json: Json = False,
+) -> int:
+    """Train layers of every head count, attack them, and show what no feed-forward block can repair."""
+    from importlib import resources
+
+    from headcount.base.files import write_bytes, write_json, write_text
+    from headcount.base.progress import Progress
+    from headcount.base.provenance import provenance
+    from headcount.base.spec import read_toml
+    from headcount.experiments.irreducible import IrreducibleSpec, run_irreducible
+    from headcount.report.irreducible import curve_png, curve_rows, curve_table
+
+    if workers is not None and workers < 1:
+        raise BadInput(f"--workers must be 1 or more, not {workers}")
+    with resources.as_file(resources.files("headcount.specs") / "irreducible.toml") as ours:
+        plan = IrreducibleSpec.parse(read_toml(spec or ours), where=str(spec or "irreducible.toml"))
+    with Progress("attacking", sum(1 for _ in plan.units()), every=20.0) as progress:
+
+        def told(done: int, _: int, row: dict[str, Any]) -> None:
+            progress.advance(done - progress.done, note=_note(row))
+
+        rows = run_irreducible(plan, out, workers, told)
+    summary = curve_rows(rows)
+    data = {"spec": plan.data(), "rows": rows, "summary": summary, "provenance": provenance()}
+    write_json(out / "irreducible.json", data)
+    write_text(out / "irreducible.md", curve_table(summary))
+    if summary:
+        write_bytes(out / "irreducible.png", curve_png(summary, plan.title))
+    if json:
+        print_json({"out": str(out), "summary": summary, "failed": [row for row in rows if "error" in row]})
+    else:
+        console().print(curve_table(summary), markup=False)
+        console().print(f"Saved in {out}: irreducible.png, irreducible.md, irreducible.json", markup=False)
+    failed = [row["error"] for row in rows if "error" in row]
+    if failed:
+        console().print(
+            f"{len(failed)} attacks failed, the first with {failed[0]}; run again to try them.", markup=False
+        )
+    return 1 if failed else 0
+
+
+def _note(row: dict[str, Any]) -> str:
+    where = f"D = {row['intrinsic']}, T = {row['length']}, {row['heads']} heads, {row['layer']}, seed {row['seed']}"
+    if "error" in row:
+        return f"{where}: {row['error']}"
+    gaps = ", ".join(f"{row[among]['deviations']:.2f} ({among})" for among in ("all", "typical") if among in row)
+    return f"{where}: {gaps} standard deviations"

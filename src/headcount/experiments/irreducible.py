@@ -1,0 +1,176 @@
+"""The irreducible-error curve: the largest gap of a proved collision against the head count, with no F trained anew.
+
+A model is trained for every head count and seed, its encoder and attention are attacked, and half of the largest gap
+is what no feed-forward block on top can go below. Layers with random weights beside them are the control. Every unit of
+the work is a file, written whole, so that a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from headcount.base.files import read_json, write_json
+from headcount.base.hashing import content_hash
+from headcount.base.spec import Spec
+from headcount.experiments.spec import ModelOptions, Sizes, TrainSpec
+from headcount.models.spec import ModelSpec, Size
+from headcount.tasks.serial import parse_task
+
+Among = Literal["all", "typical"]
+Layer = Literal["trained", "random"]
+Told = Callable[[int, int, dict[str, Any]], None]  # units done, units in all, the row of the last
+
+
+class Cell(Spec):
+    """One task and head size with all head counts."""
+
+    task: dict[str, Any]
+    heads: Sizes
+    head_dim: Size = 8
+    seeds: int = Field(default=3, ge=1, le=1000)
+    random_seeds: int = Field(default=1, ge=0, le=1000)
+    """Seeds of the control, layers with random weights."""
+
+
+class AttackOptions(Spec):
+    """How hard every layer is attacked."""
+
+    starts: int = Field(default=64, ge=1, le=100_000)
+    seconds: float = Field(default=55.0, ge=1.0)
+    among: list[Among] = Field(default_factory=lambda: ["all", "typical"], min_length=1)
+
+
+class IrreducibleSpec(Spec):
+    """Cells, the model's other options, the training and the attack."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    title: str = ""
+    cells: Annotated[list[Cell], Field(min_length=1)]
+    model: ModelOptions = ModelOptions()
+    train: TrainSpec = TrainSpec()
+    attack: AttackOptions = AttackOptions()
+
+    @model_validator(mode="after")
+    def _tasks_are_known(self) -> IrreducibleSpec:
+        for cell in self.cells:
+            task = parse_task(cell.task)
+            if task.box is None:
+                raise ValueError(f"{task.name} has unbounded tokens: an attack needs a box (limit = 2.5 clips them)")
+        return self
+
+    def units(self) -> Generator[Unit]:
+        """All attacks of the run."""
+        for k, cell in enumerate(self.cells):
+            task = parse_task(cell.task)
+            options = self.model.model_copy(update={"head_dim": cell.head_dim})
+            layers: list[tuple[Layer, int]] = [("trained", cell.seeds), ("random", cell.random_seeds)]
+            for h, (layer, seeds) in product(cell.heads, layers):
+                model = options.model(heads=h, dim=task.dim, length=task.length, out_dim=task.out_dim)
+                for seed in range(seeds):
+                    yield Unit(
+                        cell=k, task=task.data(), model=model, layer=layer, seed=seed, train=self.train,
+                        attack=self.attack,
+                    )  # fmt: skip
+
+
+class Unit(Spec):
+    """One layer, attacked among all sequences and among typical ones."""
+
+    cell: int
+    task: dict[str, Any]
+    model: ModelSpec
+    layer: Layer
+    seed: int
+    train: TrainSpec
+    attack: AttackOptions
+
+    def file(self, folder: Path) -> Path:
+        """Where its result is kept, known by all that decides it."""
+        return folder / "units" / f"{content_hash(self.model_dump(mode='json', exclude={'cell'}))[:20]}.json"
+
+
+def attack_unit(unit: Unit) -> dict[str, Any]:
+    """Train or draw the layer, attack it, prove what was found; this runs in a process of its own."""
+    import torch
+
+    from headcount.experiments.cpu import train_fast
+    from headcount.experiments.saved import saved_model
+    from headcount.models.files import SavedModel
+    from headcount.models.reference import Transformer
+    from headcount.theory.attack import attack
+    from headcount.theory.witness import make_witness
+
+    torch.set_num_threads(1)
+    task, nmse = parse_task(unit.task), None
+    if unit.layer == "trained":
+        trained = train_fast(task, unit.model, unit.train, seed=unit.seed)
+        saved, nmse = saved_model(task, trained), trained.trial.nmse
+    else:
+        saved = SavedModel(Transformer(unit.model, seed=unit.seed, dtype=torch.float64), task=task.data())
+    row: dict[str, Any] = {**named(unit), "nmse_measured": nmse}
+    for among in unit.attack.among:
+        found = attack(saved, task, among=among, starts=unit.attack.starts, seconds=unit.attack.seconds, seed=unit.seed)
+        witness = make_witness(saved, task, found)
+        exact = witness.kind == "exact"
+        row[among] = {
+            "gap_proved": witness.gap if exact else None, "deviations": witness.gap / witness.unit if exact else 0.0,
+            "unit_measured": witness.unit, "distance_float64": found.distances[0], "converged": found.converged,
+            "starts": found.starts, "seconds": found.seconds,
+        }  # fmt: skip
+    return row
+
+
+def run_irreducible(
+    spec: IrreducibleSpec, folder: Path, workers: int | None = None, told: Told | None = None
+) -> list[dict[str, Any]]:
+    """Return the rows of all units; those of an earlier run in the same folder are taken as they are.
+
+    A unit that fails leaves a row with its `error` and no file, so that the next run tries it again.
+    """
+    units = list(spec.units())
+    rows = {k: read_json(u.file(folder)) for k, u in enumerate(units) if u.file(folder).is_file()}
+    left = [k for k in range(len(units)) if k not in rows]
+    (folder / "units").mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(
+        min(workers or os.cpu_count() or 1, len(left) or 1), mp_context=get_context("spawn")
+    ) as pool:
+        running = {pool.submit(attack_unit, units[k]): k for k in left}
+        try:
+            for future in as_completed(running):
+                k = running[future]
+                rows[k] = _result(future, units[k], folder)
+                if told is not None:
+                    told(len(rows), len(units), rows[k])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [{**rows[k], "cell": unit.cell} for k, unit in enumerate(units)]
+
+
+def _result(future: Future[dict[str, Any]], unit: Unit, folder: Path) -> dict[str, Any]:
+    """Keep what a unit gave; its failure ends nothing but itself."""
+    try:
+        row = future.result()
+    except BrokenExecutor:
+        raise
+    except Exception as error:
+        return {**named(unit), "error": f"{type(error).__name__}: {error}"}
+    write_json(unit.file(folder), row)
+    return row
+
+
+def named(unit: Unit) -> dict[str, Any]:
+    """What a unit is, as the first columns of its row."""
+    task = parse_task(unit.task)
+    return {
+        "cell": unit.cell, "intrinsic": task.intrinsic, "length": task.length, "head_dim": unit.model.head_dim,
+        "heads": unit.model.heads, "layer": unit.layer, "seed": unit.seed,
+    }  # fmt: skip

@@ -1,0 +1,420 @@
+"""Witnesses of colliding inputs: what is proved holds from the weights up, and every spoilt one is rejected."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flint import arb, arb_mat, ctx
+from safetensors.numpy import load_file, save_file
+
+from colliding import BOX, OPTIONS, collide, drawn, random_model, task, weights_of
+from headcount import BadInput
+from headcount.models.files import SavedModel
+from headcount.recheck import heads as heads_module
+from headcount.recheck import witness as witness_module
+from headcount.recheck.weights import read_weights
+from headcount.recheck.witness import contracts, verify_witness
+from headcount.tasks.expr import variable
+from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.theory import exact as exact_module
+from headcount.theory.exact import prove_pair
+
+
+@pytest.fixture(autouse=True)
+def precise():
+    """Balls of 128 bits for what a test itself computes; the verifier chooses its own."""
+    before, ctx.prec = ctx.prec, 128
+    yield
+    assert ctx.prec == 128
+    ctx.prec = before
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    where = tmp_path_factory.mktemp("pair") / "model"
+    model = random_model(1, positions="gates", beta="learned")
+    X = collide(model, drawn(1))
+    saved = SavedModel(model, std=(1.5, 0.7), mean=(0.1, 0.2))
+    saved.save(where)
+    z = task().features(torch.from_numpy(X)).numpy()
+    region = {"low": (z.min(0) - 0.01).tolist(), "high": (z.max(0) + 0.01).tolist()}
+    data = prove_pair(where, task().data(), BOX, region, 1, X[0], X[1])
+    saved.save(where, {"witness.json": {**data, "provenance": {}}})
+    return where
+
+
+@pytest.fixture
+def copy(folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folder, tmp_path / "copy"))
+
+
+def change(folder: Path, **values: Any) -> None:
+    data = {**json.loads((folder / "witness.json").read_text()), **values}
+    (folder / "witness.json").write_text(json.dumps({k: v for k, v in data.items() if v is not ...}))
+
+
+def reason(folder: Path) -> str:
+    verdict = verify_witness(folder)
+    assert not verdict.holds
+    assert verdict.proved is None
+    assert len(verdict.reason) > 10
+    return verdict.reason
+
+
+def moved(number: list[Any], by: Fraction) -> list[Any]:
+    value = Fraction(int(number[0])) * Fraction(2) ** number[1] + by
+    return [str(value.numerator), 1 - value.denominator.bit_length()]
+
+
+# -- pairs that hold ------------------------------------------------------------------------------------------
+
+
+def test_it_holds_and_says_what_was_proved(folder: Path) -> None:
+    verdict = verify_witness(folder)
+    assert verdict.holds, verdict.reason
+    data, proved = verdict.witness, verdict.proved
+    assert data["kind"] == "exact"
+    assert len(set(data["solved"])) == 4
+    assert proved.radius <= 1e-40
+    assert proved.distance <= proved.distance_one < 1e-45
+    assert proved.sup_error == proved.gap / 2 > 0.01
+    X = [[[int(m) * 2.0**k for m, k in row] for row in data[name]] for name in ("X1", "X2")]
+    y = task().value(torch.tensor(X, dtype=torch.float64))[:, 1]
+    assert abs(float(y[0] - y[1])) == pytest.approx(proved.gap, rel=1e-12)
+    assert verify_witness(folder / "witness.json").holds
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("options", OPTIONS[::5], ids=lambda o: "-".join(map(str, o.values())))
+def test_models_of_all_options(heads, options, tmp_path):
+    model = random_model(8, heads=heads, **options)
+    X = collide(model, drawn(8))
+    weights = weights_of(model, tmp_path / "a")
+    data = prove_pair(weights, task().data(), BOX, None, 0, X[0], X[1])
+    assert data["kind"] == "exact"
+    assert len(data["solved"]) == 2 * heads
+    SavedModel(model).save(tmp_path / "a", {"witness.json": {**data, "provenance": {}}})
+    assert verify_witness(tmp_path / "a").holds
+
+
+def near(folder: Path, monkeypatch: pytest.MonkeyPatch, X: np.ndarray) -> None:
+    """Put a near witness of a pair into a model folder."""
+    with monkeypatch.context() as patch:
+        patch.setattr(exact_module, "_solve", lambda *_: None)
+        data = prove_pair(folder, task().data(), BOX, None, 1, X[0], X[1])
+    (folder / "witness.json").write_text(json.dumps({**data, "provenance": {}}))
+
+
+def floats(folder: Path) -> np.ndarray:
+    data = json.loads((folder / "witness.json").read_text())
+    return np.array([[[int(m) * 2.0**k for m, k in row] for row in data[name]] for name in ("X1", "X2")])
+
+
+def test_a_near_pair(copy: Path, monkeypatch) -> None:
+    X = floats(copy)
+    X[0, 0, 0] += 1e-4
+    near(copy, monkeypatch, X)
+    verdict = verify_witness(copy)
+    assert verdict.holds, verdict.reason
+    proved, claims = verdict.proved, verdict.witness["claims"]
+    assert (verdict.witness["kind"], proved.radius) == ("near", None)
+    assert 1e-7 < proved.distance <= proved.distance_one < 1e-3
+    assert proved.sup_error == pytest.approx((proved.gap - proved.lipschitz * proved.distance) / 2, rel=1e-12)
+    assert 0 < proved.sup_error < proved.gap / 2
+    for name, value in (("gap", 1 + 1e-9), ("sup_error", 1 + 1e-9), ("lipschitz", 1 - 1e-9), ("distance", 1 - 1e-9)):
+        change(copy, claims={**claims, name: value * claims[name]})
+        assert f"its {name} is not proved" in reason(copy)
+    change(copy, claims={**claims, "lipschitz": None})  # nothing is claimed, and the rest still holds
+    assert verify_witness(copy).holds
+    change(copy, claims=claims, kind="exact")
+    assert "lacks some" in reason(copy)
+    change(copy, solved=[0, 1, 2, 3], radius=["1", -133])
+    assert "Krawczyk" in reason(copy)
+
+
+def test_a_pair_that_cannot_be_solved_is_near(copy: Path) -> None:
+    X, corner = floats(copy), np.sign(floats(copy)) + (floats(copy) == 0)
+    weights = read_weights(copy)
+    data = prove_pair(weights, task().data(), BOX, None, 1, corner[0], corner[1])  # no coordinate is free
+    assert (data["kind"], "solved" in data) == ("near", False)
+    X[0] = 0.5  # far from colliding: Newton's method may go anywhere, and nothing false comes of it
+    assert prove_pair(weights, task().data(), BOX, None, 1, X[0], X[1])["kind"] in ("exact", "near")
+    with pytest.raises(BadInput, match="leaves the box"):
+        prove_pair(weights, task().data(), BOX, None, 1, corner[0] * 1.01, corner[1])
+
+
+# -- spoilt twins ---------------------------------------------------------------------------------------------
+
+
+def test_a_changed_weight(copy: Path) -> None:
+    whole = (copy / "witness.json").read_text()
+    for name, tensor in load_file(copy / "model.safetensors").items():
+        spoilt = load_file(copy / "model.safetensors")
+        before = (copy / "model.safetensors").read_bytes()
+        save_file({**spoilt, name: np.nextafter(tensor, 9)}, copy / "model.safetensors")
+        assert "hash differs" in reason(copy)
+        # what does not move o(X1) − o(X2): b2 of the encoder moves both alike
+        if not any(part in name for part in ("attention.output", "feedforward", "outer.bias")):
+            spoilt[name] = tensor + 1e-3 * np.random.default_rng(0).standard_normal(tensor.shape)
+            save_file(spoilt, copy / "model.safetensors")
+            change(copy, model=read_weights(copy).hash)
+            assert "Krawczyk" in reason(copy), name
+        (copy / "model.safetensors").write_bytes(before)
+        (copy / "witness.json").write_text(whole)
+
+
+@pytest.mark.parametrize("by", [Fraction(1, 2**100), Fraction(1, 2**131), Fraction(1, 1000)])
+def test_a_changed_coordinate(copy: Path, by: Fraction) -> None:
+    data = json.loads((copy / "witness.json").read_text())
+    by = Fraction(round(by * 2**140), 2**140)
+    for place in {0, 11, 13, *data["solved"]}:
+        name, X = ("X1", "X2")[place // 12], json.loads(json.dumps([data["X1"], data["X2"]]))
+        row = X[place // 12][place % 12 // 2]
+        row[place % 2] = moved(row[place % 2], by)
+        change(copy, **{name: X[place // 12]})
+        verdict = verify_witness(copy)
+        # a coordinate that hardly matters may move by 2^-131 and leave a zero near: all larger moves are refused
+        assert not verdict.holds or by < Fraction(1, 2**130)
+        change(copy, **data)
+    if by < Fraction(1, 2**130):
+        change(copy, X1=[[moved(v, by) for v in row] for row in data["X1"]])
+        assert "Krawczyk" in reason(copy)
+
+
+def claim(**values: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return an edit of claims: a function of the claim, or what stands in its place."""
+
+    def edit(w: dict[str, Any]) -> dict[str, Any]:
+        return {"claims": {**w["claims"], **{k: v(w["claims"][k]) if callable(v) else v for k, v in values.items()}}}
+
+    return edit
+
+
+SPOILT = {
+    "gap raised": (claim(gap=lambda v: v * (1 + 1e-9)), "its gap"),
+    "gap raised by a bit": (
+        claim(gap=lambda v: float(np.nextafter(v, 9))), "its gap"),
+    "error raised": (claim(sup_error=lambda v: v * (1 + 1e-9)), "its sup"),
+    "distance lowered": (claim(distance=lambda v: v * 0.999), "its dist"),
+    "distance 0": (claim(distance=0.0), "its distance"),
+    "distance_one lowered": (claim(distance_one=1e-60), "its distance_one"),
+    "lipschitz lowered": (claim(lipschitz=1e-3), "its lipschitz"),
+    "a claim missing": (lambda w: {"claims": {"gap": 0.1}}, "its claims are not"),
+    "a claim more": (claim(more=1.0), "its claims are not"),
+    "no claims": (lambda w: {"claims": []}, "its claims are not"),
+    "a claim below 0": (claim(gap=-1.0), "its gap"),
+    "gap is a text": (claim(gap="0.1"), "no number"),
+    "gap is true": (claim(gap=True), "no number"),
+    "gap is NaN": (claim(gap=float("nan")), "no number"),
+    "distance is inf": (claim(distance=float("inf")), "no number"),
+    "distance is huge": (claim(distance=10**400), "fit together"),
+    "radius 0": (lambda w: {"radius": ["0", 0]}, "radius is not above 0"),
+    "radius negative": (lambda w: {"radius": ["-1", -133]}, "radius is not above 0"),
+    "radius too small": (lambda w: {"radius": ["1", -200]}, "Krawczyk"),
+    "radius far too small": (lambda w: {"radius": ["1", -9000]}, "Krawczyk"),
+    "radius too large": (lambda w: {"radius": ["1", -4]}, "Krawczyk"),
+    "radius leaves the box": (lambda w: {"radius": ["1", 0]}, "leaves the box"),
+    "radius is a number": (lambda w: {"radius": 1e-40}, "is no number"),
+    "solved twice": (lambda w: {"solved": [*w["solved"][:-1], w["solved"][0]]}, "solved twice"),
+    "solved out of range": (lambda w: {"solved": [*w["solved"][:-1], 24]}, "not places"),
+    "solved below 0": (lambda w: {"solved": [*w["solved"][:-1], -1]}, "not places"),
+    "solved a boolean": (lambda w: {"solved": [*w["solved"][:-1], True]}, "not places"),
+    "solved a text": (lambda w: {"solved": "0123"}, "not places"),
+    "one solved missing": (lambda w: {"solved": w["solved"][:-1]}, "3 coordinates are solved for 4"),
+    "one solved more": (
+        lambda w: {"solved": [*w["solved"], *(set(range(24)) - set(w["solved"]))][:5]}, "5 coordinates"),
+    "kind near": (lambda w: {"kind": "near"}, "keys that are not known"),
+    "a key more": (lambda w: {"more": 1}, "keys that are not known"),
+    "another model": (lambda w: {"model": "0" * 64}, "hash differs"),
+    "another task": (lambda w: {"task": {**w["task"], "f": w["task"]["f"][::-1]}}, "in the region"),
+    "other index sets": (lambda w: {"task": {**w["task"], "S": [[0], [1]]}}, "in the region"),
+    "another F0": (lambda w: {"task": {**w["task"], "F0": {"op": "stack", "args": [w["task"]["f"][0]] * 2}}}, "gap"),
+    "no task": (lambda w: {"task": None}, "fit together"),
+    "a task of another kind": (lambda w: {"task": {**w["task"], "kind": "mean"}}, "no generalized D-retrieval"),
+    "another length": (lambda w: {"task": {**w["task"], "length": 7}}, "not 7 tokens"),
+    "another dim": (lambda w: {"task": {**w["task"], "dim": 3}}, "functions do not fit"),
+    "a smaller box": (lambda w: {"box": [[-0.5, -0.5], [0.5, 0.5]]}, "leaves the box"),
+    "no box": (lambda w: {"box": None}, "fit together"),
+    "an empty box": (lambda w: {"box": [[1.0, 1.0], [-1.0, -1.0]]}, "empty"),
+    "region violated": (lambda w: {"region": {**w["region"], "low": [v + 0.02 for v in w["region"]["low"]]}}, "z_"),
+    "region violated above": (
+        lambda w: {"region": {**w["region"], "high": [v - 0.02 for v in w["region"]["high"]]}}, "z_"),
+    "half a region": (lambda w: {"region": {"low": w["region"]["low"]}}, "region is not"),
+    "region of one": (lambda w: {"region": {"low": [-9.0], "high": [9.0]}}, "region is not"),
+    "region of texts": (lambda w: {"region": {"low": ["-9", "-9"], "high": [9.0, 9.0]}}, "no number"),
+    "output out of range": (lambda w: {"output": 2}, "no output 2"),
+    "output below 0": (lambda w: {"output": -1}, "no output -1"),
+    "output a boolean": (lambda w: {"output": True}, "no output True"),
+    "another output": (lambda w: {"output": 0}, "its"),
+    "a token missing": (lambda w: {"X1": w["X1"][:-1]}, "not 6 tokens"),
+    "a number missing": (lambda w: {"X1": [w["X1"][0][:1], *w["X1"][1:]]}, "not 6 tokens"),
+    "X a text": (lambda w: {"X2": "x" * 6}, "not 6 tokens"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_spoilt_witnesses(copy: Path, case: str) -> None:
+    edit, said = SPOILT[case]
+    change(copy, **edit(json.loads((copy / "witness.json").read_text())))
+    assert said in reason(copy)
+
+
+NUMBERS = [
+    0.5, "0.5", None, [0.5, 0], ["0.5", 0], [1, -1], [True, 0], ["1", True], ["1", 0.0], ["1", "0"], ["1"], ["1", 0, 0],
+    ["nan", 0], ["inf", 0], ["", 0], [" 1", 0], ["1\n", 0], ["+1", 0], ["-0", 0], ["01", 0], ["1_0", 0], ["1e3", 0],
+    ["0x1", 0], ["１", 0], ["1" * 4001, -14000], ["1", 20001], ["1", -20001], ["1", 10**30], {"0": "1", "1": 0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda v: str(v)[:12])
+def test_numbers_that_are_none(copy: Path, number: Any) -> None:
+    data = json.loads((copy / "witness.json").read_text())
+    for values in ({"X2": [*data["X2"][:5], [data["X2"][5][0], number]]}, {"radius": number}):
+        change(copy, **{**data, **values})
+        assert any(said in reason(copy) for said in ("is no number", "exponent"))
+
+
+def test_broken_files(copy: Path, tmp_path: Path) -> None:
+    text = (copy / "witness.json").read_text()
+    data = json.loads(text)
+    whole = [k for k in data if k not in ("solved", "radius")]
+    broken = [
+        text[: len(text) // 2],
+        "[]",
+        "{}",
+        json.dumps({**data, "format": "headcount-certificate"}),
+    ]
+    broken += [json.dumps({k: v for k, v in data.items() if k != gone}) for gone in whole]
+    odd = {"version": (2, True, 1.0, "1"), "kind": (["exact"], "other", None, 1), "provenance": ("x", None)}
+    broken += [json.dumps({**data, key: v}) for key, values in odd.items() for v in values]
+    for said in broken:
+        (copy / "witness.json").write_text(said)
+        with pytest.raises(BadInput):
+            verify_witness(copy)
+    for gone in ("solved", "radius"):
+        (copy / "witness.json").write_text(json.dumps({k: v for k, v in data.items() if k != gone}))
+        assert "lacks some" in reason(copy)
+    (copy / "witness.json").write_text(text)
+    raw = (copy / "model.safetensors").read_bytes()
+    for part in (raw[:-9], raw[:5], b""):
+        (copy / "model.safetensors").write_bytes(part)
+        assert "cannot be read" in reason(copy)
+    (copy / "config.json").unlink()
+    with pytest.raises(BadInput, match="no config"):
+        verify_witness(copy)
+    with pytest.raises(BadInput, match="no file"):
+        verify_witness(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"beta": "1"}, "tensors"), ({"positions": "x"}, "settings"), ({"class_key": 0}, "settings"),
+     ({"feedforward": "relu5"}, "tensors"), ({"feedforward": "tanh"}, "settings"), ({"positions": "none"}, "tensors"),
+     ({"beta": 2.0}, "tensors"), ({"heads": 3}, "tensors"), ({"out_dim": 1}, "outputs are not"),
+     ({"depth": True}, "no whole number"), ({"class_key": True}, "Krawczyk"), ({"length": 7}, "sequences of 7"),
+     ({"depth": 2}, "tensors"), ({"layer_norm": True}, "tensors"), ({"layer_norm": 0}, "settings"),
+     ({"width": 4.0}, "no whole number"), ({"hidden_ff": 9}, "tensors"), ({"residual": None}, "settings")],
+    ids=str,
+)  # fmt: skip
+def test_other_settings(copy: Path, settings: dict[str, Any], said: str) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "model": {**config["model"], **settings}}))
+    change(copy, model=read_weights(copy).hash)
+    assert said in reason(copy)
+
+
+# -- where the proof could go wrong ---------------------------------------------------------------------------
+
+
+def test_gap_and_region_are_those_of_the_whole_ball(copy: Path) -> None:
+    data = json.loads((copy / "witness.json").read_text())
+    t = data["solved"][0] % 12 // 2  # both minima are taken at a token that is solved for
+    data |= {"task": {**data["task"], "S": [[t], [t]]}, "region": None}
+    stated = {k: v for k, v in data.items() if k not in ("claims", "provenance")}
+    proved = witness_module.prove(stated, read_weights(copy))
+    assert proved.gap > 0.01
+    change(copy, **{**data, "claims": {**data["claims"], "gap": proved.gap, "sup_error": 0.0}})
+    assert verify_witness(copy).holds
+    change(copy, radius=["1", -40])
+    assert "its gap" in reason(copy)  # proved at the centre, not 2^-40 away from it
+    x = floats(copy)[:, t]
+    z = np.stack([x[:, 0], x[:, 0] ** 2 - x[:, 1]], 1)
+    region = {"low": (z.min(0) - 1e-14).tolist(), "high": (z.max(0) + 1e-14).tolist()}
+    change(copy, radius=data["radius"], region=region)
+    assert verify_witness(copy).holds
+    change(copy, radius=["1", -40])
+    assert "the region" in reason(copy)
+
+
+@pytest.fixture
+def kinked(tmp_path: Path) -> Path:
+    """One token, one head, o(x) = relu(x) − relu(−x − 1): X1 with o ≥ 0 near a kink, X2 with o = −2^-140."""
+    model = random_model(0, dim=1, length=1, heads=1, head_dim=1, hidden=2, out_dim=1)
+    with torch.no_grad():
+        for name, value in (("inner.weight", [[1.0], [-1.0]]), ("inner.bias", [0.0, -1.0]),
+                            ("outer.weight", [[1.0, -1.0]]), ("outer.bias", [0.0])):  # fmt: skip
+            model.encoder.get_parameter(name).copy_(torch.tensor(value))
+        model.layers[0].attention.value.fill_(1.0)
+    x = variable(1)
+    data: dict[str, Any] = {
+        "format": "headcount-witness", "version": 1, "kind": "exact", "model": SavedModel(model).hash(),
+        "task": GeneralizedRetrieval([x[0]], None, variable(1)[0], length=1).data(), "box": [[-2.0], [2.0]],
+        "region": None, "output": 0, "X1": [[["1", -150]]], "X2": [[[str(-(2**140) - 1), -140]]], "solved": [0],
+        "radius": ["1", -133], "provenance": {},
+        "claims": {"gap": 0.9, "distance": 1.0, "distance_one": 1.0, "sup_error": 0.4, "lipschitz": None},
+    }  # fmt: skip
+    SavedModel(model).save(tmp_path / "kinked", {"witness.json": data})
+    return tmp_path / "kinked"
+
+
+def test_betas_that_are_none(kinked: Path) -> None:
+    config = json.loads((kinked / "config.json").read_text())
+    for beta in (0.0, -1.0, "1", 2, True, None):
+        (kinked / "config.json").write_text(json.dumps({**config, "model": {**config["model"], "beta": beta}}))
+        change(kinked, model=read_weights(kinked).hash)
+        assert any(said in reason(kinked) for said in ("no beta above 0", "is no number"))
+
+
+def test_a_kink_where_there_is_no_zero(kinked: Path) -> None:
+    """f(x) = relu(x) + 2^-140 is tiny at the stated point and above 0 everywhere: only the whole test sees that."""
+    assert "Krawczyk" in reason(kinked)
+    change(kinked, X2=[[["-1", -1]]])  # f(x) = relu(x) has zeros, yet its slopes do not exclude others nearby
+    assert "Krawczyk" in reason(kinked)
+    change(kinked, X1=[[["1", -130]]], X2=[[["1", -130]]], claims={**CLAIMS, "gap": 0.0, "sup_error": 0.0})
+    assert verify_witness(kinked).holds  # away from the kink: equal sequences collide
+
+
+CLAIMS = {"gap": 0.9, "distance": 1.0, "distance_one": 1.0, "sup_error": 0.4, "lipschitz": None}
+MUTANTS: dict[str, tuple[Any, str, Any]] = {
+    "the slope at the midpoint": (heads_module, "slope", lambda v: arb(1) if v.mid() > 0 else arb(0)),
+    "no I − YJ": (witness_module, "contracts",
+                  lambda Y, f, J, r: all(abs(v) < r for v in (Y * arb_mat([[u] for u in f])).entries())),
+    "slopes at the point": (witness_module, "contracts",
+                            lambda Y, f, J, r: contracts(Y * 0.5, f, arb_mat([[arb(1)]]), r)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MUTANTS)
+def test_what_a_weaker_test_would_believe(kinked: Path, monkeypatch, case: str) -> None:
+    monkeypatch.setattr(*MUTANTS[case])
+    assert verify_witness(kinked).holds  # which is false: so the twin above does test what it is for
+
+
+def test_the_inequality_is_strict() -> None:
+    zero, one, r = arb_mat([[arb(0)]]), arb_mat([[arb(1)]]), arb(2) ** -133
+    assert not contracts(zero, [arb(1)], zero, r)  # Y = 0 maps everything into B, and f = 1 has no zero
+    assert not contracts(one, [r], one, r)
+    assert contracts(one, [r * 0.99], one, r)
+    assert not contracts(one, [arb(0)], arb_mat([[arb(1, 1)]]), r)
+    assert not contracts(one, [arb.nan()], one, r)
+    both = arb_mat([[1, 0], [0, 1]])
+    assert contracts(both, [arb(0), r / 2], arb_mat([[1, 0], [arb(0, 0.4), 1]]), r)
+    assert not contracts(both, [arb(0), r / 2], arb_mat([[1, 0], [arb(0, 0.6), 1]]), r)
