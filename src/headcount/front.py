@@ -30,10 +30,12 @@ from headcount.store.records import Run
 from headcount.store.store import Store
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.families import make_task
+from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.sampling import Box
 from headcount.tasks.serial import parse_task
 from headcount.tasks.task import Task
 from headcount.theory import attack as search
+from headcount.theory.irreducible import Enclosed, irreducible_bound
 from headcount.theory.witness import Witness, conclusions, make_witness, pair_figure
 
 
@@ -163,6 +165,18 @@ class AttackResult:
         figure = self.figure()
         files = {"pair.png": pair.pair_png(figure), "pair.html": pair.pair_html(figure).encode()}
         return self.model.save(folder, {"witness.json": self.witness.data, **files})
+
+    def enclose(
+        self, seconds: float = 60.0, goal: float = 1.1, on_step: Callable[[float, int, float], None] | None = None
+    ) -> Enclosed:
+        """Prove an upper bound of the largest gap too, by branch and bound over the box: for few tokens only."""
+        if not isinstance(self.task, GeneralizedRetrieval) or self.kind == "evidence":
+            raise BadInput("only a retrieval task of expressions can be enclosed: here the target is numbers")
+        lower = self.gap if self.kind == "exact" else 0.0
+        return irreducible_bound(
+            self.model, self.task, self.witness.found.box, output=self.witness.data["output"], seconds=seconds,
+            lower=lower, goal=goal, on_step=on_step,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return "\n".join(conclusions(self.witness))

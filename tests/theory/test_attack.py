@@ -26,6 +26,7 @@ from headcount.theory.layer import HeadMap, StateMap, state_map
 from headcount.theory.pairs import Pairs
 from headcount.theory.target import Target
 from headcount.theory.witness import conclusions, make_witness
+from results import write_result
 
 OPTIONS = [
     {}, {"positions": "additive"}, {"positions": "concatenated"}, {"positions": "gates"}, {"class_key": True},
@@ -166,7 +167,7 @@ def test_vector_targets_and_deeper_models() -> None:
     task = hc.make_task("quadratic-basins", intrinsic=2, dim=2, length=6, outer="vector")
     assert isinstance(task, GeneralizedRetrieval)
     model = SavedModel(random_transformer(2, heads=1, out_dim=2, depth=2, width=3), task=task.data())
-    found = search(model, task)
+    found = search(model, task, starts=4, seconds=8.0)
     assert set(found.outputs) <= {0, 1}
     states = StateMap(model.transformer)(torch.from_numpy(found.X[0]))
     assert float(states.diff(dim=0).abs().max()) < 1e-11
@@ -273,3 +274,15 @@ def test_what_a_pair_implies_holds_for_networks() -> None:
         lambda x: torch.nn.functional.gelu(x).sum(), torch.linspace(-4, 4, 200_001, dtype=torch.float64)
     )
     assert 1.128 < float(slopes.max()) <= L_ACT["gelu2"]
+
+
+@pytest.mark.slow
+def test_fifty_built_models_have_no_large_pair() -> None:
+    """Every kind of task that can be built: a gap above 2ε would contradict the certificate."""
+    rows = [no_contradiction(seed, 30.0, 16) for seed in range(50)]
+    assert all(row["gap"] <= 2 * row["eps"] for row in rows)
+    pairs = sum(row["gap"] > 0 for row in rows)
+    write_result(
+        "attack-built", {"rows": rows, "largest_gap_over_2eps": max(row["gap"] / (2 * row["eps"]) for row in rows)},
+        seeds=list(range(50)), counts={"tasks": 50, "with_a_pair": int(pairs)},
+    )  # fmt: skip

@@ -12,7 +12,11 @@ from headcount.cli.common import console, print_json
 if TYPE_CHECKING:
     from headcount.models.files import SavedModel
     from headcount.tasks.task import Task
+    from headcount.theory.adversary import Collision
     from headcount.theory.adversary_view import Run
+
+
+FLOOR = 1e-15  # distances below are rounding of float64
 
 
 def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int, json: bool) -> int:
@@ -50,10 +54,15 @@ def _data(run: Run) -> dict[str, Any]:
         "free_positions": list(first.free), "fitted_exponent": run.slope, "below_the_line": run.below,
         "rows": [
             {"eps": c.eps, "gap": c.gap, "distance": c.distance, "distance_one": c.distance_l1, "counted": c.counted,
-             "line": line, "width_lemma_4": c.width, "X1": c.X[0].tolist(), "X2": c.X[1].tolist()}
+             "line": line, "width_lemma_4": _width(c), "X1": c.X[0].tolist(), "X2": c.X[1].tolist()}
             for c, line in zip(run.collisions, run.line(), strict=True)
         ],
     }  # fmt: skip
+
+
+def _width(c: Collision) -> float | None:
+    """Lemma 4's width; a distance that is rounding implies none."""
+    return c.width if c.distance > FLOOR else None
 
 
 def _print(run: Run, out: Path | None) -> None:
@@ -65,8 +74,10 @@ def _print(run: Run, out: Path | None) -> None:
     for column in ("ε", "target gap", "distance found", "C·ε^(k+1)", "Lemma 4: width at least"):
         table.add_column(column, justify="right")
     for c, line in zip(run.collisions, run.line(), strict=True):
-        width = "–" if c.width is None else below(max(c.width, 0.0), 3)
-        table.add_row(f"{c.eps:.3g}", f"{c.gap:.3g}", f"{c.distance:.3g}", f"{line:.3g}", width)
+        distance = f"{c.distance:.3g}" if c.distance > FLOOR else "rounding"
+        width = _width(c)
+        wide = "–" if width is None else below(max(width, 0.0), 3)
+        table.add_row(f"{c.eps:.3g}", f"{c.gap:.3g}", distance, f"{line:.3g}", wide)
     vacuous = ", vacuous here" if first.exponent.vacuous else ""
     terminal.print(
         f"Theorem 2 (2)'s adversary, measured: basin {first.uncovered + 1} is picked by no head, {len(first.free)} "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +15,8 @@ from headcount.cli.common import (
     Json,
     Setting,
     Whole,
+    above,
+    below,
     box_text,
     console,
     print_json,
@@ -22,7 +25,9 @@ from headcount.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from headcount.front import AttackResult
     from headcount.tasks.task import Task
+    from headcount.theory.irreducible import Enclosed
     from headcount.theory.witness import Witness
 
 
@@ -46,6 +51,9 @@ def attack(
     adversary: Annotated[
         bool, Parameter(negative=(), help="Run the paper's own adversary instead, at several ε (basins, any h < D).")
     ] = False,
+    enclose: Annotated[
+        str | None, Parameter(help="Then bound the gap from above too, for this long (e.g. 60s): few tokens only.")
+    ] = None,
     starts: Annotated[Whole, Parameter(help="Pairs that are searched at once.")] = 64,
     for_: Annotated[
         str, Parameter(name="--for", help="Stop after e.g. 50s, 5m; the best pair by then counts.")
@@ -61,7 +69,7 @@ def attack(
     from headcount.front import attack as search
     from headcount.models.files import load_model
 
-    seconds = duration(for_)
+    seconds, more = duration(for_), None if enclose is None else duration(enclose)
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
     if out is not None:
@@ -83,11 +91,23 @@ def attack(
         )  # fmt: skip
     if out is not None:
         found.save(out)
+    enclosed = None if more is None else _enclosed(found, more)
     if json:
-        print_json(_data(found.witness, model, out))
+        print_json(_data(found.witness, model, out, enclosed))
     else:
-        _print(found.witness, out)
+        _print(found.witness, out, enclosed)
     return 0
+
+
+def _enclosed(found: AttackResult, seconds: float) -> Enclosed:
+    from headcount.base.progress import Progress
+
+    with Progress("enclosing", seconds, every=5.0, closes=False) as progress:
+
+        def on_step(bound: float, left: int, spent: float) -> None:
+            progress.advance(min(spent, seconds) - progress.done, note=f"gap ≤ {above(bound)}, {left} boxes left")
+
+        return found.enclose(seconds, on_step=on_step)
 
 
 def _task(name: str | None, settings: list[str] | None) -> Task | None:
@@ -104,7 +124,7 @@ def _task(name: str | None, settings: list[str] | None) -> Task | None:
     return stated
 
 
-def _data(witness: Witness, model: Path, out: Path | None) -> dict[str, Any]:
+def _data(witness: Witness, model: Path, out: Path | None, enclosed: Enclosed | None) -> dict[str, Any]:
     found, data = witness.found, witness.data
     return {
         "model": str(model), "out": None if out is None else str(out), "kind": witness.kind, "claims": data["claims"],
@@ -113,10 +133,11 @@ def _data(witness: Witness, model: Path, out: Path | None) -> dict[str, Any]:
         "region": data["region"], "implied": witness.implied.data(), "starts": found.starts,
         "converged": found.converged, "seconds": found.seconds,
         "distance_float64": found.distances[0], "gap_float64": found.gaps[0],
+        "enclosed": None if enclosed is None else asdict(enclosed),
     }  # fmt: skip
 
 
-def _print(witness: Witness, out: Path | None) -> None:
+def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> None:
     from headcount.theory.witness import conclusions
 
     found, terminal = witness.found, console()
@@ -127,6 +148,14 @@ def _print(witness: Witness, out: Path | None) -> None:
     a, b = witness.predictions
     said = f"{a:.4g}" if abs(a - b) <= 1e-4 * witness.unit else f"{a:.4g} and {b:.4g}"
     terminal.print(f"  Targets {witness.y[0]:.4g} and {witness.y[1]:.4g}; the model says {said} for both, measured.")
+    if enclosed is not None:
+        lower = below(witness.data["claims"]["sup_error"]) if witness.kind == "exact" else "0"
+        ended = "" if enclosed.finished else "; not finished, the upper bound may be far from the truth"
+        terminal.print(
+            f"  Proved: the best feed-forward block errs by {lower} to {above(enclosed.bound / 2)} ({enclosed.boxes} "
+            f"pairs of boxes, {enclosed.seconds:.0f} s{ended}).",
+            markup=False,
+        )
     terminal.print(
         f"  {found.converged} of {found.starts} starts reached equal outputs; {found.seconds:.0f} s."
         + ("" if out is None else f"\nSaved in {out}: pair.png shows it, headcount recheck {out} verifies it."),

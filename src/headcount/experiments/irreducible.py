@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from headcount.base.errors import HeadcountError
 from headcount.base.files import read_json, write_json
 from headcount.base.hashing import content_hash
 from headcount.base.spec import Spec
@@ -112,11 +113,13 @@ def attack_unit(unit: Unit) -> dict[str, Any]:
     task, nmse = parse_task(unit.task), None
     if unit.layer == "trained":
         trained = train_fast(task, unit.model, unit.train, seed=unit.seed)
+        if trained.trial.state == "diverged":
+            raise HeadcountError(f"the training diverged after {trained.trial.steps} steps: lower learning_rate")
         saved, nmse = saved_model(task, trained), trained.trial.nmse
     else:
         saved = SavedModel(Transformer(unit.model, seed=unit.seed, dtype=torch.float64), task=task.data())
     row: dict[str, Any] = {**named(unit), "nmse_measured": nmse}
-    for among in unit.attack.among:
+    for among in unit.attack.among if unit.layer == "trained" else ["all"]:
         found = attack(saved, task, among=among, starts=unit.attack.starts, seconds=unit.attack.seconds, seed=unit.seed)
         witness = make_witness(saved, task, found)
         exact = witness.kind == "exact"
@@ -125,6 +128,11 @@ def attack_unit(unit: Unit) -> dict[str, Any]:
             "unit_measured": witness.unit, "distance_float64": found.distances[0], "converged": found.converged,
             "starts": found.starts, "seconds": found.seconds,
         }  # fmt: skip
+    if "typical" in row and "all" in row and row["typical"]["deviations"] > row["all"]["deviations"]:
+        row["all"] = {
+            **row["typical"],
+            "starts": row["all"]["starts"] + row["typical"]["starts"],
+        }  # it is in the box too
     return row
 
 

@@ -1,0 +1,139 @@
+"""The irreducible-error curve: a small run, resuming, failing units, and the shipped spec's full counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headcount.experiments.irreducible as curve
+from headcount.base.errors import BadInput
+from headcount.base.spec import read_toml
+from headcount.experiments.irreducible import IrreducibleSpec, run_irreducible
+from headcount.report.irreducible import curve_png, curve_rows, curve_table
+from results import write_result
+
+SPEC = Path(curve.__file__).parent.parent / "specs" / "irreducible.toml"
+SMALL: dict[str, Any] = {
+    "name": "small", "title": "Small",
+    "train": {"steps": 200, "warmup": 20, "batch": 64, "train_size": 500, "validation_size": 200},
+    "model": {"hidden": 8}, "attack": {"starts": 6, "seconds": 20.0},
+    "cells": [{"task": {"family": "sum-of-maxima", "intrinsic": 2, "dim": 2, "length": 4, "limit": 2.5},
+               "heads": [1, 2], "head_dim": 2, "seeds": 1}],
+}  # fmt: skip
+
+
+def test_a_small_curve_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, headcount_here: Any
+) -> None:
+    """Rows for trained and random layers, proved gaps, a table and a picture; a second run computes nothing."""
+    out = tmp_path / "out"
+    (tmp_path / "small.toml").write_text(_toml(SMALL))
+    done = headcount_here("irreducible", str(tmp_path / "small.toml"), "--out", str(out), "--json")
+    assert done.returncode == 0
+    assert {p.name for p in out.iterdir()} == {"units", "irreducible.json", "irreducible.md", "irreducible.png"}
+    rows = json.loads((out / "irreducible.json").read_text())["rows"]
+    assert [(r["heads"], r["layer"]) for r in rows] == [(1, "trained"), (1, "random"), (2, "trained"), (2, "random")]
+    assert all(r["all"]["deviations"] >= r.get("typical", r["all"])["deviations"] for r in rows)
+    assert rows[0]["all"]["gap_proved"] > 0
+    summary = curve_rows(rows)
+    assert summary == json.loads(done.stdout)["summary"]
+    assert [s["heads"] for s in summary] == [1, 2]
+    assert summary[0]["random"] == [rows[1]["all"]["deviations"]]
+    assert curve_table(summary).count("\n") == 4
+    assert curve_png(summary, "Small") == curve_png(summary, "Small")
+    monkeypatch.setattr(curve, "ProcessPoolExecutor", _Refuses)
+    assert run_irreducible(IrreducibleSpec.parse(SMALL), out) == rows
+
+
+class _Refuses:
+    """A pool that must not be given work."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __enter__(self) -> _Refuses:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def submit(self, *_: Any) -> None:
+        raise AssertionError("all was done before")
+
+
+def test_a_unit_that_fails_ends_nothing_else(tmp_path: Path) -> None:
+    """A training that diverges leaves a row with its error and no file, and the rest is done."""
+    bad = {**SMALL, "attack": {"starts": 2, "seconds": 5.0, "among": ["all"]}}
+    bad["cells"] = [{**SMALL["cells"][0], "heads": [1], "seeds": 1}]
+    bad["train"] = {**SMALL["train"], "learning_rate": 10.0, "diverged_above": 1.01, "warmup": 0}
+    rows = run_irreducible(IrreducibleSpec.parse(bad), tmp_path, workers=1)
+    assert "diverged" in rows[0]["error"]
+    assert "error" not in rows[1]
+    assert len(list((tmp_path / "units").iterdir())) == 1
+    assert [s["random"] for s in curve_rows(rows)] == [[rows[1]["all"]["deviations"]]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cells": []}, "cells"),
+        ({"cells": [{**SMALL["cells"][0], "heds": [1]}]}, "heds"),
+        ({"cells": [{**SMALL["cells"][0], "task": {"family": "sum-of-maxima"}}]}, "unbounded"),
+        ({"attack": {"among": ["some"]}}, "among"),
+    ],
+)
+def test_a_bad_spec_is_one_line(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        IrreducibleSpec.parse({**SMALL, **change})
+
+
+def test_bad_commands_are_one_line(tmp_path: Path, headcount_here: Any) -> None:
+    assert headcount_here("irreducible", "nowhere.toml", "--out", str(tmp_path / "o")).returncode == 2
+    assert headcount_here("irreducible", "--out", str(tmp_path / "o"), "--workers", "0").returncode == 2
+    assert not (tmp_path / "o").exists()
+
+
+def _toml(spec: dict[str, Any]) -> str:
+    cell = spec["cells"][0]
+    task = ", ".join(f"{k} = {json.dumps(v)}" for k, v in cell["task"].items())
+    parts = [f'name = "{spec["name"]}"', "[train]", *(f"{k} = {v}" for k, v in spec["train"].items())]
+    parts += ["[model]", "hidden = 8", "[attack]", "starts = 6", "seconds = 20.0", "[[cells]]", f"task = {{ {task} }}"]
+    return "\n".join([*parts, "heads = [1, 2]", "head_dim = 2", "seeds = 1"]) + "\n"
+
+
+@pytest.mark.slow
+def test_the_shipped_curve(tmp_path: Path) -> None:
+    """The full counts of specs/irreducible.toml; HEADCOUNT_IRREDUCIBLE names a folder to go on with."""
+    spec = IrreducibleSpec.parse(read_toml(SPEC))
+    rows = run_irreducible(spec, Path(os.environ.get("HEADCOUNT_IRREDUCIBLE", tmp_path)))
+    assert not [row for row in rows if "error" in row]
+    summary = curve_rows(rows)
+    table: dict[str, dict[str, Any]] = {}
+    for s in summary:
+        entry = {kind: statistics.median(s[kind]) for kind in ("typical", "all", "random") if s[kind]}
+        sizes = f"D={s['intrinsic']},T={s['length']},n={s['head_dim']}"
+        table.setdefault(sizes, {})[f"h={s['heads']}"] = {**entry, "nmse": s["nmse_measured"]}
+    main = [s for s in summary if (s["intrinsic"], s["length"], s["head_dim"]) == (4, 16, 8)]
+    few, enough = [s for s in main if s["heads"] < 4], [s for s in main if s["heads"] >= 4]
+    write_result(
+        "irreducible",
+        {
+            "table": table, "summary": summary, "rows": rows,
+            "four": {
+                "above_4_of_5": {f"h={s['heads']}": sum(v > 4 for v in s["all"]) for s in few},
+                "ratio_typical": min(statistics.median(s["typical"]) for s in few)
+                / max(statistics.median(s["typical"]) for s in enough),
+                "ratio_all": min(statistics.median(s["all"]) for s in few)
+                / max(statistics.median(s["all"]) for s in enough),
+                "largest_distance_float64": max(r["all"]["distance_float64"] for r in rows if r["layer"] == "trained"),
+            },
+        },
+        seeds=list(range(5)), counts={"layers": len(rows), "cells": len(spec.cells)},
+    )  # fmt: skip
+    assert all(sum(v > 4 for v in s["all"]) >= 4 for s in few)
+    for s in summary:  # the control: random layers show no drop
+        if s["random"] and s["heads"] >= s["intrinsic"]:
+            assert min(s["random"]) > 4 * statistics.median(s["typical"])
