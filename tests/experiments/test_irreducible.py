@@ -35,11 +35,17 @@ def test_a_small_curve_goes_on_where_it_stopped(
     (tmp_path / "small.toml").write_text(_toml(SMALL))
     done = headcount_here("irreducible", str(tmp_path / "small.toml"), "--out", str(out), "--json")
     assert done.returncode == 0
-    assert {p.name for p in out.iterdir()} == {"units", "irreducible.json", "irreducible.md", "irreducible.png"}
+    assert {p.name for p in out.iterdir()} == {
+        "units",
+        "witnesses",
+        "irreducible.json",
+        "irreducible.md",
+        "irreducible.png",
+    }
     rows = json.loads((out / "irreducible.json").read_text())["rows"]
     assert [(r["heads"], r["layer"]) for r in rows] == [(1, "trained"), (1, "random"), (2, "trained"), (2, "random")]
     assert all(r["all"]["deviations"] >= r.get("typical", r["all"])["deviations"] for r in rows)
-    assert rows[0]["all"]["gap_proved"] > 0
+    assert 0 < rows[0]["all"]["deviations_proved"] <= rows[0]["all"]["deviations"] * (1 + 1e-12)
     summary = curve_rows(rows)
     assert summary == json.loads(done.stdout)["summary"]
     assert [s["heads"] for s in summary] == [1, 2]

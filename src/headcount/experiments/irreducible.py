@@ -93,13 +93,23 @@ class Unit(Spec):
     train: TrainSpec
     attack: AttackOptions
 
+    def name(self) -> str:
+        """A name for a person, with enough of the hash to be the only one."""
+        m = self.model
+        sizes = f"T{m.length}-n{m.head_dim}-h{m.heads}-{self.layer}-{self.seed}"
+        return f"D{parse_task(self.task).intrinsic}-{sizes}-{self.hash_of()[:6]}"
+
+    def hash_of(self) -> str:
+        """What it is known by: all that decides it."""
+        return content_hash(self.model_dump(mode="json", exclude={"cell"}))
+
     def file(self, folder: Path) -> Path:
-        """Where its result is kept, known by all that decides it."""
-        return folder / "units" / f"{content_hash(self.model_dump(mode='json', exclude={'cell'}))[:20]}.json"
+        """Where its result is kept."""
+        return folder / "units" / f"{self.hash_of()[:20]}.json"
 
 
-def attack_unit(unit: Unit) -> dict[str, Any]:
-    """Train or draw the layer, attack it, prove what was found; this runs in a process of its own."""
+def attack_unit(unit: Unit, folder: Path) -> dict[str, Any]:
+    """Train or draw the layer, attack it, prove and keep what was found; this runs in a process of its own."""
     import torch
 
     from headcount.experiments.cpu import train_fast
@@ -119,14 +129,17 @@ def attack_unit(unit: Unit) -> dict[str, Any]:
     else:
         saved = SavedModel(Transformer(unit.model, seed=unit.seed, dtype=torch.float64), task=task.data())
     row: dict[str, Any] = {**named(unit), "nmse_measured": nmse}
-    for among in unit.attack.among if unit.layer == "trained" else ["all"]:
+    control: list[Among] = ["all"]
+    for among in unit.attack.among if unit.layer == "trained" else control:
         found = attack(saved, task, among=among, starts=unit.attack.starts, seconds=unit.attack.seconds, seed=unit.seed)
         witness = make_witness(saved, task, found)
         exact = witness.kind == "exact"
+        kept = f"{unit.name()}-{among}"
+        saved.save(folder / "witnesses" / kept, {"witness.json": witness.data})
         row[among] = {
-            "gap_proved": witness.gap if exact else None, "deviations": witness.gap / witness.unit if exact else 0.0,
+            "deviations": found.deviations, "deviations_proved": witness.gap / witness.unit if exact else None,
             "unit_measured": witness.unit, "distance_float64": found.distances[0], "converged": found.converged,
-            "starts": found.starts, "seconds": found.seconds,
+            "starts": found.starts, "seconds": found.seconds, "witness": kept,
         }  # fmt: skip
     if "typical" in row and "all" in row and row["typical"]["deviations"] > row["all"]["deviations"]:
         row["all"] = {
@@ -150,7 +163,7 @@ def run_irreducible(
     with ProcessPoolExecutor(
         min(workers or os.cpu_count() or 1, len(left) or 1), mp_context=get_context("spawn")
     ) as pool:
-        running = {pool.submit(attack_unit, units[k]): k for k in left}
+        running = {pool.submit(attack_unit, units[k], folder): k for k in left}
         try:
             for future in as_completed(running):
                 k = running[future]

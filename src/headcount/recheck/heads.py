@@ -127,13 +127,17 @@ class Heads:
                 self.bias[i] = [v + beta[i] * arb(float(g)) for v, g in zip(self.bias[i], gates[i], strict=True)]
         self.alone = (read * token).entries() if spec["class_key"] else None  # the class token among the keys, no gate
 
+    def units(self, X: Sequences) -> arb_mat:
+        """Enclose the pre-activations of the encoder's units [N, T]."""
+        return self.inner * arb_mat([list(x) for x in X]).transpose() + self.inner_bias
+
     def outputs(self, X: Sequences) -> list[arb]:
         """Enclose o, one number an equation."""
-        return self._attend(X)[-1]
+        return self.attend(X)[-1]
 
     def slopes(self, X: Sequences) -> list[list[arb]]:
         """Enclose ∂o/∂x over the balls: for every coordinate t·dim + j of X one number an equation."""
-        pre, w, v, o = self._attend(X)
+        pre, w, v, o = self.attend(X)
         columns, inner = list[list[arb]](), self.inner.table()
         for t, units in enumerate(pre.transpose().table()):
             steep = [[slope(u) * g for g in row] for u, row in zip(units, inner, strict=True)]
@@ -143,9 +147,9 @@ class Heads:
             ]
         return columns
 
-    def _attend(self, X: Sequences) -> tuple[arb_mat, list[list[arb]], list[list[arb]], list[arb]]:
+    def attend(self, X: Sequences) -> tuple[arb_mat, list[list[arb]], list[list[arb]], list[arb]]:
         """Return the hidden units' pre-activations [N, T], w a head, v an equation, and o."""
-        pre = self.inner * arb_mat([list(x) for x in X]).transpose() + self.inner_bias
+        pre = self.units(X)
         relu = arb_mat([[u.max(arb(0)) for u in row] for row in pre.table()])
         read = (self.hidden * relu + arb_mat(self.bias)).table()
         if self.alone is not None:

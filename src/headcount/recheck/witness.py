@@ -39,6 +39,7 @@ from headcount.recheck.deep import Deep
 from headcount.recheck.difference import bound
 from headcount.recheck.enough import up
 from headcount.recheck.heads import Heads, lipschitz
+from headcount.recheck.pooled import Pooled, shares_pieces
 from headcount.recheck.statement import read_box, read_task, real
 from headcount.recheck.trees import number
 from headcount.recheck.weights import Rejected, Weights, read_weights
@@ -194,11 +195,9 @@ def _prove(pair: _Pair, model: Weights) -> ProvedPair:
     """Prove at the precision of the moment."""
     heads = reader(model, len(pair.X[0]))
     exact, radius = pair.radius > 0, number(pair.radius)
-    if exact and len(pair.solved) != heads.count:
-        raise Rejected(f"{len(pair.solved)} coordinates are solved for {heads.count} equations")
-    o = [heads.outputs(pair.balls(s, arb(0))) for s in (0, 1)]
-    over = [pair.balls(s, radius) for s in (0, 1)]
-    if exact and not _holds_a_zero(heads, over, o, pair.solved, radius):
+    at, over = ([pair.balls(s, r) for s in (0, 1)] for r in (arb(0), radius))
+    o = [heads.outputs(X) for X in at]
+    if exact and not _holds_a_zero(_system(heads, model, over, len(pair.solved)), at, over, pair.solved, radius):
         raise NoInclusion("no exact collision is proved: Krawczyk's test fails for its coordinates and radius")
     gap = (pair.target(over[0]) - pair.target(over[1])).abs_lower()
     delta = [v.abs_upper() for v in heads.difference(*o)]
@@ -213,8 +212,19 @@ def _prove(pair: _Pair, model: Weights) -> ProvedPair:
     )  # fmt: skip
 
 
-def _holds_a_zero(heads: Heads | Deep, over: list[Any], o: list[list[arb]], solved: list[int], radius: arb) -> bool:
-    """Krawczyk's test for o(X1) = o(X2) in the solved coordinates; `o` is at the stated sequences."""
+def _system(heads: Heads | Deep, model: Weights, over: list[Any], count: int) -> Heads | Deep | Pooled:
+    """Return the equations that so many solved coordinates are for: o(X1) = o(X2), or what it follows from over B."""
+    if count == heads.count:
+        return heads
+    pooled = Pooled(heads, over) if isinstance(heads, Heads) and shares_pieces(model) else None
+    if pooled is None or count != pooled.count:
+        raise Rejected(f"{count} coordinates are solved for {heads.count} equations")
+    return pooled
+
+
+def _holds_a_zero(heads: Heads | Deep | Pooled, at: list[Any], over: list[Any], solved: list[int], radius: arb) -> bool:
+    """Krawczyk's test for the equations in the solved coordinates; `at` are the stated sequences, `over` is B."""
+    o = [heads.outputs(X) for X in at]
     columns = [*heads.slopes(over[0]), *[[-v for v in column] for column in heads.slopes(over[1])]]
     jacobian = arb_mat([columns[k] for k in solved]).transpose()
     try:

@@ -33,6 +33,7 @@ def curve_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         entry["nmse_measured"] = statistics.median(errors) if errors else None
         for among in ("typical", "all"):
             entry[among] = [m[among]["deviations"] for m in trained if among in m]
+        entry["proved"] = [m["all"]["deviations_proved"] or 0.0 for m in trained if "all" in m]
         entry["random"] = [m["all"]["deviations"] for m in members if m["layer"] == "random" and "all" in m]
         summary.append(entry)
     return summary
@@ -41,12 +42,12 @@ def curve_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def curve_table(summary: Sequence[Mapping[str, Any]]) -> str:
     """Return the table in Markdown: medians over seeds, with the range where there are several."""
     lines = [
-        "| D | T | n | heads | NMSE, measured | typical sequences | all of the box | random weights |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| D | T | n | heads | NMSE, measured | typical sequences | all of the box | proved | random weights |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in summary:
         nmse = "–" if row["nmse_measured"] is None else f"{row['nmse_measured']:.1e}"
-        cells = [_spread(row[kind]) for kind in KINDS]
+        cells = [_spread(row[kind]) for kind in ("typical", "all", "proved", "random")]
         sizes = f"{row['intrinsic']} | {row['length']} | {row['head_dim']} | {row['heads']}"
         lines.append(f"| {sizes} | {nmse} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

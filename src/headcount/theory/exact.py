@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from headcount.base.errors import BadInput
 from headcount.recheck.deep import Deep
 from headcount.recheck.heads import Heads
+from headcount.recheck.pooled import Pooled, shares_pieces
 from headcount.recheck.trees import number
 from headcount.recheck.weights import Rejected, Weights, read_weights
 from headcount.recheck.witness import FORMAT, NoInclusion, prove, reader
@@ -63,7 +64,27 @@ def prove_pair(
 
 def _exact(stated: dict[str, Any], weights: Weights, X: Array) -> dict[str, Any] | None:
     """Return the exact witness, or None."""
-    found = _solve(weights, X, stated["box"])
+    before, ctx.prec = ctx.prec, PRECISION
+    try:
+        heads = reader(weights, X.shape[1])
+        found = _proved(stated, weights, X, heads)
+        return found or (_pooled(stated, weights, X, heads) if isinstance(heads, Heads) else None)
+    finally:
+        ctx.prec = before
+
+
+def _pooled(stated: dict[str, Any], weights: Weights, X: Array, heads: Heads) -> dict[str, Any] | None:
+    """Where tokens share linear pieces of the encoder, fewer equations may do."""
+    if not shares_pieces(weights):
+        return None
+    rows = [arb(v) for v in X.flatten().tolist()]
+    system = Pooled(heads, list(_split(rows, X.shape)))
+    return _proved(stated, weights, X, system) if system.count < heads.count else None
+
+
+def _proved(stated: dict[str, Any], weights: Weights, X: Array, heads: Heads | Deep | Pooled) -> dict[str, Any] | None:
+    """Solve the equations and let the verifier try growing radii."""
+    found = _solve(heads, X, stated["box"])
     if found is None:
         return None
     numbers, solved = found
@@ -85,18 +106,17 @@ def _claim(witness: dict[str, Any], weights: Weights) -> dict[str, Any]:
     return {**witness, "claims": {name: getattr(proved, name) for name in names}}
 
 
-def _solve(weights: Weights, X: Array, box: list[list[float]]) -> tuple[list[float | Fraction], list[int]] | None:
+def _solve(
+    heads: Heads | Deep | Pooled, X: Array, box: list[list[float]]
+) -> tuple[list[float | Fraction], list[int]] | None:
     """Solve o(X1) = o(X2); None where too few coordinates are free, or Newton's method does not converge."""
-    before, ctx.prec = ctx.prec, PRECISION
+    x = [arb(v) for v in X.flatten().tolist()]
     try:
-        heads, x = reader(weights, X.shape[1]), [arb(v) for v in X.flatten().tolist()]
         columns = _slopes(heads, x, X.shape)
         solved = _choose(np.array([[float(v) for v in column] for column in columns]).T, X, box)
         return None if solved is None else _newton(heads, x, X.shape, solved, columns)
     except ZeroDivisionError:  # the system is singular
         return None
-    finally:
-        ctx.prec = before
 
 
 def _choose(jacobian: Array, X: Array, box: list[list[float]]) -> list[int] | None:
@@ -111,7 +131,7 @@ def _choose(jacobian: Array, X: Array, box: list[list[float]]) -> list[int] | No
 
 
 def _newton(
-    heads: Heads | Deep, x: list[arb], shape: tuple[int, ...], solved: list[int], columns: list[list[arb]]
+    heads: Heads | Deep | Pooled, x: list[arb], shape: tuple[int, ...], solved: list[int], columns: list[list[arb]]
 ) -> tuple[list[float | Fraction], list[int]] | None:
     """Newton's method, with slopes computed anew only as long as the steps are large: they cost the most."""
     for _ in range(ITERATIONS):
@@ -127,7 +147,7 @@ def _newton(
     return None
 
 
-def _slopes(heads: Heads | Deep, x: list[arb], shape: tuple[int, ...]) -> list[list[arb]]:
+def _slopes(heads: Heads | Deep | Pooled, x: list[arb], shape: tuple[int, ...]) -> list[list[arb]]:
     """Return midpoints of the slopes of f = o(X1) − o(X2), one list a coordinate."""
     X1, X2 = _split(x, shape)
     columns = [*heads.slopes(X1), *[[-v for v in column] for column in heads.slopes(X2)]]
