@@ -46,7 +46,7 @@ demo: $(SETUP)
 	@$(PY) -m headcount demo $(ARGS)
 
 test: $(SETUP)
-	@$(PY) -m pytest -m 'not slow' $(ARGS)
+	@$(PY) -m pytest -m 'not slow' -n 2 --dist loadfile $(ARGS)
 
 test-slow: $(SETUP)
 	@$(PY) -m pytest -m slow $(ARGS)
