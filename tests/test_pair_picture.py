@@ -182,7 +182,7 @@ def test_the_page_is_whole_and_needs_nothing_else(case):
     svg = re.search(r"<svg.*?</svg>", page, re.DOTALL)
     assert svg is not None
     assert len(ElementTree.fromstring(svg[0]).get("aria-label", "")) > 40
-    assert ("deeper than one layer" in page) == (figure["weights1"] is None)
+    assert ("do not look at the tokens themselves" in page) == (figure["weights1"] is None)
 
 
 @pytest.mark.parametrize("case", PAGES)

@@ -119,7 +119,7 @@ def test_the_shipped_curve(tmp_path: Path) -> None:
     summary = curve_rows(rows)
     table: dict[str, dict[str, Any]] = {}
     for s in summary:
-        entry = {kind: statistics.median(s[kind]) for kind in ("typical", "all", "random") if s[kind]}
+        entry = {kind: statistics.median(s[kind]) for kind in ("typical", "all", "proved", "random") if s[kind]}
         sizes = f"D={s['intrinsic']},T={s['length']},n={s['head_dim']}"
         table.setdefault(sizes, {})[f"h={s['heads']}"] = {**entry, "nmse": s["nmse_measured"]}
     main = [s for s in summary if (s["intrinsic"], s["length"], s["head_dim"]) == (4, 16, 8)]

@@ -418,3 +418,41 @@ def test_the_inequality_is_strict() -> None:
     both = arb_mat([[1, 0], [0, 1]])
     assert contracts(both, [arb(0), r / 2], arb_mat([[1, 0], [arb(0, 0.4), 1]]), r)
     assert not contracts(both, [arb(0), r / 2], arb_mat([[1, 0], [arb(0, 0.6), 1]]), r)
+
+
+def test_settings_that_are_not_known_are_refused(tmp_path: Path) -> None:
+    """A setting that nobody here reads, another version, or a depth without end, with the hash made right again."""
+    from colliding import random_model, task  # the twins are made from whole folders
+    from headcount.models.files import SavedModel
+    from headcount.recheck.weights import Rejected, read_weights
+    from headcount.recheck.witness import reader
+
+    saved = SavedModel(random_model(), task=task().data())
+    saved.save(tmp_path / "m")
+    path = tmp_path / "m" / "config.json"
+    whole = json.loads(path.read_text())
+
+    def refused(change: dict[str, Any], **top: Any) -> str:
+        data = {**whole, **top, "model": {**whole["model"], **change}}
+        path.write_text(json.dumps(data))
+        with pytest.raises(Rejected) as error:
+            reader(read_weights(tmp_path / "m"), 6)
+        return str(error.value)
+
+    assert "not known" in refused({"attention": "linear"})
+    assert "too large" in refused({"depth": 10**9})
+    assert "version" in refused({}, version=7)
+
+
+def test_width_below_the_heads_outputs_asks_for_what_F_reads(tmp_path: Path) -> None:
+    """Where W_O forgets some of o, the equations are those of u, E numbers."""
+    from colliding import random_model
+    from headcount.models.files import SavedModel
+    from headcount.recheck.deep import Deep
+    from headcount.recheck.weights import read_weights
+    from headcount.recheck.witness import reader
+
+    SavedModel(random_model(width=3)).save(tmp_path / "m")
+    found = reader(read_weights(tmp_path / "m"), 6)
+    assert isinstance(found, Deep)
+    assert found.count == 3

@@ -12,6 +12,10 @@ from certify_cases import random_model
 from irreducible_cases import planted, search
 
 import headcount as hc
+from headcount.base.errors import BadInput
+from headcount.models.files import SavedModel
+from headcount.models.reference import Transformer
+from headcount.models.spec import ModelSpec
 from headcount.tasks.expr import variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.theory import irreducible, pair_bounds
@@ -267,3 +271,17 @@ def test_every_model_and_how_far_it_gets():
 @pytest.mark.parametrize(("task", "k"), EVERY[len(MODELS) :])
 def test_no_bound_is_below_a_collision_on_other_tasks(task, k):
     assert below(task, k, seconds=5) == []
+
+
+def test_what_w_o_forgets_is_not_enclosed() -> None:
+    """With W_O = 0 F reads a constant, and the best one errs by half of the target's range: no bound from o holds."""
+    task = hc.make_task("min-plus-max", length=2)
+    assert isinstance(task, GeneralizedRetrieval)
+    for options, spoil in (({"width": 4}, True), ({"width": 1, "head_dim": 2}, False)):
+        spec = ModelSpec(**{"dim": 1, "length": 2, "heads": 1, "head_dim": 2, "hidden": 4, **options})
+        model = Transformer(spec, seed=0, dtype=torch.float64)
+        if spoil:
+            with torch.no_grad():
+                model.layers[0].attention.output.zero_()
+        with pytest.raises(BadInput, match="W_O is not proved to be injective"):
+            irreducible_bound(SavedModel(model, task=task.data()), task, seconds=1.0)

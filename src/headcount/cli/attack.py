@@ -26,6 +26,7 @@ from headcount.cli.common import (
 
 if TYPE_CHECKING:
     from headcount.front import AttackResult
+    from headcount.models.files import SavedModel
     from headcount.tasks.task import Task
     from headcount.theory.irreducible import Enclosed
     from headcount.theory.witness import Witness
@@ -73,12 +74,16 @@ def attack(
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
     if out is not None:
+        if out.resolve() == model.resolve():
+            raise BadInput(f"--out {out} is the model's own folder, which would be replaced: choose another")
         check_folder(out)
-    saved = load_model(model)
+    saved, stated = load_model(model), _task(task, set_)
     if adversary:
         from headcount.cli.adversary import run_paper
 
-        return run_paper(saved, _task(task, set_), out, seed, json)
+        return run_paper(saved, stated, out, seed, json)
+    if more is not None:
+        _check_enclosable(saved, stated)
     with Progress("searching", 1.0, every=5.0, closes=False) as progress:
 
         def told(share: float, stage: str, best: float) -> None:
@@ -86,17 +91,30 @@ def attack(
             progress.advance(min(share, 1.0) - progress.done, note=note)
 
         found = search(
-            saved, _task(task, set_), read_box(box, saved.transformer.spec.dim), surrogate=surrogate, among=among,
+            saved, stated, read_box(box, saved.transformer.spec.dim), surrogate=surrogate, among=among,
             starts=starts, seconds=seconds, seed=seed, device=device, told=told,
         )  # fmt: skip
+    enclosed = None if more is None else _enclosed(found, more)
     if out is not None:
         found.save(out)
-    enclosed = None if more is None else _enclosed(found, more)
     if json:
         print_json(_data(found.witness, model, out, enclosed))
     else:
         _print(found.witness, out, enclosed)
     return 0
+
+
+def _check_enclosable(saved: SavedModel, stated: Task | None) -> None:
+    """Refuse --enclose before the search, where it cannot be done after it."""
+    from headcount.tasks.retrieval import GeneralizedRetrieval
+    from headcount.tasks.serial import parse_task
+    from headcount.theory.irreducible import enclosable
+
+    known = saved.task is not None and saved.task.get("kind") != "arrays"
+    task = stated or (parse_task(saved.task) if known and saved.task is not None else None)
+    if not isinstance(task, GeneralizedRetrieval):
+        raise BadInput("--enclose needs a retrieval task of expressions: here the target is numbers")
+    enclosable(saved, task)
 
 
 def _enclosed(found: AttackResult, seconds: float) -> Enclosed:
@@ -142,27 +160,32 @@ def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> Non
 
     found, terminal = witness.found, console()
     where = box_text(witness.data["box"]) + ("" if found.region is None else ", among typical sequences")
-    terminal.print(f"[bold]{_HEADINGS[witness.kind]}[/bold] ({where})")
+    nothing = witness.gap < NOTHING * witness.unit
+    terminal.print(f"[bold]{_NOTHING if nothing else _HEADINGS[witness.kind]}[/bold] ({where})")
     for sentence in conclusions(witness):
         terminal.print(f"  {sentence}", markup=False)
+    verifies = "" if witness.kind == "evidence" else f", headcount recheck {out} verifies it"
     a, b = witness.predictions
     said = f"{a:.4g}" if abs(a - b) <= 1e-4 * witness.unit else f"{a:.4g} and {b:.4g}"
     terminal.print(f"  Targets {witness.y[0]:.4g} and {witness.y[1]:.4g}; the model says {said} for both, measured.")
     if enclosed is not None:
         lower = below(witness.data["claims"]["sup_error"]) if witness.kind == "exact" else "0"
+        where = f" in output {witness.data['output']}" if len(found.unit) > 1 else ""
         ended = "" if enclosed.finished else "; not finished, the upper bound may be far from the truth"
         terminal.print(
-            f"  Proved: the best feed-forward block errs by {lower} to {above(enclosed.bound / 2)} ({enclosed.boxes} "
-            f"pairs of boxes, {enclosed.seconds:.0f} s{ended}).",
+            f"  Proved: the best feed-forward block errs by {lower} to {above(enclosed.bound / 2)}{where} "
+            f"({enclosed.boxes} pairs of boxes, {enclosed.seconds:.0f} s{ended}).",
             markup=False,
         )
     terminal.print(
         f"  {found.converged} of {found.starts} starts reached equal outputs; {found.seconds:.0f} s."
-        + ("" if out is None else f"\nSaved in {out}: pair.png shows it, headcount recheck {out} verifies it."),
+        + ("" if out is None else f"\nSaved in {out}: pair.png shows it{verifies}."),
         markup=False,
     )
 
 
+NOTHING = 1e-6  # standard deviations: gaps below are rounding
+_NOTHING = "No two inputs were found that attention confuses and whose targets differ"
 _HEADINGS = {
     "exact": "Two inputs that attention cannot tell apart: proved",
     "near": "Two inputs that attention all but confuses: a near pair",

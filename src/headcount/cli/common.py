@@ -50,7 +50,7 @@ BoxSides = Annotated[
     str | None,
     Parameter(
         name="--box", allow_leading_hyphen=True,
-        help="Input box LOW,HIGH, the same for every coordinate of a token, e.g. -2.5,2.5 (default: the task's).",
+        help="Input box LOW,HIGH for every coordinate of a token, e.g. -2.5,2.5 (default: the model's, or its task's).",
     ),
 ]  # fmt: skip
 Device = Annotated[str, Parameter(name="--device", help="cpu (all cores), cuda (one GPU), cuda:1.")]

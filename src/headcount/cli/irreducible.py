@@ -35,6 +35,7 @@ def irreducible(
         raise BadInput(f"--workers must be 1 or more, not {workers}")
     with resources.as_file(resources.files("headcount.specs") / "irreducible.toml") as ours:
         plan = IrreducibleSpec.parse(read_toml(spec or ours), where=str(spec or "irreducible.toml"))
+    _check_out(out)
     with Progress("attacking", sum(1 for _ in plan.units()), every=20.0) as progress:
 
         def told(done: int, _: int, row: dict[str, Any]) -> None:
@@ -58,6 +59,18 @@ def irreducible(
             f"{len(failed)} attacks failed, the first with {failed[0]}; run again to try them.", markup=False
         )
     return 1 if failed else 0
+
+
+def _check_out(out: Path) -> None:
+    """Refuse a file, or a folder that holds anything but an earlier run."""
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{out} is a file, not a folder: choose another --out")
+    foreign = sorted(p.name for p in out.iterdir() if p.name not in _OURS) if out.is_dir() else []
+    if foreign:
+        raise BadInput(f"{out} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
+
+
+_OURS = {"units", "witnesses", "irreducible.json", "irreducible.md", "irreducible.png"}
 
 
 def _note(row: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from headcount.base.errors import BadInput
 from headcount.cli.common import Json, above, below, box_text, console, print_json
 
 
@@ -19,15 +20,18 @@ def recheck(
     json: Json = False,
 ) -> int:
     """Verify a certificate or a witness from the weights up in ball arithmetic; nothing that made it is used."""
+    if file.is_dir():
+        found = [check for name, check in _CHECKS.items() if (file / name).is_file()]
+        if not found:
+            raise BadInput(f"{file} holds neither certificate.json nor witness.json: there is nothing to verify")
+        return max(check(file, json) for check in found)
     return _witness(file, json) if _is_witness(file) else _certificate(file, json)
 
 
 def _is_witness(file: Path) -> bool:
-    """Say what a file is by its format, and a folder by what it holds; a certificate is what anything else is not."""
+    """Say what a file is by its format; a certificate is what anything else is not."""
     from headcount.base.files import read_json
 
-    if file.is_dir():
-        return (file / "witness.json").is_file() and not (file / "certificate.json").is_file()
     value = read_json(file)
     return isinstance(value, dict) and value.get("format") == "headcount-witness"
 
@@ -50,7 +54,7 @@ def _witness(file: Path, json: bool) -> int:
     if proved is None:
         console().print(f"[bold]It does not hold[/bold]: {verdict.reason}.")
         return 1
-    where = box_text(witness["box"]) + ("" if witness["region"] is None else ", every z_i in its region")
+    where = _about(witness, file)
     if proved.radius is not None:
         text = (
             f"two sequences within {above(proved.radius, 2)} of the stated ones have exactly equal attention outputs "
@@ -64,6 +68,19 @@ def _witness(file: Path, json: bool) -> int:
         )
     console().print(f"[bold]It holds[/bold]: {text}")
     return 0
+
+
+def _about(witness: dict[str, Any], file: Path) -> str:
+    """Say which task, output, box and region a witness speaks of, and whether the task is the model's own."""
+    from headcount.base.files import read_json
+
+    own = read_json((file if file.is_dir() else file.parent) / "config.json")["task"] == witness["task"]
+    name = str(witness["task"]["name"])
+    task = f"task {name}, the model's own" if own else f"a task called {name} that is NOT the model's own"
+    output = f", output {witness['output']}" if witness["output"] else ""
+    region = witness["region"]
+    bounds = "" if region is None else f", every z_i from {region['low']} to {region['high']}"
+    return f"{task}{output}, {box_text(witness['box'])}{bounds}"
 
 
 def _certificate(file: Path, json: bool) -> int:
@@ -110,3 +127,6 @@ def _table(certificate: dict[str, Any], proved: dict[str, Any]) -> Any:
             for i, (claim, found) in enumerate(zip(claims, proved[step], strict=True), 1):
                 table.add_row(step, names[step].format(i, i), f"{claim:.4g}", above(found))
     return table
+
+
+_CHECKS = {"certificate.json": _certificate, "witness.json": _witness}

@@ -141,11 +141,12 @@ def attack_unit(unit: Unit, folder: Path) -> dict[str, Any]:
             "unit_measured": witness.unit, "distance_float64": found.distances[0], "converged": found.converged,
             "starts": found.starts, "seconds": found.seconds, "witness": kept,
         }  # fmt: skip
-    if "typical" in row and "all" in row and row["typical"]["deviations"] > row["all"]["deviations"]:
-        row["all"] = {
-            **row["typical"],
-            "starts": row["all"]["starts"] + row["typical"]["starts"],
-        }  # it is in the box too
+    if "typical" in row and "all" in row:  # typical pairs lie in the box too
+        every, typical = row["all"], row["typical"]
+        best = every if every["deviations"] >= typical["deviations"] else {**typical, "starts": every["starts"]}
+        proved = max(every["deviations_proved"] or 0.0, typical["deviations_proved"] or 0.0)
+        row["all"] = {**best, "deviations_proved": proved or None}
+    write_json(unit.file(folder), row)  # by the worker: what is done survives whatever ends the run
     return row
 
 
@@ -167,24 +168,25 @@ def run_irreducible(
         try:
             for future in as_completed(running):
                 k = running[future]
-                rows[k] = _result(future, units[k], folder)
+                rows[k] = _result(future, units[k])
                 if told is not None:
                     told(len(rows), len(units), rows[k])
-        except BaseException:
+        except BaseException:  # Ctrl-C too: what is done is in its files, what is under way is given up at once
+            for process in list(pool._processes.values()):  # pyright: ignore[reportPrivateUsage]
+                process.terminate()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [{**rows[k], "cell": unit.cell} for k, unit in enumerate(units)]
 
 
-def _result(future: Future[dict[str, Any]], unit: Unit, folder: Path) -> dict[str, Any]:
-    """Keep what a unit gave; its failure ends nothing but itself."""
+def _result(future: Future[dict[str, Any]], unit: Unit) -> dict[str, Any]:
+    """Return what a unit gave; its failure ends nothing but itself."""
     try:
         row = future.result()
     except BrokenExecutor:
         raise
     except Exception as error:
         return {**named(unit), "error": f"{type(error).__name__}: {error}"}
-    write_json(unit.file(folder), row)
     return row
 
 

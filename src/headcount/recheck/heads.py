@@ -37,8 +37,10 @@ def check_model(model: Weights, length: int) -> None:
     """Refuse a model with settings that are not known, or other tensors than they say, or for another length."""
     spec = model.config["model"]
     sizes = [spec[key] for key in SIZES]
-    if any(type(v) is not int or v < 1 for v in sizes):
-        raise Rejected("a size of the model is no whole number from 1 on")
+    if any(type(v) is not int or not 1 <= v <= 1_000_000 for v in sizes) or spec["depth"] > 1000:
+        raise Rejected("a size of the model is no whole number from 1 on, or too large")
+    if set(spec) != {*SIZES, "positions", "beta", "class_key", "feedforward", "layer_norm", "residual"}:
+        raise Rejected("the model has settings that are not known here, or lacks some")
     known = spec["positions"] in ("none", "additive", "concatenated", "gates") and spec["feedforward"] in LAYERS
     if not known or any(type(spec[key]) is not bool for key in ("class_key", "layer_norm", "residual")):
         raise Rejected("the model has settings that are not known here")

@@ -62,6 +62,8 @@ def read_weights(folder: Path) -> Weights:
         named = {key: config[key] for key in ("format", "version", "model", "dtype", "task", "box", "standardisation")}
     except (OSError, ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise Rejected(f"the model in {folder} cannot be read: {type(error).__name__} {error}") from None
+    if type(named["version"]) is not int or named["version"] != 1:
+        raise Rejected("the model's format has another version than 1")
     if named["format"] != "headcount-model" or {str(t.dtype) for t in tensors.values()} != {named["dtype"]}:
         raise Rejected("the model's format or the type of its weights is not what config.json says")
     found = content_hash({**named, "tensors": arrays_hash(tensors)})

@@ -188,6 +188,7 @@ def reader(model: Weights, length: int) -> Heads | Deep:
     """Return what computes the numbers that F reads."""
     spec = model.config["model"]
     plain = type(spec["depth"]) is int and spec["depth"] == 1 and spec["layer_norm"] is False
+    plain = plain and spec["heads"] * spec["head_dim"] <= spec["width"]  # else W_O forgets some of o, and u is less
     return Heads(model, length) if plain else Deep(model, length)
 
 

@@ -1,4 +1,4 @@
-"""The irreducible-error curve as a table and a picture: largest proved gaps against the head count."""
+"""The irreducible-error curve as a table and a picture: the largest gaps found against the head count."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _draw(summary: Sequence[Mapping[str, Any]], title: str) -> Any:
     across = min(4, len(panels))
     down = -(-len(panels) // across)
     height = 1.65 + 3.1 * down
-    fig = Figure(figsize=(max(3.1 * across + 0.6, 7.2), height), facecolor=COLOURS["ground"])
+    fig = Figure(figsize=(max(3.1 * across + 0.6, 10.0), height), facecolor=COLOURS["ground"])
     top = max(max([FLOOR, *row[kind]]) for row in summary for kind in KINDS)
     for k, (key, rows) in enumerate(panels.items()):
         line, column = divmod(k, across)

@@ -116,7 +116,7 @@ def _facts(figure: PairFigure) -> list[tuple[str, str]]:
     ]
     if figure.wrong:
         least = f"{_number(figure.wrong)}, {deviations(figure.wrong / figure.unit)}, at one of the two"
-        facts.append(("Error at least", least))
+        facts.append(("Error at least, measured", least))
     return facts
 
 
@@ -146,7 +146,7 @@ def _functions(figure: PairFigure) -> Table:
 def _heads(figure: PairFigure) -> str:
     found = looks(figure)
     if not found:
-        return "<p>The model is deeper than one layer, so its last heads do not look at the tokens themselves.</p>\n"
+        return "<p>The heads of this model do not look at the tokens themselves (layers, norms or W_O between).</p>\n"
     rows = [
         [str(look.head + 1), _tokens(look.first), _tokens(look.second), look.strip.name, _means(look)] for look in found
     ]

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from headcount.analysis.wording import times_text
+from headcount.base.digits import below
 from headcount.report.draw import COLOURS
 from headcount.report.pair_data import PairFigure, number_text
 from headcount.report.pair_panels import FIRST, INK, MUTED, SECOND, Place, inches
@@ -42,8 +43,8 @@ def targets_text(figure: PairFigure) -> tuple[str, str]:
     headline = "Two targets, one answer" if one else "Two targets, almost one answer"
     if not figure.wrong:
         return "Two targets, two answers", ""
-    least = f"{number_text(figure.wrong)}, or {deviations(figure.wrong / figure.unit)}"
-    return headline, f"so at one of the two the model is wrong by at least {least}"
+    least = f"{below(figure.wrong, 3)}, or {below(figure.wrong / figure.unit, 2)} standard deviations"
+    return headline, f"so at one of the two the model is wrong by at least {least} (measured)"
 
 
 def targets_panel(fig: Any, place: Place, figure: PairFigure) -> None:

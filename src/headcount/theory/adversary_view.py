@@ -63,7 +63,7 @@ class Run:
         """Return figure data: measured distance, the counted one, and the line C·ε^(k+1)."""
         c = self.collisions[0]
         k, T0 = c.plan.exponent.k, len(c.plan.free)
-        title = f"Two sequences that attention confuses, targets 3ε apart: {T0} free positions"
+        title = f"Two sequences that attention confuses, targets at least 3ε apart: {T0} free positions"
         if c.plan.exponent.vacuous:
             title = f"{title}; vacuous here, k = {k:.2f}"
         slope = self.slope

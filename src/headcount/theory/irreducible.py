@@ -2,10 +2,11 @@
 
     G = sup { |H_j(X) − H_j(X')| : X, X' in box^T, o(X) = o(X') }.
 
-With the encoder and the attention layer fixed, half of G is exactly the least sup error that any continuous
-feed-forward block can reach. A search for colliding pairs bounds G from below; here it is bounded from above, by
-best-first branch and bound over pairs of boxes (`pair_bounds`), so that it is enclosed. By symmetry only
-H_j(X) − H_j(X') is maximised, and positions that are alike are sorted by their first coordinate, in X and in X'.
+With the encoder and the attention layer fixed, half of G is exactly the least sup error in output j that any continuous
+feed-forward block can reach, provided that W_O forgets nothing of o (a left inverse proves it). A search for colliding
+pairs bounds G from below; here it is bounded from above, by best-first branch and bound over pairs of boxes
+(`pair_bounds`), so that it is enclosed. By symmetry only H_j(X) − H_j(X') is maximised, and positions that are alike
+are sorted by their first coordinate, in X and in X'.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def irreducible_bound(
 ) -> Enclosed:
     """Bound G from above until it is at most goal·lower, `lower` being a gap that was found, or the time is over."""
     start = time.monotonic()
-    problem = covered(saved, task)
+    problem = enclosable(saved, task)
     low, high = check_box(box or saved.box or problem.box, problem.dim)
     if not 0 <= output < problem.out_dim:
         raise BadInput(f"output must lie from 0 to {problem.out_dim - 1}, not {output}")
@@ -75,6 +76,29 @@ def irreducible_bound(
         pairs.step()
     finished = pairs.bound <= max(goal * lower, 0.0) or not len(pairs.value)
     return Enclosed(pairs.bound, finished, pairs.boxes, len(pairs.value), time.monotonic() - start)
+
+
+def enclosable(saved: SavedModel, task: GeneralizedRetrieval) -> GeneralizedRetrieval:
+    """Return the task; refuse in one line a model whose largest gap cannot be bounded from above."""
+    try:
+        problem = covered(saved, task)
+    except BadInput as error:
+        raise BadInput(str(error).replace("certify covers", "an enclosure covers")) from None
+    tensors = {name: t.detach().double().numpy() for name, t in saved.transformer.tensors()}
+    value, output = (tensors[f"layers.0.attention.{name}"] for name in ("value", "output"))
+    live = [output[i, :, k] for i in range(len(value)) for k in range(value.shape[1]) if value[i, k].any()]
+    if live and not _forgets_nothing(np.stack(live, axis=1)):
+        raise BadInput("W_O is not proved to be injective: equal outputs of the heads are not all that F confuses")
+    return problem
+
+
+def _forgets_nothing(W: Array) -> bool:
+    """Whether a left inverse is proved: |I − Y·W|, rounding included, has row sums below 1."""
+    if W.shape[0] < W.shape[1]:
+        return False
+    Y = np.linalg.pinv(W)
+    error = 2.0 * len(W) * np.finfo(np.float64).eps * (np.abs(Y) @ np.abs(W))
+    return bool((np.abs(np.eye(W.shape[1]) - Y @ W) + error).sum(1).max() < 0.99)
 
 
 class _Pairs:

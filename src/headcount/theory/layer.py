@@ -114,5 +114,5 @@ def state_map(model: Transformer, device: str = "cpu") -> HeadMap | StateMap:
 
 
 def has_heads_only(spec: ModelSpec) -> bool:
-    """Whether the heads' outputs are all that F sees: one layer, no layer norm."""
-    return spec.depth == 1 and not spec.layer_norm
+    """Whether the heads' outputs are what F sees: one layer, no layer norm, and W_O forgets nothing of them."""
+    return spec.depth == 1 and not spec.layer_norm and spec.heads * spec.head_dim <= spec.E

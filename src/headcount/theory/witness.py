@@ -120,8 +120,9 @@ def pair_figure(model: SavedModel, task: Task | None, witness: Witness) -> dict[
     layer = state_map(model.transformer)
     weights = layer.weights(X).tolist() if isinstance(layer, HeadMap) else [None, None]
     outputs = layer(X).tolist()
+    same = "the same" if witness.kind == "exact" else "almost the same"
     figure: dict[str, Any] = {
-        "title": f"Targets {witness.gap / witness.unit:.2f} standard deviations apart, the same to {_heads(model)}",
+        "title": f"Targets {below(witness.gap / witness.unit, 3)} standard deviations apart, {same} to {_heads(model)}",
         "subtitle": _subtitle(witness), "kind": witness.kind,
         "X1": witness.X[0].tolist(), "X2": witness.X[1].tolist(),
         "low": list(witness.found.box[0]), "high": list(witness.found.box[1]),
@@ -147,7 +148,7 @@ def _heads(model: SavedModel) -> str:
 def _subtitle(witness: Witness) -> str:
     match witness.kind:
         case "exact":
-            return f"proved to lie within {_radius(witness):.0e} of what is drawn: no F can tell the two apart"
+            return "proved to exist beside the numbers of witness.json: no feed-forward block can tell the two apart"
         case "near":
             return "attention tells the two apart by very little"
         case _:
@@ -171,11 +172,13 @@ def _uncovered(task: GeneralizedRetrieval, X: torch.Tensor, weights: torch.Tenso
 def conclusions(witness: Witness) -> list[str]:
     """Say what the pair implies, each with its conditions and whether it is proved; proved numbers round outward."""
     claims, i = witness.data["claims"], witness.implied
-    gap = f"{below(claims['gap'])} ({below(claims['gap'] / witness.unit, 3)} standard deviations)"
+    gap = f"{below(claims['gap'])} ({below(claims['gap'] / witness.unit, 3)} standard deviations as measured)"
+    if len(witness.found.unit) > 1:
+        gap = f"{gap} in output {witness.data['output']}"
     least = below(claims["sup_error"])
     if witness.kind == "exact":
         radius = above(_radius(witness), 2)
-        twins = f"within {radius} of the two sequences lie two whose attention outputs are exactly equal"
+        twins = f"within {radius} of the sequences of witness.json lie two whose attention outputs are exactly equal"
         every = "every feed-forward block on top of this encoder and attention, of any size"
         return [
             f"Proved: {twins} and whose targets differ by at least {gap}.",
@@ -193,8 +196,8 @@ def conclusions(witness: Witness) -> list[str]:
     if i.lipschitz is not None and i.width_one is not None and i.width_two is not None:
         width = below(max(i.width_one, i.width_two), 3)
         said.append(
-            f"Proved: an F within {i.eps:.3g} has a Lipschitz constant of at least {below(i.lipschitz, 3)}; with two "
-            f"layers and weights of at most 1 a width of at least {width}; with any weights, width × largest inner × "
-            f"largest outer weight of at least {below(i.width_one, 3)}."
+            f"Proved: an F within {below(i.eps, 3)} has a Lipschitz constant of at least {below(i.lipschitz, 3)}; with "
+            f"two layers, this activation and weights of at most 1 a width of at least {width}; with any weights, "
+            f"width × largest inner × largest outer weight of at least {below(i.width_one, 3)}."
         )
     return said
