@@ -83,7 +83,7 @@ def attack(
 
         return run_paper(saved, stated, out, seed, json)
     if more is not None:
-        _check_enclosable(saved, stated)
+        _check_enclosable(saved, stated if surrogate is None else None, surrogate is None)
     with Progress("searching", 1.0, every=5.0, closes=False) as progress:
 
         def told(share: float, stage: str, best: float) -> None:
@@ -104,13 +104,13 @@ def attack(
     return 0
 
 
-def _check_enclosable(saved: SavedModel, stated: Task | None) -> None:
+def _check_enclosable(saved: SavedModel, stated: Task | None, own: bool) -> None:
     """Refuse --enclose before the search, where it cannot be done after it."""
     from headcount.tasks.retrieval import GeneralizedRetrieval
     from headcount.tasks.serial import parse_task
     from headcount.theory.irreducible import enclosable
 
-    known = saved.task is not None and saved.task.get("kind") != "arrays"
+    known = own and saved.task is not None and saved.task.get("kind") != "arrays"
     task = stated or (parse_task(saved.task) if known and saved.task is not None else None)
     if not isinstance(task, GeneralizedRetrieval):
         raise BadInput("--enclose needs a retrieval task of expressions: here the target is numbers")
