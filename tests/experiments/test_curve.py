@@ -143,3 +143,22 @@ def test_the_shipped_curve(tmp_path: Path) -> None:
     for s in summary:  # the control: random layers show no drop
         if s["random"] and s["heads"] >= s["intrinsic"]:
             assert min(s["random"]) > 4 * statistics.median(s["typical"])
+
+
+@pytest.mark.slow
+def test_typical_sequences_at_full_effort(tmp_path: Path) -> None:
+    """D = 4, T = 16, n = 8, a minute a layer: what three heads confuse among typical sequences, and four do not."""
+    plan = read_toml(SPEC)
+    cell = next(c for c in plan["cells"] if c["task"]["intrinsic"] == 4)
+    plan["cells"] = [{**cell, "heads": [3, 4, 5], "random_seeds": 0}]
+    plan["attack"] = {"starts": 96, "seconds": 55.0, "among": ["typical"]}
+    folder = Path(os.environ.get("HEADCOUNT_TYPICAL", tmp_path))
+    rows = run_irreducible(IrreducibleSpec.parse(plan), folder)
+    gaps = {h: [r["typical"]["deviations"] for r in rows if r["heads"] == h] for h in (3, 4, 5)}
+    medians = {f"h={h}": statistics.median(values) for h, values in gaps.items()}
+    ratio = medians["h=3"] / max(medians["h=4"], medians["h=5"])
+    write_result(
+        "irreducible-typical", {"gaps": {f"h={h}": v for h, v in gaps.items()}, "median": medians, "ratio": ratio},
+        seeds=list(range(5)), counts={"layers": len(rows)},
+    )  # fmt: skip
+    assert ratio > 5
