@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from headcount.models.files import SavedModel
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
 from headcount.recheck.weights import Weights, read_weights
+from headcount.recheck.witness import verify_witness
 from headcount.tasks.expr import Stack, variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
 
@@ -91,3 +93,18 @@ def collide(model: Transformer, X: torch.Tensor, limit: float = 0.95) -> np.ndar
 
 def drawn(seed: int) -> torch.Tensor:
     return 1.6 * torch.rand(2, 6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) - 0.8
+
+
+def change(folder: Path, **values: Any) -> None:
+    """Write other values into a witness; `...` drops a key."""
+    data = {**json.loads((folder / "witness.json").read_text()), **values}
+    (folder / "witness.json").write_text(json.dumps({k: v for k, v in data.items() if v is not ...}))
+
+
+def reason(folder: Path) -> str:
+    """Say why a witness is rejected, which it must be."""
+    verdict = verify_witness(folder)
+    assert not verdict.holds
+    assert verdict.proved is None
+    assert len(verdict.reason) > 10
+    return verdict.reason

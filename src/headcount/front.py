@@ -32,7 +32,7 @@ from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.families import make_task
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.sampling import Box
-from headcount.tasks.serial import parse_task
+from headcount.tasks.serial import known_task
 from headcount.tasks.task import Task
 from headcount.theory import attack as search
 from headcount.theory.irreducible import Enclosed, irreducible_bound
@@ -196,8 +196,7 @@ def attack(
     find_device(device)
     saved = model if isinstance(model, SavedModel) else load_model(model)
     stand_in = surrogate if isinstance(surrogate, SavedModel) or surrogate is None else load_model(surrogate)
-    if task is None and saved.task is not None and saved.task.get("kind") != "arrays":
-        task = parse_task(saved.task)
+    task = task or known_task(saved.task)
     found = search.attack(
         saved, task, box, surrogate=stand_in, among=among, starts=starts, seconds=seconds, seed=seed, device=device,
         told=told,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from flint import arb, ctx
+from flint import arb
 
 from colliding import BOX, OPTIONS, balls, collide, drawn, random_model, read_by_F, task, weights_of, with_plain_output
 from headcount.models.files import SavedModel
@@ -14,14 +14,7 @@ from headcount.recheck.heads import Heads, lipschitz
 from headcount.recheck.witness import reader, verify_witness
 from headcount.theory.exact import prove_pair
 
-
-@pytest.fixture(autouse=True)
-def precise():
-    """Balls of 128 bits for what a test itself computes; the verifier chooses its own."""
-    before, ctx.prec = ctx.prec, 128
-    yield
-    assert ctx.prec == 128
-    ctx.prec = before
+pytestmark = pytest.mark.usefixtures("precise")
 
 
 # -- what F reads ---------------------------------------------------------------------------------------------

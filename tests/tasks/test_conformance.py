@@ -108,8 +108,8 @@ class Off(GeneralizedRetrieval):
 
 
 class IgnoresSets(GeneralizedRetrieval):
-    def _members(self, device):
-        return torch.ones_like(super()._members(device))
+    def members(self, device):
+        return torch.ones_like(super().members(device))
 
 
 class WrongPlace(GeneralizedRetrieval):

@@ -218,3 +218,15 @@ def test_summaries_are_one_line():
         assert kind.summary
         assert "\n" not in kind.summary
         assert torch.isfinite(kind().task().value(kind().task().sample(3))).all()
+
+
+def test_clipped_tokens_are_the_gaussian_ones_kept_to_the_box() -> None:
+    """The same draws, moved to the nearest point of the box, which is then the task's domain."""
+    plain, clipped = (make_task("sum-of-maxima", intrinsic=2, dim=2, length=8, limit=limit) for limit in (None, 1.5))
+    assert (plain.box, clipped.box) == (None, ((-1.5, -1.5), (1.5, 1.5)))
+    X = plain.sample(200, seed=3)
+    assert float(X.abs().max()) > 1.5
+    assert torch.equal(clipped.sample(200, seed=3), X.clamp(-1.5, 1.5))
+    assert parse_task(clipped.data()).hash() == clipped.hash() != plain.hash()
+    with pytest.raises(BadInput, match="limit"):
+        make_task("sum-of-maxima", limit=0.0)

@@ -117,6 +117,16 @@ def test_the_stages_keep_their_word() -> None:
     assert bool((met >= pairs.low).all() & (met <= pairs.high).all())
 
 
+def test_faces_of_the_box_hold_what_would_leave() -> None:
+    """A coordinate at a face takes no part in a step outward, and does in one inward."""
+    pairs, at = box_pairs(random_model(), small_task(), 1)
+    at[0, 0], at[0, 1], at[0, 2] = pairs.low[0], pairs.high[1], 0.0
+    outward = torch.zeros_like(at)
+    outward[0, :3] = torch.tensor([-1.0, 1.0, 1.0])
+    assert pairs.free(at, outward)[0, :3].tolist() == [False, False, True]
+    assert pairs.free(at, -outward)[0, :3].tolist() == [True, True, True]
+
+
 def test_a_pair_is_found_proved_saved_and_verified(tmp_path: Path) -> None:
     """One random head of two numbers cannot see two maxima: the pair is exact, and the files stand alone."""
     model, task = random_model(heads=1), small_task()

@@ -16,20 +16,16 @@ if TYPE_CHECKING:
     from headcount.theory.adversary_view import Run
 
 
-FLOOR = 1e-15  # distances below are rounding of float64
-
-
 def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int, json: bool) -> int:
     """Run the adversary where the task is a retrieval of basins; write adversary.json and adversary.png."""
     from headcount.base.files import whole_folder, write_json
     from headcount.base.progress import Progress
     from headcount.report.theory import save_errors
     from headcount.tasks.retrieval import GeneralizedRetrieval
-    from headcount.tasks.serial import parse_task
+    from headcount.tasks.serial import known_task
     from headcount.theory.adversary_view import POINTS, run_adversary
 
-    known = saved.task is not None and saved.task.get("kind") != "arrays"
-    problem = task or (parse_task(saved.task) if known and saved.task is not None else None)
+    problem = task or known_task(saved.task)
     if not isinstance(problem, GeneralizedRetrieval):
         raise BadInput("the paper's adversary needs a retrieval task of expressions, such as quadratic-basins")
     with Progress("colliding", len(POINTS), every=5.0, closes=False) as progress:
@@ -62,12 +58,16 @@ def _data(run: Run) -> dict[str, Any]:
 
 def _width(c: Collision) -> float | None:
     """Lemma 4's width; a distance that is rounding implies none."""
+    from headcount.theory.adversary_view import FLOOR
+
     return c.width if c.distance > FLOOR else None
 
 
 def _print(run: Run, out: Path | None) -> None:
     from rich import box
     from rich.table import Table
+
+    from headcount.theory.adversary_view import FLOOR
 
     first, terminal = run.collisions[0].plan, console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

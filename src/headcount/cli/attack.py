@@ -79,11 +79,15 @@ def attack(
         check_folder(out)
     saved, stated = load_model(model), _task(task, set_)
     if adversary:
+        if box or surrogate or enclose or among != "all":
+            raise BadInput(
+                "--adversary takes no --box, --surrogate, --enclose or --among: it works on the task's own box"
+            )
         from headcount.cli.adversary import run_paper
 
         return run_paper(saved, stated, out, seed, json)
     if more is not None:
-        _check_enclosable(saved, stated if surrogate is None else None, surrogate is None)
+        _check_enclosable(saved, stated, surrogate is None)
     with Progress("searching", 1.0, every=5.0, closes=False) as progress:
 
         def told(share: float, stage: str, best: float) -> None:
@@ -107,11 +111,10 @@ def attack(
 def _check_enclosable(saved: SavedModel, stated: Task | None, own: bool) -> None:
     """Refuse --enclose before the search, where it cannot be done after it."""
     from headcount.tasks.retrieval import GeneralizedRetrieval
-    from headcount.tasks.serial import parse_task
+    from headcount.tasks.serial import known_task
     from headcount.theory.irreducible import enclosable
 
-    known = own and saved.task is not None and saved.task.get("kind") != "arrays"
-    task = stated or (parse_task(saved.task) if known and saved.task is not None else None)
+    task = (stated or known_task(saved.task)) if own else None
     if not isinstance(task, GeneralizedRetrieval):
         raise BadInput("--enclose needs a retrieval task of expressions: here the target is numbers")
     enclosable(saved, task)
@@ -166,8 +169,8 @@ def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> Non
         terminal.print(f"  {sentence}", markup=False)
     verifies = "" if witness.kind == "evidence" else f", headcount recheck {out} verifies it"
     a, b = witness.predictions
-    said = f"{a:.4g}" if abs(a - b) <= 1e-4 * witness.unit else f"{a:.4g} and {b:.4g}"
-    terminal.print(f"  Targets {witness.y[0]:.4g} and {witness.y[1]:.4g}; the model says {said} for both, measured.")
+    said = f"{a:.4g} for both" if abs(a - b) <= 1e-4 * witness.unit else f"{a:.4g} and {b:.4g}"
+    terminal.print(f"  Targets {witness.y[0]:.4g} and {witness.y[1]:.4g}; the model says {said}, measured.")
     if enclosed is not None:
         lower = below(witness.data["claims"]["sup_error"]) if witness.kind == "exact" else "0"
         where = f" in output {witness.data['output']}" if len(found.unit) > 1 else ""

@@ -100,7 +100,7 @@ class GeneralizedRetrieval(Task):
     def retrieve(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return the minima z[..., D] and the positions [..., D] where they are taken (the first of equals)."""
         self.check_input(X)
-        members = self._members(X.device)
+        members = self.members(X.device)
         values = self.tokens(X).masked_fill(~members, torch.inf)
         # argmin promises no order among equals; the first is found as the first position that attains the minimum
         z = values.amin(-1)
@@ -142,7 +142,7 @@ class GeneralizedRetrieval(Task):
         F0 = self.F0.data() if isinstance(self.F0, Node) else None
         return {"kind": "retrieval", **self._common(), "f": functions, "S": [list(s) for s in self.S], "F0": F0}
 
-    def _members(self, device: torch.device) -> Tensor:
+    def members(self, device: torch.device) -> Tensor:
         """Return which positions belong to S_i: bool[D, length]."""
         members = torch.zeros(len(self.S), self.length, dtype=torch.bool, device=device)
         for i, s in enumerate(self.S):

@@ -66,6 +66,11 @@ _Any = Annotated[_Retrieval | _Mean | _Linear | _Nearest, Field(discriminator="k
 _reader: TypeAdapter[_Any] = TypeAdapter(_Any)
 
 
+def known_task(data: Mapping[str, Any] | None) -> Task | None:
+    """Make the task that a model was saved with; None where there is none, or only its arrays were known."""
+    return None if data is None or data.get("kind") == "arrays" else parse_task(data)
+
+
 def parse_task(data: Mapping[str, Any]) -> Task:
     """Make a task from its JSON data (`Task.data`), or from a family's spec ({"family": …, …})."""
     if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -63,10 +63,7 @@ class Target:
         assert isinstance(task, GeneralizedRetrieval)
         if softness == 0.0:
             return task.features(X)
-        members = torch.zeros(len(task.S), task.length, dtype=torch.bool, device=X.device)
-        for i, s in enumerate(task.S):
-            members[i, list(s)] = True
-        values = task.tokens(X).masked_fill(~members, torch.inf)
+        values = task.tokens(X).masked_fill(~task.members(X.device), torch.inf)
         return -softness * torch.logsumexp(-values / softness, dim=-1)
 
     def excess(self, X: Tensor, softness: float = 0.0) -> Tensor:
