@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from headcount.base.errors import BadInput
@@ -23,13 +24,16 @@ def stored_spec(store: Store, run: str) -> SweepSpec:
 def stored_runs(store: Store, run: str, spec: SweepSpec | None = None) -> list[Run]:
     """Return a record for every panel of a run; trials that are not finished are left out."""
     spec = spec or stored_spec(store, run)
-    found = {trial.hash: trial for trial in store.trials(run=run, states=("done", "diverged"))}
+    stored = {trial.hash: trial for trial in store.trials(run=run)}
+    found = {name: trial for name, trial in stored.items() if trial.state in ("done", "diverged")}
     runs: list[Run] = []
     for panel in spec.panels():
         wanted = [panel.trial(heads, seed).hash() for heads in spec.heads for seed in range(spec.seeds)]
         trials = [as_trial(store, found[h]) for h in wanted if h in found]
         seconds = sum(trial.seconds for trial in trials)
-        runs.append(panel_run(spec.name, spec.title, spec.data(), panel, trials, seconds))
+        others = [stored[h].state if h in stored else "pending" for h in wanted if h not in found]
+        record = panel_run(spec.name, spec.title, spec.data(), panel, trials, seconds)
+        runs.append(record.model_copy(update={"left_out": dict(Counter(others))}))
     return runs
 
 

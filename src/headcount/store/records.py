@@ -46,6 +46,8 @@ class Run(Spec):
     values: dict[str, Any] = Field(default_factory=dict[str, Any])
     """What sets this run apart from the others of one sweep: length, hidden, …"""
     trials: list[Trial]
+    left_out: dict[str, int] = Field(default_factory=dict[str, int])
+    """Trials that have no record, by state: failed, pending, running."""
     provenance: dict[str, Any]
     seconds: float = Field(ge=0)
 
