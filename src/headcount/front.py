@@ -262,18 +262,18 @@ def sweep(
         if store is not None:
             raise BadInput("arrays and bare Python functions cannot be kept in a store: leave store out")
         SweepSpec(name=name, task={"family": "mean"}, heads=heads, seeds=seeds)  # the same rules for all tasks
-        panel = Panel({}, task, model, train)
+        panel = Panel({}, task, model, train, tuple(heads))
         counts = list(heads)
         about = {"name": name, "heads": counts, "seeds": seeds}
         return SweepResult(
-            run_panels(name, task.name, about, [panel], counts, seeds, workers=workers, quiet=quiet, device=device)
+            run_panels(name, task.name, about, [panel], seeds, workers=workers, quiet=quiet, device=device)
         )
     spec = SweepSpec(
         name=name, title=task.name, task=task.data(), heads=list(heads), seeds=seeds, model=model, train=train
     )
     if store is None:
         return SweepResult(run_panels(
-            name, task.name, spec.data(), spec.panels(), spec.heads, seeds, workers=workers, quiet=quiet, device=device
+            name, task.name, spec.data(), spec.panels(), seeds, workers=workers, quiet=quiet, device=device
         ))  # fmt: skip
     with Store.open(store) as opened:
         run_on_store(spec, opened, workers=workers, quiet=quiet, device=device)

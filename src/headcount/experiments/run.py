@@ -31,22 +31,24 @@ log = logging.getLogger("headcount")
 def run_sweep(spec: SweepSpec, *, workers: int | None = None, quiet: bool = False, device: str = "cpu") -> list[Run]:
     """Train all models of a spec and return a record for every panel; the outcome does not depend on `workers`."""
     return run_panels(
-        spec.name, spec.title, spec.data(), spec.panels(), spec.heads, spec.seeds, workers=workers, quiet=quiet,
+        spec.name, spec.title, spec.data(), spec.panels(), spec.seeds, workers=workers, quiet=quiet,
         device=device,
     )  # fmt: skip
 
 
 def run_panels(
-    name: str, title: str, about: dict[str, Any], panels: Sequence[Panel], heads: Sequence[int], seeds: int, *,
+    name: str, title: str, about: dict[str, Any], panels: Sequence[Panel], seeds: int, *,
     workers: int | None = None, quiet: bool = False, device: str = "cpu",
 ) -> list[Run]:  # fmt: skip
     """Train panels that are handed in: their tasks may use bare callables, which no spec can state."""
     start = time.perf_counter()
     for panel in panels:
-        check_task(panel.task, panel.sized(max(heads)), panel.train)
+        check_task(panel.task, panel.sized(max(panel.heads)), panel.train)
     data = [prepare(panel.task, panel.train) for panel in panels]
     # seeds outermost: every cell has a first result before any has a second; large models first
-    order = [(p, h, seed) for seed in range(seeds) for p in range(len(panels)) for h in sorted(heads, reverse=True)]
+    order = [
+        (p, h, seed) for seed in range(seeds) for p in range(len(panels)) for h in sorted(panels[p].heads, reverse=True)
+    ]
     jobs = [Job(panels[p].task, panels[p].sized(h), panels[p].train, seed, data[p]) for p, h, seed in order]
     cells = [cell_name(panels[p].values, h) for p, h, _ in order]
     trials = _train(jobs, workers, quiet, device, cells)

@@ -63,7 +63,7 @@ def run_on_store(
     where = find_device(device)
     cells = {
         t.hash(): (t, cell_name(p.values, h))
-        for p in spec.panels() for s in range(spec.seeds) for h in spec.heads for t in [p.trial(h, s)]
+        for p in spec.panels() for s in range(spec.seeds) for h in p.heads for t in [p.trial(h, s)]
     }  # fmt: skip
     trials = {name: trial for name, (trial, _) in cells.items()}
     finished = {t.hash for t in store.trials(states=FINISHED)}

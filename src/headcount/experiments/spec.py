@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -10,6 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from headcount.base.errors import BadInput
 from headcount.base.spec import Spec
+from headcount.models.reference import Transformer
 from headcount.models.spec import FeedForwardKind, ModelSpec, Positions, Size
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.serial import parse_task
@@ -63,7 +65,11 @@ class ModelOptions(Spec):
     """A model without what the task and the sweep decide (dim, length, out_dim, heads)."""
 
     head_dim: Size = 8
+    total_head_dim: Size | None = None
+    """With this, head_dim = ⌈total_head_dim / heads⌉: more heads are narrower, and the width stays about the same."""
     hidden: Size = 32
+    parameters: Size | None = None
+    """With this, hidden is the largest size whose model has at most so many parameters in all."""
     width: Size | None = None
     hidden_ff: Size | None = None
     depth: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -76,7 +82,37 @@ class ModelOptions(Spec):
 
     def model(self, *, heads: int, dim: int, length: int, out_dim: int) -> ModelSpec:
         """Return the full spec of one model."""
-        return ModelSpec(**self.model_dump(), heads=heads, dim=dim, length=length, out_dim=out_dim)
+        sizes: dict[str, Any] = {"heads": heads, "dim": dim, "length": length, "out_dim": out_dim}
+        fields: dict[str, Any] = self.model_dump(exclude={"total_head_dim", "parameters"})
+        if self.total_head_dim is not None:
+            fields["head_dim"] = -(-self.total_head_dim // heads)
+        if self.parameters is None:
+            return ModelSpec(**fields, **sizes)
+        return _within(ModelSpec(**{**fields, "hidden_ff": None}, **sizes), self.parameters)  # pyright: ignore[reportArgumentType]
+
+
+@cache
+def _within(model: ModelSpec, most: int) -> ModelSpec:
+    """Return the model with the largest hidden size that keeps its parameters, all of them, within a count."""
+
+    def sized(hidden: int) -> ModelSpec:
+        return model.model_copy(update={"hidden": hidden, "hidden_ff": hidden})
+
+    def count(hidden: int) -> int:
+        return Transformer(sized(hidden)).counts()["total"]
+
+    if count(1) > most:
+        raise BadInput(
+            f"parameters = {most} is too few for {model.heads} heads of dimension {model.head_dim}: "
+            f"the least is {count(1)}"
+        )
+    low, high = 1, 2
+    while count(high) <= most:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) <= most else (low, middle)
+    return sized(low)
 
 
 def _listed(values: Any) -> Any:
@@ -95,6 +131,19 @@ Rates = Annotated[list[Annotated[float, Field(gt=0, le=10)]], BeforeValidator(_l
 TaskSeeds = Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_listed), Field(min_length=1)]
 
 
+class Setting(Spec):
+    """A variant of a sweep by name: what it changes of [task], [model], [train] and the listed values."""
+
+    name: Annotated[str, Field(min_length=1, max_length=60)]
+    task: dict[str, Any] = Field(default_factory=dict[str, Any])
+    model: dict[str, Any] = Field(default_factory=dict[str, Any])
+    train: dict[str, Any] = Field(default_factory=dict[str, Any])
+    heads: Sizes | None = None
+    lengths: Sizes | None = None
+    hidden: Sizes | None = None
+    head_dims: Sizes | None = None
+
+
 class TrialSpec(Spec):
     """One model trained once: the unit that a store keeps, known by the hash of its content."""
 
@@ -109,7 +158,8 @@ class SweepSpec(Spec):
     """One task trained with every combination of the listed values and every seed.
 
     `lengths`, `hidden`, `head_dims`, `learning_rates` and `targets` (seeds that draw the task itself) are optional
-    lists; one that is absent leaves the value of [task], [model] or [train] alone.
+    lists; one that is absent leaves the value of [task], [model] or [train] alone. `settings` are variants of all
+    this, each with a name.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
@@ -122,16 +172,48 @@ class SweepSpec(Spec):
     head_dims: Sizes | None = None
     learning_rates: Rates | None = None
     targets: TaskSeeds | None = None
+    settings: list[Setting] | None = None
     seeds: int = Field(default=3, ge=1, le=10_000)
     model: ModelOptions = ModelOptions()
     train: TrainSpec = TrainSpec()
 
     @model_validator(mode="after")
-    def _task_is_known(self) -> SweepSpec:
-        self.tasks()  # a bad task, length or target is answered here, before anything runs
+    def _all_is_known(self) -> SweepSpec:
+        names = [setting.name for setting in self.settings or []]
+        if len(set(names)) != len(names):
+            raise ValueError("settings: each needs a name of its own")
+        self.panels()  # a bad task, length, target or setting is answered here, before anything runs
         return self
 
-    def tasks(self) -> list[tuple[dict[str, Any], Task]]:
+    def panels(self) -> list[Panel]:
+        """Return the sweep as panels, each a task, a model and a recipe with all head counts and seeds."""
+        if not self.settings:
+            return self._plain({})
+        return [panel for setting in self.settings for panel in self._set(setting)._plain({"setting": setting.name})]
+
+    def _set(self, setting: Setting) -> SweepSpec:
+        """Return the sweep of one setting."""
+        lists = {
+            key: value
+            for key in ("heads", "lengths", "hidden", "head_dims")
+            if (value := getattr(setting, key)) is not None
+        }
+        parts: dict[str, Any] = {
+            "task": {**self.task, **setting.task},
+            "model": ModelOptions.parse({**self.model.data(), **setting.model}, where=f"setting {setting.name}"),
+            "train": TrainSpec.parse({**self.train.data(), **setting.train}, where=f"setting {setting.name}"),
+        }
+        return self.model_copy(update={**lists, **parts, "settings": None})
+
+    def _plain(self, named: dict[str, Any]) -> list[Panel]:
+        """Return the panels of a sweep without settings."""
+        panels: list[Panel] = []
+        for where, task in self._tasks():
+            for what, model, train in self._cells():
+                panels.append(Panel({**named, **where, **what}, task, model, train, tuple(self.heads)))
+        return panels
+
+    def _tasks(self) -> list[tuple[dict[str, Any], Task]]:
         """Return the tasks of the sweep with the values that set them apart."""
         if "family" not in self.task and (self.lengths or self.targets):
             raise BadInput("lengths and targets vary a family: this task is stated whole, and has one length")
@@ -142,7 +224,7 @@ class SweepSpec(Spec):
             found.append((shown, parse_task({**self.task, **change})))
         return found
 
-    def cells(self) -> list[tuple[dict[str, Any], ModelOptions, TrainSpec]]:
+    def _cells(self) -> list[tuple[dict[str, Any], ModelOptions, TrainSpec]]:
         """Return every combination of sizes and rates but the head count, with the values that set it apart."""
         found: list[tuple[dict[str, Any], ModelOptions, TrainSpec]] = []
         for hidden, head_dim, rate in product(
@@ -155,13 +237,6 @@ class SweepSpec(Spec):
             found.append(({**sizes, **rates}, ModelOptions(**model), TrainSpec(**train)))
         return found
 
-    def panels(self) -> list[Panel]:
-        """Return the sweep as panels, each a task, a model and a recipe with all head counts and seeds."""
-        panels: list[Panel] = []
-        for where, task in self.tasks():
-            panels += [Panel({**where, **what}, task, m, t) for what, m, t in self.cells()]
-        return panels
-
 
 @dataclass(frozen=True)
 class Panel:
@@ -171,6 +246,7 @@ class Panel:
     task: Task | ArrayTask
     model: ModelOptions
     train: TrainSpec
+    heads: tuple[int, ...]
 
     def trial(self, heads: int, seed: int) -> TrialSpec:
         """Return one trial of the panel."""

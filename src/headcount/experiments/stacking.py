@@ -16,7 +16,7 @@ from torch import Tensor
 from headcount.experiments.data import Dataset
 from headcount.experiments.moments import Moments
 from headcount.experiments.spec import TrainSpec
-from headcount.models.flat import PADDED, Flat, collapses, covering
+from headcount.models.flat import PADDED, Flat, collapses, covering, pools
 from headcount.models.spec import ModelSpec
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.task import Task
@@ -113,15 +113,18 @@ def model_bytes(model: ModelSpec, train: TrainSpec) -> int:
     """Estimate what one more model adds to a stack: weights and their copies, a batch's activations, its indices."""
     size = 8 if train.dtype == "float64" else 4
     weights = 12 * Flat.of(model).size  # weights, gradient, two moments, and what the parts of a step leave
-    if collapses(model) is None:
-        pooled = train.batch * (model.heads * model.hidden + model.N_ff)
+    layers = 4 if model.feedforward == "relu5" else 1
+    if pools(model) is None:
+        pooled = train.batch * (model.heads * model.hidden + layers * model.N_ff)
         per_token = 0 if size == 4 else train.batch * model.length * (3 * model.hidden + 4 * model.heads)
         work = 8 * pooled + per_token
     else:
-        rows = train.batch * (model.length + 1)
-        inner = 8 * model.E + 4 * model.heads * model.head_dim + 2 * model.N_ff + 3 * model.hidden
-        scores = 4 * model.heads * (model.length + 1 if model.depth > 1 else 1)
-        work = rows * model.depth * (inner + scores)
+        E = 2 * model.E if model.layer_norm else model.E
+        embedded = 3 * model.hidden + 4 * E + 4 * model.heads  # the last layer adds one query's scores
+        inner = 6 * E + 8 * model.heads * (model.head_dim + 4) + 3 * layers * model.N_ff
+        if size == 8:  # the fused attention is float32's: float64 writes the scores to memory
+            inner += 4 * model.heads * (model.length + 1)
+        work = train.batch * (model.length + 1) * (embedded + (model.depth - 1) * inner)
     return size * (weights + work) + 64 * train.batch * 8
 
 

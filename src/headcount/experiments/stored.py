@@ -28,7 +28,7 @@ def stored_runs(store: Store, run: str, spec: SweepSpec | None = None) -> list[R
     found = {name: trial for name, trial in stored.items() if trial.state in ("done", "diverged")}
     runs: list[Run] = []
     for panel in spec.panels():
-        wanted = [panel.trial(heads, seed).hash() for heads in spec.heads for seed in range(spec.seeds)]
+        wanted = [panel.trial(heads, seed).hash() for heads in panel.heads for seed in range(spec.seeds)]
         trials = [as_trial(store, found[h]) for h in wanted if h in found]
         seconds = sum(trial.seconds for trial in trials)
         others = [stored[h].state if h in stored else "pending" for h in wanted if h not in found]

@@ -1,0 +1,154 @@
+"""Is the estimate of D right? Tasks drawn by seed, each trained with 1 to 8 heads at two lengths; nobody picks them.
+
+    python benchmarks/dimension_study.py OUT [--device cuda] [--part 1/8]
+
+trains what is left of the study on a store in OUT and writes OUT/dimension-study.csv, a row a trial, which
+`tests/analysis` reads: the answers are checked without a GPU.
+"""
+
+# ruff: noqa: T201
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from headcount.experiments.runner import run_on_store
+from headcount.experiments.spec import SweepSpec
+from headcount.experiments.stored import stored_runs
+from headcount.store.store import Store
+from headcount.tasks.expr_torch import evaluate
+from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.tasks.serial import parse_task
+
+HEADS = list(range(1, 9))
+OUTER = ["sum", "product", "sum-product", "square", "tanh", "exp"]
+TRAIN = {"steps": 10_000, "train_size": 32_768, "learning_rate": 5e-3, "evaluations": 4}
+COLUMNS = [
+    "run",
+    "intrinsic",
+    "length",
+    "heads",
+    "seed",
+    "state",
+    "nmse",
+    "train_nmse",
+    "parameters",
+    "parameters_total",
+]
+
+
+def task_spec(number: int) -> dict[str, Any]:
+    """Draw the number-th task of the study: D, family, d, N, index sets and outer map by seed."""
+    rng = np.random.default_rng([20_261_116, number])
+    D = 2 + number % 5
+    family = str(rng.choice(["sum-of-maxima", "quadratic-basins", "sphere-anchors"]))
+    sets = str(rng.choice(["all", "all", "halves", "random"]))
+    if family == "sum-of-maxima":
+        dim = int(D + rng.integers(0, 3))
+        task = {"family": family, "dim": dim, "draw": "orthonormal"}
+    else:
+        # room for D minimisers that lie apart
+        dim = int(rng.integers(2 if D < 4 else 3, 5))
+        task = {"family": family, "dim": dim, "outer": str(rng.choice(OUTER))}
+    lengths = [12, 24] if rng.random() < 0.5 else [16, 32]
+    # T·d > n·h for every head count of the study: otherwise one wide layer may copy the whole sequence
+    head_dim = 2 if lengths[0] * dim <= 4 * HEADS[-1] else 4
+    model = {
+        "head_dim": head_dim,
+        "hidden": int(rng.choice([24, 32])),
+        "positions": "none" if sets == "all" else "concatenated",
+    }
+    for _ in range(1000):
+        whole = {"intrinsic": D, "sets": sets, "seed": int(rng.integers(10_000)), **task}
+        if fair(whole, lengths[0]):
+            return {"task": whole, "lengths": lengths, "model": model}
+    raise RuntimeError(f"no fair task of {whole}")
+
+
+def fair(task: dict[str, Any], length: int) -> bool:
+    """Whether every z_i carries half of an even share of the variance or more, and the minimisers lie apart.
+
+    The share of z_i is its total effect: how much the target moves when z_i alone is drawn again.
+    """
+    made = parse_task({**task, "length": length})
+    assert isinstance(made, GeneralizedRetrieval)
+    z = made.features(made.sample(2000, 0, dtype=torch.float64))
+    outer = partial(evaluate, made.F0)
+    y, D = outer(z), z.shape[1]
+    for i in range(D):
+        other = z.clone()
+        other[:, i] = z[:, i].roll(1)
+        if float((outer(other) - y).square().mean() / 2 / y.var()) < 0.5 / D:
+            return False
+    # tokens nearest to each minimiser, on average: two that are often the same token are not apart
+    at = made.positions(made.sample(2000, 0, dtype=torch.float64))
+    same = [(at[:, i] == at[:, j]).double().mean() for i in range(D) for j in range(i)]
+    return max(map(float, same), default=0.0) < 0.35
+
+
+def control_spec(number: int) -> dict[str, Any]:
+    """Draw a control: one look-up, or none at all."""
+    rng = np.random.default_rng([20_261_117, number])
+    dim = int(rng.integers(2, 5))
+    if number % 2:
+        return {"task": {"family": "mean", "dim": dim}, "lengths": [16, 32], "model": {"head_dim": 4, "hidden": 32}}
+    family = str(rng.choice(["sum-of-maxima", "quadratic-basins"]))
+    task = {"family": family, "intrinsic": 1, "dim": dim, "seed": int(rng.integers(1000))}
+    return {"task": task, "lengths": [16, 32], "model": {"head_dim": 4, "hidden": 32}}
+
+
+NAMES = [f"study-{n:02d}" for n in range(50)] + [f"control-{n:02d}" for n in range(10)]
+
+
+def sweep_of(name: str) -> SweepSpec:
+    """Return the sweep of one task of the study."""
+    kind, number = name.split("-")
+    drawn = (task_spec if kind == "study" else control_spec)(int(number))
+    return SweepSpec.parse({"name": name, "heads": HEADS, "seeds": 3, "train": TRAIN, **drawn}, where=name)
+
+
+def main() -> int:
+    """Train what is left, and write the table of all that is finished."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--part", default="1/1", help="which share of the tasks: processes may work side by side")
+    parser.add_argument("--seconds", type=float, default=1e9)
+    options = parser.parse_args()
+    part, parts = map(int, options.part.split("/"))
+    start, chosen = time.monotonic(), NAMES[part - 1 :: parts]
+    options.out.mkdir(parents=True, exist_ok=True)
+    table = options.out / (f"dimension-study-{part}.csv" if parts > 1 else "dimension-study.csv")
+    with Store.open(options.out / f"store-{part}") as store, table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+        writer.writeheader()
+        for name in chosen:
+            spec = sweep_of(name)
+            left = options.seconds - (time.monotonic() - start)
+            if left > 0:
+                run_on_store(spec, store, device=options.device, seconds=left, quiet=True)
+            if spec.name not in store.runs():
+                break
+            for run in stored_runs(store, spec.name, spec):
+                for trial in run.trials:
+                    row = {
+                        **trial.model_dump(exclude={"curve"}),
+                        "run": spec.name,
+                        "intrinsic": run.intrinsic,
+                        **run.values,
+                    }
+                    writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+            print(f"{spec.name}: {time.monotonic() - start:.0f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
