@@ -24,8 +24,11 @@ NAMES = (
 )  # fmt: skip
 
 
-def collapses(spec: ModelSpec) -> str | None:
-    """Say why a model has no collapsed form; None where it has one."""
+def pools(spec: ModelSpec) -> str | None:
+    """Say why attention does not fold into one pooling of the encoder's hidden state; None where it does.
+
+    That is all `stacked.collapsed` needs: F may be any network after it.
+    """
     if spec.depth > 1:
         return "depth above 1"
     if spec.layer_norm:
@@ -34,7 +37,15 @@ def collapses(spec: ModelSpec) -> str | None:
         return "the class token among the keys"
     if spec.positions == "additive":
         return "additive positions"
-    return None if spec.feedforward != "relu5" else "five layers in F"
+    return None
+
+
+def collapses(spec: ModelSpec) -> str | None:
+    """Say why a model is beyond the compiled steps (numba's, Triton's `whole_step`) and padding; None where it is not.
+
+    They know a model that pools, with an F of the two layers in NAMES; `stacked.collapsed` also takes a deeper one.
+    """
+    return pools(spec) or ("five layers in F" if spec.feedforward == "relu5" else None)
 
 
 @dataclass(frozen=True)
