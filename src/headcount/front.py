@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from headcount.analysis.analyse import analyse
 from headcount.analysis.result import Transition
 from headcount.analysis.transition import find_transition
 from headcount.base.errors import BadInput, nearest
@@ -25,7 +26,8 @@ from headcount.experiments.stored import stored_runs
 from headcount.experiments.train import Trained
 from headcount.models.files import SavedModel, load_model
 from headcount.models.spec import ModelSpec
-from headcount.report import draw, figures, page, pair, tables
+from headcount.report import draw, figures, pair, tables
+from headcount.report.run_page import write_run_report
 from headcount.store.records import Run
 from headcount.store.store import Store
 from headcount.tasks.arrays import ArrayTask
@@ -88,12 +90,9 @@ class SweepResult:
             picture.save(path)
         return picture
 
-    def report(self, folder: str | Path) -> list[Path]:
-        """Write a page for every panel and return their paths."""
-        single = len(self.runs) == 1
-        folders = [Path(folder) if single else Path(folder) / run_label(run) for run in self.runs]
-        found = zip(self.runs, self.transitions, folders, strict=True)
-        return [page.write_report(run, transition, where).page for run, transition, where in found]
+    def report(self, folder: str | Path) -> Path:
+        """Write one page for all panels, with its charts, cells and analysis as files beside it; return its path."""
+        return write_run_report(self.runs, analyse(self.runs), Path(folder)).page
 
     def table(self) -> list[dict[str, Any]]:
         """Return every trial as a row: the panel's values, heads, seed, errors, counts."""

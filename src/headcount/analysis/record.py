@@ -34,6 +34,8 @@ class Cell(Place):
     trials: int
     """Trials that were started or planned, whatever became of them."""
     diverged: int
+    missing: int = 0
+    """Planned trials that have no record: failed, running or pending."""
     best: float | None
     median: float | None
     worst: float | None
@@ -107,7 +109,9 @@ class Scaling(Place):
     points: list[tuple[int, float]]
     """(hidden size, best error)."""
     theory: float | None = None
-    """−k/2 of Theorem 2 (2), for orientation only."""
+    """−2/k: the steepest fall that Theorem 2 (2) would allow, were NMSE its squared error; for orientation only."""
+    half_k: float | None = None
+    """k/2 of Theorem 2 (2), the same turned round: decades of M per decade of 1/NMSE."""
     theory_note: str = ""
     """Why the theorem says nothing here (vacuous, outside its assumptions), or what it would say."""
 

@@ -18,7 +18,9 @@ VERBS = {
     "sweep": "Train heads × lengths × sizes × seeds from a TOML file; resumes where it stopped.",
     "runs": "List the runs of a store and their trials; merge stores.",
     "export": "Take one trained model out of a run, as a folder.",
-    "report": "Write the page of a run.",
+    "analyse": "Say what a run shows: D with its interval, drops, slopes, scaling, laws (also: analyze).",
+    "report": "Write the page of a run, or show it in the terminal.",
+    "reproduce": "Train the paper's tables and figures, and show theirs and ours side by side.",
     "bench": "Time training beside what people use instead (torch layers, vmap, JAX), in one run.",
     "certify": "Prove a bound of a saved model's worst error on a box, beside the worst error found.",
     "attack": "Find two inputs that a layer cannot tell apart although their targets differ; prove it.",
@@ -26,6 +28,7 @@ VERBS = {
     "show": "Show a saved model: its sizes, its hash, its error on fresh data.",
 }
 
+ALIASES = {"analyse": ("analyze",)}
 EPILOGUE = "Every verb takes --json for programs and --debug for the full traceback of an error."
 
 
@@ -91,7 +94,7 @@ def _run(tokens: list[str]) -> int:
         suppress_keyboard_interrupt=False,
     )
     for verb, summary in VERBS.items():
-        app.command(f"headcount.cli.{verb}:{verb}", name=verb, help=summary)
+        app.command(f"headcount.cli.{verb}:{verb}", name=[verb, *ALIASES.get(verb, ())], help=summary)
     result = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     return result if isinstance(result, int) else 0
 

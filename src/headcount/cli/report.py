@@ -1,4 +1,4 @@
-"""`headcount report RUN`: the page of a run in a store, finished or not."""
+"""`headcount report RUN`: the page of a run in a store, finished or not; or the same for a terminal."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from headcount.base.errors import BadInput
 from headcount.cli.common import Json, StoreFolder, console, print_json
 
 
@@ -16,20 +17,37 @@ def report(
     *,
     store: StoreFolder = Path("headcount-runs"),
     out: Annotated[Path | None, Parameter(help="Folder for the page (default: report-RUN).")] = None,
+    terminal: Annotated[
+        bool, Parameter(name="--terminal", negative=(), help="Print a summary with a chart; write no files.")
+    ] = False,
     json: Json = False,
 ) -> int:
-    """Write the page of a run: its sentence, picture, table and provenance."""
+    """Write the page of a run: its answer, charts, tables and provenance, in one file that needs no network."""
+    if terminal and (out is not None or json):
+        raise BadInput(f"--terminal writes no files: leave {'--json' if json else '--out'} out")
+    from headcount.analysis.analyse import analyse
     from headcount.experiments.stored import stored_runs
-    from headcount.front import SweepResult
+    from headcount.report.run_page import check_run_folder, write_run_report
     from headcount.store.store import Store
 
+    folder = out or Path(f"report-{run}")
     with Store.open(store, create=False) as opened:
-        result = SweepResult(stored_runs(opened, run))
-    pages = result.report(out or Path(f"report-{run}"))
-    if json:
-        print_json({"pages": [str(page) for page in pages], "sentences": str(result).splitlines()})
+        runs = stored_runs(opened, run)
+    if not terminal:
+        check_run_folder(folder)  # before the work, not after it
+    found = analyse(runs)
+    if terminal:
+        from headcount.report.terminal import print_run
+
+        print_run(found, console())
         return 0
-    console().print(str(result))
-    for page in pages:
-        console().print(f"Page     {page}")
+    files = write_run_report(runs, found, folder)
+    if json:
+        answers = [{"setting": d.setting, "sentence": d.sentence, "estimate": d.estimate} for d in found.dimensions]
+        print_json({"page": str(files.page), "pictures": [str(p) for p in files.pictures], "answers": answers})
+        return 0
+    for answer in found.dimensions:
+        label = f"{answer.setting}: " if answer.setting else ""
+        console().print(f"{label}{answer.sentence}", markup=False)
+    console().print(f"Page     {files.page}", markup=False)
     return 0

@@ -85,17 +85,21 @@ def page_html(run: Run, transition: Transition) -> str:
     return document(title, parts)
 
 
-def document(title: str, parts: Iterable[str], style: str = "") -> str:
-    """Return parts of a page as one whole document in the house style, without anything to load."""
+def document(title: str, parts: Iterable[str], style: str = "", script: str = "", allowed: str = "") -> str:
+    """Return parts of a page as one whole document in the house style, without anything to load.
+
+    A script runs only where `allowed` is its hash: the browser refuses any other.
+    """
+    policy = f"{POLICY}; script-src '{allowed}'" if allowed else POLICY
     css = (resources.files("headcount.report") / "page.css").read_text(encoding="utf-8")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'{MARK}\n<meta name="color-scheme" content="light dark">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f"<title>{escape(title)}</title>\n<style>\n{css}{style}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(part for part in parts if part)
-        + "\n</main>\n</body>\n</html>\n"
+        + f"\n</main>\n{f'<script>{script}</script>' if script else ''}</body>\n</html>\n"
     )
 
 

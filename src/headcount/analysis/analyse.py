@@ -1,0 +1,46 @@
+"""The analysis of a whole run: from the panels of a sweep to one record that terminal, page and JSON read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headcount.analysis.bootstrap import Drawn, draw_setting
+from headcount.analysis.cells import cells, drops
+from headcount.analysis.dimension import dimension
+from headcount.analysis.law import laws
+from headcount.analysis.record import Analysis
+from headcount.analysis.rows import Block, blocks, state_counts
+from headcount.analysis.scaling import equal_errors, scaling
+from headcount.analysis.slopes import reversals, slopes
+from headcount.base.errors import BadInput
+from headcount.store.records import Run
+
+
+def analyse(runs: Sequence[Run], *, resamples: int = 1000, seed: int = 0) -> Analysis:
+    """Read everything that the trials of a run say; the same arguments give the same numbers.
+
+    `runs` are the panels of one sweep, finished or not. The task's known D is handed through for comparison; no
+    estimate reads it.
+    """
+    if resamples < 1:
+        raise BadInput(f"resamples must be at least 1, not {resamples}")
+    found = blocks(runs)
+    settings: dict[str, list[Block]] = {}
+    for block in found:
+        settings.setdefault(block.setting, []).append(block)
+    drawn: dict[str, list[Drawn]] = {name: draw_setting(some, resamples, seed) for name, some in settings.items()}
+    first = runs[0]
+    intrinsic = {run.intrinsic for run in runs}
+    return Analysis(
+        run=first.name, title=first.title, intrinsic=intrinsic.pop() if len(intrinsic) == 1 else None,
+        settings=list(settings), counts=state_counts(runs),
+        cells=[cell for block in found for cell in cells(block)],
+        drops=[drop for some in drawn.values() for one in some for drop in drops(one)],
+        slopes=[slope for some in drawn.values() for slope in slopes(some)],
+        reversals=[score for some in drawn.values() for score in reversals(some, resamples, seed)],
+        dimensions=[dimension(some, seed) for some in drawn.values()],
+        scaling=[line for some in drawn.values() for line in scaling(some)],
+        equal_errors=[line for some in drawn.values() for line in equal_errors(some)],
+        laws=[law for some in drawn.values() for law in laws(some)],
+        resamples=resamples, provenance=first.provenance,
+    )  # fmt: skip

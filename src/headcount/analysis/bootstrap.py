@@ -1,0 +1,86 @@
+"""The bootstrap over seeds and targets, and what all statistics of a run share with it.
+
+How it draws. (1) The targets of a setting are drawn again with replacement, once for the whole setting: a target is
+one object, and keeps its place at every length, hidden size and head count. (2) Inside every cell the seeds of a drawn
+target are drawn again, independently; a target drawn twice gets two independent draws. (3) Only then the best of the
+drawn seeds is taken, so an error that one lucky seed reached is missing from some draws. A diverged trial is drawn like
+any other, but has no error.
+
+Row 0 of every array of draws is the data itself. A statistic is computed on all rows at once; its value is that of row
+0, its interval holds the middle 90 % of the other rows, widened to hold row 0: the best of fewer different seeds is
+never better than the best of all, so the draws lean to larger errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.analysis.rows import Block, Floats
+from headcount.base.random import generator
+
+OUTSIDE = 0.05
+"""The share of draws below an interval, and above it."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A block with its draws."""
+
+    block: Block
+    best: Floats
+    """[draw, place of a target, head count]: log10 error of the best seed, not a number where there is none."""
+
+    @cached_property
+    def level(self) -> Floats:
+        """[draw, head count]: the mean over targets of log10 error."""
+        return known_mean(self.best, 1)
+
+
+def draw_setting(found: Sequence[Block], resamples: int, seed: int) -> list[Drawn]:
+    """Draw the targets and seeds of one setting again."""
+    first = found[0]
+    rng = generator(seed, f"analysis bootstrap {first.setting}")
+    K = len(first.targets)
+    targets = np.concatenate([np.arange(K)[None], rng.integers(0, K, (resamples, K))])
+    return [Drawn(block, _best(block, targets, rng)) for block in found]
+
+
+def _best(block: Block, targets: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+    """Draw the seeds of the drawn targets' cells again and keep the best; row 0 keeps the seeds as they are."""
+    seeds = block.errors.shape[2]
+    counts = block.counts[targets][..., None]
+    chosen = (rng.random((*counts.shape[:3], seeds)) * counts).astype(np.int64)
+    chosen[0] = np.arange(seeds)
+    errors = np.take_along_axis(block.errors[targets], chosen, 3)
+    best = np.where(np.arange(seeds) < counts, errors, np.inf).min(3)
+    return np.where(np.isfinite(best), best, np.nan)
+
+
+def known_mean(values: Floats, axis: int | tuple[int, ...]) -> Floats:
+    """Return the mean of the numbers that are known, not a number where none is."""
+    known = np.isfinite(values)
+    count = known.sum(axis)
+    return np.where(count > 0, np.where(known, values, 0.0).sum(axis) / np.maximum(count, 1), np.nan)
+
+
+def interval(draws: Floats) -> tuple[float, float]:
+    """Return the 90 % interval of a statistic's draws, row 0 included whatever it is."""
+    known = draws[1:][np.isfinite(draws[1:])]
+    ends = np.quantile(known, [OUTSIDE, 1 - OUTSIDE]) if known.size else draws[[0, 0]]
+    return float(min(ends[0], draws[0])), float(max(ends[1], draws[0]))
+
+
+def line_slope(x: Floats, y: Floats) -> Floats:
+    """Return the least-squares slope of each row of y[draw, point] against x[point]; unknown points are left out."""
+    known = np.isfinite(y)
+    count = np.maximum(known.sum(1), 1)
+    xs = np.where(known, x, 0.0)
+    centred = np.where(known, x - (xs.sum(1) / count)[:, None], 0.0)
+    spread = (centred**2).sum(1)
+    enough = (known.sum(1) >= 2) & (spread > 0)
+    return np.where(enough, (centred * np.where(known, y, 0.0)).sum(1) / np.where(enough, spread, 1.0), np.nan)

@@ -1,0 +1,68 @@
+"""The cells of a run: best, median and spread, over seeds and over targets apart; and the drops between neighbours."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from headcount.analysis.bootstrap import Drawn, interval, known_mean
+from headcount.analysis.record import Cell, Drop
+from headcount.analysis.result import FLOOR
+from headcount.analysis.rows import Block, Floats, log_error, planned, size
+from headcount.store.records import Trial
+
+
+def cells(block: Block) -> list[Cell]:
+    """Sum up a block by head count; a head count without any finished trial has a cell too."""
+    return [_cell(block, i) for i in range(len(block.heads))]
+
+
+def _cell(block: Block, column: int) -> Cell:
+    heads = block.heads[column]
+    trials = block.trials(heads)
+    done = [(target, t) for target, t in trials if np.isfinite(log_error(t))]
+    errors = [t.nmse for _, t in done if t.nmse is not None]
+    by_target: dict[str, list[Trial]] = {}
+    for target, trial in done:
+        by_target.setdefault(target, []).append(trial)
+    bests = sorted(min(t.nmse or 0.0 for t in some) for some in by_target.values())
+    wanted = sum(planned(run, heads) for _, run in block.panels)
+    train = [t.train_nmse for _, t in done if t.train_nmse is not None]
+    return Cell(
+        setting=block.setting, heads=heads, length=block.length, hidden=block.hidden,
+        head_dim=size(block.panels[0][1], "head_dim"), targets=len(by_target), trials=wanted,
+        diverged=len(trials) - len(done), missing=wanted - len(trials),
+        best=min(errors, default=None), worst=max(errors, default=None),
+        median=statistics.median(errors) if errors else None, by_target=bests,
+        seed_spread=_spread([np.array([log_error(t) for t in some]) for some in by_target.values()]),
+        target_spread=_spread([np.log10(np.maximum(bests, FLOOR))]), train_best=min(train, default=None),
+        parameters=max((t.parameters for _, t in trials), default=0),
+        parameters_total=max((t.parameters_total for _, t in trials), default=0),
+    )  # fmt: skip
+
+
+def _spread(groups: Sequence[Floats]) -> float | None:
+    """Return ten to the typical deviation within the groups; None where no group has two members."""
+    variances = [float(np.var(group, ddof=1)) for group in groups if len(group) > 1]
+    return 10.0 ** statistics.fmean(variances) ** 0.5 if variances else None
+
+
+def drops(drawn: Drawn) -> Iterator[Drop]:
+    """Return how many times smaller the error gets from each head count to the next that has a result.
+
+    Each target is compared with itself; the factor is the geometric mean over targets of the best seeds' ratios.
+    """
+    block, level = drawn.block, drawn.level
+    readable = [i for i in range(len(block.heads)) if np.isfinite(level[0, i])]
+    for i, j in itertools.pairwise(readable):
+        gap = known_mean(drawn.best[:, :, i] - drawn.best[:, :, j], 1)
+        if not np.isfinite(gap[0]):
+            continue  # no target has both
+        low, high = interval(gap)
+        yield Drop(
+            setting=block.setting, heads=block.heads[i], length=block.length, hidden=block.hidden,
+            next_heads=block.heads[j], factor=float(10 ** gap[0]), low=10**low, high=10**high,
+        )  # fmt: skip

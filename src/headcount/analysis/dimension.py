@@ -1,0 +1,183 @@
+"""The estimate of the intrinsic dimension D: from how many heads on does the error stop falling?
+
+The rule, stated once; the task's known D is never read. A *place* is one length, hidden size and target; its level at
+h heads is log10 of the best seed's error, and at no heads 0, the error of a constant.
+
+1. *Gap.* The gap of h in a place is how far its level lies above the best level of any larger head count. Over places
+   it is the mean of the smaller half: with enough heads training may still fail here and there, but with too few it
+   cannot succeed, so the places where it went well decide.
+2. *Enough.* h is enough when its gap is at most `BASE` decades and `DRIFT` more for every head up to the largest head
+   count tried, `MOST` in all: more heads than needed are easier to train, and each brings a little.
+3. *Sharp.* The gap falls into h, from the smallest gap of fewer heads, by at least `SHARP` times what is left of it,
+   and by at least `LEAST` decades. A gentle fall has no such h. A fall of `CLEAR` times what is left settles it, and
+   2 need not hold; the smallest head count tried, before which there is only "no heads", must have it.
+4. *Useful.* The mean level at h is below `USEFUL` (`USEFUL_FIRST` for the smallest head count): while every error is
+   large, D may still lie beyond.
+5. The estimate is the smallest h that is enough, sharp and useful. It needs a larger head count that confirms it. If
+   there is none, D was not reached.
+6. *How sure.* All of this is repeated on every draw of the bootstrap over targets and seeds, with each constant drawn
+   anew from 1/`VARIED` to `VARIED` times its value: they are choices, and an answer that hangs on them must not look
+   certain. The interval holds 90 % of the answers, "not reached" counted as the largest. Its lower end goes further
+   down while bad luck could explain the failure of fewer heads: where only a share p of the seeds succeeds at the
+   estimate, all n seeds of the next smaller head count fail with chance (1 − p)^n, and 5 % of that is too much. It
+   goes down to the head count after the largest one that is ruled out, tried or not.
+
+The slope of log error in log T is reported as a reason but is no part of the rule: trained for a limited time, models
+with enough heads do worse on longer sequences too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.analysis.bootstrap import OUTSIDE, Drawn, known_mean
+from headcount.analysis.dimension_words import Evidence, reasons, sentence
+from headcount.analysis.record import Dimension
+from headcount.analysis.rows import Floats
+from headcount.base.random import generator
+
+BASE = 0.1
+DRIFT = 0.15
+MOST = 0.8
+SHARP = 1.5
+CLEAR = 4.0
+LEAST = 0.2
+USEFUL = 0.06
+USEFUL_FIRST = 0.02
+VARIED = 1.5
+AGREEMENT = 0.5
+"""An answer that fewer of the draws give is called unclear."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The constants of the rule, one for every draw."""
+
+    slack: Floats
+    """A factor on `BASE`, `DRIFT` and `MOST`."""
+    sharp: Floats
+    """A factor on `SHARP`, `CLEAR` and `LEAST`."""
+    useful: Floats
+    """A factor on `USEFUL` and `USEFUL_FIRST`."""
+
+    @classmethod
+    def draw(cls, count: int, seed: int) -> Choices:
+        """Draw all factors; those of the first draw, the data, are 1."""
+        factors = VARIED ** generator(seed, "constants of the rule").uniform(-1.0, 1.0, (3, count))
+        factors[:, 0] = 1.0
+        return cls(*factors)
+
+
+def dimension(drawn: Sequence[Drawn], seed: int = 0) -> Dimension:
+    """Estimate D from the blocks of one setting, with an interval, a sentence and the reasons."""
+    heads, units, levels = pooled(drawn)
+    setting = drawn[0].block.setting
+    if len(heads) < 2:
+        evidence = Evidence("too-few", None, None, None, heads, levels, drawn)
+        return Dimension(
+            setting=setting, verdict="too-few", estimate=None, low=None, high=None,
+            sentence=sentence(evidence), reasons=reasons(evidence),
+        )  # fmt: skip
+    found = needed(units, levels, heads, Choices.draw(len(levels), seed))
+    names = np.array([*heads, 0])
+    shares = {int(h): float((names[found[1:]] == h).mean()) for h in names if (names[found[1:]] == h).any()}
+    low, high = (int(i) for i in np.quantile(found[1:], [OUTSIDE, 1 - OUTSIDE], method="inverted_cdf"))
+    low, high = min(low, int(found[0]), len(heads) - 1), max(high, int(found[0]))
+    estimate = None if found[0] == len(heads) else heads[int(found[0])]
+    if estimate is not None:
+        low = min(low, lucky(drawn, heads, int(found[0])))
+    verdict = _verdict(estimate, heads, shares)
+    least = heads[low - 1] + 1 if low > 0 else 1
+    most = None if high == len(heads) else heads[high]
+    evidence = Evidence(verdict, estimate, least, most, heads, levels, drawn, shares)
+    return Dimension(
+        setting=setting, verdict=verdict, estimate=evidence.estimate, low=evidence.low, high=evidence.high,
+        sentence=sentence(evidence), reasons=reasons(evidence), shares=shares,
+    )  # fmt: skip
+
+
+def pooled(drawn: Sequence[Drawn]) -> tuple[list[int], Floats, Floats]:
+    """Return the head counts that have a result, the levels of all places, and their means [draw, head count].
+
+    A mean level is the one before plus the mean of the differences within places that have both, so that a missing
+    cell does not tilt it.
+    """
+    units = np.concatenate([d.best for d in drawn], 1)  # [draw, place, head count]
+    known = [i for i in range(units.shape[2]) if np.isfinite(units[0, :, i]).any()]
+    units = units[:, :, known]
+    means = known_mean(units, 1)
+    # a draw may lose a head count altogether: it then has the level of the data
+    means = np.where(np.isfinite(means), means, means[:1])
+    steps = known_mean(np.diff(units, axis=2), 1)
+    steps = np.where(np.isfinite(steps), steps, np.diff(means, axis=1))
+    levels = means[:, :1] + np.concatenate([np.zeros((len(means), 1)), np.cumsum(steps, 1)], 1)
+    return [drawn[0].block.heads[i] for i in known], units, levels
+
+
+def gaps(units: Floats) -> Floats:
+    """Return [draw, head count from none on, but the last]: how far a level lies above the best of more heads.
+
+    `units` are levels [draw, place, head count]; the mean is over the smaller half of the places that have both.
+    """
+    padded = np.concatenate([np.zeros((*units.shape[:2], 1)), units], 2)
+    ahead = np.minimum.accumulate(np.where(np.isfinite(padded), padded, np.inf)[:, :, ::-1], 2)[:, :, ::-1]
+    some = np.sort(
+        np.where(np.isfinite(ahead[:, :, 1:]), np.maximum(padded[:, :, :-1] - ahead[:, :, 1:], 0.0), np.nan), 1
+    )
+    half = (np.isfinite(some).sum(1, keepdims=True) + 1) // 2  # the unknown are sorted to the end
+    return known_mean(np.where(np.arange(some.shape[1])[:, None] < half, some, np.nan), 1)
+
+
+def needed(units: Floats, levels: Floats, heads: Sequence[int], choices: Choices) -> NDArray[np.int64]:
+    """Apply the rule to every draw: the index of D's head count, or the number of head counts if there is none.
+
+    `units` are levels [draw, place, head count], `levels` their means over places.
+    """
+    gap = gaps(units)
+    answer = np.full(len(units), len(heads))
+    for i in reversed(range(len(heads) - 1)):
+        rest = gap[:, i + 1]
+        fall = gap[:, : i + 1].min(1) - rest
+        clear = fall >= choices.sharp * CLEAR * rest
+        enough = rest <= choices.slack * min(BASE + DRIFT * (heads[-1] - heads[i]), MOST)
+        sharp = clear if i == 0 else clear | (enough & (fall >= choices.sharp * SHARP * rest))
+        useful = levels[:, i] <= np.log10(choices.useful * (USEFUL_FIRST if i == 0 else USEFUL))
+        answer = np.where(sharp & (fall >= choices.sharp * LEAST) & useful, i, answer)
+    return answer
+
+
+def lucky(drawn: Sequence[Drawn], heads: Sequence[int], index: int) -> int:
+    """Return the index of the smallest head count whose failure bad luck with the seeds could still explain.
+
+    A seed succeeds where its log error is nearer to the best of its place than to the best of fewer heads there.
+    """
+    if index == 0:
+        return 0
+    reached = tried = 0
+    trials = np.zeros(len(heads), np.int64)
+    for d in drawn:
+        columns = [d.block.heads.index(h) for h in heads]
+        errors, counts = d.block.errors[:, columns], d.block.counts[:, columns]
+        middle = (errors[:, :index].min((1, 2)) + errors[:, index:].min((1, 2))) / 2
+        reached += int((errors[:, index] < middle[:, None]).sum())
+        tried += int(counts[:, index].sum())
+        trials += counts.sum(0)
+    chance, smallest = 1.0, index
+    for i in reversed(range(index)):
+        chance *= (1.0 - reached / max(tried, 1)) ** int(trials[i])
+        if chance <= OUTSIDE:
+            break
+        smallest = i
+    return smallest
+
+
+def _verdict(estimate: int | None, heads: Sequence[int], shares: dict[int, float]) -> str:
+    if shares.get(estimate or 0, 0.0) < AGREEMENT:
+        return "unclear"
+    if estimate is None:
+        return "not-reached"
+    return "one-head" if estimate == heads[0] else "transition"

@@ -1,0 +1,190 @@
+"""The estimate of D in words: one sentence, and the reasons with their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headcount.analysis.bootstrap import Drawn, interval
+from headcount.analysis.record import Reason
+from headcount.analysis.rows import Floats
+from headcount.analysis.slopes import by_hidden, length_slope
+from headcount.analysis.wording import error_text, heads_text, times_text
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the rule found, and what it was found on."""
+
+    verdict: str
+    estimate: int | None
+    low: int | None
+    high: int | None
+    heads: list[int]
+    """The head counts that have a result."""
+    levels: Floats
+    """[draw, head count]: log10 error, pooled."""
+    drawn: Sequence[Drawn]
+    shares: dict[int, float] = field(default_factory=dict[int, float])
+
+
+def sentence(found: Evidence) -> str:
+    """Say in one sentence what the run shows about D."""
+    if found.verdict == "too-few":
+        return f"Nothing can be said: {_results(found)}, so there is nothing to compare."
+    most = found.heads[-1]
+    if found.estimate is None:
+        hint = f"at least {found.low} are needed" if (found.low or 0) > found.heads[0] else "its start was not seen"
+        doubt = f", though {_other(found)}" if found.verdict == "unclear" else ""
+        return (
+            f"Not reached by h = {most}: the fall of the error has no end among the head counts tried, {hint}{doubt}."
+        )
+    if found.verdict == "unclear":
+        return (
+            f"Unclear: {heads_text(found.estimate)} fit best ({_interval(found)}), but {_other(found)}: "
+            "more seeds, targets or training are needed."
+        )
+    if found.verdict == "one-head":
+        least = found.heads[0]
+        enough = "One head suffices" if least == 1 else f"{least} heads suffice (fewer were not tried)"
+        return f"{enough} ({_interval(found)}): up to {most} heads improve the error by {_further(found)} at most."
+    return (
+        f"{found.estimate} heads are needed ({_interval(found)}): with {_before(found)} the error is "
+        f"{times_text(_ratio(found, _before(found), found.estimate))} times larger, and up to {most} heads improve it "
+        f"by {_further(found)} at most."
+    )
+
+
+def reasons(found: Evidence) -> list[Reason]:
+    """Return the grounds of the answer."""
+    texts = [_level_text(found)] if found.heads else []
+    if found.estimate is not None and found.estimate > found.heads[0]:
+        texts.append(_fall_text(found))
+    if found.estimate is None and len(found.heads) > 1:
+        texts.append(_open_text(found))
+    if found.estimate is not None:
+        texts.append(_rest_text(found))
+        texts += _slope_texts(found)
+    if found.shares:
+        texts.append(f"Drawn again over targets and seeds, with the rule's constants varied too: {_share_text(found)}.")
+    return [Reason(text=text) for text in [*texts, *_lost_texts(found)]]
+
+
+def _index(found: Evidence, heads: int) -> int:
+    return found.heads.index(heads)
+
+
+def _before(found: Evidence) -> int:
+    """The next smaller head count that was tried."""
+    assert found.estimate is not None
+    return found.heads[_index(found, found.estimate) - 1]
+
+
+def _ratio(found: Evidence, more: int, less: int) -> float:
+    """How many times larger the error is with `more` than with `less`."""
+    return float(10 ** (found.levels[0, _index(found, more)] - found.levels[0, _index(found, less)]))
+
+
+def _rest(found: Evidence) -> Floats:
+    """By how many decades larger head counts improve on the estimate, for every draw."""
+    assert found.estimate is not None
+    i = _index(found, found.estimate)
+    return np.maximum(found.levels[:, i] - found.levels[:, i + 1 :].min(1), 0.0)
+
+
+def _further(found: Evidence) -> str:
+    return f"{times_text(float(10 ** _rest(found)[0]))} times"
+
+
+def _interval(found: Evidence) -> str:
+    if found.high is None:
+        return f"90 % interval {found.low} or more"
+    return f"90 % interval {found.low}" + ("" if found.high == found.low else f" to {found.high}")
+
+
+def _results(found: Evidence) -> str:
+    if not found.heads:
+        return "no trial has a result"
+    return f"only one head count, {found.heads[0]}, has a result (error {error_text(float(10 ** found.levels[0, 0]))})"
+
+
+def _name(heads: int) -> str:
+    return "not reached" if heads == 0 else f"h = {heads}"
+
+
+def _share_text(found: Evidence) -> str:
+    ordered = sorted(found.shares.items(), key=lambda item: -item[1])
+    return ", ".join(f"{_name(h)} in {100 * share:.0f} %" for h, share in ordered if share >= 0.005)
+
+
+def _other(found: Evidence) -> str:
+    share = found.shares.get(found.estimate or 0, 0.0)
+    return f"only {100 * share:.0f} % of the draws say so ({_share_text(found)})"
+
+
+def _level_text(found: Evidence) -> str:
+    places = sum(np.isfinite(d.best[0]).any(1).sum() for d in found.drawn)
+    errors = ", ".join(
+        f"{error_text(float(10**level))} with {heads_text(h)}"
+        for h, level in zip(found.heads, found.levels[0], strict=True)
+    )
+    over = "" if places == 1 else f" (geometric mean over {places} combinations of target and size)"
+    return f"The best seed's error is {errors}{over}."
+
+
+def _fall_text(found: Evidence) -> str:
+    assert found.estimate is not None
+    few, i = _before(found), _index(found, found.estimate)
+    low, high = interval(found.levels[:, i - 1] - found.levels[:, i])
+    return (
+        f"From {few} to {heads_text(found.estimate)} it falls {times_text(_ratio(found, few, found.estimate))} times "
+        f"(90 % interval {times_text(10**low)} to {times_text(10**high)})."
+    )
+
+
+def _rest_text(found: Evidence) -> str:
+    low, high = interval(_rest(found))
+    return (
+        f"Beyond {heads_text(found.estimate or 0)} it falls {_further(found)} at most "
+        f"(90 % interval {times_text(10**low)} to {times_text(10**high)})."
+    )
+
+
+def _open_text(found: Evidence) -> str:
+    last, before = found.heads[-1], found.heads[-2]
+    return (
+        f"With {last} heads the error is {times_text(_ratio(found, before, last))} times smaller than with {before}, "
+        f"and more than {last} were not tried: no end of the fall is confirmed."
+    )
+
+
+def _slope_texts(found: Evidence) -> list[str]:
+    """Say how the error goes with the length just below the estimate and at it, where several lengths were tried."""
+    assert found.estimate is not None
+    counts = found.drawn[0].block.heads
+    texts: list[str] = []
+    for heads in [h for h in found.heads if h <= found.estimate][-2:]:
+        slopes = [
+            s for some in by_hidden(found.drawn).values() if (s := length_slope(some, counts.index(heads))) is not None
+        ]
+        if not slopes:
+            continue
+        mean = np.mean(slopes, axis=0)
+        low, high = interval(mean)
+        effect = "harder" if low > 0 else "easier" if high < 0 else ""
+        said = f"longer sequences are {effect}" if effect else "no clear effect of T"
+        change = f"log error changes by {mean[0]:.2f} per decade of T ({low:.2f} to {high:.2f})"
+        texts.append(f"With {heads_text(heads)} {change}: {said}.")
+    return texts
+
+
+def _lost_texts(found: Evidence) -> list[str]:
+    """Count the trials that say nothing, so that nobody takes them for done."""
+    runs = [run for d in found.drawn for _, run in d.block.panels]
+    trials = [t for run in runs for t in run.trials]
+    diverged = sum(not (t.state == "done" and t.nmse is not None) for t in trials)
+    missing = sum(number for run in runs for number in run.left_out.values())
+    texts = [f"{diverged} of {len(trials)} finished trials diverged and have no error."] if diverged else []
+    return texts + ([f"{missing} more trials have no result: they failed or are not finished."] if missing else [])

@@ -1,0 +1,150 @@
+"""Laws of the error in heads and length, fitted by least absolute error in log scale, and judged on cells left out.
+
+The paper fits Err = c·T^b·exp(α·h/T^δ). Beside it stand simpler laws; each is scored by leaving out one cell at a
+time (δ chosen anew without it) and taking the mean absolute error of log10 there. The law that is chosen is the
+simplest whose score is within one standard error (of the paired differences) of the best score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headcount.analysis.bootstrap import Drawn, interval
+from headcount.analysis.record import Law
+from headcount.analysis.rows import Floats
+from headcount.analysis.slopes import by_hidden
+
+DELTAS = np.linspace(0.0, 1.0, 21)
+DRAWS = 200
+"""Draws of the bootstrap that a law is fitted to: enough for an interval's ends, a fifth of the time."""
+LEAST_CELLS = 6
+TIE = 1e-4
+"""Scores closer than this are equal: the fit itself is no more exact."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A law that is linear in its coefficients once δ is fixed."""
+
+    name: str
+    formula: str
+    names: tuple[str, ...]
+    """The coefficients after c."""
+    columns: Callable[[Floats, Floats, float], list[Floats]]
+    """What they multiply in log scale: of heads, log T and δ."""
+    deltas: Floats | None = None
+
+    @property
+    def freedom(self) -> int:
+        """How many numbers the fit may choose."""
+        return 1 + len(self.names) + (self.deltas is not None)
+
+
+FORMS = (
+    Form(
+        "heads over length", "c·T^b·exp(alpha·h/T^delta)", ("b", "alpha"),
+        lambda h, t, delta: [t, h * np.exp(-delta * t)], DELTAS,
+    ),
+    Form("heads and length apart", "c·T^b·exp(alpha·h)", ("b", "alpha"), lambda h, t, _: [t, h]),
+    Form("powers of heads and length", "c·T^b·h^a", ("b", "a"), lambda h, t, _: [t, np.log(h)]),
+    Form("exponential in heads", "c·exp(alpha·h)", ("alpha",), lambda h, _t, _: [h]),
+    Form("power of heads", "c·h^a", ("a",), lambda h, _t, _: [np.log(h)]),
+    Form("constant", "c", (), lambda _h, _t, _: []),
+)  # fmt: skip
+
+
+def laws(drawn: Sequence[Drawn]) -> Iterator[Law]:
+    """Fit every law to the cells of each hidden size that has two lengths, three head counts and enough cells."""
+    for hidden, some in by_hidden(drawn).items():
+        block = some[0].block
+        levels = np.stack([d.level for d in some], 2)  # [draw, head count, length]
+        known = np.isfinite(levels[0])
+        if known.any(0).sum() < 2 or known.any(1).sum() < 3 or known.sum() < LEAST_CELLS:
+            continue
+        h, t = np.meshgrid(np.array(block.heads, float), np.log([d.block.length for d in some]), indexing="ij")
+        draws = levels[: 1 + DRAWS][:, known]
+        yield from compare(h[known], t[known], draws * np.log(10.0), block.setting, hidden)
+
+
+def compare(h: Floats, t: Floats, logs: Floats, setting: str = "", hidden: int | None = None) -> list[Law]:
+    """Fit and score all laws; h and t = log T are of the cells, logs[draw, cell] natural logs, row 0 the data."""
+    misses = {form.name: _left_out(form, h, t, logs[0]) for form in FORMS}
+    scores = {name: float(np.abs(found).mean()) for name, found in misses.items()}
+    first = min(scores, key=lambda name: scores[name])
+    chosen = min(
+        (form for form in FORMS if _as_good(misses[form.name], misses[first])),
+        key=lambda form: (form.freedom, scores[form.name]),
+    )
+    found: list[Law] = []
+    for form in FORMS:
+        coefficients = fit(form, h, t, logs)
+        coefficients["c"] = np.exp(coefficients["c"])
+        found.append(Law(
+            setting=setting, hidden=hidden, name=form.name, formula=form.formula, score=scores[form.name],
+            coefficients={name: float(values[0]) for name, values in coefficients.items()},
+            intervals={name: interval(values) for name, values in coefficients.items()},
+            chosen=form is chosen, points=len(h),
+        ))  # fmt: skip
+    return sorted(found, key=lambda law: law.score)
+
+
+def fit(form: Form, h: Floats, t: Floats, logs: Floats, weights: Floats | None = None) -> dict[str, Floats]:
+    """Fit a law to each row of logs[row, cell] by least absolute error; c is returned as its log.
+
+    δ, where the law has one, is the value of the grid with the least sum.
+    """
+    known = np.isfinite(logs)
+    weights = np.where(known, 1.0 if weights is None else weights, 0.0)
+    y = np.where(known, logs, 0.0)
+    best = np.full(len(y), np.inf)
+    kept = np.zeros((len(y), 1 + len(form.names)))
+    delta = np.zeros(len(y))
+    for candidate in [0.0] if form.deltas is None else form.deltas.tolist():
+        X = np.stack([np.ones_like(h), *form.columns(h, t, candidate)], 1)
+        found = least_absolute(X, y, weights)
+        missed = (weights * np.abs(y - found @ X.T)).sum(1)
+        # the small margin lets the first δ stand where several fit alike
+        better = missed < best - 1e-9
+        best, delta = np.where(better, missed, best), np.where(better, candidate, delta)
+        kept[better] = found[better]
+    coefficients = {name: kept[:, i] for i, name in enumerate(("c", *form.names))}
+    return coefficients if form.deltas is None else {**coefficients, "delta": delta}
+
+
+def least_absolute(X: Floats, y: Floats, weights: Floats, rounds: int = 40) -> Floats:
+    """Return coefficients[row] that minimise Σ weight·|y − X·coefficients| for every row of y at once.
+
+    Least squares, with weights divided by the residuals of the round before; the residuals are kept above a bound that
+    falls from round to round, so that no point is frozen in early.
+    """
+    Q, R = np.linalg.qr(X)
+    ridge = 1e-12 * np.eye(X.shape[1])
+    current, bound = weights, 1.0
+    found = np.zeros((len(y), X.shape[1]))
+    for _ in range(rounds):
+        A = (current[:, None, :] * Q.T) @ Q + ridge
+        found = np.linalg.solve(A, ((current * y) @ Q)[..., None])[..., 0]
+        bound = max(bound * 0.6, 1e-8)
+        current = weights / np.maximum(np.abs(y - found @ Q.T), bound)
+    return found @ np.linalg.pinv(R).T
+
+
+def _left_out(form: Form, h: Floats, t: Floats, logs: Floats) -> Floats:
+    """Return by how much, in log10, each cell is missed by the law fitted without it."""
+    n = len(h)
+    found = fit(form, h, t, np.tile(logs, (n, 1)), 1.0 - np.eye(n))
+    delta = found.get("delta", np.zeros(n))
+    predicted = found["c"].copy()
+    for i in range(n):
+        columns = form.columns(h[i : i + 1], t[i : i + 1], float(delta[i]))
+        predicted[i] += sum(float(found[name][i] * c[0]) for name, c in zip(form.names, columns, strict=True))
+    return (logs - predicted) / np.log(10.0)
+
+
+def _as_good(misses: Floats, best: Floats) -> bool:
+    """Whether a law's misses exceed the best law's by no more than one standard error of their differences."""
+    more = np.abs(misses) - np.abs(best)
+    return bool(more.mean() <= max(TIE, more.std(ddof=1) / np.sqrt(len(more))))

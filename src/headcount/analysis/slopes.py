@@ -1,0 +1,101 @@
+"""The effect of the length: the slope of log error in log T at every head count, and the weighted reversal score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from headcount.analysis.bootstrap import Drawn, interval, line_slope
+from headcount.analysis.record import Reversal, Slope
+from headcount.analysis.rows import Floats
+from headcount.base.random import generator
+
+
+def by_hidden(drawn: Sequence[Drawn]) -> dict[int, list[Drawn]]:
+    """Sort the blocks of a setting by hidden size, each list in order of length."""
+    found: dict[int, list[Drawn]] = {}
+    for one in sorted(drawn, key=lambda d: (d.block.hidden, d.block.length)):
+        found.setdefault(one.block.hidden, []).append(one)
+    return found
+
+
+def slopes(drawn: Sequence[Drawn]) -> Iterator[Slope]:
+    """Return the slope of log error in log T for each hidden size and head count with at least two lengths."""
+    for hidden, some in by_hidden(drawn).items():
+        block = some[0].block
+        for i, heads in enumerate(block.heads):
+            use = [d for d in some if np.isfinite(d.level[0, i])]
+            found = length_slope(use, i)
+            if found is None:
+                continue
+            low, high = interval(found)
+            yield Slope(
+                setting=block.setting, heads=heads, hidden=hidden, slope=float(found[0]), low=low, high=high,
+                lengths=[d.block.length for d in use],
+            )  # fmt: skip
+
+
+def length_slope(drawn: Sequence[Drawn], column: int) -> Floats | None:
+    """Return the slope of log error in log T at one head count, a number for every draw; None for a single length."""
+    lengths = np.log10([d.block.length for d in drawn])
+    if len(set(lengths)) < 2:
+        return None
+    return line_slope(lengths, np.stack([d.level[:, column] for d in drawn], 1))
+
+
+def reversal_score(errors: Floats) -> Floats:
+    """Return R = (1/w)·Σ over T1 < T2 of max(err(T1) − err(T2), 0), w = max err − min err, along the last axis.
+
+    The last axis runs over the lengths in order. Where all errors are equal nothing is reversed, and R is 0.
+    """
+    width = errors.max(-1) - errors.min(-1)
+    i, j = np.triu_indices(errors.shape[-1], 1)
+    fallen = np.maximum(errors[..., i] - errors[..., j], 0.0).sum(-1)
+    return np.where(width > 0, fallen / np.where(width > 0, width, 1.0), 0.0)
+
+
+def reversals(drawn: Sequence[Drawn], resamples: int, seed: int) -> Iterator[Reversal]:
+    """Return the score of each hidden size and head count with at least two lengths, with its test.
+
+    The null: T has no effect on the error. Under it the trials of one target and head count may change places between
+    the lengths; p is the share of such shuffles whose score is at least the one seen (the data count as one of them).
+    """
+    for hidden, some in by_hidden(drawn).items():
+        block = some[0].block
+        rng = generator(seed, f"reversal {block.setting} {hidden}")
+        for i, heads in enumerate(block.heads):
+            use = [d for d in some if np.isfinite(d.level[0, i])]
+            if len(use) < 2:
+                continue
+            levels = np.stack([d.level[:, i] for d in use], 1)
+            scores = reversal_score(10.0 ** levels[np.isfinite(levels).all(1)])
+            null = reversal_score(10.0 ** _shuffled(use, i, resamples, rng))
+            low, high = interval(scores)
+            # equal scores may differ by rounding
+            p = (1 + int((null >= scores[0] - 1e-9).sum())) / (1 + len(null))
+            yield Reversal(
+                setting=block.setting, heads=heads, hidden=hidden, score=float(scores[0]), low=low, high=high, p=p,
+            )  # fmt: skip
+
+
+def _shuffled(drawn: Sequence[Drawn], column: int, resamples: int, rng: np.random.Generator) -> Floats:
+    """Return levels [shuffle, length] after the trials of every target changed places between the lengths."""
+    seeds = max(d.block.errors.shape[2] for d in drawn)
+    levels: list[Floats] = []
+    for k in range(len(drawn[0].block.targets)):
+        trials = np.full((len(drawn), seeds), np.inf)
+        there = np.zeros((len(drawn), seeds), bool)
+        for row, d in enumerate(drawn):
+            trials[row, : d.block.errors.shape[2]] = d.block.errors[k, column]
+            there[row] = np.arange(seeds) < d.block.counts[k, column]
+        values = trials[there]
+        moved = np.full((resamples, len(drawn), seeds), np.inf)
+        if values.size:
+            moved[:, there] = values[rng.random((resamples, values.size)).argsort(1)]
+        levels.append(moved.min(2))
+    stacked = np.stack(levels)
+    known = np.isfinite(stacked)
+    means = np.where(known, stacked, 0.0).sum(0) / np.maximum(known.sum(0), 1)
+    # a shuffle may leave a length with diverged trials only: it says nothing
+    return means[known.any(0).all(-1)]

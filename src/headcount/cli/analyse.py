@@ -1,0 +1,183 @@
+"""`headcount analyse RUN`: what a run in a store says, in sentences and tables, finished or not."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from headcount.analysis.wording import error_text, times_text
+from headcount.base.errors import BadInput
+from headcount.cli.common import Json, StoreFolder, Whole, console, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from headcount.analysis.record import Analysis
+
+
+def analyse(
+    run: Annotated[str, Parameter(help="A run of the store (headcount runs lists them).")],
+    /,
+    *,
+    store: StoreFolder = Path("headcount-runs"),
+    resamples: Annotated[Whole, Parameter(help="Draws of the bootstrap over seeds and targets.")] = 1000,
+    seed: Annotated[Whole, Parameter(help="Seed of the bootstrap.")] = 0,
+    out: Annotated[Path | None, Parameter(help="Keep the analysis as a JSON file.")] = None,
+    json: Json = False,
+) -> int:
+    """Analyse a run: intrinsic dimension, drops, slopes, reversal score, scaling and law, with intervals."""
+    if not 1 <= resamples <= 100_000 or seed < 0:
+        raise BadInput("--resamples must be 1 to 100,000 and --seed at least 0")
+    if out is not None and out.suffix != ".json":
+        raise BadInput(f"--out takes a file that ends in .json, not {out}")
+    from headcount.analysis.analyse import analyse as analyse_runs
+    from headcount.base.files import write_json
+    from headcount.experiments.stored import stored_runs
+    from headcount.store.store import Store
+
+    with Store.open(store, create=False) as opened:
+        found = analyse_runs(stored_runs(opened, run), resamples=resamples, seed=seed)
+    if out is not None:
+        write_json(out, found.data())
+    if json:
+        print_json(found.data())
+        return 0
+    show(found, console())
+    if out is not None:
+        console().print(f"Analysis {out}", markup=False)
+    return 0
+
+
+def show(found: Analysis, terminal: Console) -> None:
+    """Print the sentences, their reasons, and a small table for every kind of number."""
+    counts = ", ".join(f"{number} {state}" for state, number in found.counts.items() if number) or "no trials"
+    terminal.print(f"{found.run}: {counts}", markup=False)
+    for answer in found.dimensions:
+        label = f"{answer.setting}: " if answer.setting else ""
+        terminal.print(f"\n{label}{answer.sentence}", markup=False)
+        for reason in answer.reasons:
+            terminal.print(f"  - {reason.text} ({reason.tag})", markup=False)
+    for table in tables(found):
+        terminal.print(table)
+
+
+def tables(found: Analysis) -> list[Table]:
+    """Return a table for every kind of number: what a run varies down, head counts across."""
+    T, N = ("T", lambda r: str(r.length)), ("N", lambda r: str(r.hidden))
+    kinds: list[tuple[str, Sequence[Any], Sequence[Label], Label, dict[str, Callable[[Sequence[Any]], str]]]] = [
+        (
+            "Best NMSE by length T, hidden size N and heads h",
+            found.cells, [T, N], ("h", lambda r: _error(r.best)),
+            {
+                "targets": lambda rows: str(max(r.targets for r in rows)),
+                "trials": lambda rows: str(sum(r.trials for r in rows)),
+                "diverged": lambda rows: str(sum(r.diverged for r in rows)),
+                "no result": lambda rows: str(sum(r.missing for r in rows)),
+            },
+        ),
+        (
+            "Median NMSE, and the typical spread (a factor) over seeds and over targets",
+            found.cells, [T, N], ("h", lambda r: _error(r.median)),
+            {
+                "over seeds": lambda rows: _spread([r.seed_spread for r in rows]),
+                "over targets": lambda rows: _spread([r.target_spread for r in rows]),
+            },
+        ),
+        ("How many times smaller the error is with the next head count (90 %)", found.drops, [T, N], ("h", _drop), {}),
+        ("Slope of log error in log T (90 %); above 0, longer is harder", found.slopes, [N], ("h", _slope), {}),
+        (
+            "Reversal score R(h), and p, the chance of one as large if T had no effect",
+            found.reversals, [N], ("h", lambda r: f"{r.score:.2f}\np = {r.p:.3f}"), {},
+        ),
+        ("Slope of log error in log N (90 %)", found.scaling, [T], ("h", _slope), {}),
+    ]  # fmt: skip
+    several = [("setting", lambda r: r.setting)] if len(found.settings) > 1 else []
+    made = [_pivot(title, rows, [*several, *down], cell, ends) for title, rows, down, cell, ends in kinds if rows]
+    return [*made, *_lists(found, several)]
+
+
+Label = tuple[str, "Callable[[Any], str]"]
+"""The name of a column, and what it says of a row."""
+
+
+def _error(value: float | None) -> str:
+    return "–" if value is None else error_text(value)
+
+
+def _spread(values: Sequence[float | None]) -> str:
+    known = [v for v in values if v is not None]
+    return f"×{times_text(statistics.median(known))}" if known else "–"
+
+
+def _slope(row: Any) -> str:
+    return f"{row.slope:.2f}\n{row.low:.2f} to {row.high:.2f}"
+
+
+def _drop(row: Any) -> str:
+    return f"{times_text(row.factor)}\n{times_text(row.low)} to {times_text(row.high)}"
+
+
+def _pivot(
+    title: str, rows: Sequence[Any], down: Sequence[Label], cell: Label,
+    ends: dict[str, Callable[[Sequence[Any]], str]],
+) -> Table:  # fmt: skip
+    """One line for every place but the head count, which goes across."""
+    across = sorted({row.heads for row in rows})
+    table = _table(title, [*(name for name, _ in down), *(f"{cell[0]} = {h}" for h in across), *ends])
+    lines: dict[tuple[str, ...], list[Any]] = {}
+    for row in rows:
+        lines.setdefault(tuple(said(row) for _, said in down), []).append(row)
+    for place, some in lines.items():
+        cells = {row.heads: cell[1](row) for row in some}
+        table.add_row(*place, *(cells.get(h, "–") for h in across), *(end(some) for end in ends.values()))
+    return table
+
+
+def _lists(found: Analysis, several: Sequence[Label]) -> Iterator[Table]:
+    """The tables that have one line for every record."""
+    notes = [r for r in found.scaling if r.theory_note and not r.theory_note.startswith("enough")]
+    kinds: list[tuple[str, Sequence[Any], Sequence[Label]]] = [
+        ("Beside the slope in log N, for orientation only: k/2 of Theorem 2 (2)", notes, [
+            ("T", lambda r: str(r.length)), ("h", lambda r: str(r.heads)),
+            ("k/2", lambda r: "–" if r.half_k is None else f"{r.half_k:.2f}"),
+            ("what it says here", lambda r: r.theory_note),
+        ]),
+        ("Parameters M for equal error", found.equal_errors, [
+            ("h", lambda r: str(r.heads)), ("error", lambda r: _error(r.error)),
+            ("T: M", lambda r: ", ".join(f"{T}: {'–' if M is None else f'{M:,.0f}'}" for T, M in r.points)),
+        ]),
+        ("Laws of the error, by mean absolute log10 error on cells left out; * chosen", found.laws, [
+            ("N", lambda r: str(r.hidden)), ("", lambda r: "*" if r.chosen else ""), ("law", lambda r: r.formula),
+            ("score", lambda r: f"{r.score:.3f}"), ("cells", lambda r: str(r.points)), ("coefficients (90 %)", _fitted),
+        ]),
+    ]  # fmt: skip
+    for title, rows, columns in kinds:
+        if rows:
+            table = _table(title, [name for name, _ in (*several, *columns)])
+            for row in rows:
+                table.add_row(*(said(row) for _, said in (*several, *columns)))
+            yield table
+
+
+def _fitted(law: Any) -> str:
+    """Write the coefficients with their intervals."""
+    ends = law.intervals
+    return ", ".join(f"{k} {v:.3g} ({ends[k][0]:.3g} to {ends[k][1]:.3g})" for k, v in law.coefficients.items())
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    left = ("setting", "law", "coefficients (90 %)", "T: M", "what it says here")
+    # as Text, so that no bracket of a setting's name is taken for markup
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(title), title_justify="left", title_style="bold")
+    for name in columns:
+        table.add_column(name, justify="left" if name in left else "right")
+    return table

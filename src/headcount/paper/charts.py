@@ -1,0 +1,139 @@
+"""The picture of each name, as data: those of every run's page, and the few that only one name needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from headcount.analysis.record import Analysis
+from headcount.analysis.slopes import reversal_score
+from headcount.analysis.wording import error_text, heads_text
+from headcount.paper.numbers import PaperCell
+from headcount.paper.plan import Item
+from headcount.report.chart import Chart, ChartSeries, Dot, PaperValue, log_axis, ramp, whole_axis
+from headcount.report.run_charts import equal_error, error_by_heads, error_by_length, scaling
+from headcount.store.records import Run
+
+
+def charts_of(item: Item, analysis: Analysis, runs: Sequence[Run], theirs: Sequence[PaperCell]) -> list[Chart]:
+    """Return the pictures of a table or figure."""
+    paper = paper_values(theirs)
+    match item.kind:
+        case "heads":
+            return error_by_heads(analysis, runs, paper)
+        case "lengths":
+            shown = analysis.model_copy(update={"cells": [c for c in analysis.cells if _shown(item, c.heads)]})
+            return error_by_length(shown, [v for v in paper if _shown(item, v.heads)])
+        case "hidden":
+            return scaling(analysis)
+        case "parameters":
+            return equal_error(analysis)
+        case "reversal":
+            return [reversal_chart(analysis, theirs)]
+        case "steps":
+            return [steps_chart(runs)]
+        case "head_dims":
+            return [head_dims_chart(runs)]
+
+
+def paper_values(theirs: Sequence[PaperCell]) -> list[PaperValue]:
+    """Return the paper's numbers in the form in which a chart shows them; a range below zero has no low end."""
+    return [
+        PaperValue(
+            heads=c.heads, length=c.length, value=c.value, label=f"paper, {c.table.replace('table', 'table ')}",
+            low=None if c.deviation is None or c.deviation >= c.value else c.value - c.deviation,
+            high=None if c.deviation is None or c.deviation >= c.value else c.value + c.deviation,
+        )
+        for c in theirs
+    ]  # fmt: skip
+
+
+def _shown(item: Item, heads: int | None) -> bool:
+    return item.heads is None or heads in item.heads
+
+
+def paper_reversal(theirs: Sequence[PaperCell]) -> dict[int, float]:
+    """Return the weighted reversal score of each head count of a table of the paper."""
+    counts = sorted({c.heads for c in theirs})
+    tables = {h: [c.value for c in sorted(theirs, key=lambda c: c.length) if c.heads == h] for h in counts}
+    return {h: float(reversal_score(np.array(errors))) for h, errors in tables.items()}
+
+
+def reversal_chart(analysis: Analysis, theirs: Sequence[PaperCell]) -> Chart:
+    """The weighted reversal score against heads, ours with its interval and the paper's from its own table."""
+    ours = [
+        Dot(x=float(r.heads or 0), y=r.score, low=r.low, high=r.high, text=f"p = {r.p:.2g}") for r in analysis.reversals
+    ]
+    paper = [Dot(x=float(h), y=score) for h, score in paper_reversal(theirs).items()]
+    series = [
+        ChartSeries(name="ours", style="band", points=ours),
+        ChartSeries(name="ours", style="line", points=ours),
+        ChartSeries(name="paper, from its table", style="rings", colour=6, shape="square", points=paper),
+    ]
+    top = max([p.high or p.y for p in ours] + [p.y for p in paper] + [1.0])
+    told = "; ".join(f"{heads_text(round(p.x))}: {p.y:.2f}" for p in ours)
+    return Chart(
+        id="reversal", kind="reversal", title="Weighted reversal score by number of heads",
+        subtitle="above zero, some longer sequences are easier",
+        x=whole_axis("Number of attention heads", [round(p.x) for p in ours + paper]),
+        y=whole_axis("Reversal score R(h)", [0, math.ceil(top)]), series=series,
+        caption="Shaded: 90 % of the draws of seeds and targets. The score alone decides nothing.",
+        alt=f"Line chart of the reversal score against the number of heads. {told}.",
+    )  # fmt: skip
+
+
+def steps_chart(runs: Sequence[Run]) -> Chart:
+    """Error against training steps: a line for each recipe and head count; the recipe is the setting's first part."""
+    lines: dict[tuple[int, str], list[Dot]] = {}
+    for run in runs:
+        recipe = str(run.values.get("setting", "Adam, ")).split(", ")[0]
+        steps = int(run.spec["train"]["steps"])
+        for heads in sorted({t.heads for t in run.trials}):
+            errors = sorted(t.nmse for t in run.trials if t.heads == heads and t.nmse is not None)
+            if errors:
+                low, high = errors[0], errors[-1]
+                lines.setdefault((heads, recipe), []).append(Dot(x=steps, y=low, low=low, high=high))
+    recipes = list(dict.fromkeys(recipe for _, recipe in lines))
+    series = [
+        ChartSeries(
+            name=f"{heads_text(heads)}, {recipe}", style="line" if heads == min(h for h, _ in lines) else "dashed",
+            colour=ramp(recipes.index(recipe), len(recipes)), points=sorted(points, key=lambda p: p.x),
+        )
+        for (heads, recipe), points in lines.items()
+    ]  # fmt: skip
+    told = "; ".join(f"{s.name}: {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}" for s in series)
+    return Chart(
+        id="floor", kind="steps", title="Error by training steps, for each recipe",
+        subtitle=runs[0].title, x=log_axis("Training steps", [p.x for s in series for p in s.points]),
+        y=log_axis("Error (NMSE)", [p.y for s in series for p in s.points]), series=series,
+        caption="Best seed. Solid: too few heads. Dashed: enough.", alt=f"Line chart of error against steps. {told}.",
+    )  # fmt: skip
+
+
+def head_dims_chart(runs: Sequence[Run]) -> Chart:
+    """Error against the head size n: a line for each hidden size and kind of F."""
+    lines: dict[str, list[Dot]] = {}
+    for run in runs:
+        name = f"{run.values.get('setting', '')}, N = {run.values.get('hidden', '?')}".removeprefix(", ")
+        errors = sorted(t.nmse for t in run.trials if t.nmse is not None)
+        if errors:
+            low, high = errors[0], errors[-1]
+            lines.setdefault(name, []).append(Dot(x=int(run.values["head_dim"]), y=low, low=low, high=high))
+    settings = list(dict.fromkeys(name.split(", N")[0] for name in lines))
+    series = [
+        ChartSeries(
+            name=name, style="line" if name.split(", N")[0] == settings[0] else "dashed",
+            colour=ramp(i % max(1, len(lines) // len(settings)), max(1, len(lines) // len(settings))),
+            points=sorted(points, key=lambda p: p.x),
+        )
+        for i, (name, points) in enumerate(lines.items())
+    ]  # fmt: skip
+    told = "; ".join(f"{s.name}: {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}" for s in series)
+    return Chart(
+        id="head-dims", kind="head_dims", title="Error by head size n, one head", subtitle=runs[0].title,
+        x=log_axis("Head size n", [p.x for s in series for p in s.points]),
+        y=log_axis("Error (NMSE)", [p.y for s in series for p in s.points]), series=series,
+        caption="Best seed. Solid: two layers in F. Dashed: five.", alt=f"Line chart of error against n. {told}.",
+    )  # fmt: skip

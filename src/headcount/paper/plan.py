@@ -1,0 +1,88 @@
+"""What each name stands for, and its sweep at a scale: `specs/NAME.toml` with the changes of [scales.SCALE]."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Literal, get_args
+
+from headcount.base.errors import BadInput, nearest
+from headcount.experiments.spec import SweepSpec
+
+Scale = Literal["smoke", "small", "paper", "beyond"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+Kind = Literal["heads", "lengths", "hidden", "reversal", "steps", "parameters", "head_dims"]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One table or figure: which sweep it needs, what its picture shows, and the paper's table beside it."""
+
+    spec: str
+    kind: Kind
+    """What the picture has on its x axis (reversal: the score against heads)."""
+    table: str | None = None
+    """The paper's table whose numbers stand beside ours."""
+    heads: tuple[int, ...] | None = None
+    """The head counts that are shown; all of the sweep's, unless stated."""
+    note: str = ""
+
+
+_NO_NUMBERS = "The paper's figure shows its least errors without numbers: its table 2 stands beside ours."
+PAPER: dict[str, Item] = {
+    "table2": Item("table2", "heads", "table2"),
+    "table3": Item("table3", "heads", "table3"),
+    "table4": Item("table4", "heads", "table4"),
+    "table5": Item("table5", "heads", "table5"),
+    "figure1a": Item(
+        "table2", "heads", "table2",
+        note=_NO_NUMBERS,
+    ),
+    "figure1b": Item(
+        "figure1b", "hidden", note="The paper gives no numbers for this figure, and its range of N is unclear."
+    ),
+    "figure2e": Item(
+        "table2", "reversal", "table2",
+        note="The weighted reversal score R(h); the paper's is computed from its table 2.",
+    ),
+    "figure3": Item(
+        "table2", "lengths", "table2", heads=(4, 5),
+        note=_NO_NUMBERS,
+    ),
+    "figure4": Item(
+        "figure1b", "hidden", note="As figure 1b, with all head counts; the paper gives no numbers for it."
+    ),
+}  # fmt: skip
+BEYOND: dict[str, Item] = {
+    "floor": Item("floor", "steps"),
+    "fixed-size": Item("fixed-size", "heads"),
+    "dimension": Item("dimension", "heads"),
+    "depth": Item("depth", "heads"),
+    "norm": Item("norm", "heads"),
+    "beta": Item("beta", "heads"),
+    "smallest": Item("smallest", "parameters"),
+    "wide-head": Item("wide-head", "head_dims"),
+}
+ITEMS = {**PAPER, **BEYOND}
+GROUPS: dict[str, tuple[str, ...]] = {"synthetic": tuple(PAPER), "beyond-the-paper": tuple(BEYOND)}
+
+
+def names_of(name: str) -> tuple[str, ...]:
+    """Return the tables and figures that a name stands for."""
+    if name in GROUPS:
+        return GROUPS[name]
+    if name not in ITEMS:
+        raise BadInput(f"nothing is called {name!r}: {nearest(name, [*ITEMS, *GROUPS])}")
+    return (name,)
+
+
+def sweep_of(item: Item, scale: Scale) -> SweepSpec:
+    """Return the sweep of a table or figure at a scale."""
+    text = (resources.files("headcount.paper") / "specs" / f"{item.spec}.toml").read_text(encoding="utf-8")
+    stated = tomllib.loads(text)
+    change: dict[str, Any] = stated.pop("scales")[scale]
+    merged = {**stated, **change}
+    for part in ("task", "model", "train"):
+        merged[part] = {**stated.get(part, {}), **change.get(part, {})}
+    return SweepSpec.parse({"name": f"{item.spec}-{scale}", **merged}, where=f"{item.spec}.toml, scale {scale}")

@@ -1,0 +1,123 @@
+"""Run or resume what a name needs, then write its table and picture, theirs and ours."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headcount.analysis.analyse import analyse
+from headcount.analysis.record import Analysis
+from headcount.base.errors import BadInput
+from headcount.base.files import check_writable, write_bytes, write_json, write_text
+from headcount.experiments.stored import stored_runs
+from headcount.paper import compare, numbers
+from headcount.paper.charts import charts_of, paper_values
+from headcount.paper.plan import ITEMS, Item, Scale, sweep_of
+from headcount.report.chart_draw import picture
+from headcount.report.run_page import write_run_report
+from headcount.report.run_tables import cell_table
+from headcount.report.tables import Table, as_markdown
+from headcount.store.records import Run
+from headcount.store.store import Store
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a name has to show."""
+
+    name: str
+    title: str
+    table: Table
+    remarks: list[str]
+    analysis: Analysis
+    files: list[Path]
+
+
+def read_run(store: Store, item: Item, scale: Scale) -> tuple[list[Run], Analysis]:
+    """Return the panels of a name's sweep, finished or not, and their analysis."""
+    spec = sweep_of(item, scale)
+    if spec.name not in store.runs():
+        raise BadInput(f"nothing of {spec.name} is in the store yet: run it first")
+    runs = stored_runs(store, spec.name, spec)
+    return runs, analyse(runs)
+
+
+def show(name: str, runs: Sequence[Run], analysis: Analysis, folder: Path) -> Shown:
+    """Write NAME.md, NAME.csv, trials.csv and the pictures of one name into a folder of its own."""
+    item = ITEMS[name]
+    theirs = numbers.cells(item.table) if item.table else []
+    kept = [c for c in theirs if item.heads is None or c.heads in item.heads]
+    title = f"{_named(name)}: {analysis.title}"
+    whole = len(analysis.settings) == 1 and len({c.hidden for c in analysis.cells}) == 1
+    shown = analysis.model_copy(update={
+        "cells": [c for c in analysis.cells if item.heads is None or c.heads in item.heads]
+    })  # fmt: skip
+    table = compare.comparison(title, shown, runs, kept) if whole else cell_table(shown)
+    remarks = compare.remarks(analysis, runs, kept, item.note)
+    files: list[Path] = []
+    for chart in charts_of(item, analysis, runs, theirs):
+        for ending in ("png", "pdf"):
+            files.append(folder / f"{chart.id}.{ending}")
+            write_bytes(files[-1], picture(chart, ending))
+    sentences = [f"{d.setting}: {d.sentence}" if d.setting else d.sentence for d in analysis.dimensions]
+    parts = [
+        f"# {title}",
+        *sentences,
+        as_markdown(table),
+        *remarks,
+        f"Source of the paper's numbers: {numbers.source()}.",
+    ]
+    write_text(folder / f"{name}.md", "\n\n".join(parts) + "\n")
+    write_text(folder / f"{name}.csv", compare.as_csv(name, shown, kept))
+    write_text(folder / "trials.csv", trials_csv(runs))
+    about: dict[str, Any] = {"provenance": runs[0].provenance, "spec": runs[0].spec, "counts": analysis.counts}
+    write_json(folder / "provenance.json", about)
+    files += [folder / f"{name}.md", folder / f"{name}.csv", folder / "trials.csv", folder / "provenance.json"]
+    return Shown(name, title, table, remarks, analysis, files)
+
+
+def page(name: str, runs: Sequence[Run], analysis: Analysis, folder: Path) -> Path:
+    """Write the interactive page of a name's run."""
+    item = ITEMS[name]
+    reference = paper_values(numbers.cells(item.table)) if item.table else None
+    return write_run_report(runs, analysis, folder, reference).page
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a file, or a folder that cannot be written, before anything is trained."""
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file, not a folder: choose another --out")
+    check_writable(folder)
+
+
+COLUMNS = [
+    "setting", "length", "target", "hidden", "head_dim", "learning_rate", "intrinsic", "heads", "seed", "state", "nmse",
+    "train_nmse", "steps", "parameters", "parameters_total", "seconds",
+]  # fmt: skip
+
+
+def trials_csv(runs: Sequence[Run]) -> str:
+    """Return every trial as a row: what is left when the store is gone."""
+    text = io.StringIO()
+    rows = [
+        {**run.values, "intrinsic": run.intrinsic, **trial.model_dump(exclude={"curve"})}
+        for run in runs for trial in run.trials
+    ]  # fmt: skip
+    used = [c for c in COLUMNS if any(c in row for row in rows)]
+    writer = csv.DictWriter(text, used, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})
+    return text.getvalue()
+
+
+def _named(name: str) -> str:
+    """Table 2, Figure 1a, or the name as it is."""
+    for word in ("table", "figure"):
+        if name.startswith(word):
+            return f"{word.capitalize()} {name.removeprefix(word)}"
+    return name

@@ -1,0 +1,192 @@
+"""The report of a whole run: one page that needs nothing else, its charts as files, the cells and the analysis."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+from headcount.analysis.record import Analysis, Dimension
+from headcount.analysis.wording import heads_text
+from headcount.base.errors import BadInput
+from headcount.base.files import check_writable, write_bytes, write_json, write_text
+from headcount.report import run_tables
+from headcount.report.chart import Chart, PaperValue
+from headcount.report.chart_draw import picture
+from headcount.report.chart_page import HINT, figure, script, script_hash, style
+from headcount.report.page import FILES as OLD_FILES
+from headcount.report.page import MARK, document, name_list, section
+from headcount.report.run_charts import KINDS, run_charts
+from headcount.report.run_words import BEST, MEASURED, NMSE, counts, done, known, summary, task_words
+from headcount.report.tables import Table, as_html
+from headcount.report.words import origin
+from headcount.store.records import Run
+
+FILES = ("index.html", "cells.csv", "analysis.json")
+OPEN_ROWS = 40
+"""A longer table is folded on the page."""
+_PICTURE = re.compile(rf"({'|'.join(KINDS)})(-\d+)?\.(png|pdf)")
+
+
+class RunReport(NamedTuple):
+    """The files of a report."""
+
+    page: Path
+    cells: Path
+    analysis: Path
+    pictures: list[Path]
+
+
+def check_run_folder(folder: Path) -> None:
+    """Refuse a folder that holds anything but an earlier report: nothing of the user's is overwritten."""
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file, not a folder: choose another --out")
+    check_writable(folder)
+    if not folder.exists():
+        return
+    names = sorted(p.name for p in folder.iterdir())
+    foreign = [name for name in names if not _ours(name)]
+    page = folder / "index.html"
+    if not foreign and page.exists() and MARK.encode() not in page.read_bytes()[:2000]:
+        foreign = ["an index.html that is not a report"]
+    if foreign:
+        raise BadInput(f"{folder} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
+
+
+def write_run_report(
+    runs: Sequence[Run], analysis: Analysis, folder: Path, reference: Sequence[PaperValue] | None = None
+) -> RunReport:
+    """Write index.html, a PNG and a PDF of each chart, cells.csv and analysis.json; equal input, equal bytes."""
+    check_run_folder(folder)
+    charts = run_charts(analysis, runs, reference)
+    pictures = {f"{chart.id}.{ending}": picture(chart, ending) for chart in charts for ending in ("png", "pdf")}
+    html = run_page(runs, analysis, reference, charts)
+    for name, content in pictures.items():
+        write_bytes(folder / name, content)
+    write_text(folder / "cells.csv", run_tables.cells_csv(analysis))
+    write_json(folder / "analysis.json", analysis.data())
+    for path in folder.iterdir():  # of an earlier report: not of this run
+        if path.name not in pictures and path.name not in FILES and _ours(path.name):
+            path.unlink(missing_ok=True)
+    write_text(folder / "index.html", html)  # last: whoever sees the page finds the rest beside it
+    return RunReport(
+        page=folder / "index.html", cells=folder / "cells.csv", analysis=folder / "analysis.json",
+        pictures=[folder / name for name in pictures],
+    )  # fmt: skip
+
+
+def run_page(
+    runs: Sequence[Run], analysis: Analysis, reference: Sequence[PaperValue] | None = None,
+    charts: Sequence[Chart] | None = None,
+) -> str:  # fmt: skip
+    """Return the page as one HTML document; its one script is the package's own, and nothing is loaded."""
+    if charts is None:
+        charts = run_charts(analysis, runs, reference)
+    of = {kind: _figures([c for c in charts if c.kind == kind]) for kind in KINDS}
+    parts = [
+        _header(analysis),
+        of["error-by-heads"] + HINT,
+        section("The evidence", "".join(_evidence(d, len(analysis.dimensions) > 1) for d in analysis.dimensions)),
+        _part("The length of the sequence", of["error-by-length"], run_tables.slope_table(analysis)),
+        _part("The size of the model", of["scaling"] + of["equal-error"], run_tables.scaling_table(analysis)),
+        _part("Seeds and targets", of["spread"]),
+        _part("Fitted laws", of["laws"], run_tables.law_table(analysis)),
+        _part("Beside the paper", "", run_tables.paper_table(analysis, reference)) if reference else "",
+        _part("The numbers", "", run_tables.drop_table(analysis), run_tables.cell_table(analysis)),
+        section("What was done", _done(runs)),
+        section("What this means, and what it does not", _meaning(analysis)),
+        section("Where it comes from", _origin(runs[0])),
+    ]
+    code = script()
+    return document(analysis.title or analysis.run, parts, style(), code, script_hash(code))
+
+
+def _ours(name: str) -> bool:
+    """Whether a name is that of a file of some report."""
+    return name in (*FILES, *OLD_FILES) or bool(_PICTURE.fullmatch(name)) or name.endswith(".part")
+
+
+def _figures(charts: Sequence[Chart]) -> str:
+    """Charts of one kind: several stand side by side where there is room."""
+    shown = "\n".join(figure(chart) for chart in charts)
+    return f'<div class="multiples">\n{shown}\n</div>\n' if len(charts) > 1 else shown
+
+
+def _header(analysis: Analysis) -> str:
+    """The answer first: the question small, the sentence big, then what became of the trials."""
+    found = analysis.dimensions
+    if len(found) == 1:
+        # the claim is set larger than its grounds; the colon between them is for readers who hear or copy the sentence
+        claim, colon, grounds = found[0].sentence.partition(": ")
+        rest = f'<span class="mark">:</span> <small>{escape(grounds)}</small>' if colon else ""
+        heading = escape(claim) + rest
+    else:
+        estimates = {d.estimate for d in found}
+        same = estimates.pop() if len(estimates) == 1 else None
+        agreed = f"{heads_text(same)} in all {len(found)} settings" if same else ""
+        heading = agreed or f"{len(found)} settings, each with its own answer"
+    answers = "".join(f"<li><b>{escape(d.setting)}</b>: {escape(d.sentence)}</li>\n" for d in found)
+    listed = f"<ul>\n{answers}</ul>\n" if len(found) > 1 else ""
+    states = "".join(
+        f'<li{"" if state == "done" else " class=bad"} title="{escape(meaning, quote=True)}">'
+        f"<b>{number:,}</b> {escape(state)}</li>\n"
+        for state, number, meaning in counts(analysis)
+    )
+    return (
+        f'<header>\n<p class="question">{escape(analysis.title or analysis.run)}</p>\n<h1>{heading}</h1>\n{listed}'
+        f'<p class="comparison">{escape(known(analysis))}</p>\n'
+        f'<p class="evidence"><span class="tag">measured</span> in this run of {escape(summary(analysis))}. '
+        f"Intervals hold 90 % of {analysis.resamples:,} draws over seeds and targets.</p>\n"
+        f'<ul class="states" aria-label="What became of the trials">\n{states}</ul>\n</header>'
+    )
+
+
+def _evidence(found: Dimension, named: bool) -> str:
+    """The grounds of an estimate, each with what kind of knowledge it is."""
+    reasons = "\n".join(
+        f'<li><span class="tag {reason.tag}">{reason.tag}</span> {escape(reason.text)}</li>' for reason in found.reasons
+    )
+    title = f"<h3>{escape(found.setting)}</h3>\n<p>{escape(found.sentence)}</p>\n" if named else ""
+    return f"{title}<ul>\n{reasons}\n</ul>\n"
+
+
+def _part(title: str, charts: str, *tables: Table) -> str:
+    """A section, where there is something to show."""
+    shown = "".join(_table(table) for table in tables if table.rows)
+    return section(title, charts + "\n" + shown) if charts or shown else ""
+
+
+def _table(table: Table) -> str:
+    legend = "; ".join(f"<b>{escape(c.name)}</b>: {escape(c.meaning)}" for c in table.columns)
+    wrapped = table.columns[-1].name in run_tables.TEXTS
+    body = f'<div class="wrapped">{as_html(table)}</div>' if wrapped else as_html(table)
+    html = f'{body}<p class="small">{legend}.</p>\n'
+    if len(table.rows) <= OPEN_ROWS:
+        return html
+    return f"<details>\n<summary>{escape(table.caption)}: {len(table.rows):,} rows</summary>\n{html}</details>\n"
+
+
+def _done(runs: Sequence[Run]) -> str:
+    words, formula = task_words(runs)
+    shown = f'<p class="formula">{escape(formula)}</p>\n' if formula else ""
+    return f"<p>{escape(words)}</p>\n{shown}{name_list(done(runs))}"
+
+
+def _meaning(analysis: Analysis) -> str:
+    points = [NMSE, MEASURED, BEST]
+    points += [f"{number:,} trials {meaning}." for state, number, meaning in counts(analysis) if state != "done"]
+    return "<ul>\n" + "\n".join(f"<li>{escape(point)}</li>" for point in points) + "\n</ul>\n"
+
+
+def _origin(run: Run) -> str:
+    spec = json.dumps(run.spec, indent=2, ensure_ascii=False)
+    return (
+        f"{name_list(origin(run))}"
+        "<p>Beside this page: every chart as PNG and PDF, all cells in "
+        '<a href="cells.csv">cells.csv</a>, every number of the analysis in <a href="analysis.json">analysis.json</a>.'
+        f"</p>\n<details>\n<summary>The experiment “{escape(run.name)}”, as it was run</summary>\n"
+        f"<pre>{escape(spec)}</pre>\n</details>\n"
+    )

@@ -1,0 +1,105 @@
+"""A whole run in words: what became of its trials, what was done, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headcount.analysis.record import Analysis
+from headcount.report.words import settings, task_text
+from headcount.store.records import Run
+
+NMSE = (
+    "The error is the NMSE: the mean squared error divided by the variance of the answer, on sequences that the "
+    "model was not trained on. 0 is perfect, 0.01 leaves 1 % of the variation unexplained, 1 is guessing."
+)
+MEASURED = (
+    "What is marked as measured was measured on models that were trained here; it is not proved. A larger model, or "
+    "longer training, may reach a smaller error with the same number of heads."
+)
+BEST = (
+    "Of the seeds of one target the best counts, because a start that got stuck says something about training, not "
+    "about the number of heads. Over targets errors are averaged in log scale."
+)
+_STATES = {
+    "diverged": "diverged: training blew up, so they have no error",
+    "failed": "failed: they ended with an error of the program or the machine (headcount runs RUN says which)",
+    "running": "still running",
+    "pending": "not started yet",
+}
+
+
+def counts(analysis: Analysis) -> list[tuple[str, int, str]]:
+    """Return every state that trials are in: its name, how many, and what it means; done comes first."""
+    found = [("done", analysis.counts.get("done", 0), "finished with an error")]
+    found += [(state, n, _STATES.get(state, state)) for state, n in analysis.counts.items() if n and state != "done"]
+    return found
+
+
+def summary(analysis: Analysis) -> str:
+    """Count the trials in one line; nothing that went wrong is left out."""
+    total = sum(analysis.counts.values())
+    told = ", ".join(f"{number:,} {state}" for state, number, _ in counts(analysis))
+    return f"{total:,} trial{'' if total == 1 else 's'}: {told}"
+
+
+def known(analysis: Analysis) -> str:
+    """Compare the estimates with the known D, which they never read."""
+    D = analysis.intrinsic
+    if D is None:
+        return "Theory knows no D for this task, so there is nothing to compare with."
+    built = f"The task was built with D = {D}; no estimate reads that."
+    estimates = {d.estimate for d in analysis.dimensions}
+    if estimates == {D}:
+        return f"{built} The estimate is the same."
+    if None in estimates:
+        return f"{built} The run does not settle it."
+    inside = all((d.low or 0) <= D and (d.high is None or d.high >= D) for d in analysis.dimensions)
+    return f"{built} The estimate differs" + (", but its interval holds it." if inside else ".")
+
+
+def whole_run(runs: Sequence[Run]) -> Run:
+    """Return the panels of a sweep as one run, with lists where they differ, to be put into words."""
+    first = runs[0]
+    varied = {
+        key: list(dict.fromkeys(run.values[key] for run in runs if key in run.values))
+        for key in dict.fromkeys(key for run in runs for key in run.values)
+    }
+    several = {key: ", ".join(map(str, some)) for key, some in varied.items() if len(some) > 1}
+    model: dict[str, Any] = {**_part(first, "model")}
+    train: dict[str, Any] = {**_part(first, "train")}
+    for part in (model, train):
+        part.update({key: several[key] for key in several if key in part})
+    task = {**first.task, **({"length": several["length"]} if "length" in several else {})}
+    return first.model_copy(update={
+        "task": task, "spec": {**first.spec, "model": model, "train": train},
+        "trials": [t.model_copy(update={"curve": []}) for run in runs for t in run.trials],
+        "seconds": sum(t.seconds for run in runs for t in run.trials),
+    })  # fmt: skip
+
+
+def task_words(runs: Sequence[Run]) -> tuple[str, str]:
+    """Return the task in words and as a formula; with several lengths T stays a letter."""
+    lengths = {run.task.get("length") for run in runs}
+    first = runs[0]
+    if len(lengths) > 1:
+        first = first.model_copy(update={"task": {**first.task, "length": "T"}})
+    text = task_text(first)
+    return text.words, text.formula
+
+
+def done(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """Return what was done, as pairs of a name and a text."""
+    pairs = settings(whole_run(runs))
+    targets = sorted({run.values["target"] for run in runs if "target" in run.values})
+    rates = sorted({run.values["learning_rate"] for run in runs if "learning_rate" in run.values})
+    if len(targets) > 1:
+        pairs.insert(3, ("Targets", f"{len(targets)} draws of the task itself: {', '.join(map(str, targets))}"))
+    if len(rates) > 1:
+        pairs.append(("Learning rates", ", ".join(f"{rate:g}" for rate in rates)))
+    return pairs
+
+
+def _part(run: Run, name: str) -> dict[str, Any]:
+    value = run.spec.get(name)
+    return {str(k): v for k, v in value.items()} if isinstance(value, dict) else {}
