@@ -208,6 +208,15 @@ def test_sweep_runs_report(here: Path, capsys: pytest.CaptureFixture[str]) -> No
     status, out, _ = call(capsys, "report", "quick")
     assert status == 0
     assert (here / "report-quick" / "index.html").exists()
+    made = json.loads(call(capsys, "report", "quick", "--out", "again", "--json")[1])
+    assert Path(made["page"]).read_text(encoding="utf-8").count("<figure") == len(made["pictures"]) / 2
+    files = sorted(here.iterdir())
+    status, out, _ = call(capsys, "report", "quick", "--terminal")
+    assert status == 0
+    assert "4 trials: 4 done" in out
+    assert " heads\n" in out
+    assert sorted(here.iterdir()) == files, "--terminal writes nothing"
+    assert call(capsys, "report", "quick", "--terminal", "--out", "x")[0] == 2
     status, out, _ = call(capsys, "runs", "merge", "headcount-runs", "--store", "other")
     assert status == 0, out
     assert json.loads(call(capsys, "runs", "--store", "other", "--json")[1])[0]["done"] == 4

@@ -312,7 +312,7 @@ def test_the_front_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert (tmp_path / "sweep.png").exists()  # a script has nobody who shows what is returned
     assert "sweep.png" in capsys.readouterr().err
     assert "<table" in result._repr_html_()
-    assert [p.name for p in result.report(tmp_path / "page")] == ["index.html"]
+    assert result.report(tmp_path / "page") == tmp_path / "page" / "index.html"
     again = hc.sweep(task, heads=range(1, 4), seeds=2, quiet=True, store=tmp_path / "store", **options)
     assert [r["nmse"] for r in again.table()] == [r["nmse"] for r in result.table()]
     bare = hc.GeneralizedRetrieval([lambda x: x[..., 0]], None, lambda z: z, length=4, dim=2)

@@ -5,6 +5,7 @@
   const FULL = 720;
   const num = (v) => v.toFixed(1).replace(/\.0$/, "");
   const safe = (s) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+  const set = (element, pairs) => Object.entries(pairs).forEach(([k, v]) => element.setAttribute(k, v));
   const clamp = (v, low, high) => Math.max(low, Math.min(high, v));
 
   const shown = (v) => {
@@ -15,7 +16,7 @@
   };
   const power = (k) => (Math.abs(k) <= 3 ? shown(10 ** k) : "10" + [...String(k)].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || "⁻").join(""));
 
-  // -- axes: a value's place from 0 to 1, and back ------------------------------------------------------------
+  // -- axes: a value's place from 0 to 1, and back ------
   const place = (axis, v) => axis.scale === "log"
     ? Math.log(v / axis.low) / Math.log(axis.high / axis.low) : (v - axis.low) / (axis.high - axis.low);
   const value = (axis, p) => axis.scale === "log"
@@ -28,7 +29,7 @@
   function ticks(scale, low, high) {
     const decades = scale === "log" ? Math.log10(high / low) : 0;
     const found = [];
-    if (decades > 2.2) {
+    if (decades > 3) {
       for (let k = Math.ceil(Math.log10(low)); k <= Math.log10(high); k += Math.ceil(decades / 8)) {
         found.push([10 ** k, power(k)]);
       }
@@ -44,7 +45,7 @@
     return found;
   }
 
-  // -- drawing, as in chart_page.py ---------------------------------------------------------------------------
+  // -- drawing, as in chart_page.py ------
   const SHAPES = {
     circle: (x, y, r) => `M${num(x - r)} ${num(y)}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`,
     square: (x, y, r) => `M${num(x - r)} ${num(y - r)}h${2 * r}v${2 * r}h${-2 * r}z`,
@@ -132,21 +133,22 @@
     return out.join("\n");
   }
 
-  // -- one chart that answers ---------------------------------------------------------------------------------
+  // -- one chart that answers ------
   function start(figure) {
     const chart = { shades: [], levels: [], marks: [], ...JSON.parse(figure.querySelector("script").textContent) };
     chart.series = chart.series.map((s) => ({ colour: 0, shape: "circle", shift: 0, ...s })); // defaults are left out
     const svg = figure.querySelector("svg"), hidden = new Set();
     const tip = figure.appendChild(document.createElement("div"));
     const reset = figure.appendChild(document.createElement("button"));
-    Object.assign(tip, { className: "tip", role: "status", hidden: true });
-    Object.assign(reset, { className: "reset", type: "button", textContent: "whole chart", hidden: true });
-    svg.setAttribute("tabindex", "0");
+    set(tip, { class: "tip", role: "status", hidden: "" });
+    set(reset, { class: "reset", type: "button", hidden: "" });
+    set(svg, { tabindex: 0 });
+    reset.textContent = "whole chart";
     let x = chart.x, y = chart.y, box, drag = null, seen = null;
 
     function redraw(width) {
       box = layout(chart, width || clamp(figure.clientWidth, 300, FULL));
-      svg.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
+      set(svg, { viewBox: `0 0 ${box.width} ${box.height}` });
       svg.innerHTML = draw(chart, box, x, y, hidden);
       reset.hidden = x === chart.x && y === chart.y;
       tell(null);
@@ -185,9 +187,10 @@
       const lines = [s.name, `${x.label}: ${shown(p.x)}`, `${y.label}: ${shown(p.y)}${range}`, p.text].filter(Boolean);
       tip.innerHTML = lines.map(safe).join("<br>");
       svg.insertAdjacentHTML("beforeend", `<circle class="here c${s.colour}" cx="${num(px)}" cy="${num(py)}" r="8"/>`);
-      const k = svg.clientWidth / box.width || 1, room = Math.max(figure.clientWidth - tip.offsetWidth, 0);
+      const r = svg.getBoundingClientRect(), down = r.top - figure.getBoundingClientRect().top;
+      const k = r.width / box.width, room = Math.max(figure.clientWidth - tip.offsetWidth, 0);
       tip.style.left = `${clamp(px * k + (px > box.width / 2 ? -tip.offsetWidth - 14 : 14), 0, room)}px`;
-      tip.style.top = `${svg.offsetTop + Math.max(py * k - tip.offsetHeight - 10, 0)}px`;
+      tip.style.top = `${down + Math.max(py * k - tip.offsetHeight - 10, 0)}px`;
     }
     function nearest([px, py], reach) {
       let best = null, least = reach * reach;
@@ -252,10 +255,10 @@
       const flip = () => {
         const name = item.dataset.name;
         if (!hidden.delete(name)) hidden.add(name);
-        item.ariaPressed = String(!hidden.has(name));
+        set(item, { "aria-pressed": !hidden.has(name) });
         redraw();
       };
-      Object.assign(item, { role: "button", tabIndex: 0, ariaPressed: "true" });
+      set(item, { role: "button", tabindex: 0, "aria-pressed": true });
       item.addEventListener("click", flip);
       item.addEventListener("keydown", (event) => {
         if (event.key === "Enter" || event.key === " ") { event.preventDefault(); flip(); }

@@ -139,7 +139,7 @@ def log_axis(label: str, values: Iterable[float], most: int = 8) -> Axis:
     low, high = math.log10(min(found)), math.log10(max(found))
     pad = max(0.04 * (high - low), 0.08)
     low, high = low - pad, high + pad
-    if high - low < 2.2:
+    if high - low < 3:
         steps = (1, 2, 5) if high - low > 0.9 else (1, 1.5, 2, 3, 4, 5, 7)
         ticks = [m * 10.0**k for k in range(math.floor(low), math.ceil(high) + 1) for m in steps]
         named = [(t, number_text(t)) for t in ticks if low <= math.log10(t) <= high]

@@ -49,7 +49,7 @@ def _draw(chart: Chart) -> Any:
     foot = 0.68 + 0.24 * legend + 0.2 * len(notes)
     height = head + 3.7 + foot
     fig = Figure(figsize=(WIDTH, height), facecolor=COLOURS["ground"])
-    right = 0.12 + min(max((len(s.name) for s in chart.ends()), default=0), 18) * 0.085
+    right = 0.15 + min(max((len(s.name) for s in chart.ends()), default=0), 18) * 0.095
     axes = fig.add_axes((0.85 / WIDTH, foot / height, (WIDTH - 0.85 - right) / WIDTH, 3.7 / height))
     _axes(axes, chart)
     for series in chart.series:
@@ -103,8 +103,8 @@ def _axes(axes: Any, chart: Chart) -> None:
         axes.axvline(mark.x, 0, 0.92, color=COLOURS["muted"], linewidth=1.0, dashes=(2, 3), zorder=1)
         tight = chart.x.place(mark.x) > 0.8  # near the end the text stands before the line
         axes.annotate(
-            mark.text, (mark.x, 0.89), (-4 if tight else 4, -4), ha="right" if tight else "left", xycoords=("data", "axes fraction"), textcoords="offset points",
-            fontsize=9.5, color=COLOURS["muted"],
+            mark.text, (mark.x, 0.89), (-4 if tight else 4, -4), ha="right" if tight else "left",
+            xycoords=("data", "axes fraction"), textcoords="offset points", fontsize=9.5, color=COLOURS["muted"],
         )  # fmt: skip
 
 

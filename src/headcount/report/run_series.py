@@ -140,7 +140,7 @@ def errors_axis(series: Sequence[ChartSeries]) -> tuple[Axis, list[Level]]:
     """Return the axis of errors; it reaches the error of guessing where that is near."""
     found = [e for s in series for p in s.points for e in (p.y, p.low, p.high) if e is not None]
     near = max(found, default=1.0) >= 0.05
-    axis = log_axis(ERROR, [*found, 2.0] if near else found)  # room for the words above the line
+    axis = log_axis(ERROR, [*found, 1.0, 2.0] if near else found)  # room for the words above the line
     return axis, [Level(y=1.0, text=GUESSING)] if near else []
 
 
@@ -223,7 +223,8 @@ def fitted(line: Sequence[Dot], slope: float) -> list[Dot]:
 
 
 def numbered(charts: list[Chart]) -> list[Chart]:
-    """Give charts of one kind names of their own, and leave out those that are too many to read."""
+    """Give charts of one kind names of their own; leave out empty ones, and those that are too many to read."""
+    charts = [chart for chart in charts if any(s.points for s in chart.series)]
     kept = charts[:MULTIPLES]
     if len(charts) > MULTIPLES:
         note = f"{len(charts) - MULTIPLES} more charts of this kind are left out; cells.csv has their numbers."
