@@ -148,6 +148,14 @@ def test_groups_of_rows_change_nothing(options, monkeypatch):
     compare(forward, options, True, np.float32)
 
 
+@pytest.mark.parametrize("options", GENERAL)
+def test_fused_and_written_scores_are_the_reference_both(options, monkeypatch):
+    """Short sequences take written scores unless told otherwise: the fused kernel meets all options here."""
+    monkeypatch.setattr(stacked_module, "_SHORT", 0)
+    compare(forward, options, True)
+    compare(forward, options, False, np.float32)
+
+
 def test_a_long_deep_model_is_the_reference():
     options = {"depth": 2, "residual": True, "length": 130, "heads": 5, "head_dim": 7, "width": 32, "hidden_ff": 64}
     compare(general, options, True)
@@ -164,6 +172,7 @@ def spoiled(name: str, monkeypatch) -> None:
         "gradient": lambda q, k, v, mask, scale: fused(q.detach(), k, v, mask, scale=scale),
     }[name]
     monkeypatch.setattr(functional, "scaled_dot_product_attention", wrong)
+    monkeypatch.setattr(stacked_module, "_SHORT", 0)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

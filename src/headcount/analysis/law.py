@@ -22,6 +22,8 @@ DRAWS = 200
 """Draws of the bootstrap that a law is fitted to: enough for an interval's ends, a fifth of the time."""
 LEAST_CELLS = 6
 TIE = 1e-4
+SLACK = 0.05
+"""A simpler law may miss by this share more than the best one."""
 """Scores closer than this are equal: the fit itself is no more exact."""
 
 
@@ -145,6 +147,5 @@ def _left_out(form: Form, h: Floats, t: Floats, logs: Floats) -> Floats:
 
 
 def _as_good(misses: Floats, best: Floats) -> bool:
-    """Whether a law's misses exceed the best law's by no more than one standard error of their differences."""
-    more = np.abs(misses) - np.abs(best)
-    return bool(more.mean() <= max(TIE, more.std(ddof=1) / np.sqrt(len(more))))
+    """Whether a law misses by at most a little more than the best one: then the simpler of the two is chosen."""
+    return bool(np.abs(misses).mean() <= (1.0 + SLACK) * np.abs(best).mean() + TIE)

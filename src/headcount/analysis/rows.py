@@ -58,7 +58,8 @@ def blocks(runs: Sequence[Run]) -> list[Block]:
 
 def setting_name(run: Run) -> str:
     """Name what sets a panel apart beside length, hidden size and target: "head dim 4, learning rate 0.01"."""
-    return ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in run.values.items() if k not in AXES)
+    named = {k: v for k, v in run.values.items() if k not in AXES}
+    return ", ".join(str(v) if k == "setting" else f"{k.replace('_', ' ')} {v}" for k, v in named.items())
 
 
 def size(run: Run, name: str) -> int:

@@ -13,7 +13,12 @@ PACKAGES = ("headcount", "torch", "numpy", "scipy", "pydantic", "python-flint")
 
 
 def _commit() -> str | None:
-    """Return the commit of the source tree, with `+` for uncommitted changes; None for an installed package."""
+    """Return the commit of the source tree, with `+` for uncommitted changes; None for an installed package.
+
+    A copy of the tree without its history can be told by HEADCOUNT_COMMIT.
+    """
+    if os.environ.get("HEADCOUNT_COMMIT"):
+        return os.environ["HEADCOUNT_COMMIT"]
     here = Path(__file__).parent
     try:
         git = ["git", "-C", str(here), "-c", "safe.directory=*"]

@@ -85,7 +85,8 @@ def panel_run(
     intrinsic = None if isinstance(task, ArrayTask) else task.intrinsic
     return Run(
         name=name, title=title, task={**stated, "length": task.length, "dim": task.dim}, intrinsic=intrinsic,
-        spec={**about, "heads": list(panel.heads), "model": panel.model.data(), "train": panel.train.data()}, values=panel.values,
+        spec={**about, "heads": list(panel.heads), "model": panel.model.data(), "train": panel.train.data()},
+        values=panel.values,
         trials=sorted(trials, key=lambda t: (t.heads, t.seed)), provenance=provenance(device), seconds=seconds,
     )  # fmt: skip
 

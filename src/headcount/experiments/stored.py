@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from headcount.base.errors import BadInput
@@ -33,8 +34,17 @@ def stored_runs(store: Store, run: str, spec: SweepSpec | None = None) -> list[R
         seconds = sum(trial.seconds for trial in trials)
         others = [stored[h].state if h in stored else "pending" for h in wanted if h not in found]
         record = panel_run(spec.name, spec.title, spec.data(), panel, trials, seconds)
-        runs.append(record.model_copy(update={"left_out": dict(Counter(others))}))
+        own = {"left_out": dict(Counter(others)), "provenance": trained_where(list(found.values()))}
+        runs.append(record.model_copy(update=own if found else {"left_out": own["left_out"]}))
     return runs
+
+
+def trained_where(trials: Sequence[StoredTrial]) -> dict[str, Any]:
+    """Return where a run's trials were trained: what the last one says, and all commits where there are several."""
+    made = [dict(t.provenance or {}) for t in sorted(trials, key=lambda t: t.updated)]
+    last = {k: v for k, v in made[-1].items() if k != "seconds"} if made else {}
+    commits = list(dict.fromkeys(str(one["commit"]) for one in made if one.get("commit")))
+    return {**last, "commit": ", ".join(commits)} if len(commits) > 1 else last
 
 
 def as_trial(store: Store, stored: StoredTrial) -> Trial:

@@ -26,6 +26,7 @@ __all__ = ["adam_at", "collapsed", "forward", "general", "loss_and_gradient", "s
 Weights = dict[str, Tensor]
 
 _ALIGNED = 4  # float32 numbers of a head that the fused attention loads at once
+_SHORT = 32  # up to so many tokens written scores are faster than the fused kernel, whose tiles are mostly empty
 _ROWS = 512  # rows of one product, at least: more would leave most of a GPU idle in the gradient of the weights
 
 
@@ -223,7 +224,8 @@ def _attend(
 ) -> Float[Tensor, "m b length e"]:
     """W_O [o_1; …; o_h] of the reference's Attention for the last `length` of the keys: the tokens, among themselves.
 
-    The fused kernel reads q, k and v where one product has left them, and never writes the scores. Padding heads with
+    The fused kernel reads q, k and v where one product has left them, and never writes the scores; short sequences go
+    without it. Padding heads with
     zeros to the size it wants changes neither scores nor values, and is done to the weights: the rows are born padded.
     Gates are one more coordinate, where every query has a 1. The kernel multiplies float32 in three parts, whatever
     is said of TF32.
@@ -241,10 +243,13 @@ def _attend(
         q = q + nn.functional.pad(q.new_ones(1), place)
         gate = nn.functional.pad(gates.mT[..., None], place)
         k = (k.unflatten(0, (models, batch)) + gate[:, None]).flatten(0, 1)
-    o = nn.functional.scaled_dot_product_attention(
-        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
-        None if mask is None else mask.flatten(0, 1)[:, None, None], scale=1.0,
-    )  # fmt: skip
+    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    seen = None if mask is None else mask.flatten(0, 1)[:, None, None]
+    if positions > _SHORT:
+        o = nn.functional.scaled_dot_product_attention(q, k, v, seen, scale=1.0)
+    else:
+        r = q @ k.mT
+        o = torch.softmax(r if seen is None else r.masked_fill(~seen, -torch.inf), dim=-1) @ v
     o = o.transpose(1, 2).reshape(models, batch, length, h * size)
     output = nn.functional.pad(w[f"{name}.output"], (0, size - n))  # [m, h, e, size]
     return _product(o, output.transpose(1, 2).flatten(2))
