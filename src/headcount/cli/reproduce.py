@@ -98,7 +98,7 @@ def _print(found: list[Any], pages: dict[str, Path], folder: Path) -> None:
 
     terminal = console()
     for shown in found:
-        terminal.print(f"\n{shown.title}", markup=False, style="bold")
+        terminal.print()
         for found_dimension in shown.analysis.dimensions:
             label = f"{found_dimension.setting}: " if found_dimension.setting else ""
             terminal.print(f"{label}{found_dimension.sentence}", markup=False)

@@ -68,7 +68,10 @@ def comparison(title: str, analysis: Analysis, runs: Sequence[Run], theirs: Sequ
     columns = [
         Column(name="h", meaning="heads"),
         Column(name="what", meaning="whose number it is"),
-        *(Column(name=f"T = {length}", meaning=f"NMSE at length {length}") for length in lengths),
+        *(
+            Column(name=f"T\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{length}", meaning=f"NMSE at length {length}")
+            for length in lengths
+        ),
     ]
     return Table(caption=title, columns=columns, rows=rows, marked=None)
 
@@ -86,7 +89,7 @@ def _rows(
     found.append(("spread over seeds", [_factor(c.seed_spread if c else None) for c in ours]))
     if any(c is not None and c.targets > 1 for c in ours):
         found.append(("spread over targets", [_factor(c.target_spread if c else None) for c in ours]))
-    if draw is not None:
+    if draw is not None and any(c is not None and c.targets > 1 for c in ours):
         found.append((f"ours, draw {draw.target}", [_error(draw.errors.get((heads, length))) for length in lengths]))
     if any(c is not None and c.diverged for c in ours):
         found.append(("diverged", [NONE if c is None else f"{c.diverged} of {c.trials}" for c in ours]))
@@ -110,7 +113,7 @@ def remarks(analysis: Analysis, runs: Sequence[Run], theirs: Sequence[PaperCell]
             f"The paper's a_i are unknown. Here they are drawn by seed ({drawn}), and one draw can differ from another "
             "a hundredfold with D − 1 heads: best, median and spread are over all draws."
         )
-    draw = nearest_draw(runs, theirs)
+    draw = nearest_draw(runs, theirs) if len(targets) > 1 else None
     if draw is not None:
         said.append(
             f"Draw {draw.target} is most like the paper's table: with fewer than D heads its errors differ from the "

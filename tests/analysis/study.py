@@ -1,0 +1,39 @@
+"""The study of the estimate of D, as runs: `benchmarks/dimension_study.py` trained them, a CSV file keeps them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from headcount.store.records import Run, Trial
+
+TABLE = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "dimension-study.csv"
+
+
+def studied() -> dict[str, list[Run]]:
+    """Return the panels of every task of the study, by its name."""
+    rows: dict[tuple[str, int], list[dict[str, str]]] = {}
+    with TABLE.open(newline="") as file:
+        for row in csv.DictReader(file):
+            rows.setdefault((row["run"], int(row["length"])), []).append(row)
+    found: dict[str, list[Run]] = {}
+    for (name, length), group in rows.items():
+        intrinsic = int(group[0]["intrinsic"]) if group[0]["intrinsic"] else None
+        about: dict[str, Any] = {"model": {"head_dim": 4, "hidden": 32}}
+        found.setdefault(name, []).append(
+            Run(
+                name=name, task={"length": length}, intrinsic=intrinsic, spec=about, values={"length": length},
+                trials=[_trial(row) for row in group], provenance={}, seconds=0.0,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _trial(row: dict[str, str]) -> Trial:
+    return Trial.parse({
+        "heads": int(row["heads"]), "seed": int(row["seed"]), "state": row["state"], "steps": 0, "seconds": 0.0,
+        "nmse": float(row["nmse"]) if row["nmse"] else None,
+        "train_nmse": float(row["train_nmse"]) if row["train_nmse"] else None,
+        "parameters": int(row["parameters"]), "parameters_total": int(row["parameters_total"]),
+    })  # fmt: skip

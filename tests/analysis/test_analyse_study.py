@@ -1,0 +1,83 @@
+"""The estimate of D on 60 trained tasks that nobody picked: right and covered in nine of ten, controls one head."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from analyse_cases import covers
+from study import studied
+
+from headcount.analysis.analyse import analyse
+from headcount.analysis.record import Dimension
+from headcount.store.records import Run
+from results import write_result
+
+
+def found_in(runs: list[Run]) -> Dimension:
+    (found,) = analyse(runs, resamples=200).dimensions
+    return found
+
+
+def test_the_study_is_whole() -> None:
+    tasks = studied()
+    assert len([n for n in tasks if n.startswith("study")]) == 50
+    assert len([n for n in tasks if n.startswith("control")]) == 10
+    assert {runs[0].intrinsic for n, runs in tasks.items() if n.startswith("study")} == {2, 3, 4, 5, 6}
+    assert all(len(runs) == 2 and all(len(run.trials) == 24 for run in runs) for runs in tasks.values())
+
+
+def test_nine_of_ten_are_right_and_covered() -> None:
+    answers = {name: (runs[0].intrinsic, found_in(runs)) for name, runs in studied().items()}
+    tasks = {n: a for n, a in answers.items() if n.startswith("study")}
+    controls = {n: a for n, a in answers.items() if n.startswith("control")}
+    right = sum(found.estimate == D for D, found in tasks.values())
+    covered = sum(covers(found, D or 0) for D, found in tasks.values())
+    assert right >= 45
+    assert covered >= 45
+    assert [n for n, (_, found) in controls.items() if found.verdict != "one-head"] == []
+    assert all(found.sentence.startswith("One head suffices") for _, found in controls.values())
+
+
+def test_shuffled_heads_are_not_answered() -> None:
+    """The same errors under wrong head counts: a rule that is right here too reads something else."""
+    right = 0
+    for name, runs in [(n, r) for n, r in studied().items() if n.startswith("study")][::3]:
+        order = list(range(1, 9))
+        random.Random(name).shuffle(order)
+        mixed = [
+            run.model_copy(update={"trials": [t.model_copy(update={"heads": order[t.heads - 1]}) for t in run.trials]})
+            for run in runs
+        ]
+        right += found_in(mixed).estimate == runs[0].intrinsic
+    assert right < 6  # of 17
+
+
+@pytest.mark.slow
+def test_the_study_in_figures() -> None:
+    """The full bootstrap, and where it is wrong."""
+    rows = {}
+    for name, runs in studied().items():
+        (found,) = analyse(runs).dimensions
+        D = runs[0].intrinsic
+        rows[name] = {
+            "intrinsic": D, "estimate": found.estimate, "low": found.low, "high": found.high,
+            "verdict": found.verdict, "covered": covers(found, D) if D else found.verdict == "one-head",
+        }  # fmt: skip
+    tasks = [row for name, row in rows.items() if name.startswith("study")]
+    by_D = {
+        f"D={D}": {
+            "right": sum(r["estimate"] == D for r in tasks if r["intrinsic"] == D),
+            "covered": sum(r["covered"] for r in tasks if r["intrinsic"] == D),
+        }
+        for D in range(2, 7)
+    }
+    right, covered = sum(r["right"] for r in by_D.values()), sum(r["covered"] for r in by_D.values())
+    one = sum(row["verdict"] == "one-head" for name, row in rows.items() if name.startswith("control"))
+    write_result(
+        "dimension-study",
+        {"right": right, "covered": covered, "controls_one_head": one, "by_D": by_D, "tasks": rows},
+        seeds=[0, 1, 2], counts={"tasks": 50, "controls": 10, "trials": 2880}, device="NVIDIA H200 (training)",
+    )  # fmt: skip
+    assert min(right, covered) >= 45
+    assert one == 10
