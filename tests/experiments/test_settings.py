@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from headcount.base.errors import BadInput
+from headcount.experiments.data import draw_inputs, prepare
 from headcount.experiments.run import run_sweep
 from headcount.experiments.runner import run_on_store
 from headcount.experiments.spec import ModelOptions, SweepSpec
@@ -90,3 +92,15 @@ def test_heads_at_a_fixed_number_of_parameters(kind: Any, heads: int) -> None:
 def test_too_few_parameters_are_refused() -> None:
     with pytest.raises(BadInput, match="too few for 8 heads"):
         ModelOptions(parameters=100).model(heads=8, dim=4, length=8, out_dim=1)
+
+
+def test_targets_share_their_inputs_and_keep_their_own_answers() -> None:
+    plan = spec(targets=[0, 1], task={**PLAIN["task"], "draw": "gaussian"})
+    first, second = ((p.task, p.train) for p in plan.panels())
+    shared = draw_inputs(*first)
+    for task, train in (first, second):
+        alone, together = prepare(task, train), prepare(task, train, shared)
+        assert torch.equal(alone.train.X, together.train.X)
+        assert torch.equal(alone.train.y, together.train.y)
+        assert torch.equal(alone.validation.y, together.validation.y)
+    assert not torch.equal(prepare(*first).train.y, prepare(*second, shared).train.y)

@@ -39,16 +39,18 @@ class Dataset:
     std: Tensor
 
 
-def prepare(task: Task | ArrayTask, spec: TrainSpec) -> Dataset:
-    """Draw or split the data of a task; targets are computed in float64 from the very inputs that are trained on."""
+def prepare(task: Task | ArrayTask, spec: TrainSpec, inputs: tuple[Tensor, Tensor] | None = None) -> Dataset:
+    """Draw or split the data of a task; targets are computed in float64 from the very inputs that are trained on.
+
+    `inputs` are those of a task with the same law and sizes, X to train on and X to validate on, drawn once for both.
+    """
     dtype = DTYPES[spec.dtype]
     if isinstance(task, ArrayTask):
         known, unseen = task.split(seed=spec.data_seed)
         x, x_val, mask, mask_val = known[0].to(dtype), unseen[0].to(dtype), known[2], unseen[2]
         y, y_val = known[1].double(), unseen[1].double()
     else:
-        x = task.sample(spec.train_size, spec.data_seed, stream="train", dtype=dtype)
-        x_val = task.sample(spec.validation_size, spec.data_seed, stream="validation", dtype=dtype)
+        x, x_val = inputs or draw_inputs(task, spec)
         y, y_val, mask, mask_val = task.value(x.double()), task.value(x_val.double()), None, None
     mean, std = y.mean(0), y.std(0, correction=0)
     if not bool(torch.isfinite(std).all()) or bool((std == 0).all()):
@@ -61,6 +63,15 @@ def prepare(task: Task | ArrayTask, spec: TrainSpec) -> Dataset:
         return ((values - mean) / std).to(dtype)
 
     return Dataset(Part(x, scale(y), mask), Part(x_val, scale(y_val), mask_val), mean, std)
+
+
+def draw_inputs(task: Task, spec: TrainSpec) -> tuple[Tensor, Tensor]:
+    """Draw the sequences to train on and to validate on."""
+    dtype = DTYPES[spec.dtype]
+    return (
+        task.sample(spec.train_size, spec.data_seed, stream="train", dtype=dtype),
+        task.sample(spec.validation_size, spec.data_seed, stream="validation", dtype=dtype),
+    )
 
 
 def fresh_pool(task: Task, data: Dataset, spec: TrainSpec, pool: int) -> Part:

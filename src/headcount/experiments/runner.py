@@ -17,12 +17,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from headcount.base.progress import Progress
 from headcount.base.provenance import cores, provenance
 from headcount.experiments.board import Board, Entry
 from headcount.experiments.cpu import Stepper, Stopped, run_trial, single_threaded_blas, start_kernels
-from headcount.experiments.data import Dataset, prepare
+from headcount.experiments.data import Dataset, draw_inputs, prepare
 from headcount.experiments.devices import device_name, find_device
 from headcount.experiments.memory import check_memory
 from headcount.experiments.moments import Moments
@@ -44,14 +45,18 @@ class _Data:
 
     def __init__(self) -> None:
         self._made: dict[str, Dataset] = {}
+        self._drawn: dict[str, tuple[Tensor, Tensor]] = {}
         self._lock = threading.Lock()
 
     def of(self, spec: TrialSpec, task: Any) -> Dataset:
         t = spec.train
-        key = f"{task.hash()} {t.train_size} {t.validation_size} {t.data_seed} {t.dtype}"
+        sizes = f"{t.train_size} {t.validation_size} {t.data_seed} {t.dtype}"
+        key, law = f"{task.hash()} {sizes}", f"{task.law!r} {task.length} {task.dim} {sizes}"
         with self._lock:
             if key not in self._made:
-                self._made[key] = prepare(task, t)
+                if law not in self._drawn:  # targets of one family differ in y alone
+                    self._drawn[law] = draw_inputs(task, t)
+                self._made[key] = prepare(task, t, self._drawn[law])
             return self._made[key]
 
 

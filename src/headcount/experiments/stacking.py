@@ -45,22 +45,26 @@ def step_cost(model: ModelSpec, batch: int) -> float:
     return MODEL_US + TOKEN_US * rows * work * batch / 256
 
 
-def _digest(tensor: Tensor | None) -> str:
-    return "" if tensor is None else hashlib.blake2b(tensor.numpy().tobytes(), digest_size=16).hexdigest()
+def _digest(tensor: Tensor) -> str:
+    return hashlib.blake2b(tensor.numpy().tobytes(), digest_size=16).hexdigest()
 
 
 class Inputs:
     """Names the inputs of data sets by their content: tasks that differ in their target alone share them."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Dataset, str]] = {}
+        self._known: dict[int, tuple[Tensor, str]] = {}
 
     def of(self, data: Dataset) -> str:
         """Return the name of a data set's inputs."""
-        if id(data) not in self._known:
-            parts = (data.train.X, data.train.mask, data.validation.X, data.validation.mask)
-            self._known[id(data)] = data, " ".join(_digest(part) for part in parts)
-        return self._known[id(data)][1]
+        parts = (data.train.X, data.train.mask, data.validation.X, data.validation.mask)
+        return " ".join(self._name(part) for part in parts if part is not None)
+
+    def _name(self, part: Tensor) -> str:
+        """Return the digest of a tensor, computed once: data sets may share it."""
+        if id(part) not in self._known:
+            self._known[id(part)] = part, _digest(part)
+        return self._known[id(part)][1]
 
 
 def _kind(job: Job, inputs: Inputs) -> tuple[object, ...]:
