@@ -178,7 +178,7 @@ def test_the_papers_own_reversal_scores_mislead() -> None:
 @pytest.mark.parametrize("name", PAPER)
 def test_every_name_of_the_paper_has_a_picture(name: str) -> None:
     runs = [*like(1.0, 0), *like(2.0, 1)]
-    if ITEMS[name].kind == "hidden":
+    if ITEMS[name].spec == "figure1b":
         runs = [
             r.model_copy(update={"values": {**r.values, "hidden": n}, "spec": {"model": {"head_dim": 8, "hidden": n}}})
             for r in runs for n in (8, 32)
@@ -187,6 +187,7 @@ def test_every_name_of_the_paper_has_a_picture(name: str) -> None:
     charts = charts_of(ITEMS[name], analyse(runs, resamples=20), runs, theirs)
     assert charts
     assert all(chart.series and chart.alt for chart in charts)
+    assert len({chart.id for chart in charts}) == len(charts)
     shown = {p.y for chart in charts for s in chart.series if s.style == "rings" for p in s.points}
     if ITEMS[name].kind in ("heads", "lengths"):
         assert {c.value for c in theirs if ITEMS[name].heads is None or c.heads in (ITEMS[name].heads or ())} == shown

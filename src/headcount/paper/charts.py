@@ -12,13 +12,18 @@ from headcount.analysis.slopes import reversal_score
 from headcount.analysis.wording import error_text, heads_text
 from headcount.paper.numbers import PaperCell
 from headcount.paper.plan import Item
-from headcount.report.chart import Chart, ChartSeries, Dot, PaperValue, log_axis, ramp, whole_axis
+from headcount.report.chart import Axis, Chart, ChartSeries, Dot, PaperValue, log_axis, ramp, whole_axis
 from headcount.report.run_charts import equal_error, error_by_heads, error_by_length, scaling
+from headcount.report.run_series import numbered
 from headcount.store.records import Run
 
 
 def charts_of(item: Item, analysis: Analysis, runs: Sequence[Run], theirs: Sequence[PaperCell]) -> list[Chart]:
-    """Return the pictures of a table or figure."""
+    """Return the pictures of a table or figure, each with a name of its own."""
+    return numbered(_charts(item, analysis, runs, theirs))
+
+
+def _charts(item: Item, analysis: Analysis, runs: Sequence[Run], theirs: Sequence[PaperCell]) -> list[Chart]:
     paper = paper_values(theirs)
     match item.kind:
         case "heads":
@@ -28,6 +33,8 @@ def charts_of(item: Item, analysis: Analysis, runs: Sequence[Run], theirs: Seque
             return error_by_length(shown, [v for v in paper if _shown(item, v.heads)])
         case "hidden":
             return scaling(analysis)
+        case "hidden-by-heads":
+            return hidden_charts(analysis)
         case "parameters":
             return equal_error(analysis)
         case "reversal":
@@ -78,10 +85,36 @@ def reversal_chart(analysis: Analysis, theirs: Sequence[PaperCell]) -> Chart:
         id="reversal", kind="reversal", title="Weighted reversal score by number of heads",
         subtitle="above zero, some longer sequences are easier",
         x=whole_axis("Number of attention heads", [round(p.x) for p in ours + paper]),
-        y=whole_axis("Reversal score R(h)", [0, math.ceil(top)]), series=series,
+        y=Axis(
+            label="Reversal score R(h)", scale="linear", low=-0.08 * top, high=1.08 * top,
+            ticks=[(float(k), str(k)) for k in range(math.ceil(top) + 1) if k <= 1.05 * top],
+        ), series=series,
         caption="Shaded: 90 % of the draws of seeds and targets. The score alone decides nothing.",
         alt=f"Line chart of the reversal score against the number of heads. {told}.",
     )  # fmt: skip
+
+
+def hidden_charts(analysis: Analysis) -> list[Chart]:
+    """Error against the hidden size N, a chart for each head count, in it a line for each length with its slope."""
+    charts: list[Chart] = []
+    for heads in sorted({s.heads for s in analysis.scaling if s.heads is not None}):
+        found = sorted((s for s in analysis.scaling if s.heads == heads), key=lambda s: s.length or 0)
+        series = [
+            ChartSeries(
+                name=f"T = {s.length}, slope {s.slope:.2f}", style="line", colour=ramp(i, len(found)),
+                points=[Dot(x=n, y=error) for n, error in s.points],
+            )
+            for i, s in enumerate(found)
+        ]  # fmt: skip
+        told = "; ".join(f"{s.name}: {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}" for s in series)
+        charts.append(Chart(
+            id="error-by-hidden", kind="hidden", title=f"Error by hidden size, {heads_text(heads)}",
+            subtitle=analysis.title, x=log_axis("Hidden size N", [p.x for s in series for p in s.points]),
+            y=log_axis("Error (NMSE)", [p.y for s in series for p in s.points]), series=series,
+            caption="Best seed, averaged over the targets in log scale.",
+            alt=f"Line chart of the error against the hidden size. {told}.",
+        ))  # fmt: skip
+    return charts
 
 
 def steps_chart(runs: Sequence[Run]) -> Chart:

@@ -12,7 +12,7 @@ from headcount.experiments.spec import SweepSpec
 
 Scale = Literal["smoke", "small", "paper", "beyond"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-Kind = Literal["heads", "lengths", "hidden", "reversal", "steps", "parameters", "head_dims"]
+Kind = Literal["heads", "lengths", "hidden", "hidden-by-heads", "reversal", "steps", "parameters", "head_dims"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ PAPER: dict[str, Item] = {
         note=_NO_NUMBERS,
     ),
     "figure4": Item(
-        "figure1b", "hidden", note="As figure 1b, with all head counts; the paper gives no numbers for it."
+        "figure1b", "hidden-by-heads",
+        note="As figure 1b, one picture for each head count; the paper gives no numbers for it.",
     ),
 }  # fmt: skip
 BEYOND: dict[str, Item] = {
