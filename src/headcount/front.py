@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.analysis.analyse import analyse
+from headcount.analysis.record import Analysis
 from headcount.analysis.result import Transition
 from headcount.analysis.transition import find_transition
 from headcount.base.errors import BadInput, nearest
@@ -72,6 +73,11 @@ class SweepResult:
         if len(self.runs) != 1:
             raise BadInput(f"this sweep has {len(self.runs)} panels: read .transitions")
         return find_transition(self.runs[0])
+
+    @property
+    def analysis(self) -> Analysis:
+        """All that the sweep says: cells, drops, slopes, laws, and D with its interval and reasons."""
+        return analyse(self.runs)
 
     def plot(self, path: str | Path | None = None) -> Picture:
         """Draw error against heads: a notebook shows the picture, `path` (png, pdf, svg) keeps it.
