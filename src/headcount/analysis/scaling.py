@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -111,12 +112,16 @@ def _curve(drawn: Sequence[Drawn], column: int) -> Curve:
 
 
 def _levels(curves: Sequence[Curve]) -> list[float]:
-    """Choose errors that every length passes, if there are any, else errors that some length passes."""
-    worst, best = [max(e for _, e in c) for c in curves], [min(e for _, e in c) for c in curves]
-    low, high = max(best), min(worst)
-    if low >= high:
-        low, high = min(best), max(worst)
-    return [float(level) for level in np.linspace(low, high, LEVELS + 2)[1:-1]] if low < high else []
+    """Choose a few round errors (1, 2, 5 times a power of ten) that two lengths or more pass, the more the better."""
+    errors = [e for c in curves for _, e in c]
+    powers = range(math.floor(min(errors)), math.ceil(max(errors)) + 1)
+    for multiples in ((1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)):  # finer where nothing round is passed
+        round_ = [k + math.log10(m) for k in powers for m in multiples]
+        passed = {level: sum(_cross(c, level) is not None for c in curves) for level in round_}
+        useful = [level for level in round_ if passed[level] >= min(2, len(curves))]
+        if useful:
+            return sorted(sorted(useful, key=lambda level: -passed[level])[:LEVELS])
+    return []
 
 
 def _cross(curve: Curve, level: float) -> float | None:

@@ -12,9 +12,9 @@ from headcount.analysis.slopes import reversal_score
 from headcount.analysis.wording import error_text, heads_text
 from headcount.paper.numbers import PaperCell
 from headcount.paper.plan import Item
-from headcount.report.chart import Axis, Chart, ChartSeries, Dot, PaperValue, log_axis, ramp, whole_axis
+from headcount.report.chart import SHAPES, Axis, Chart, ChartSeries, Dot, PaperValue, log_axis, ramp, whole_axis
 from headcount.report.run_charts import equal_error, error_by_heads, error_by_length, scaling
-from headcount.report.run_series import numbered
+from headcount.report.run_series import dot, errors_axis, level, numbered
 from headcount.store.records import Run
 
 
@@ -26,6 +26,8 @@ def charts_of(item: Item, analysis: Analysis, runs: Sequence[Run], theirs: Seque
 def _charts(item: Item, analysis: Analysis, runs: Sequence[Run], theirs: Sequence[PaperCell]) -> list[Chart]:
     paper = paper_values(theirs)
     match item.kind:
+        case "heads" if len(analysis.settings) > 1:
+            return settings_charts(analysis)
         case "heads":
             return error_by_heads(analysis, runs, paper)
         case "lengths":
@@ -94,6 +96,30 @@ def reversal_chart(analysis: Analysis, theirs: Sequence[PaperCell]) -> Chart:
     )  # fmt: skip
 
 
+def settings_charts(analysis: Analysis) -> list[Chart]:
+    """Error against heads, a line for each setting: one chart for each length and hidden size."""
+    charts: list[Chart] = []
+    for length, hidden in dict.fromkeys((c.length, c.hidden) for c in analysis.cells):
+        series: list[ChartSeries] = []
+        for i, setting in enumerate(analysis.settings):
+            members = [c for c in analysis.cells if (c.setting, c.length, c.hidden) == (setting, length, hidden)]
+            line = [dot(c, float(c.heads or 0)) for c in members if level(c) is not None]
+            if line:
+                shape = SHAPES[i % len(SHAPES)]
+                colour = ramp(i, len(analysis.settings))
+                series.append(ChartSeries(name=setting, style="line", shape=shape, colour=colour, points=line))
+        if series:
+            y, levels = errors_axis(series)
+            told = "; ".join(f"{s.name}: {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}" for s in series)
+            charts.append(Chart(
+                id="settings", kind="heads", title=analysis.title, subtitle=f"T = {length}",
+                x=whole_axis("Number of attention heads", [c.heads or 0 for c in analysis.cells]), y=y, levels=levels,
+                series=series, caption="Best seed, averaged over the targets in log scale.",
+                alt=f"Line chart of the error against the number of heads, a line for each setting. {told}.",
+            ))  # fmt: skip
+    return charts
+
+
 def hidden_charts(analysis: Analysis) -> list[Chart]:
     """Error against the hidden size N, a chart for each head count, in it a line for each length with its slope."""
     charts: list[Chart] = []
@@ -149,15 +175,15 @@ def head_dims_chart(runs: Sequence[Run]) -> Chart:
     """Error against the head size n: a line for each hidden size and kind of F."""
     lines: dict[str, list[Dot]] = {}
     for run in runs:
-        name = f"{run.values.get('setting', '')}, N = {run.values.get('hidden', '?')}".removeprefix(", ")
+        name = f"N = {run.values.get('hidden', '?')}, {run.values.get('setting', '')}".removesuffix(", ")
         errors = sorted(t.nmse for t in run.trials if t.nmse is not None)
         if errors:
             low, high = errors[0], errors[-1]
             lines.setdefault(name, []).append(Dot(x=int(run.values["head_dim"]), y=low, low=low, high=high))
-    settings = list(dict.fromkeys(name.split(", N")[0] for name in lines))
+    settings = list(dict.fromkeys(name.partition(", ")[2] for name in lines))
     series = [
         ChartSeries(
-            name=name, style="line" if name.split(", N")[0] == settings[0] else "dashed",
+            name=name, style="line" if name.partition(", ")[2] == settings[0] else "dashed",
             colour=ramp(i % max(1, len(lines) // len(settings)), max(1, len(lines) // len(settings))),
             points=sorted(points, key=lambda p: p.x),
         )
