@@ -23,7 +23,7 @@ def printed(found: Analysis) -> str:
 
 
 def test_everything_is_printed():
-    runs = planted(with_dimension(3), lengths=(8, 16), hidden=(16, 32))
+    runs = planted(lambda h, T, N: with_dimension(3)(h, T, N) * (16 / N) ** 2, lengths=(8, 16), hidden=(16, 32))
     runs[0] = runs[0].model_copy(update={"left_out": {"failed": 3}, "trials": [*runs[0].trials, trial(1, 9, None)]})
     found = analyse(runs, resamples=50)
     text = printed(found)
