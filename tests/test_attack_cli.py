@@ -29,6 +29,8 @@ def test_a_witness_says_what_it_is_about(model: Path, tmp_path: Path, headcount_
     """Found, saved and verified; with another task stated recheck says so, and a raised claim is status 1."""
     done = headcount_here("attack", "m", "--starts", "6", "--for", "20s", "--enclose", "5s", "--out", "w")
     assert done.returncode == 0, done.stderr
+    enclosure, claims = (json.loads((tmp_path / "w" / f"{n}.json").read_text()) for n in ("enclosure", "witness"))
+    assert 0 < claims["claims"]["gap"] <= enclosure["bound"] < 2.0  # min + max of [0, 1] spans 2
     assert "Proved: every feed-forward block" in done.stdout
     assert "Proved: the best feed-forward block errs by" in done.stdout
     checked = headcount_here("recheck", "w")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -165,10 +165,15 @@ class AttackResult:
         """Keep the picture as a png, pdf or svg."""
         pair.save_pair(self.figure(), Path(path))
 
-    def save(self, folder: str | Path) -> str:
-        """Write the model, witness.json, pair.png and pair.html; `headcount recheck FOLDER` verifies it."""
+    def save(self, folder: str | Path, enclosed: Enclosed | None = None) -> str:
+        """Write the model, witness.json, pair.png and pair.html; `headcount recheck FOLDER` verifies it.
+
+        An upper bound that `enclose` proved is kept in enclosure.json; no second program verifies that one.
+        """
         figure = self.figure()
-        files = {"pair.png": pair.pair_png(figure), "pair.html": pair.pair_html(figure).encode()}
+        files: dict[str, Any] = {"pair.png": pair.pair_png(figure), "pair.html": pair.pair_html(figure).encode()}
+        if enclosed is not None:
+            files["enclosure.json"] = {**asdict(enclosed), "sup_error_at_most": enclosed.bound / 2}
         return self.model.save(folder, {"witness.json": self.witness.data, **files})
 
     def enclose(

@@ -75,8 +75,10 @@ def check_folder(target: Path) -> None:
 def check_writable(folder: Path) -> None:
     """Refuse a folder in which nothing can be made, before the work and not after it."""
     parent = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise BadInput(f"{parent} is not a folder that can be written to: choose another --out")
+    try:  # permissions alone do not tell: some file systems refuse whatever they say
+        os.rmdir(tempfile.mkdtemp(dir=parent, prefix=".headcount-"))
+    except OSError:
+        raise BadInput(f"{parent} is not a folder that can be written to: choose another --out") from None
 
 
 @contextmanager

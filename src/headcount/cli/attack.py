@@ -64,7 +64,7 @@ def attack(
     json: Json = False,
 ) -> int:
     """Find two inputs with equal attention output and targets far apart: the proof of too few heads."""
-    from headcount.base.files import check_folder
+    from headcount.base.files import check_folder, check_writable
     from headcount.base.progress import Progress
     from headcount.cli.sweep import duration
     from headcount.front import attack as search
@@ -77,6 +77,7 @@ def attack(
         if out.resolve() == model.resolve():
             raise BadInput(f"--out {out} is the model's own folder, which would be replaced: choose another")
         check_folder(out)
+        check_writable(out.parent)
     saved, stated = load_model(model), _task(task, set_)
     if adversary:
         if box or surrogate or enclose or among != "all":
@@ -100,7 +101,7 @@ def attack(
         )  # fmt: skip
     enclosed = None if more is None else _enclosed(found, more)
     if out is not None:
-        found.save(out)
+        found.save(out, enclosed)
     if json:
         print_json(_data(found.witness, model, out, enclosed))
     else:
