@@ -76,7 +76,7 @@ def check_writable(folder: Path) -> None:
     """Refuse a folder in which nothing can be made, before the work and not after it."""
     parent = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
     try:  # permissions alone do not tell: some file systems refuse whatever they say
-        os.rmdir(tempfile.mkdtemp(dir=parent, prefix=".headcount-"))
+        Path(tempfile.mkdtemp(dir=parent, prefix=".headcount-")).rmdir()
     except OSError:
         raise BadInput(f"{parent} is not a folder that can be written to: choose another --out") from None
 
