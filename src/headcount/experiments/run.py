@@ -13,6 +13,7 @@ from typing import Any
 from headcount.base.errors import HeadcountError
 from headcount.base.progress import Progress
 from headcount.base.provenance import cores, provenance
+from headcount.experiments.ahead import Ahead
 from headcount.experiments.board import Board, Entry
 from headcount.experiments.cpu import Stopped, polish_steps, run_trial, single_threaded_blas, start_kernels
 from headcount.experiments.data import prepare
@@ -114,8 +115,10 @@ def _train(
     with Progress("training", Board.work(entries), quiet=quiet, closes=False) as progress:
         listener = _InMemory(jobs, Board(entries, progress))
         if where.type == "cuda":
-            stacks = [[str(n) for n in members] for members in plan(jobs, free_memory(where))]
-            Stacks(where, listener, threading.Event(), save_every=float("inf")).run(stacks)
+            parts = plan(jobs, free_memory(where))
+            ahead = Ahead([[jobs[n] for n in part] for part in parts], where, free_memory(where))
+            engine = Stacks(where, listener, threading.Event(), save_every=float("inf"))
+            engine.run([[str(n) for n in part] for part in parts], ahead)
         else:
             start_kernels(progress, jobs[0].train.dtype, [job.model for job in jobs])
             with single_threaded_blas():

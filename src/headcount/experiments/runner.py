@@ -21,6 +21,7 @@ from torch import Tensor
 
 from headcount.base.progress import Progress
 from headcount.base.provenance import cores, provenance
+from headcount.experiments.ahead import Ahead
 from headcount.experiments.board import Board, Entry
 from headcount.experiments.cpu import Stepper, Stopped, run_trial, single_threaded_blas, start_kernels
 from headcount.experiments.data import Dataset, draw_inputs, prepare
@@ -178,9 +179,12 @@ class _Sweep:
             except Exception as error:  # one bad trial never ends a sweep
                 if self.store.claim([name]):
                     self.ended([(name, f"{type(error).__name__}: {error}", None)])
-        stacks = [[jobs[n][0] for n in part] for part in plan([job for _, job in jobs], free_memory(self.device))]
+        parts, free = plan([job for _, job in jobs], free_memory(self.device)), free_memory(self.device)
+        stacks = [[jobs[n][0] for n in part] for part in parts]
+        ahead = Ahead([[jobs[n][1] for n in part] for part in parts], self.device, free)
         try:
-            Stacks(self.device, self, self.stop, save_every=CHECKPOINT_SECONDS, deadline=self.deadline).run(stacks)
+            engine = Stacks(self.device, self, self.stop, save_every=CHECKPOINT_SECONDS, deadline=self.deadline)
+            engine.run(stacks, ahead)
         finally:
             self.store.release()
 

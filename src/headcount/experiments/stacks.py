@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from headcount.base.errors import HeadcountError
+from headcount.experiments.ahead import Ahead
 from headcount.experiments.batches import FRESH_STEPS
 from headcount.experiments.data import Fresh, Part
 from headcount.experiments.moments import Moments
@@ -230,11 +231,16 @@ class Stacks:
         self.save_every, self.deadline = save_every, deadline
         self.running: list[Running] = []
         self.rest: deque[list[Member]] = deque()  # parts of stacks that were halved or lost their diverged models
+        self._ahead: Ahead | None = None
         self._crowded = AT_ONCE  # how many stacks have turned out to fit at once
 
-    def run(self, stacks: Sequence[Sequence[str]]) -> None:
-        """Train the stacks, each a list of names that the listener turns into trials."""
-        queue = deque(stacks)
+    def run(self, stacks: Sequence[Sequence[str]], ahead: Ahead | None = None) -> None:
+        """Train the stacks, each a list of names that the listener turns into trials.
+
+        A stack whose kernels somebody compiles `ahead` waits for them while others train.
+        """
+        queue = deque(enumerate(stacks))
+        self._ahead = ahead
         try:
             with _interrupts(self.stop) as interrupted:
                 while True:
@@ -242,21 +248,27 @@ class Stacks:
                         self.stop.set()
                     if not self.stop.is_set():
                         self._fill(queue)
-                    if not self.running:
+                    if not self.running and (self.stop.is_set() or not (queue or self.rest)):
                         break
                     self._look_around()
             if interrupted():
                 raise KeyboardInterrupt
         finally:
             self._leave()
+            if ahead is not None:
+                ahead.close()
 
-    def _fill(self, queue: deque[Sequence[str]]) -> None:
+    def _fill(self, queue: deque[tuple[int, Sequence[str]]]) -> None:
         """Start stacks while there is room for them."""
         while len(self.running) < self._crowded and (self.rest or queue):
             if self.rest:
                 self._begin(self.rest.popleft())
                 continue
-            members = self.listener.start(queue.popleft())
+            ready = next((one for one in queue if self._ahead is None or self._ahead.ready(one[0])), None)
+            if ready is None:
+                return
+            queue.remove(ready)
+            members = self.listener.start(ready[1])
             steps = sorted({0 if job.moments is None else job.moments.step for _, job in members})
             for step in steps:  # trials that were interrupted at different steps cannot share one
                 same = [m for m in members if (0 if m[1].moments is None else m[1].moments.step) == step]
