@@ -105,7 +105,9 @@ def control_spec(number: int) -> dict[str, Any]:
     return {"task": task, "lengths": [16, 32], "model": {"head_dim": 4, "hidden": 32}}
 
 
-NAMES = [f"study-{n:02d}" for n in range(50)] + [f"control-{n:02d}" for n in range(10)]
+def names(first: int = 0) -> list[str]:
+    """Return fifty tasks and ten controls; `first` = 50 draws others than those with which the rule was chosen."""
+    return [f"study-{first + n:02d}" for n in range(50)] + [f"control-{first + n:02d}" for n in range(10)]
 
 
 def sweep_of(name: str) -> SweepSpec:
@@ -121,10 +123,11 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--part", default="1/1", help="which share of the tasks: processes may work side by side")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first task: 50 is a fresh study")
     parser.add_argument("--seconds", type=float, default=1e9)
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
-    start, chosen = time.monotonic(), NAMES[part - 1 :: parts]
+    start, chosen = time.monotonic(), names(options.first)[part - 1 :: parts]
     options.out.mkdir(parents=True, exist_ok=True)
     table = options.out / (f"dimension-study-{part}.csv" if parts > 1 else "dimension-study.csv")
     with Store.open(options.out / f"store-{part}") as store, table.open("w", newline="") as file:
