@@ -23,19 +23,26 @@ def stored_spec(store: Store, run: str) -> SweepSpec:
 
 
 def stored_runs(store: Store, run: str, spec: SweepSpec | None = None) -> list[Run]:
-    """Return a record for every panel of a run; trials that are not finished are left out."""
+    """Return a record for every panel of a run; trials that are not finished are left out, and counted.
+
+    Trials that only an earlier spec of the same name had are counted with the first panel, as superseded.
+    """
     spec = spec or stored_spec(store, run)
     stored = {trial.hash: trial for trial in store.trials(run=run)}
     found = {name: trial for name, trial in stored.items() if trial.state in ("done", "diverged")}
     runs: list[Run] = []
+    older = set(stored)
     for panel in spec.panels():
         wanted = [panel.trial(heads, seed).hash() for heads in panel.heads for seed in range(spec.seeds)]
         trials = [as_trial(store, found[h]) for h in wanted if h in found]
         seconds = sum(trial.seconds for trial in trials)
         others = [stored[h].state if h in stored else "pending" for h in wanted if h not in found]
         record = panel_run(spec.name, spec.title, spec.data(), panel, trials, seconds)
+        older -= set(wanted)
         own = {"left_out": dict(Counter(others)), "provenance": trained_where(list(found.values()))}
         runs.append(record.model_copy(update=own if found else {"left_out": own["left_out"]}))
+    if older:
+        runs[0] = runs[0].model_copy(update={"left_out": {**runs[0].left_out, "superseded": len(older)}})
     return runs
 
 

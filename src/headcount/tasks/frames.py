@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 
 from headcount.base.errors import BadInput
+from headcount.base.random import below, mixed, stream_key
 
 PLACES = 1 << 24  # the largest number of images a step may place: the counter has its low bits for them
 _IMAGE = 32
@@ -124,19 +124,11 @@ def _room(side: int) -> int:
 def _below(
     choices: int, stream: str, count: int, seed: int, step: int, first: int, device: torch.device | str
 ) -> Int64[Tensor, " count"]:
-    """Return whole numbers from 0 to choices − 1: splitmix64 of (key of seed and stream, counter of step and place).
-
-    The products wrap at 64 bits, as splitmix64 wants; >> keeps the sign, so a mask drops it.
-    """
+    """Return whole numbers from 0 to choices − 1 by (key of seed and stream, counter of step and place)."""
     if min(count, seed, step, first) < 0 or first + count > PLACES or step >= 1 << 38:
         raise BadInput(
             f"count, seed, step and first must be at least 0, first + count at most {PLACES} and step below 2^38; "
             f"got count={count}, seed={seed}, step={step}, first={first}"
         )
-    state = np.random.SeedSequence([seed, *f"frame {stream}".encode()]).generate_state(1, np.uint64)
     counter = torch.arange(first + 1, first + count + 1, device=device) + step * PLACES
-    z = int(state.view(np.int64)[0]) + counter * -0x61C8864680B583EB
-    z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
-    z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
-    z = z ^ ((z >> 31) & 0x1FFFFFFFF)
-    return (((z >> 33) & 0x7FFFFFFF) * choices) >> 31
+    return below(mixed(stream_key(seed, f"frame {stream}"), counter), choices)
