@@ -22,7 +22,7 @@ def test_a_cell_sums_up_seeds_and_targets_apart():
         panel([trial(1, 0, 1e-3), trial(1, 1, 1e-3)], {"pending": 1}, length=8, target=7),
     ]
     runs = [run.model_copy(update={"spec": {**run.spec, "seeds": 5}}) for run in runs]
-    found = analyse(runs, resamples=10)
+    found = analyse(runs, resamples=100)
     (cell,) = found.cells
     assert (cell.heads, cell.length, cell.hidden, cell.head_dim, cell.setting) == (1, 8, 32, 8, "")
     assert (cell.best, cell.median, cell.worst) == (1e-4, 1e-3, 1e-2)
@@ -42,7 +42,7 @@ def test_panels_go_to_settings_and_blocks():
     assert [(b.setting, b.length, b.hidden, b.errors.shape) for b in found] == [
         (f"depth {depth}", T, N, (2, 2, 1)) for depth in (1, 2) for T in (8, 16) for N in (16, 32)
     ]
-    analysed = analyse(runs, resamples=10)
+    analysed = analyse(runs, resamples=100)
     assert analysed.settings == ["depth 1", "depth 2"]
     assert [d.setting for d in analysed.dimensions] == ["depth 1", "depth 2"]
 
@@ -113,33 +113,75 @@ def test_parameters_are_not_invented_where_the_error_was_not_reached():
     runs = planted(
         lambda h, T, N: (1e-2 if T == 8 else 1e-5) * 16 / N, heads=[1], lengths=(8, 16), hidden=(16, 32), noise=0.0
     )
-    lines = analyse(runs, resamples=10).equal_errors
+    lines = analyse(runs, resamples=100).equal_errors
     assert lines == [] or all(None in [M for _, M in line.points] for line in lines)
 
 
 def test_the_theory_beside_the_slope_says_why_it_is_none():
     run = panel([trial(1, 0, 0.1)], length=128)
-    assert theory(run, 1, 128) == (None, "the task has no known D")
+    assert theory(run, 1, 128) == (None, None, "the task has no known D")
     known = run.model_copy(update={"intrinsic": 4})
-    half, note = theory(known, 3, 128)
-    assert half == pytest.approx(3.36 / 2, abs=0.01)
-    assert note.startswith("outside the assumptions: ")
-    assert "Gaussian" in note
-    assert theory(known, 3, 32)[0] is None
-    assert theory(known, 3, 32)[1].startswith("vacuous here")
-    assert theory(known, 4, 128) == (None, "enough heads: the bound speaks of fewer than D")
+    said = theory(known, 3, 128)
+    assert said.half_k == pytest.approx(3.36 / 2, abs=0.01)
+    assert said.note.startswith("outside the assumptions: ")
+    assert "Gaussian" in said.note
+    assert theory(known, 3, 32).half_k is None
+    assert theory(known, 3, 32).note.startswith("vacuous here")
+    assert theory(known, 4, 128) == (None, None, "enough heads: the bound speaks of fewer than D")
+
+
+def test_both_forms_of_the_exponent_are_stated():
+    known = panel([trial(1, 0, 0.1)], length=128).model_copy(update={"intrinsic": 4})
+    long, short = theory(known, 3, 256), theory(known, 3, 128)
+    # (64 − 3 − 4 + 1)/28 − 1 and (32 − 3 − 4 + 1)/28 − 1 with T/4 positions
+    assert long.half_k_printed == pytest.approx((58 / 28 - 1) / 2)
+    assert short.half_k is not None
+    assert short.half_k_printed is None
+    assert "the printed form is vacuous: k = -0.07, it bites from T = 137" in short.note
+    runs = planted(lambda h, T, N: 0.1 / N, heads=[1, 2], lengths=[256], hidden=(16, 32))
+    runs = [run.model_copy(update={"intrinsic": 4}) for run in runs]
+    assert all(0 < (s.half_k_printed or 0) < (s.half_k or 0) for s in analyse(runs, resamples=100).scaling)
+
+
+@pytest.mark.parametrize("name", ["sum-of-maxima", "min-plus-max"])
+def test_linear_families_fail_an_assumption(name):
+    run = panel([trial(1, 0, 0.1)], length=128).model_copy(update={"intrinsic": 4})
+    named = run.model_copy(update={"task": {**run.task, "name": name}})
+    assert "assumption (2.3) fails: the f_i are linear" in theory(named, 1, 128).note
+    assert "(2.3)" not in theory(run, 1, 128).note
+
+
+def test_a_fixed_width_is_divided_among_the_heads():
+    run = panel([trial(h, s, 0.1) for h in (1, 2, 3) for s in (0, 1)], length=128)
+    wide = run.model_copy(update={"intrinsic": 4, "spec": {**run.spec, "model": {"total_head_dim": 8, "head_dim": 99}}})
+    assert [cell.head_dim for cell in analyse([wide], resamples=100).cells] == [8, 4, 3]
+    narrow = run.model_copy(update={"intrinsic": 4, "spec": {**run.spec, "model": {"head_dim": 3}}})
+    assert theory(wide, 3, 128) == theory(narrow, 3, 128)
+
+
+def test_a_point_without_parameters_says_why():
+    runs = planted(
+        lambda h, T, N: {8: 1e-4, 16: 1e-2, 32: 1.0}[T] * (16 / N) ** (3 if T == 16 else 0.1), heads=[1],
+        lengths=(8, 16, 32), hidden=(16, 32), noise=0.0,
+    )  # fmt: skip
+    runs += planted(lambda h, T, N: 1e-2 * (16 / N) ** 3, heads=[1], lengths=(64,), hidden=(16, 32), noise=0.0)
+    lines = analyse(runs, resamples=100).equal_errors
+    assert lines
+    for line in lines:
+        assert [M is None for _, M in line.points] == [True, False, True, False]
+        assert line.reasons == ["smaller N suffices", "", "not reached", ""]
 
 
 def test_equal_arguments_give_equal_analyses_and_json_keeps_them():
     runs = planted(with_dimension(3), hidden=(16, 32))
-    found = analyse(runs, resamples=50)
-    assert analyse(runs, resamples=50) == found
-    assert analyse(runs, resamples=50, seed=1) != found
+    found = analyse(runs, resamples=100)
+    assert analyse(runs, resamples=100) == found
+    assert analyse(runs, resamples=100, seed=1) != found
     assert Analysis.parse(found.data()) == found
 
 
 def test_all_diverged_is_analysed_too():
-    found = analyse([panel([trial(h, 0, None) for h in (1, 2)], length=T) for T in (8, 16)], resamples=10)
+    found = analyse([panel([trial(h, 0, None) for h in (1, 2)], length=T) for T in (8, 16)], resamples=100)
     assert found.counts["diverged"] == 4
     assert found.dimensions[0].verdict == "too-few"
     assert [cell.best for cell in found.cells] == [None] * 4
@@ -149,7 +191,7 @@ def test_bad_input_is_refused():
     with pytest.raises(BadInput, match="nothing to analyse"):
         analyse([])
     with pytest.raises(BadInput, match="resamples"):
-        analyse(planted(with_dimension(2)), resamples=0)
+        analyse(planted(with_dimension(2)), resamples=99)
 
 
 def test_three_thousand_trials_take_seconds():

@@ -25,7 +25,7 @@ def printed(found: Analysis) -> str:
 def test_everything_is_printed():
     runs = planted(lambda h, T, N: with_dimension(3)(h, T, N) * (16 / N) ** 2, lengths=(8, 16), hidden=(16, 32))
     runs[0] = runs[0].model_copy(update={"left_out": {"failed": 3}, "trials": [*runs[0].trials, trial(1, 9, None)]})
-    found = analyse(runs, resamples=50)
+    found = analyse(runs, resamples=100)
     text = printed(found)
     assert found.dimensions[0].sentence in text
     assert all(reason.text in text for reason in found.dimensions[0].reasons)
@@ -37,7 +37,7 @@ def test_everything_is_printed():
 
 def test_settings_are_named_and_brackets_are_kept():
     runs = [panel([trial(h, 0, 0.1 / h) for h in (1, 2)], length=8, kind=kind) for kind in ("[bold]a", "b")]
-    text = printed(analyse(runs, resamples=10))
+    text = printed(analyse(runs, resamples=100))
     assert "kind [bold]a: " in text
     assert "setting" in text
 
@@ -54,14 +54,14 @@ def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_json_and_file_hold_the_analysis(stored, tmp_path, capsys):
-    assert verb.analyse("planted", store=stored, resamples=20, json=True, out=tmp_path / "a.json") == 0
+    assert verb.analyse("planted", store=stored, resamples=100, json=True, out=tmp_path / "a.json") == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown == json.loads((tmp_path / "a.json").read_text())
     assert Analysis.parse(shown).dimensions[0].estimate == 2
 
 
 def test_the_terminal_names_the_file(stored, tmp_path, capsys):
-    assert verb.analyse("planted", store=stored, resamples=20, out=tmp_path / "a.json") == 0
+    assert verb.analyse("planted", store=stored, resamples=100, out=tmp_path / "a.json") == 0
     out = capsys.readouterr().out
     assert "2 heads are needed" in out
     assert "a.json" in out

@@ -67,12 +67,21 @@ def test_a_runs_law_is_fitted_to_its_cells():
         lengths=(8, 16, 32, 64),
         noise=0.02,
     )
-    found = analyse(runs, resamples=50).laws
+    found = analyse(runs, resamples=100).laws
     chosen = next(law for law in found if law.chosen)
     assert (chosen.name, chosen.points, chosen.hidden) == ("heads over length", 20, 32)
     assert chosen.coefficients["delta"] == pytest.approx(0.25, abs=0.1)
 
 
 def test_too_few_cells_have_no_law():
-    assert analyse(planted(lambda h, T, N: 0.1 / h, lengths=[8]), resamples=10).laws == []
-    assert analyse(planted(lambda h, T, N: 0.1 / h, heads=(1, 2)), resamples=10).laws == []
+    assert analyse(planted(lambda h, T, N: 0.1 / h, lengths=[8]), resamples=100).laws == []
+    assert analyse(planted(lambda h, T, N: 0.1 / h, heads=(1, 2)), resamples=100).laws == []
+
+
+def test_a_delta_at_the_edge_of_its_grid_is_marked():
+    beyond = compare(H, T, (np.log(0.3) + 0.4 * T - 2.5 * H * np.exp(-1.6 * T))[None])
+    inside = compare(H, T, PLANTED["heads over length"][0][None])
+    notes = {law.name: law.note for law in beyond}
+    assert notes.pop("heads over length") == "delta = 1 is at the edge of the values tried (0 to 1)"
+    assert set(notes.values()) == {""}
+    assert {law.note for law in inside} == {""}

@@ -49,7 +49,7 @@ def test_planted_slopes_have_their_sign_and_lie_in_their_interval():
 
 
 def test_one_length_has_no_slope():
-    found = analyse(planted(lambda h, T, N: 0.1 / h, lengths=[8]), resamples=20)
+    found = analyse(planted(lambda h, T, N: 0.1 / h, lengths=[8]), resamples=100)
     assert found.slopes == []
     assert found.reversals == []
 
@@ -68,7 +68,7 @@ def test_without_an_effect_the_test_seldom_rejects():
         r.p
         for seed in range(10)
         for r in analyse(
-            planted(lambda h, T, N: 0.01, lengths=LENGTHS, heads=range(1, 6), targets=1, seed=seed), resamples=99
+            planted(lambda h, T, N: 0.01, lengths=LENGTHS, heads=range(1, 6), targets=1, seed=seed), resamples=100
         ).reversals
     ]
     # scores themselves are far from 0: R alone misleads

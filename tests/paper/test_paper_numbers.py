@@ -10,7 +10,7 @@ import pytest
 from headcount.analysis.analyse import analyse
 from headcount.base.errors import BadInput
 from headcount.paper import compare, numbers
-from headcount.paper.charts import charts_of, paper_reversal, paper_values
+from headcount.paper.charts import charts_of, paper_reversal, paper_values, same_lengths
 from headcount.paper.plan import BEYOND, GROUPS, ITEMS, PAPER, SCALES, names_of, sweep_of
 from headcount.paper.reproduce import trials_csv
 from headcount.store.records import Run, Trial
@@ -116,17 +116,21 @@ def like(factor: float, target: int) -> list[Run]:
 def test_theirs_and_ours_stand_in_every_cell() -> None:
     runs = [*like(3.0, 0), *like(1.1, 1)]
     theirs = numbers.cells("table3")
-    table = compare.comparison("title", analyse(runs, resamples=20), runs, theirs)
+    nearest = compare.nearest_draw(runs, theirs)
+    table = compare.comparison("title", analyse(runs, resamples=100), runs, theirs, nearest)
     assert [c.name.replace("\N{NO-BREAK SPACE}", " ") for c in table.columns[2:]] == [
         f"T = {T}" for T in (8, 16, 32, 64, 128)
     ]
     lines = {(row[0], row[1]): row[2:] for row in table.rows}
-    assert lines["4", "paper"] == ["1.3e-6", "5.6e-7", "3.4e-7", "3.5e-7", "5.7e-7"]
-    assert lines["4", "ours, best"] == ["1.5e-6", "6.1e-7", "3.7e-7", "3.8e-7", "6.3e-7"]
-    assert lines["4", "ours, draw 1"] == lines["4", "ours, best"]
-    assert all(lines[str(h), "spread over targets"][0] == "× 2.0" for h in range(1, 6))
+    assert lines["4", "paper"] == ["1.32e-6", "5.59e-7", "3.4e-7", "3.46e-7", "5.7e-7"]
+    assert lines["4", "best seed, best draw"] == ["1.5e-6", "6.1e-7", "3.7e-7", "3.8e-7", "6.3e-7"]
+    assert lines["4", "best seed, median draw"][0] == "2.7e-6"  # between 1.1 and 3 times the paper's
+    assert lines["4", "median seed, median draw"][0] == "4.1e-6"  # seeds are 1 and 2 times that
+    assert lines["4", "draw 1, best seed"] == lines["4", "best seed, best draw"]
+    assert all(lines[str(h), "spread over draws"][0] == "× 2.0" for h in range(1, 6))
     assert {name for _, name in lines} == {
-        "paper", "ours, best", "ours, median", "spread over seeds", "spread over targets", "ours, draw 1",
+        "paper", "best seed, best draw", "best seed, median draw", "median seed, median draw", "spread over seeds",
+        "spread over draws", "draw 1, best seed",
     }  # fmt: skip
 
 
@@ -148,19 +152,19 @@ def test_failed_and_diverged_trials_are_counted() -> None:
     runs = like(1.0, 0)
     lost = runs[0].trials[0].model_copy(update={"state": "diverged", "nmse": None, "train_nmse": None})
     runs[0] = runs[0].model_copy(update={"trials": [lost, *runs[0].trials[1:]], "left_out": {"failed": 2}})
-    found = analyse(runs, resamples=20)
-    said = compare.remarks(found, runs, numbers.cells("table3"), "")
+    found = analyse(runs, resamples=100)
+    said = compare.remarks(found, runs, numbers.cells("table3"), "", None)
     assert "1 diverged, 2 failed" in said[-1]
-    table = compare.comparison("title", found, runs, numbers.cells("table3"))
+    table = compare.comparison("title", found, runs, numbers.cells("table3"), None)
     assert ["1", "diverged", "1 of 2", "0 of 2", "0 of 2", "0 of 2", "0 of 2"] in table.rows
     clean = like(1.0, 0)
-    assert "none failed or diverged" in compare.remarks(analyse(clean, resamples=20), clean, [], "")[-1]
+    assert "none failed or diverged" in compare.remarks(analyse(clean, resamples=100), clean, [], "", None)[-1]
 
 
 def test_the_csv_files_hold_every_cell_and_trial() -> None:
     runs = like(2.0, 0)
     rows = list(
-        csv.DictReader(io.StringIO(compare.as_csv("table3", analyse(runs, resamples=20), numbers.cells("table3"))))
+        csv.DictReader(io.StringIO(compare.as_csv("table3", analyse(runs, resamples=100), numbers.cells("table3"))))
     )
     assert len(rows) == 25
     assert all(float(r["best"]) == pytest.approx(2 * float(r["paper"]), rel=1e-4) for r in rows)
@@ -184,13 +188,25 @@ def test_every_name_of_the_paper_has_a_picture(name: str) -> None:
             for r in runs for n in (8, 32)
         ]  # fmt: skip
     theirs = numbers.cells(ITEMS[name].table or "table3")
-    charts = charts_of(ITEMS[name], analyse(runs, resamples=20), runs, theirs)
+    charts = charts_of(ITEMS[name], analyse(runs, resamples=100), runs, theirs)
     assert charts
     assert all(chart.series and chart.alt for chart in charts)
     assert len({chart.id for chart in charts}) == len(charts)
     shown = {p.y for chart in charts for s in chart.series if s.style == "rings" for p in s.points}
     if ITEMS[name].kind in ("heads", "lengths"):
         assert {c.value for c in theirs if ITEMS[name].heads is None or c.heads in (ITEMS[name].heads or ())} == shown
+
+
+def test_scores_are_compared_over_the_same_lengths() -> None:
+    runs = [r for r in like(1.0, 0) if r.values["length"] in (8, 16)]
+    found = analyse(runs, resamples=100)
+    theirs = numbers.cells("table2")
+    short = paper_reversal(same_lengths(found, theirs))
+    assert short != paper_reversal(theirs)
+    table = compare.reversal_table("title", found, short)
+    assert [row[1] for row in table.rows] == [f"{short[h]:.2f}" for h in range(1, 6)]
+    (chart,) = charts_of(ITEMS["figure2e"], found, runs, theirs)
+    assert {p.y for s in chart.series if s.style == "rings" for p in s.points} == set(short.values())
 
 
 def test_a_range_below_zero_has_no_ends() -> None:

@@ -8,6 +8,12 @@ from typing import Any
 
 import pytest
 
+from headcount.analysis.analyse import analyse
+from headcount.experiments.runner import run_on_store
+from headcount.experiments.spec import SweepSpec
+from headcount.experiments.stored import stored_runs
+from headcount.store.store import Store
+
 SMOKE = ("--scale", "smoke")
 
 
@@ -23,6 +29,9 @@ def test_a_table_is_trained_stopped_taken_up_and_shown(tmp_path: Path, headcount
     again = headcount_here("reproduce", "table4", *SMOKE, "--json")  # nothing is left to train: it only shows
     told = json.loads(again.stdout)
     assert told["unfinished"] == 0
+    assert told["trials"] == {"table4-smoke": {"done": 16}}
+    assert len(told["shown"]["table4"]["cells"]) == 8
+    assert len(told["shown"]["table4"]["paper"]) == 20
     assert told["shown"]["table4"]["counts"]["done"] == 16
     folder = tmp_path / "reproduce-table4"
     files = {p.name for p in (folder / "table4").iterdir()}
@@ -30,7 +39,7 @@ def test_a_table_is_trained_stopped_taken_up_and_shown(tmp_path: Path, headcount
         "table4.md", "table4.csv", "trials.csv", "provenance.json", "error-by-heads.png", "error-by-heads.pdf",
     }  # fmt: skip
     text = (folder / "table4" / "table4.md").read_text()
-    assert "1.1e-3" in text or "0.0011" in text  # the paper's h = 2, T = 8
+    assert "0.00109" in text  # the paper's h = 2, T = 8
     assert "most like" not in text  # one draw is not compared with itself
     page = (folder / "table4-page" / "index.html").read_text()
     assert "paper, table 4" in page
@@ -38,6 +47,36 @@ def test_a_table_is_trained_stopped_taken_up_and_shown(tmp_path: Path, headcount
     origin = json.loads((folder / "table4" / "provenance.json").read_text())
     assert origin["counts"]["done"] == 16
     assert origin["provenance"]["machine"]["device"] == "cpu"
+
+
+def test_files_of_the_user_are_refused_before_anything_is_trained(
+    tmp_path: Path, headcount_here: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for taken in ("a/table4/table4.md", "b/table4-page/notes.txt", "c/table4"):
+        path = tmp_path / taken
+        path.parent.mkdir(parents=True)
+        path.write_text("mine")
+        result = headcount_here("reproduce", "table4", *SMOKE, "--out", taken[0])
+        assert result.returncode == 2
+        assert "choose" in result.stderr
+        assert path.read_text() == "mine"
+        assert not (tmp_path / "headcount-runs").exists()
+
+
+def test_trials_of_an_earlier_spec_are_counted(tmp_path: Path) -> None:
+    plan = {
+        "name": "twice", "heads": [1, 2], "seeds": 1, "task": {"family": "min-plus-max", "length": 4},
+        "model": {"head_dim": 2, "hidden": 4}, "train": {"steps": 20, "warmup": 2, "batch": 16, "train_size": 64},
+    }  # fmt: skip
+    with Store.open(tmp_path) as store:
+        run_on_store(SweepSpec.parse(plan), store, quiet=True, workers=1)
+        changed = SweepSpec.parse({**plan, "train": {**plan["train"], "steps": 30}})
+        run_on_store(changed, store, quiet=True, workers=1)
+        runs = stored_runs(store, "twice", changed)
+    assert analyse(runs).counts == {
+        "done": 2, "diverged": 0, "failed": 0, "pending": 0, "running": 0, "superseded": 2,
+    }  # fmt: skip
 
 
 def test_the_list(headcount_here: Any) -> None:

@@ -56,4 +56,4 @@ def made_runs(
 
 def made_case(**options: Any) -> tuple[list[Run], Analysis]:
     runs = made_runs(**options)
-    return runs, analyse(runs, resamples=50)
+    return runs, analyse(runs, resamples=100)

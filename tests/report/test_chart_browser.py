@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from browser_pipe import Browser, find_browser
 from run_cases import made_case
+from test_run_review import made_extra
 
 from headcount.report.chart_page import drawing
 from headcount.report.run_charts import run_charts
@@ -115,6 +116,31 @@ def test_it_answers_and_nothing_is_loaded(page, browser):
     assert browser.run(paths) == before
     assert browser.errors == []
     assert set(browser.requests) == {page.as_uri()}
+
+
+def test_charts_of_other_rooms_answer_too(case, browser, tmp_path):
+    extra, path = made_extra(), tmp_path / "extra.html"
+    path.write_text(run_page(*case, extra=[extra]), encoding="utf-8")
+    browser.errors.clear()
+    browser.open(path)
+    assert browser.run("[...document.querySelectorAll('figure.chart')].map(f => f.id).indexOf('reversal')") > 0
+    browser.run("document.querySelector('#reversal').scrollIntoView()")
+    svg, tip = (f"document.querySelector('#reversal {part}')" for part in ("> svg", ".tip"))
+    point = browser.run(f"""(() => {{ const d = {svg}.querySelector('.dot').getBBox(), m = {svg}.getScreenCTM();
+        return [m.e + m.a * (d.x + 4), m.f + m.d * (d.y + d.height - 4)]; }})()""")
+    browser.mouse("Moved", *point)
+    assert "p = 0.02" in browser.run(f"{tip}.innerText")
+    whole = browser.run(f"{svg}.innerHTML")
+    (x0, y0), (x1, y1) = place(browser, 0.2, 0.3, "reversal"), place(browser, 0.7, 0.7, "reversal")
+    for kind, x, y in (("Pressed", x0, y0), ("Moved", x1, y1), ("Released", x1, y1)):
+        browser.mouse(kind, x, y, **({"buttons": 1, "button": "left"} if kind == "Moved" else {}))
+    assert browser.run(f"{svg}.innerHTML") != whole
+    browser.key("0")
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    drawn = browser.run(f"{svg}.innerHTML")
+    assert skeleton(drawn) == skeleton(drawing(extra))
+    assert numbers(drawn) == pytest.approx(numbers(drawing(extra)), abs=0.11)
+    assert browser.errors == []
 
 
 def test_a_foreign_script_is_refused(page, browser):

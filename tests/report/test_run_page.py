@@ -119,7 +119,7 @@ def test_everything_is_escaped():
         settings=({"kind": evil}, {"kind": "b"}), provenance={"commit": evil, evil: evil},
     )  # fmt: skip
     reference = [PaperValue(heads=1, length=8, value=0.1, label=evil, setting=f"kind {evil}")]
-    analysis = analyse(runs, resamples=20)
+    analysis = analyse(runs, resamples=100)
     html = run_page(runs, analysis, reference)
     seen = read(html)
     assert [tag for tag, _ in seen.tags].count("script") == 1 + len(embedded(html))

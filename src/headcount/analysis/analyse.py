@@ -15,6 +15,9 @@ from headcount.analysis.slopes import reversals, slopes
 from headcount.base.errors import BadInput
 from headcount.store.records import Run
 
+LEAST_RESAMPLES = 100
+"""Fewer draws than this have no 5 % to leave out on either side."""
+
 
 def analyse(runs: Sequence[Run], *, resamples: int = 1000, seed: int = 0) -> Analysis:
     """Read everything that the trials of a run say; the same arguments give the same numbers.
@@ -22,8 +25,8 @@ def analyse(runs: Sequence[Run], *, resamples: int = 1000, seed: int = 0) -> Ana
     `runs` are the panels of one sweep, finished or not. The task's known D is handed through for comparison; no
     estimate reads it.
     """
-    if resamples < 1:
-        raise BadInput(f"resamples must be at least 1, not {resamples}")
+    if resamples < LEAST_RESAMPLES:
+        raise BadInput(f"resamples must be at least {LEAST_RESAMPLES}, not {resamples}: fewer draws give no interval")
     found = blocks(runs)
     settings: dict[str, list[Block]] = {}
     for block in found:

@@ -36,9 +36,9 @@ class Drawn:
     """[draw, place of a target, head count]: log10 error of the best seed, not a number where there is none."""
 
     @cached_property
-    def level(self) -> Floats:
-        """[draw, head count]: the mean over targets of log10 error."""
-        return known_mean(self.best, 1)
+    def known(self) -> NDArray[np.bool_]:
+        """[head count]: whether any trial has an error."""
+        return np.isfinite(self.best[0]).any(0)
 
 
 def draw_setting(found: Sequence[Block], resamples: int, seed: int) -> list[Drawn]:
@@ -59,6 +59,50 @@ def _best(block: Block, targets: NDArray[np.int64], rng: np.random.Generator) ->
     errors = np.take_along_axis(block.errors[targets], chosen, 3)
     best = np.where(np.arange(seeds) < counts, errors, np.inf).min(3)
     return np.where(np.isfinite(best), best, np.nan)
+
+
+def paired(drawn: Sequence[Drawn], column: int) -> Floats:
+    """Return the levels [draw, block] of some blocks of a setting at one head count, see `balanced`."""
+    return balanced(np.stack([d.best[:, :, column] for d in drawn], 2))
+
+
+def balanced(values: Floats) -> Floats:
+    """Return the levels [draw, point] of values[draw, target, point], each target compared with itself only.
+
+    Where every target has every point, these are the means over targets. Where some are missing, a mean would rise
+    wherever an easy target is missing; so every target has a level of its own and every point too, fitted together by
+    least squares, and a point's level is for targets of the average level. A point that no chain of targets joins to
+    most of the others cannot be compared with them, and is not a number.
+    """
+    known = np.isfinite(values)
+    found = known_mean(values, 1)
+    absent = ~np.logical_or.reduce(known, 1)[:, None]
+    uneven = (known.any(2) & ~(known | absent).all(2)).any(1)
+    if uneven.any():
+        found[uneven] = _additive(values[uneven], known[uneven])
+    return found
+
+
+def _additive(values: Floats, known: NDArray[np.bool_]) -> Floats:
+    """Fit value = target's level + point's level to every draw, and return the points' levels."""
+    K, J = values.shape[1:]
+    w = known.astype(float)
+    y = np.where(known, values, 0.0)
+    joined = w.transpose(0, 2, 1) @ w > 0
+    for _ in range(J.bit_length()):
+        joined = (joined.astype(float) @ joined.astype(float)) > 0
+    largest = joined.sum(2).argmax(1)
+    kept = np.take_along_axis(joined, largest[:, None, None], 1)[:, 0]
+    # the points' levels fitted out: what is left are equations in the targets' levels, singular by a constant
+    w = w * kept[:, None]
+    weight = np.maximum(w.sum(1), 1.0)
+    left = np.eye(K) * w.sum(2)[:, None] - (w / weight[:, None]) @ w.transpose(0, 2, 1)
+    right = (w * (y - ((w * y).sum(1) / weight)[:, None])).sum(2)
+    target = np.einsum("rij,rj->ri", np.linalg.pinv(left, hermitian=True), right)
+    there = w.any(2)
+    target = target - ((target * there).sum(1) / np.maximum(there.sum(1), 1))[:, None]
+    level = (w * (y - target[:, :, None])).sum(1) / weight
+    return np.where(kept & w.any(1), level, np.nan)
 
 
 def known_mean(values: Floats, axis: int | tuple[int, ...]) -> Floats:

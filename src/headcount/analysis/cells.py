@@ -11,7 +11,7 @@ import numpy as np
 from headcount.analysis.bootstrap import Drawn, interval, known_mean
 from headcount.analysis.record import Cell, Drop
 from headcount.analysis.result import FLOOR
-from headcount.analysis.rows import Block, Floats, log_error, planned, size
+from headcount.analysis.rows import Block, Floats, head_dim, log_error, planned
 from headcount.store.records import Trial
 
 
@@ -33,7 +33,7 @@ def _cell(block: Block, column: int) -> Cell:
     train = [t.train_nmse for _, t in done if t.train_nmse is not None]
     return Cell(
         setting=block.setting, heads=heads, length=block.length, hidden=block.hidden,
-        head_dim=size(block.panels[0][1], "head_dim"), targets=len(by_target), trials=wanted,
+        head_dim=head_dim(block.panels[0][1], heads), targets=len(by_target), trials=wanted,
         diverged=len(trials) - len(done), missing=wanted - len(trials),
         best=min(errors, default=None), worst=max(errors, default=None),
         median=statistics.median(errors) if errors else None, by_target=bests,
@@ -55,8 +55,8 @@ def drops(drawn: Drawn) -> Iterator[Drop]:
 
     Each target is compared with itself; the factor is the geometric mean over targets of the best seeds' ratios.
     """
-    block, level = drawn.block, drawn.level
-    readable = [i for i in range(len(block.heads)) if np.isfinite(level[0, i])]
+    block = drawn.block
+    readable = [i for i in range(len(block.heads)) if drawn.known[i]]
     for i, j in itertools.pairwise(readable):
         gap = known_mean(drawn.best[:, :, i] - drawn.best[:, :, j], 1)
         if not np.isfinite(gap[0]):

@@ -5,22 +5,29 @@ h heads is log10 of the best seed's error, and at no heads 0, the error of a con
 
 1. *Gap.* The gap of h in a place is how far its level lies above the best level of any larger head count. Over places
    it is the mean of the smaller half: with enough heads training may still fail here and there, but with too few it
-   cannot succeed, so the places where it went well decide.
+   cannot succeed, so the places where it went well decide. Below `SOLVED` a decade counts as `FAINT` of one: there
+   the error is what training leaves, and a lucky seed must not outweigh the fall that solved the task.
 2. *Enough.* h is enough when its gap is at most `BASE` decades and `DRIFT` more for every head up to the largest head
    count tried, `MOST` in all: more heads than needed are easier to train, and each brings a little.
 3. *Sharp.* The gap falls into h, from the smallest gap of fewer heads, by at least `SHARP` times what is left of it,
-   and by at least `LEAST` decades. A gentle fall has no such h. A fall of `CLEAR` times what is left settles it, and
-   2 need not hold; the smallest head count tried, before which there is only "no heads", must have it.
+   by at least `LEAST` decades, and by at least `SHARE` of the largest such fall between head counts that were tried. A
+   gentle fall has no such h. A fall of `CLEAR` times what is left settles it, and 2 need not hold; the smallest head
+   count tried, before which there is only "no heads", must have it.
 4. *Useful.* The mean level at h is below `USEFUL` (`USEFUL_FIRST` for the smallest head count): while every error is
    large, D may still lie beyond.
 5. The estimate is the smallest h that is enough, sharp and useful. It needs a larger head count that confirms it. If
-   there is none, D was not reached.
+   there is none, D was not reached; then at least k heads are needed where all fewer are clearly not enough: their
+   gaps are larger than 2 allows, all at once, and some level is useful, in 95 % of the draws. Where nothing can be
+   claimed, and the larger half of the head counts is not better on average than the smaller half by `BASE` decades in
+   95 % of the draws, there is no fall.
 6. *How sure.* All of this is repeated on every draw of the bootstrap over targets and seeds, with each constant drawn
    anew from 1/`VARIED` to `VARIED` times its value: they are choices, and an answer that hangs on them must not look
    certain. The interval holds 90 % of the answers, "not reached" counted as the largest. Its lower end goes further
    down while bad luck could explain the failure of fewer heads: where only a share p of the seeds succeeds at the
    estimate, all n seeds of the next smaller head count fail with chance (1 − p)^n, and 5 % of that is too much. It
-   goes down to the head count after the largest one that is ruled out, tried or not.
+   goes down to the head count after the largest one that is ruled out, tried or not. With one target and one seed
+   the places are drawn again instead. Where a head count that decides has a single trial nothing is claimed, nor where
+   a planned head count just below the answer has no result.
 
 The slope of log error in log T is reported as a reason but is no part of the rule: trained for a limited time, models
 with enough heads do worse on longer sequences too.
@@ -35,6 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.analysis.bootstrap import OUTSIDE, Drawn, known_mean
+from headcount.analysis.dimension_doubts import at_least, between, falls, lost, redrawn, too_few
 from headcount.analysis.dimension_words import Evidence, reasons, sentence
 from headcount.analysis.record import Dimension
 from headcount.analysis.rows import Floats
@@ -46,8 +54,11 @@ MOST = 0.8
 SHARP = 1.5
 CLEAR = 4.0
 LEAST = 0.2
+SHARE = 1 / 3
 USEFUL = 0.06
 USEFUL_FIRST = 0.02
+SOLVED = 1e-5
+FAINT = 0.5
 VARIED = 1.5
 AGREEMENT = 0.5
 """An answer that fewer of the draws give is called unclear."""
@@ -74,39 +85,49 @@ class Choices:
 
 def dimension(drawn: Sequence[Drawn], seed: int = 0) -> Dimension:
     """Estimate D from the blocks of one setting, with an interval, a sentence and the reasons."""
-    heads, units, levels = pooled(drawn)
-    setting = drawn[0].block.setting
+    heads, units, levels = pooled(drawn, seed)
+    missing = lost(drawn, heads)
     if len(heads) < 2:
-        evidence = Evidence("too-few", None, None, None, heads, levels, drawn)
-        return Dimension(
-            setting=setting, verdict="too-few", estimate=None, low=None, high=None,
-            sentence=sentence(evidence), reasons=reasons(evidence),
-        )  # fmt: skip
-    found = needed(units, levels, heads, Choices.draw(len(levels), seed))
-    names = np.array([*heads, 0])
-    shares = {int(h): float((names[found[1:]] == h).mean()) for h in names if (names[found[1:]] == h).any()}
+        return _told(Evidence("too-few", None, None, None, heads, levels, drawn, missing))
+    choices = Choices.draw(len(levels), seed)
+    found = needed(units, levels, heads, choices)
+    index = int(found[0])
     low, high = (int(i) for i in np.quantile(found[1:], [OUTSIDE, 1 - OUTSIDE], method="inverted_cdf"))
-    low, high = min(low, int(found[0]), len(heads) - 1), max(high, int(found[0]))
-    estimate = None if found[0] == len(heads) else heads[int(found[0])]
-    if estimate is not None:
-        low = min(low, lucky(drawn, heads, int(found[0])))
-    verdict = _verdict(estimate, heads, shares)
+    low, high = min(low, index, len(heads) - 1), max(high, index)
+    if index == len(heads):
+        solved = levels.min(1) <= np.log10(choices.useful * USEFUL)
+        low = min(low, at_least(gaps(units)[:, 1:], allowed(heads, choices), solved))
+        estimate, doubted = None, []
+    else:
+        low = min(low, lucky(drawn, heads, index))
+        estimate, doubted = heads[index], between(missing, heads, index)
     least = heads[low - 1] + 1 if low > 0 else 1
     most = None if high == len(heads) else heads[high]
-    evidence = Evidence(verdict, estimate, least, most, heads, levels, drawn, shares)
+    if too_few(drawn, heads, low if estimate is None else index):
+        return _told(Evidence("too-few", estimate, 1, None, heads, levels, drawn, missing))
+    names = np.array([*heads, 0])
+    shares = {int(h): float((names[found[1:]] == h).mean()) for h in names if (names[found[1:]] == h).any()}
+    verdict = "unclear" if doubted else _verdict(estimate, heads, shares, low, levels)
+    return _told(Evidence(verdict, estimate, least, most, heads, levels, drawn, missing, doubted, shares))
+
+
+def _told(found: Evidence) -> Dimension:
+    """Put the evidence into a record; an answer that is only a hint stays in the sentence."""
+    sure = found.verdict != "too-few" and not found.doubted
     return Dimension(
-        setting=setting, verdict=verdict, estimate=evidence.estimate, low=evidence.low, high=evidence.high,
-        sentence=sentence(evidence), reasons=reasons(evidence), shares=shares,
+        setting=found.drawn[0].block.setting, verdict=found.verdict, estimate=found.estimate if sure else None,
+        low=found.low, high=found.high, sentence=sentence(found), reasons=reasons(found), shares=found.shares,
     )  # fmt: skip
 
 
-def pooled(drawn: Sequence[Drawn]) -> tuple[list[int], Floats, Floats]:
+def pooled(drawn: Sequence[Drawn], seed: int = 0) -> tuple[list[int], Floats, Floats]:
     """Return the head counts that have a result, the levels of all places, and their means [draw, head count].
 
     A mean level is the one before plus the mean of the differences within places that have both, so that a missing
     cell does not tilt it.
     """
-    units = np.concatenate([d.best for d in drawn], 1)  # [draw, place, head count]
+    # [draw, place, head count]
+    units = redrawn(drawn, np.concatenate([d.best for d in drawn], 1), seed)
     known = [i for i in range(units.shape[2]) if np.isfinite(units[0, :, i]).any()]
     units = units[:, :, known]
     means = known_mean(units, 1)
@@ -123,6 +144,8 @@ def gaps(units: Floats) -> Floats:
 
     `units` are levels [draw, place, head count]; the mean is over the smaller half of the places that have both.
     """
+    floor = np.log10(SOLVED)
+    units = np.where(units < floor, floor + FAINT * (units - floor), units)
     padded = np.concatenate([np.zeros((*units.shape[:2], 1)), units], 2)
     ahead = np.minimum.accumulate(np.where(np.isfinite(padded), padded, np.inf)[:, :, ::-1], 2)[:, :, ::-1]
     some = np.sort(
@@ -132,21 +155,29 @@ def gaps(units: Floats) -> Floats:
     return known_mean(np.where(np.arange(some.shape[1])[:, None] < half, some, np.nan), 1)
 
 
+def allowed(heads: Sequence[int], choices: Choices) -> Floats:
+    """Return [draw, head count but the last]: the gap that a head count may have and still be enough."""
+    drift = [min(BASE + DRIFT * (heads[-1] - h), MOST) for h in heads[:-1]]
+    return choices.slack[:, None] * np.array(drift)
+
+
 def needed(units: Floats, levels: Floats, heads: Sequence[int], choices: Choices) -> NDArray[np.int64]:
     """Apply the rule to every draw: the index of D's head count, or the number of head counts if there is none.
 
     `units` are levels [draw, place, head count], `levels` their means over places.
     """
-    gap = gaps(units)
+    gap, most = gaps(units), allowed(heads, choices)
+    fallen = np.minimum.accumulate(gap, 1)[:, :-1] - gap[:, 1:]
+    largest = fallen[:, 1:].max(1, initial=0.0)
     answer = np.full(len(units), len(heads))
     for i in reversed(range(len(heads) - 1)):
-        rest = gap[:, i + 1]
-        fall = gap[:, : i + 1].min(1) - rest
+        rest, fall = gap[:, i + 1], fallen[:, i]
         clear = fall >= choices.sharp * CLEAR * rest
-        enough = rest <= choices.slack * min(BASE + DRIFT * (heads[-1] - heads[i]), MOST)
+        enough = rest <= most[:, i]
         sharp = clear if i == 0 else clear | (enough & (fall >= choices.sharp * SHARP * rest))
+        fair = fall >= np.maximum(choices.sharp * LEAST, SHARE * largest)
         useful = levels[:, i] <= np.log10(choices.useful * (USEFUL_FIRST if i == 0 else USEFUL))
-        answer = np.where(sharp & (fall >= choices.sharp * LEAST) & useful, i, answer)
+        answer = np.where(sharp & fair & useful, i, answer)
     return answer
 
 
@@ -175,9 +206,10 @@ def lucky(drawn: Sequence[Drawn], heads: Sequence[int], index: int) -> int:
     return smallest
 
 
-def _verdict(estimate: int | None, heads: Sequence[int], shares: dict[int, float]) -> str:
-    if shares.get(estimate or 0, 0.0) < AGREEMENT:
+def _verdict(estimate: int | None, heads: Sequence[int], shares: dict[int, float], low: int, levels: Floats) -> str:
+    flat = estimate is None and low == 0 and not falls(levels, BASE)
+    if shares.get(estimate or 0, 0.0) + (shares.get(heads[0], 0.0) if flat else 0.0) < AGREEMENT:
         return "unclear"
     if estimate is None:
-        return "not-reached"
+        return "no-fall" if flat else "not-reached"
     return "one-head" if estimate == heads[0] else "transition"

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headcount.analysis.bootstrap import Drawn, interval
+from headcount.analysis.dimension_doubts import lost_text, lost_texts, single
 from headcount.analysis.record import Reason
 from headcount.analysis.rows import Floats
-from headcount.analysis.slopes import by_hidden, length_slope
-from headcount.analysis.wording import error_text, heads_text, times_text
+from headcount.analysis.slopes import by_hidden, comparable, length_slope
+from headcount.analysis.wording import UNSOLVED, error_text, heads_text, times_text
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Evidence:
 
     verdict: str
     estimate: int | None
+    """The answer, or where the verdict is too-few what it would be."""
     low: int | None
     high: int | None
     heads: list[int]
@@ -27,17 +29,31 @@ class Evidence:
     levels: Floats
     """[draw, head count]: log10 error, pooled."""
     drawn: Sequence[Drawn]
+    missing: dict[int, str] = field(default_factory=dict[int, str])
+    """The planned head counts that have no result, and why: diverged, failed or pending."""
+    doubted: list[int] = field(default_factory=list[int])
+    """Those of them that might be D in place of the estimate."""
     shares: dict[int, float] = field(default_factory=dict[int, float])
 
 
 def sentence(found: Evidence) -> str:
     """Say in one sentence what the run shows about D."""
-    if found.verdict == "too-few":
+    if len(found.heads) < 2:
         return f"Nothing can be said: {_results(found)}, so there is nothing to compare."
+    if found.verdict == "too-few":
+        return f"Too few trials to tell: {_hint(found)}, but a single trial may be a lucky or unlucky start."
+    if found.doubted:
+        why = lost_text(found.missing, found.doubted)
+        return f"Unclear: {_hint(found)}, but {why}, so whether fewer than {found.estimate} suffice is not known."
     most = found.heads[-1]
+    if found.verdict == "no-fall":
+        return f"No number of heads stands out: {_flat(found)}."
     if found.estimate is None:
-        hint = f"at least {found.low} are needed" if (found.low or 0) > found.heads[0] else "its start was not seen"
         doubt = f", though {_other(found)}" if found.verdict == "unclear" else ""
+        if (found.low or 0) > found.heads[0]:
+            hint = f"at least {found.low} are needed"
+        else:
+            hint = "but no step is clear enough to say how many are needed"
         return (
             f"Not reached by h = {most}: the fall of the error has no end among the head counts tried, {hint}{doubt}."
         )
@@ -68,8 +84,32 @@ def reasons(found: Evidence) -> list[Reason]:
         texts.append(_rest_text(found))
         texts += _slope_texts(found)
     if found.shares:
-        texts.append(f"Drawn again over targets and seeds, with the rule's constants varied too: {_share_text(found)}.")
-    return [Reason(text=text) for text in [*texts, *_lost_texts(found)]]
+        over = "lengths and sizes (there is one target and one seed)" if single(found.drawn) else "targets and seeds"
+        texts.append(f"Drawn again over {over}, with the rule's constants varied too: {_share_text(found)}.")
+    return [Reason(text=text) for text in [*texts, *lost_texts(found.drawn, found.missing)]]
+
+
+def _hint(found: Evidence) -> str:
+    """What the errors look like, without claiming it."""
+    if found.estimate is None:
+        return "no number of heads stands out"
+    if found.estimate == found.heads[0]:
+        return f"{heads_text(found.estimate)} and more do about equally well"
+    few = _before(found)
+    smaller = times_text(_ratio(found, few, found.estimate))
+    return f"{heads_text(found.estimate)} have an error {smaller} times smaller than {heads_text(few)}"
+
+
+def _flat(found: Evidence) -> str:
+    """All head counts do about equally well: say how well, for that decides what it means."""
+    errors = 10 ** found.levels[0]
+    low, high = error_text(float(errors.min())), error_text(float(errors.max()))
+    least, most = found.heads[0], found.heads[-1]
+    span = f"from {least} to {heads_text(most)} the error stays at {low if low == high else f'{low} to {high}'}"
+    if errors.min() >= UNSOLVED:
+        return f"{span}; the models did not learn the task"
+    few = "one head" if least == 1 else heads_text(least)
+    return f"{span}; either {few} can do it already or more than {most} are needed"
 
 
 def _index(found: Evidence, heads: int) -> int:
@@ -154,10 +194,12 @@ def _rest_text(found: Evidence) -> str:
 
 def _open_text(found: Evidence) -> str:
     last, before = found.heads[-1], found.heads[-2]
-    return (
-        f"With {last} heads the error is {times_text(_ratio(found, before, last))} times smaller than with {before}, "
-        f"and more than {last} were not tried: no end of the fall is confirmed."
-    )
+    ratio = _ratio(found, before, last)
+    change = f"{times_text(max(ratio, 1 / ratio))} times {'smaller' if ratio >= 1 else 'larger'}"
+    larger = [h for h in found.missing if h > last]
+    more = lost_text(found.missing, larger) if larger else f"more than {last} were not tried"
+    end = "" if found.verdict == "no-fall" else ": no end of the fall is confirmed"
+    return f"With {last} heads the error is {change} than with {before}, and {more}{end}."
 
 
 def _slope_texts(found: Evidence) -> list[str]:
@@ -166,8 +208,9 @@ def _slope_texts(found: Evidence) -> list[str]:
     counts = found.drawn[0].block.heads
     texts: list[str] = []
     for heads in [h for h in found.heads if h <= found.estimate][-2:]:
+        i = counts.index(heads)
         slopes = [
-            s for some in by_hidden(found.drawn).values() if (s := length_slope(some, counts.index(heads))) is not None
+            s for some in by_hidden(found.drawn).values() if (s := length_slope(comparable(some, i), i)) is not None
         ]
         if not slopes:
             continue
@@ -178,13 +221,3 @@ def _slope_texts(found: Evidence) -> list[str]:
         change = f"log error changes by {mean[0]:.2f} per decade of T ({low:.2f} to {high:.2f})"
         texts.append(f"With {heads_text(heads)} {change}: {said}.")
     return texts
-
-
-def _lost_texts(found: Evidence) -> list[str]:
-    """Count the trials that say nothing, so that nobody takes them for done."""
-    runs = [run for d in found.drawn for _, run in d.block.panels]
-    trials = [t for run in runs for t in run.trials]
-    diverged = sum(not (t.state == "done" and t.nmse is not None) for t in trials)
-    missing = sum(number for run in runs for number in run.left_out.values())
-    texts = [f"{diverged} of {len(trials)} finished trials diverged and have no error."] if diverged else []
-    return texts + ([f"{missing} more trials have no result: they failed or are not finished."] if missing else [])

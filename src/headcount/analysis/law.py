@@ -2,7 +2,8 @@
 
 The paper fits Err = c·T^b·exp(α·h/T^δ). Beside it stand simpler laws; each is scored by leaving out one cell at a
 time (δ chosen anew without it) and taking the mean absolute error of log10 there. The law that is chosen is the
-simplest whose score is within one standard error (of the paired differences) of the best score.
+simplest whose score is at most 5 % (`SLACK`) above the best score. Intervals come from the first 200 (`DRAWS`) draws
+of the bootstrap.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from headcount.analysis.bootstrap import Drawn, interval
+from headcount.analysis.bootstrap import Drawn, balanced, interval
 from headcount.analysis.record import Law
 from headcount.analysis.rows import Floats
 from headcount.analysis.slopes import by_hidden
@@ -22,9 +24,9 @@ DRAWS = 200
 """Draws of the bootstrap that a law is fitted to: enough for an interval's ends, a fifth of the time."""
 LEAST_CELLS = 6
 TIE = 1e-4
+"""Scores closer than this are equal: the fit itself is no more exact."""
 SLACK = 0.05
 """A simpler law may miss by this share more than the best one."""
-"""Scores closer than this are equal: the fit itself is no more exact."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +64,28 @@ def laws(drawn: Sequence[Drawn]) -> Iterator[Law]:
     """Fit every law to the cells of each hidden size that has two lengths, three head counts and enough cells."""
     for hidden, some in by_hidden(drawn).items():
         block = some[0].block
-        levels = np.stack([d.level for d in some], 2)  # [draw, head count, length]
+        best = np.stack([d.best[: 1 + DRAWS] for d in some], 3)  # [draw, target, head count, length]
+        levels = balanced(best.reshape(*best.shape[:2], -1)).reshape(len(best), *best.shape[2:])
         known = np.isfinite(levels[0])
         if known.any(0).sum() < 2 or known.any(1).sum() < 3 or known.sum() < LEAST_CELLS:
             continue
         h, t = np.meshgrid(np.array(block.heads, float), np.log([d.block.length for d in some]), indexing="ij")
-        draws = levels[: 1 + DRAWS][:, known]
-        yield from compare(h[known], t[known], draws * np.log(10.0), block.setting, hidden)
+        note = _uneven(np.isfinite(best[0]), known)
+        yield from compare(h[known], t[known], levels[:, known] * np.log(10.0), block.setting, hidden, note)
 
 
-def compare(h: Floats, t: Floats, logs: Floats, setting: str = "", hidden: int | None = None) -> list[Law]:
+def _uneven(there: NDArray[np.bool_], used: NDArray[np.bool_]) -> str:
+    """Say which cells lack targets or are left out; `there` is [target, head count, length], `used` by cell."""
+    some = int((used & ~there[there.any((1, 2))].all(0)).sum())
+    apart = int((there.any(0) & ~used).sum())
+    texts = [f"{some} of {int(used.sum())} cells lack some targets: each target has its own level"] if some else []
+    texts += [f"{apart} cells have no target in common with the others and are left out"] if apart else []
+    return "; ".join(texts)
+
+
+def compare(
+    h: Floats, t: Floats, logs: Floats, setting: str = "", hidden: int | None = None, note: str = ""
+) -> list[Law]:
     """Fit and score all laws; h and t = log T are of the cells, logs[draw, cell] natural logs, row 0 the data."""
     misses = {form.name: _left_out(form, h, t, logs[0]) for form in FORMS}
     scores = {name: float(np.abs(found).mean()) for name, found in misses.items()}
@@ -89,8 +103,16 @@ def compare(h: Floats, t: Floats, logs: Floats, setting: str = "", hidden: int |
             coefficients={name: float(values[0]) for name, values in coefficients.items()},
             intervals={name: interval(values) for name, values in coefficients.items()},
             chosen=form is chosen, points=len(h),
+            note="; ".join(text for text in (_edge(form, coefficients), note) if text),
         ))  # fmt: skip
     return sorted(found, key=lambda law: law.score)
+
+
+def _edge(form: Form, coefficients: dict[str, Floats]) -> str:
+    """Say so where δ is at an end of its grid, and δ beyond it might fit better."""
+    if form.deltas is None or DELTAS[0] < (delta := float(coefficients["delta"][0])) < DELTAS[-1]:
+        return ""
+    return f"delta = {delta:g} is at the edge of the values tried ({DELTAS[0]:g} to {DELTAS[-1]:g})"
 
 
 def fit(form: Form, h: Floats, t: Floats, logs: Floats, weights: Floats | None = None) -> dict[str, Floats]:

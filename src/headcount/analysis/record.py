@@ -89,6 +89,7 @@ class Dimension(Place):
     """The estimate of the intrinsic dimension D from one setting's trials."""
 
     verdict: str
+    """transition, one-head, not-reached, no-fall, unclear or too-few."""
     estimate: int | None
     low: int | None
     """The lower end of the 90 % interval."""
@@ -111,7 +112,9 @@ class Scaling(Place):
     theory: float | None = None
     """−2/k: the steepest fall that Theorem 2 (2) would allow, were NMSE its squared error; for orientation only."""
     half_k: float | None = None
-    """k/2 of Theorem 2 (2), the same turned round: decades of M per decade of 1/NMSE."""
+    """k/2 of Theorem 2 (2), the same turned round: decades of M per decade of 1/NMSE; sharp, from the |S_i|."""
+    half_k_printed: float | None = None
+    """The same with k as the theorem prints it, from |S_i| ≥ T/4; None where that is vacuous."""
     theory_note: str = ""
     """Why the theorem says nothing here (vacuous, outside its assumptions), or what it would say."""
 
@@ -121,7 +124,9 @@ class EqualError(Place):
 
     error: float
     points: list[tuple[int, float | None]]
-    """(length, parameters M by interpolation); None where the error was not reached."""
+    """(length, parameters M by interpolation); None where the M that just reaches the error is not known."""
+    reasons: list[str] = Field(default_factory=list[str])
+    """For every point why it has no M: "", "not reached" or "smaller N suffices"."""
 
 
 class Law(Place):
@@ -135,6 +140,8 @@ class Law(Place):
     """The mean absolute error of log10, each cell left out in turn."""
     chosen: bool
     points: int
+    note: str = ""
+    """What to know of the fit: δ at the edge of its grid, cells that lack some targets."""
 
 
 class Analysis(Spec):

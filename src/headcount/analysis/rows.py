@@ -66,7 +66,13 @@ def size(run: Run, name: str) -> int:
     """Return a size of a panel: what it varies, or else what its task or model states."""
     model: dict[str, Any] = run.spec.get("model") or {}
     stated: dict[str, Any] = {**model, **run.task} if name == "length" else model
-    return int(run.values.get(name, stated.get(name, 0)))
+    return int(run.values.get(name, stated.get(name)) or 0)
+
+
+def head_dim(run: Run, heads: int) -> int:
+    """Return the dimension of each head; in a run of fixed width it is the width divided among the heads."""
+    total = size(run, "total_head_dim")
+    return -(-total // heads) if total else size(run, "head_dim")
 
 
 def planned(run: Run, heads: int) -> int:

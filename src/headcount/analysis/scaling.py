@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from headcount.analysis.bootstrap import Drawn, interval, line_slope
+from headcount.analysis.bootstrap import Drawn, interval, line_slope, paired
 from headcount.analysis.record import EqualError, Scaling
-from headcount.analysis.rows import size
+from headcount.analysis.rows import head_dim
+from headcount.analysis.slopes import comparable
 from headcount.store.records import Run
 from headcount.theory.lower import exponents
 
+LINEAR = {"sum-of-maxima", "min-plus-max"}
+"""Families whose f_i are linear, so that none has a Hessian that is positive definite at a minimiser inside."""
 LEVELS = 3
 """How many errors are compared at each head count."""
 
@@ -31,39 +35,57 @@ def scaling(drawn: Sequence[Drawn]) -> Iterator[Scaling]:
     for length, some in by_length(drawn).items():
         block = some[0].block
         for i, heads in enumerate(block.heads):
-            use = [d for d in some if np.isfinite(d.level[0, i])]
+            use = comparable(some, i)
             if len(use) < 2:
                 continue
-            sizes = np.log10([d.block.hidden for d in use])
-            found = line_slope(sizes, np.stack([d.level[:, i] for d in use], 1))
+            levels = paired(use, i)
+            found = line_slope(np.log10([d.block.hidden for d in use]), levels)
             low, high = interval(found)
-            half, note = theory(block.panels[0][1], heads, length)
+            said = theory(block.panels[0][1], heads, length)
             yield Scaling(
                 setting=block.setting, heads=heads, length=length, slope=float(found[0]), low=low, high=high,
-                points=[(d.block.hidden, float(10 ** d.level[0, i])) for d in use],
-                theory=None if half is None else -1 / half, half_k=half, theory_note=note,
+                points=[(d.block.hidden, float(10**level)) for d, level in zip(use, levels[0], strict=True)],
+                theory=None if said.half_k is None else -1 / said.half_k, half_k=said.half_k,
+                half_k_printed=said.half_k_printed, theory_note=said.note,
             )  # fmt: skip
 
 
-def theory(run: Run, heads: int, length: int) -> tuple[float | None, str]:
+class Theory(NamedTuple):
+    """What Theorem 2 (2) would say at one head count and length."""
+
+    half_k: float | None
+    """k/2 in the sharp form, where k > 0."""
+    half_k_printed: float | None
+    """k/2 as printed, where k > 0."""
+    note: str
+
+
+def theory(run: Run, heads: int, length: int) -> Theory:
     """Return k/2 of Theorem 2 (2) where k > 0, and in words why it is no prediction here.
 
     M = Ω(1/ε^k) for the sup error ε; were NMSE = ε², log M would rise by k/2 per decade of 1/NMSE.
     """
     D = run.intrinsic
     if D is None:
-        return None, "the task has no known D"
+        return Theory(None, None, "the task has no known D")
     if heads >= D:
-        return None, "enough heads: the bound speaks of fewer than D"
+        return Theory(None, None, "enough heads: the bound speaks of fewer than D")
     sets = run.task.get("S")
     smallest = min((len(s) for s in sets), default=length) if isinstance(sets, list) else length
-    _, sharp = exponents(
-        length=length, heads=heads, head_dim=max(size(run, "head_dim"), 1), intrinsic=D,
+    printed, sharp = exponents(
+        length=length, heads=heads, head_dim=max(head_dim(run, heads), 1), intrinsic=D,
         smallest_set=min(max(smallest, 1), length),
     )  # fmt: skip
-    if sharp.vacuous:
-        return None, f"vacuous here: k = {sharp.k:.2f}, it bites from T = {sharp.bites_from_length}"
-    return sharp.k / 2, f"outside the assumptions: {', '.join(_outside(run))}"
+    if sharp.vacuous and printed.vacuous:
+        both = f"printed k = {printed.k:.2f}, it bites from T = {printed.bites_from_length}"
+        return Theory(
+            None, None, f"vacuous here: k = {sharp.k:.2f}, it bites from T = {sharp.bites_from_length}; {both}"
+        )
+    note = f"outside the assumptions: {', '.join(_outside(run))}"
+    for form in (sharp, printed):
+        if form.vacuous:
+            note += f"; the {form.form} form is vacuous: k = {form.k:.2f}, it bites from T = {form.bites_from_length}"
+    return Theory(None if sharp.vacuous else sharp.k / 2, None if printed.vacuous else printed.k / 2, note)
 
 
 def _outside(run: Run) -> list[str]:
@@ -74,6 +96,8 @@ def _outside(run: Run) -> list[str]:
         found.append("Gaussian tokens are not bounded")
     if int((run.spec.get("model") or {}).get("depth", 1)) > 1:
         found.append("more than one layer")
+    if {str(run.task.get("name")), str(run.task.get("family"))} & LINEAR:
+        found.append("assumption (2.3) fails: the f_i are linear")
     return found
 
 
@@ -83,17 +107,16 @@ def equal_errors(drawn: Sequence[Drawn]) -> Iterator[EqualError]:
     M is interpolated between neighbouring hidden sizes, linearly in log M and log error; it is None where no tried
     size reaches the error, or where already the smallest is better, since the M that just reaches it is not known.
     """
-    lengths = by_length(drawn)
     for i, heads in enumerate(drawn[0].block.heads):
-        curves = {length: _curve(some, i) for length, some in lengths.items()}
-        curves = {length: curve for length, curve in curves.items() if len(curve) >= 2}
+        curves = {length: curve for length, curve in _curves(drawn, i).items() if len(curve) >= 2}
         if not curves:
             continue
         for level in _levels(list(curves.values())):
             points = [(length, _cross(curve, level)) for length, curve in curves.items()]
             if any(M is not None for _, M in points):
                 yield EqualError(
-                    setting=drawn[0].block.setting, heads=heads, error=float(10**level), points=points
+                    setting=drawn[0].block.setting, heads=heads, error=float(10**level), points=points,
+                    reasons=[_why(curve, level) for curve in curves.values()],
                 )  # fmt: skip
 
 
@@ -101,14 +124,22 @@ Curve = list[tuple[float, float]]
 """(log10 M, log10 error), by size."""
 
 
-def _curve(drawn: Sequence[Drawn], column: int) -> Curve:
+def _curves(drawn: Sequence[Drawn], column: int) -> dict[int, Curve]:
+    """Return the curve of every length at a head count; the levels of all of them are of the same targets."""
     heads = drawn[0].block.heads[column]
-    found: Curve = []
-    for d in drawn:
+    found: dict[int, Curve] = {}
+    for d, level in zip(drawn, paired(drawn, column)[0], strict=True):
         sizes = [t.parameters for _, t in d.block.trials(heads) if t.parameters > 0]
-        if sizes and np.isfinite(d.level[0, column]):
-            found.append((float(np.log10(max(sizes))), float(d.level[0, column])))
-    return sorted(found)
+        if sizes and np.isfinite(level):
+            found.setdefault(d.block.length, []).append((float(np.log10(max(sizes))), float(level)))
+    return {length: sorted(found[length]) for length in sorted(found)}
+
+
+def _why(curve: Curve, level: float) -> str:
+    """Say why a curve has no M for a level; nothing where it has one."""
+    if _cross(curve, level) is not None:
+        return ""
+    return "smaller N suffices" if curve[0][1] < level else "not reached"
 
 
 def _levels(curves: Sequence[Curve]) -> list[float]:

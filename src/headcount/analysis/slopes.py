@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from headcount.analysis.bootstrap import Drawn, interval, line_slope
+from headcount.analysis.bootstrap import Drawn, balanced, interval, line_slope, paired
 from headcount.analysis.record import Reversal, Slope
 from headcount.analysis.rows import Floats
 from headcount.base.random import generator
@@ -25,7 +25,7 @@ def slopes(drawn: Sequence[Drawn]) -> Iterator[Slope]:
     for hidden, some in by_hidden(drawn).items():
         block = some[0].block
         for i, heads in enumerate(block.heads):
-            use = [d for d in some if np.isfinite(d.level[0, i])]
+            use = comparable(some, i)
             found = length_slope(use, i)
             if found is None:
                 continue
@@ -36,12 +36,16 @@ def slopes(drawn: Sequence[Drawn]) -> Iterator[Slope]:
             )  # fmt: skip
 
 
+def comparable(drawn: Sequence[Drawn], column: int) -> list[Drawn]:
+    """Return the blocks whose level at a head count is known and can be compared with that of the others."""
+    return [d for d, level in zip(drawn, paired(drawn, column)[0], strict=True) if np.isfinite(level)]
+
+
 def length_slope(drawn: Sequence[Drawn], column: int) -> Floats | None:
     """Return the slope of log error in log T at one head count, a number for every draw; None for a single length."""
-    lengths = np.log10([d.block.length for d in drawn])
-    if len(set(lengths)) < 2:
+    if len({d.block.length for d in drawn}) < 2:
         return None
-    return line_slope(lengths, np.stack([d.level[:, column] for d in drawn], 1))
+    return line_slope(np.log10([d.block.length for d in drawn]), paired(drawn, column))
 
 
 def reversal_score(errors: Floats) -> Floats:
@@ -65,10 +69,10 @@ def reversals(drawn: Sequence[Drawn], resamples: int, seed: int) -> Iterator[Rev
         block = some[0].block
         rng = generator(seed, f"reversal {block.setting} {hidden}")
         for i, heads in enumerate(block.heads):
-            use = [d for d in some if np.isfinite(d.level[0, i])]
+            use = comparable(some, i)
             if len(use) < 2:
                 continue
-            levels = np.stack([d.level[:, i] for d in use], 1)
+            levels = paired(use, i)
             scores = reversal_score(10.0 ** levels[np.isfinite(levels).all(1)])
             null = reversal_score(10.0 ** _shuffled(use, i, resamples, rng))
             low, high = interval(scores)
@@ -94,8 +98,6 @@ def _shuffled(drawn: Sequence[Drawn], column: int, resamples: int, rng: np.rando
         if values.size:
             moved[:, there] = values[rng.random((resamples, values.size)).argsort(1)]
         levels.append(moved.min(2))
-    stacked = np.stack(levels)
-    known = np.isfinite(stacked)
-    means = np.where(known, stacked, 0.0).sum(0) / np.maximum(known.sum(0), 1)
+    means = balanced(np.stack(levels, 1))
     # a shuffle may leave a length with diverged trials only: it says nothing
-    return means[known.any(0).all(-1)]
+    return means[np.isfinite(means).all(1)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import statistics
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
@@ -15,7 +17,6 @@ from headcount.cli.common import Json, StoreFolder, Whole, console, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from headcount.analysis.record import Analysis
 
@@ -31,15 +32,19 @@ def analyse(
     json: Json = False,
 ) -> int:
     """Analyse a run: intrinsic dimension, drops, slopes, reversal score, scaling and law, with intervals."""
-    if not 1 <= resamples <= 100_000 or seed < 0:
-        raise BadInput("--resamples must be 1 to 100,000 and --seed at least 0")
+    if resamples > 100_000 or seed < 0:  # how few draws are too few the analysis says itself
+        raise BadInput("--resamples must be at most 100,000 and --seed at least 0")
     if out is not None and out.suffix != ".json":
         raise BadInput(f"--out takes a file that ends in .json, not {out}")
     from headcount.analysis.analyse import analyse as analyse_runs
-    from headcount.base.files import write_json
+    from headcount.base.files import check_writable, write_json
     from headcount.experiments.stored import stored_runs
     from headcount.store.store import Store
 
+    if out is not None:  # before the work, not after it
+        if out.is_dir():
+            raise BadInput(f"{out} is a folder, and --out takes a file: choose another name")
+        check_writable(out.parent)
     with Store.open(store, create=False) as opened:
         found = analyse_runs(stored_runs(opened, run), resamples=resamples, seed=seed)
     if out is not None:
@@ -47,10 +52,18 @@ def analyse(
     if json:
         print_json(found.data())
         return 0
-    show(found, console())
+    show(found, _terminal())
     if out is not None:
         console().print(f"Analysis {out}", markup=False)
     return 0
+
+
+def _terminal() -> Console:
+    """Return the terminal for results; in a pipe it is as wide as COLUMNS says, where that is set."""
+    made, columns = console(), os.environ.get("COLUMNS", "")
+    if not sys.stdout.isatty() and columns.isdecimal() and int(columns) > 0:
+        made.width = int(columns)
+    return made
 
 
 def show(found: Analysis, terminal: Console) -> None:
@@ -62,11 +75,27 @@ def show(found: Analysis, terminal: Console) -> None:
         terminal.print(f"\n{label}{answer.sentence}", markup=False)
         for reason in answer.reasons:
             terminal.print(f"  - {reason.text} ({reason.tag})", markup=False)
+    from headcount.report.narrow import print_table
+
     for table in tables(found):
-        terminal.print(table)
+        print_table(terminal, table.title, table.names, table.rows, keys=table.keys, texts=TEXTS)
 
 
-def tables(found: Analysis) -> list[Table]:
+class Grid(NamedTuple):
+    """A table of finished texts."""
+
+    title: str
+    names: list[str]
+    rows: list[list[str]]
+    keys: int
+    """So many columns say what a row is."""
+
+
+TEXTS = ("setting", "law", "coefficients (90 %)", "T: M", "what it says here")
+"""Columns of words, which may break between them."""
+
+
+def tables(found: Analysis) -> list[Grid]:
     """Return a table for every kind of number: what a run varies down, head counts across."""
     T, N = ("T", lambda r: str(r.length)), ("N", lambda r: str(r.hidden))
     kinds: list[tuple[str, Sequence[Any], Sequence[Label], Label, dict[str, Callable[[Sequence[Any]], str]]]] = [
@@ -125,59 +154,59 @@ def _drop(row: Any) -> str:
 def _pivot(
     title: str, rows: Sequence[Any], down: Sequence[Label], cell: Label,
     ends: dict[str, Callable[[Sequence[Any]], str]],
-) -> Table:  # fmt: skip
+) -> Grid:  # fmt: skip
     """One line for every place but the head count, which goes across."""
     across = sorted({row.heads for row in rows})
-    table = _table(title, [*(name for name, _ in down), *(f"{cell[0]} = {h}" for h in across), *ends])
+    table = Grid(title, [*(name for name, _ in down), *(f"{cell[0]} = {h}" for h in across), *ends], [], len(down))
     lines: dict[tuple[str, ...], list[Any]] = {}
     for row in rows:
         lines.setdefault(tuple(said(row) for _, said in down), []).append(row)
     for place, some in lines.items():
         cells = {row.heads: cell[1](row) for row in some}
-        table.add_row(*place, *(cells.get(h, "–") for h in across), *(end(some) for end in ends.values()))
+        row = [*place, *(cells.get(h, "–") for h in across), *(end(some) for end in ends.values())]
+        table.rows.append(row)
     return table
 
 
-def _lists(found: Analysis, several: Sequence[Label]) -> Iterator[Table]:
+def _lists(found: Analysis, several: Sequence[Label]) -> Iterator[Grid]:
     """The tables that have one line for every record."""
     notes = [r for r in found.scaling if r.theory_note and not r.theory_note.startswith("enough")]
-    kinds: list[tuple[str, Sequence[Any], Sequence[Label]]] = [
-        ("Beside the slope in log N, for orientation only: k/2 of Theorem 2 (2)", notes, [
+    # with each kind, how many of its columns say what a row is
+    kinds: list[tuple[str, Sequence[Any], Sequence[Label], int]] = [
+        ("Beside the slope in log N, for orientation only: −2/k and, turned round, k/2 of Theorem 2 (2)", notes, [
             ("T", lambda r: str(r.length)), ("h", lambda r: str(r.heads)),
+            ("−2/k", lambda r: "–" if r.theory is None else f"{r.theory:.2f}"),
             ("k/2", lambda r: "–" if r.half_k is None else f"{r.half_k:.2f}"),
             ("what it says here", lambda r: r.theory_note),
-        ]),
+        ], 2),
         ("Parameters M for equal error", found.equal_errors, [
             ("h", lambda r: str(r.heads)), ("error", lambda r: _error(r.error)),
-            ("T: M", lambda r: ", ".join(f"{T}: {'–' if M is None else f'{M:,.0f}'}" for T, M in r.points)),
-        ]),
+            ("T: M", _parameters),
+        ], 2),
         ("Laws of the error, by mean absolute log10 error on cells left out; * chosen", found.laws, [
             ("N", lambda r: str(r.hidden)), ("", lambda r: "*" if r.chosen else ""), ("law", lambda r: r.formula),
             ("score", lambda r: f"{r.score:.3f}"), ("cells", lambda r: str(r.points)), ("coefficients (90 %)", _fitted),
-        ]),
+        ], 3),
     ]  # fmt: skip
-    for title, rows, columns in kinds:
+    for title, rows, columns, keys in kinds:
         if rows:
-            table = _table(title, [name for name, _ in (*several, *columns)])
-            for row in rows:
-                table.add_row(*(said(row) for _, said in (*several, *columns)))
-            yield table
+            shown = [*several, *columns]
+            cells = [[said(row) for _, said in shown] for row in rows]
+            yield Grid(title, [name for name, _ in shown], cells, len(several) + keys)
+
+
+def _parameters(line: Any) -> str:
+    """Write the parameters at every length, or why there are none."""
+    reasons: Sequence[str] = getattr(line, "reasons", ())
+    why = [reasons[i] if i < len(reasons) else "" for i in range(len(line.points))]
+    unknown = "not reached, or a smaller N suffices"
+    return ", ".join(
+        f"{T}: {f'– ({reason or unknown})' if M is None else f'{M:,.0f}'}"
+        for (T, M), reason in zip(line.points, why, strict=True)
+    )
 
 
 def _fitted(law: Any) -> str:
     """Write the coefficients with their intervals."""
     ends = law.intervals
     return ", ".join(f"{k} {v:.3g} ({ends[k][0]:.3g} to {ends[k][1]:.3g})" for k, v in law.coefficients.items())
-
-
-def _table(title: str, columns: Sequence[str]) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    left = ("setting", "law", "coefficients (90 %)", "T: M", "what it says here")
-    # as Text, so that no bracket of a setting's name is taken for markup
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(title), title_justify="left", title_style="bold")
-    for name in columns:
-        table.add_column(name, justify="left" if name in left else "right")
-    return table

@@ -39,7 +39,7 @@ def report(
     if terminal:
         from headcount.report.terminal import print_run
 
-        print_run(found, console())
+        print_run(found, console(), runs)
         return 0
     files = write_run_report(runs, found, folder)
     if json:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
 from headcount.cli.common import Device, Json, StoreFolder, Whole, console, print_json
 from headcount.cli.sweep import duration
+
+if TYPE_CHECKING:
+    from headcount.paper.reproduce import Shown
 
 
 def reproduce(
@@ -47,16 +50,17 @@ def reproduce(
     folder = out or Path(f"reproduce-{name}")
     from headcount.experiments.devices import find_device
     from headcount.experiments.runner import run_on_store
-    from headcount.paper.reproduce import check_folder, page, read_run, show
+    from headcount.paper.reproduce import check_folders, page, read_run, show
     from headcount.store.store import Store
 
     find_device(device)
-    check_folder(folder)
-    found: list[Any] = []
+    check_folders(folder, names)
+    found: list[Shown] = []
     pages: dict[str, Path] = {}
-    left = 0
+    counts: dict[str, dict[str, int]] = {}
+    specs = {ITEMS[n].spec: sweep_of(ITEMS[n], scale) for n in names}
     with Store.open(store) as opened:
-        for spec in {ITEMS[n].spec: sweep_of(ITEMS[n], scale) for n in names}.values():
+        for spec in specs.values():
             seconds = None if end is None else end - time.monotonic()
             if seconds is None or seconds > 0:
                 try:
@@ -64,50 +68,72 @@ def reproduce(
                 except KeyboardInterrupt:
                     sys.stderr.write(f"headcount: what was trained is kept in {store}; the same command goes on\n")
                     raise
-        for n in names:
-            item = ITEMS[n]
-            if f"{item.spec}-{scale}" not in opened.runs():
-                left += 1
+        for key, spec in specs.items():
+            if spec.name not in opened.runs():
+                trials = sum(len(panel.heads) * spec.seeds for panel in spec.panels())
+                counts[spec.name] = {"pending": trials}
                 continue
-            runs, analysis = read_run(opened, item, scale)
-            counts = analysis.counts
-            left += counts.get("pending", 0) + counts.get("running", 0)
-            if not counts.get("done"):
-                continue
-            found.append(show(n, runs, analysis, folder / n))
-            if item.spec not in pages:
-                pages[item.spec] = page(n, runs, analysis, folder / f"{item.spec}-page")
+            served = [n for n in names if ITEMS[n].spec == key]
+            runs, analysis = read_run(opened, ITEMS[served[0]], scale)
+            counts[spec.name] = {state: n for state, n in analysis.counts.items() if n}
+            if analysis.counts.get("done"):
+                found += [show(n, runs, analysis, folder / n) for n in served]
+                pages[key] = page(key, runs, analysis, folder / f"{key}-page")
+    found.sort(key=lambda shown: names.index(shown.name))
+    left = sum(states.get("pending", 0) + states.get("running", 0) for states in counts.values())
     if json:
-        print_json({
-            "out": str(folder), "scale": scale, "unfinished": left, "pages": {k: str(v) for k, v in pages.items()},
-            "shown": {s.name: {
-                "files": [str(f) for f in s.files], "remarks": s.remarks, "counts": s.analysis.counts,
-                "dimensions": [d.data() for d in s.analysis.dimensions],
-            } for s in found},
-        })  # fmt: skip
+        print_json(_data(found, pages, folder, scale, counts, left))
         return 0
     _print(found, pages, folder)
+    for run, states in counts.items():
+        if set(states) != {"done"}:
+            console().print(f"{run}: {', '.join(f'{n} {state}' for state, n in states.items())}", markup=False)
     if left:
         console().print("Not finished: the same command goes on from here.")
     return 0
 
 
-def _print(found: list[Any], pages: dict[str, Path], folder: Path) -> None:
+def _data(
+    found: list[Shown], pages: dict[str, Path], folder: Path, scale: str, counts: dict[str, dict[str, int]], left: int
+) -> dict[str, Any]:
+    """Return all of it as JSON data: theirs and ours in every cell."""
+    from headcount.paper.numbers import cells
+    from headcount.paper.plan import ITEMS
+
+    shown: dict[str, Any] = {}
+    for s in found:
+        table = ITEMS[s.name].table
+        shown[s.name] = {
+            "files": [str(f) for f in s.files], "remarks": s.remarks, "counts": s.analysis.counts,
+            "dimensions": [d.data() for d in s.analysis.dimensions], "cells": [c.data() for c in s.analysis.cells],
+            "paper": [c.data() for c in cells(table)] if table else [],
+        }  # fmt: skip
+    return {
+        "out": str(folder), "scale": scale, "unfinished": left, "trials": counts,
+        "pages": {k: str(v) for k, v in pages.items()}, "shown": shown,
+    }  # fmt: skip
+
+
+def _print(found: list[Shown], pages: dict[str, Path], folder: Path) -> None:
     """Show the tables and say where the files are."""
     from headcount.report.tables import as_terminal
 
     terminal = console()
     for shown in found:
         terminal.print()
-        for found_dimension in shown.analysis.dimensions:
-            label = f"{found_dimension.setting}: " if found_dimension.setting else ""
-            terminal.print(f"{label}{found_dimension.sentence}", markup=False)
-        terminal.print(as_terminal(shown.table))
+        for dimension in shown.analysis.dimensions:
+            label = f"{dimension.setting}: " if dimension.setting else ""
+            terminal.print(f"{label}{dimension.sentence}", markup=False)
+        for table in shown.tables:
+            terminal.print(as_terminal(table))
         for remark in shown.remarks:
             terminal.print(remark, markup=False)
     for path in pages.values():
         terminal.print(f"Page     {path}", markup=False)
-    terminal.print(f"Tables and pictures in {folder}", markup=False)
+    if found:
+        terminal.print(f"Tables and pictures in {folder}", markup=False)
+    else:
+        terminal.print("No trial has finished yet: nothing was written.")
 
 
 def _list(json: bool) -> int:

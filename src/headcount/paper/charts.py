@@ -51,7 +51,8 @@ def paper_values(theirs: Sequence[PaperCell]) -> list[PaperValue]:
     """Return the paper's numbers in the form in which a chart shows them; a range below zero has no low end."""
     return [
         PaperValue(
-            heads=c.heads, length=c.length, value=c.value, label=f"paper, {c.table.replace('table', 'table ')}",
+            heads=c.heads, length=c.length, value=c.value, deviation=c.deviation,
+            label=f"paper, {c.table.replace('table', 'table ')}",
             low=None if c.deviation is None or c.deviation >= c.value else c.value - c.deviation,
             high=None if c.deviation is None or c.deviation >= c.value else c.value + c.deviation,
         )
@@ -61,6 +62,12 @@ def paper_values(theirs: Sequence[PaperCell]) -> list[PaperValue]:
 
 def _shown(item: Item, heads: int | None) -> bool:
     return item.heads is None or heads in item.heads
+
+
+def same_lengths(analysis: Analysis, theirs: Sequence[PaperCell]) -> list[PaperCell]:
+    """Return the paper's cells at the lengths of a run: a score over other lengths is another score."""
+    lengths = {c.length for c in analysis.cells}
+    return [c for c in theirs if c.length in lengths]
 
 
 def paper_reversal(theirs: Sequence[PaperCell]) -> dict[int, float]:
@@ -75,6 +82,7 @@ def reversal_chart(analysis: Analysis, theirs: Sequence[PaperCell]) -> Chart:
     ours = [
         Dot(x=float(r.heads or 0), y=r.score, low=r.low, high=r.high, text=f"p = {r.p:.2g}") for r in analysis.reversals
     ]
+    theirs = same_lengths(analysis, theirs)
     paper = [Dot(x=float(h), y=score) for h, score in paper_reversal(theirs).items()]
     series = [
         ChartSeries(name="ours", style="band", points=ours),

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from headcount.analysis.record import Analysis, Cell
@@ -52,72 +52,103 @@ def nearest_draw(runs: Sequence[Run], theirs: Sequence[PaperCell]) -> Draw | Non
     return min(draws, key=lambda draw: draw.distance, default=None)
 
 
-def comparison(title: str, analysis: Analysis, runs: Sequence[Run], theirs: Sequence[PaperCell]) -> Table:
+def comparison(
+    title: str, analysis: Analysis, runs: Sequence[Run], theirs: Sequence[PaperCell], like: Draw | None
+) -> Table:
     """Return the table in the paper's shape: rows by head count, columns by length, the paper's number first.
 
-    For runs of one setting and one hidden size.
+    For runs of one setting and one hidden size. Best and median are named for seeds and for draws of the target apart.
     """
     cells = {(c.heads or 0, c.length or 0): c for c in analysis.cells}
-    paper = {(c.heads, c.length): c for c in theirs}
     lengths = sorted({length for _, length in cells})
-    draw = nearest_draw(runs, theirs)
-    rows: list[list[str]] = []
-    for heads in sorted({heads for heads, _ in cells}):
-        for name, texts in _rows(heads, lengths, cells, paper, draw):
-            rows.append([str(heads), name, *texts])
     columns = [
         Column(name="h", meaning="heads"),
         Column(name="what", meaning="whose number it is"),
-        *(
-            Column(name=f"T\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{length}", meaning=f"NMSE at length {length}")
-            for length in lengths
-        ),
+        *(Column(name=f"T{_BLANK}={_BLANK}{length}", meaning=f"NMSE at length {length}") for length in lengths),
+    ]
+    paper = {(c.heads, c.length): c for c in theirs}
+    rows = [
+        [str(heads), name, *texts]
+        for heads in sorted({heads for heads, _ in cells})
+        for name, texts in _rows([(heads, length) for length in lengths], cells, paper, _by_draw(runs), like)
     ]
     return Table(caption=title, columns=columns, rows=rows, marked=None)
 
 
-def _rows(
-    heads: int, lengths: Sequence[int], cells: dict[Place, Cell], paper: dict[Place, PaperCell], draw: Draw | None
-) -> list[tuple[str, list[str]]]:
-    """Return the lines of one head count: the paper's, and ours with both spreads."""
-    ours = [cells.get((heads, length)) for length in lengths]
-    found: list[tuple[str, list[str]]] = []
-    if paper:
-        found.append(("paper", [_theirs(paper.get((heads, length))) for length in lengths]))
-    found.append(("ours, best", [_error(c.best if c else None) for c in ours]))
-    found.append(("ours, median", [_error(c.median if c else None) for c in ours]))
-    found.append(("spread over seeds", [_factor(c.seed_spread if c else None) for c in ours]))
-    if any(c is not None and c.targets > 1 for c in ours):
-        found.append(("spread over targets", [_factor(c.target_spread if c else None) for c in ours]))
-    if draw is not None and any(c is not None and c.targets > 1 for c in ours):
-        found.append((f"ours, draw {draw.target}", [_error(draw.errors.get((heads, length))) for length in lengths]))
-    if any(c is not None and c.diverged for c in ours):
-        found.append(("diverged", [NONE if c is None else f"{c.diverged} of {c.trials}" for c in ours]))
+_BLANK = "\N{NO-BREAK SPACE}"
+Errors = dict[Place, dict[int, list[float]]]
+"""The errors of the finished seeds, by place and draw."""
+
+
+def _by_draw(runs: Sequence[Run]) -> Errors:
+    found: Errors = {}
+    for run in runs:
+        draw, length = int(run.values.get("target", 0)), int(run.values.get("length", run.task.get("length", 0)))
+        for trial in run.trials:
+            if trial.nmse is not None:
+                found.setdefault((trial.heads, length), {}).setdefault(draw, []).append(trial.nmse)
     return found
 
 
-def remarks(analysis: Analysis, runs: Sequence[Run], theirs: Sequence[PaperCell], note: str) -> list[str]:
+def _rows(
+    places: Sequence[Place], cells: dict[Place, Cell], paper: dict[Place, PaperCell], errors: Errors, like: Draw | None
+) -> list[tuple[str, list[str]]]:
+    """Return the lines of one head count: the paper's, and ours with both spreads."""
+
+    def over(seeds: Callable[[list[float]], float], draws: Callable[[list[float]], float]) -> list[str]:
+        found = [[seeds(v) for v in errors.get(place, {}).values()] for place in places]
+        return [_error(draws(v) if v else None) for v in found]
+
+    ours = [cells.get(place) for place in places]
+    several = any(c is not None and c.targets > 1 for c in ours)
+    mean = bool(paper) and statistic(next(iter(paper.values())).table).startswith("mean")
+    found: list[tuple[str, list[str]]] = []
+    if paper:
+        found.append(("paper", [_theirs(paper.get(place)) for place in places]))
+    if several:
+        found.append(("best seed, best draw", over(min, min)))
+        found.append(("best seed, median draw", over(min, statistics.median)))
+        found.append(("median seed, median draw", over(statistics.median, statistics.median)))
+    else:
+        found.append(("best seed", over(min, min)))
+        found.append(("median seed", over(statistics.median, min)))
+    if mean:
+        found.append(("mean seed, median draw" if several else "mean seed", over(statistics.fmean, statistics.median)))
+    found.append(("spread over seeds", [_factor(c.seed_spread if c else None) for c in ours]))
+    if several:
+        found.append(("spread over draws", [_factor(c.target_spread if c else None) for c in ours]))
+    if like is not None:
+        kind = "mean seed" if mean else "best seed"
+        found.append((f"draw {like.target}, {kind}", [_error(like.errors.get(place)) for place in places]))
+    for name, count in (("diverged", lambda c: c.diverged), ("no result", lambda c: c.missing)):
+        if any(c is not None and count(c) for c in ours):
+            found.append((name, [NONE if c is None else f"{count(c)} of {c.trials}" for c in ours]))
+    return found
+
+
+def remarks(
+    analysis: Analysis, runs: Sequence[Run], theirs: Sequence[PaperCell], note: str, like: Draw | None
+) -> list[str]:
     """Return what a reader must know to read the table."""
     said = [note] if note else []
-    if theirs:
-        kind = statistic(theirs[0].table)
+    if theirs and statistic(theirs[0].table).startswith("mean"):
         said.append(
-            "The paper's numbers are means over its seeds, with their standard deviation."
-            if kind.startswith("mean")
-            else "The paper does not state whether its numbers are the best or the mean over seeds."
+            "The paper's numbers are means over its seeds, with their standard deviation; where that exceeds the mean, "
+            "no range is drawn."
         )
-    targets = sorted({int(run.values["target"]) for run in runs if "target" in run.values})
-    if theirs and targets:
-        drawn = ", ".join(map(str, targets))
+    elif theirs:
+        said.append("The paper does not state whether its numbers are the best or the mean over seeds.")
+    draws = sorted({int(run.values["target"]) for run in runs if "target" in run.values})
+    if theirs and draws:
+        told = f"draw {draws[0]}" if len(draws) == 1 else f"draws {', '.join(map(str, draws))}"
         said.append(
-            f"The paper's a_i are unknown. Here they are drawn by seed ({drawn}), and one draw can differ from another "
-            "a hundredfold with D − 1 heads: best, median and spread are over all draws."
+            f"The paper's a_i are unknown. Here they are drawn by seed ({told}); with D − 1 heads one draw can differ "
+            "from another a hundredfold, so a single number proves little."
         )
-    draw = nearest_draw(runs, theirs) if len(targets) > 1 else None
-    if draw is not None:
+    if like is not None:
         said.append(
-            f"Draw {draw.target} is most like the paper's table: with fewer than D heads its errors differ from the "
-            f"paper's by a factor of {times_text(10**draw.distance)} on average."
+            f"Draw {like.target} is most like the paper's table: with fewer than D heads its errors differ from the "
+            f"paper's by a factor of {times_text(10**like.distance)} on average."
         )
     lost = {state: n for state, n in analysis.counts.items() if n and state != "done"}
     told = ", ".join(f"{n} {state}" for state, n in lost.items()) or "none failed or diverged"
@@ -125,9 +156,27 @@ def remarks(analysis: Analysis, runs: Sequence[Run], theirs: Sequence[PaperCell]
     return said
 
 
+def reversal_table(title: str, analysis: Analysis, theirs: dict[int, float]) -> Table:
+    """Return the weighted reversal score of every head count, the paper's over the same lengths beside ours."""
+    rows = [
+        [
+            str(r.heads), NONE if r.heads not in theirs else f"{theirs[r.heads or 0]:.2f}", f"{r.score:.2f}",
+            f"{r.low:.2f} to {r.high:.2f}", f"{r.p:.2f}",
+        ]
+        for r in analysis.reversals
+    ]  # fmt: skip
+    columns = [
+        Column(name="h", meaning="heads"), Column(name="paper", meaning="R(h) of its table, over the same lengths"),
+        Column(name="ours", meaning="R(h) of the best seeds, averaged over the draws in log scale"),
+        Column(name="90 %", meaning="of the draws of seeds and targets"),
+        Column(name="p", meaning="the chance of a score as large if T had no effect"),
+    ]  # fmt: skip
+    return Table(caption=title, columns=columns, rows=rows, marked=None)
+
+
 CSV = [
     "name", "paper_cell", "setting", "heads", "length", "hidden", "head_dim", "paper", "paper_deviation", "best",
-    "median", "worst", "seed_spread", "target_spread", "targets", "trials", "diverged", "parameters",
+    "median", "worst", "seed_spread", "target_spread", "targets", "trials", "diverged", "missing", "parameters",
     "parameters_total",
 ]  # fmt: skip
 
@@ -150,7 +199,8 @@ def as_csv(name: str, analysis: Analysis, theirs: Sequence[PaperCell]) -> str:
 def _theirs(cell: PaperCell | None) -> str:
     if cell is None:
         return NONE
-    return error_text(cell.value) + (f" ± {error_text(cell.deviation)}" if cell.deviation is not None else "")
+    texts = [f"{cell.value:.3g}", *([] if cell.deviation is None else [f"{cell.deviation:.2g}"])]
+    return " ± ".join(texts).replace("e-0", "e-")
 
 
 def _error(error: float | None) -> str:

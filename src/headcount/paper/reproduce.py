@@ -15,14 +15,20 @@ from headcount.base.errors import BadInput
 from headcount.base.files import check_writable, write_bytes, write_json, write_text
 from headcount.experiments.stored import stored_runs
 from headcount.paper import compare, numbers
-from headcount.paper.charts import charts_of, paper_values
+from headcount.paper.charts import charts_of, paper_reversal, paper_values, same_lengths
+from headcount.paper.numbers import PaperCell
 from headcount.paper.plan import ITEMS, Item, Scale, sweep_of
+from headcount.report.chart import Chart
 from headcount.report.chart_draw import picture
-from headcount.report.run_page import write_run_report
-from headcount.report.run_tables import cell_table
+from headcount.report.run_page import check_run_folder, write_run_report
+from headcount.report.run_tables import cell_table, scaling_table
 from headcount.report.tables import Table, as_markdown
 from headcount.store.records import Run
 from headcount.store.store import Store
+
+ENDINGS = (".png", ".pdf", ".csv", ".md", ".json", ".part")
+STANDARD = ("heads", "lengths", "hidden", "parameters")
+"""What every run's page shows anyway."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class Shown:
 
     name: str
     title: str
-    table: Table
+    tables: list[Table]
     remarks: list[str]
     analysis: Analysis
     files: list[Path]
@@ -52,46 +58,73 @@ def show(name: str, runs: Sequence[Run], analysis: Analysis, folder: Path) -> Sh
     theirs = numbers.cells(item.table) if item.table else []
     kept = [c for c in theirs if item.heads is None or c.heads in item.heads]
     title = f"{_named(name)}: {analysis.title}"
-    whole = len(analysis.settings) == 1 and len({c.hidden for c in analysis.cells}) == 1
-    shown = analysis.model_copy(update={
-        "cells": [c for c in analysis.cells if item.heads is None or c.heads in item.heads]
-    })  # fmt: skip
-    table = compare.comparison(title, shown, runs, kept) if whole else cell_table(shown)
-    remarks = compare.remarks(analysis, runs, kept, item.note)
+    cells = [c for c in analysis.cells if item.heads is None or c.heads in item.heads]
+    shown = analysis.model_copy(update={"cells": cells})
+    draws = {run.values.get("target") for run in runs}
+    like = compare.nearest_draw(runs, theirs) if len(draws) > 1 else None
+    tables = _tables(item, title, shown, runs, kept, like)
+    remarks = compare.remarks(analysis, runs, kept, item.note, like)
     files: list[Path] = []
     for chart in charts_of(item, analysis, runs, theirs):
         for ending in ("png", "pdf"):
             files.append(folder / f"{chart.id}.{ending}")
             write_bytes(files[-1], picture(chart, ending))
     sentences = [f"{d.setting}: {d.sentence}" if d.setting else d.sentence for d in analysis.dimensions]
-    parts = [
-        f"# {title}",
-        *sentences,
-        as_markdown(table),
-        *remarks,
-        f"Source of the paper's numbers: {numbers.source()}.",
-    ]
+    source = f"Source of the paper's numbers: {numbers.source()}."
+    parts = [f"# {title}", *sentences, *map(as_markdown, tables), *remarks, source]
     write_text(folder / f"{name}.md", "\n\n".join(parts) + "\n")
     write_text(folder / f"{name}.csv", compare.as_csv(name, shown, kept))
     write_text(folder / "trials.csv", trials_csv(runs))
     about: dict[str, Any] = {"provenance": runs[0].provenance, "spec": runs[0].spec, "counts": analysis.counts}
     write_json(folder / "provenance.json", about)
     files += [folder / f"{name}.md", folder / f"{name}.csv", folder / "trials.csv", folder / "provenance.json"]
-    return Shown(name, title, table, remarks, analysis, files)
+    return Shown(name, title, tables, remarks, analysis, files)
 
 
-def page(name: str, runs: Sequence[Run], analysis: Analysis, folder: Path) -> Path:
-    """Write the interactive page of a name's run."""
-    item = ITEMS[name]
-    reference = paper_values(numbers.cells(item.table)) if item.table else None
-    return write_run_report(runs, analysis, folder, reference).page
+def _tables(
+    item: Item, title: str, analysis: Analysis, runs: Sequence[Run], theirs: Sequence[PaperCell],
+    like: compare.Draw | None,
+) -> list[Table]:  # fmt: skip
+    """Return the tables of a name; where settings or hidden sizes vary there is a row for every cell."""
+    if item.kind == "reversal":
+        return [compare.reversal_table(title, analysis, paper_reversal(same_lengths(analysis, theirs)))]
+    if len(analysis.settings) == 1 and len({c.hidden for c in analysis.cells}) == 1:
+        return [compare.comparison(title, analysis, runs, theirs, like)]
+    slopes = [scaling_table(analysis)] if item.kind.startswith("hidden") else []
+    return [*slopes, cell_table(analysis)]
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a file, or a folder that cannot be written, before anything is trained."""
+def page(spec: str, runs: Sequence[Run], analysis: Analysis, folder: Path) -> Path:
+    """Write the interactive page of a sweep, with the charts and remarks of all names that it serves."""
+    items = {name: item for name, item in ITEMS.items() if item.spec == spec}
+    table = next((item.table for item in items.values() if item.table), None)
+    theirs = numbers.cells(table) if table else []
+    draws = {run.values.get("target") for run in runs}
+    like = compare.nearest_draw(runs, theirs) if len(draws) > 1 else None
+    extra: list[Chart] = []
+    for item in items.values():
+        if item.kind not in STANDARD or len(analysis.settings) > 1:
+            extra += charts_of(item, analysis, runs, theirs)
+    said = compare.remarks(analysis, runs, theirs, "", like) if theirs else []
+    reference = paper_values(theirs) if theirs else None
+    return write_run_report(runs, analysis, folder, reference, remarks=said, extra=extra).page
+
+
+def check_folders(folder: Path, names: Sequence[str]) -> None:
+    """Refuse, before anything is trained, a place where something of the user's would be replaced or is in the way."""
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file, not a folder: choose another --out")
     check_writable(folder)
+    for name in names:
+        check_run_folder(folder / f"{ITEMS[name].spec}-page")
+        own = folder / name
+        if own.exists() and not own.is_dir():
+            raise BadInput(f"{own} is a file, not a folder: choose another --out")
+        inside = sorted(own.iterdir()) if own.is_dir() else []
+        foreign = [p.name for p in inside if p.suffix not in ENDINGS or p.is_dir()]
+        if inside and (foreign or not (own / "provenance.json").exists()):
+            told = ", ".join((foreign or [p.name for p in inside])[:3])
+            raise BadInput(f"{own} holds other files ({told}): choose an empty or new folder for --out")
 
 
 COLUMNS = [
@@ -101,7 +134,7 @@ COLUMNS = [
 
 
 def trials_csv(runs: Sequence[Run]) -> str:
-    """Return every trial as a row: what is left when the store is gone."""
+    """Return every finished trial as a row: what is left when the store is gone."""
     text = io.StringIO()
     rows = [
         {**run.values, "intrinsic": run.intrinsic, **trial.model_dump(exclude={"curve"})}

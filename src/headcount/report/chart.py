@@ -123,6 +123,8 @@ class PaperValue(Spec):
     value: float
     low: float | None = None
     high: float | None = None
+    deviation: float | None = None
+    """What stands behind ± in the paper; where it is not given, half of the range from low to high."""
     label: str = "paper"
     """Where it stands: "paper, table 2"."""
     setting: str = ""

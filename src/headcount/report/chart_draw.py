@@ -125,6 +125,8 @@ def _series(fig: Any, axes: Any, series: ChartSeries) -> None:
     colour, marker = RAMP[series.colour], MARKERS[series.shape]
     place = axes.transData + ScaledTranslation(series.shift / PIXELS, 0, fig.dpi_scale_trans)
     ranges = [(p.x, p.low, p.high) for p in series.points if p.low is not None and p.high is not None]
+    if series.style == "band" and not ranges:
+        return
     if series.style == "band":
         axes.fill_between(*zip(*ranges, strict=True), color=colour, alpha=0.14, linewidth=0, zorder=2)
     elif series.style == "dots":

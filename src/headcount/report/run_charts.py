@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from headcount.analysis.record import Analysis, Cell, Law
+from headcount.analysis.record import Analysis, Cell, EqualError, Law
 from headcount.analysis.wording import error_text, heads_text, times_text
 from headcount.report.chart import Chart, ChartSeries, Dot, PaperValue, doubling_axis, log_axis, whole_axis
 from headcount.report.run_series import (
@@ -17,7 +17,9 @@ from headcount.report.run_series import (
     fitted,
     groups,
     known_dimension,
+    known_dimensions,
     lanes,
+    left_out,
     level,
     lines,
     look,
@@ -39,6 +41,8 @@ HEADS, LENGTH, HIDDEN = "Number of attention heads", "Sequence length T", "Hidde
 KINDS = ("error-by-heads", "error-by-length", "scaling", "equal-error", "spread", "laws")
 """The charts, in the order of the page; each is a chart's name, with a number where there are several."""
 SHIFT = 7.0
+MEAN = "mean over targets (in log scale), best seed of each"
+"""What a line shows where there are several targets."""
 
 
 def run_charts(
@@ -56,6 +60,7 @@ def run_charts(
 def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence[PaperValue] = ()) -> list[Chart]:
     """The transition: error against heads, a line for each length (or each size), a dot for each trial or target."""
     charts: list[Chart] = []
+    known = known_dimensions(analysis, runs)
     for group, named in lines(analysis):
         trials, theirs = trial_dots(runs, group.setting), paper_values(paper, analysis, group.setting)
         series: list[ChartSeries] = []
@@ -78,7 +83,7 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
         axis = whole_axis(HEADS, [*(c.heads or 0 for c in group.cells), *_places(series)])
         y, levels = errors_axis(series)
         found = next((d for d in analysis.dimensions if d.setting == group.setting), None)
-        kind = "best seed, averaged over the targets (in log scale)" if _several(group.cells) else "best seed"
+        kind = MEAN if _several(group.cells) else "best seed"
         dots = "one trained model each" if trials else "the best seed of one target each"
         shown = (
             f" Small marks: {dots}{', lines side by side' if len(named) > 1 else ''}."
@@ -88,7 +93,8 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
         charts.append(Chart(
             id="error-by-heads", kind="error-by-heads", title="Error by number of heads",
             subtitle=subtitle(group, [name for name, _ in named]), x=axis, y=y, series=series, levels=levels,
-            shades=shades(found, axis), marks=known_dimension(analysis, axis), notes=lost(group.cells),
+            shades=shades(found, axis), marks=known_dimension(known.get(group.setting), axis),
+            notes=lost(group.cells, left_out(analysis, runs, group)),
             caption=f"Lines: the {kind}.{shown} Lower is better.",
             alt=alt("the error against the number of heads", series),
         ))  # fmt: skip
@@ -114,11 +120,12 @@ def error_by_length(analysis: Analysis, paper: Sequence[PaperValue] = ()) -> lis
             series += paper_series([v for v in theirs if v.heads == count], style, lambda v: v.length)
         series.sort(key=lambda s: ("band", "line", "rings").index(s.style))
         y, levels = errors_axis(series)
+        mean = f": the {MEAN}" if _several(group.cells) else ": the best seed"
         banded = " Shaded: from the best target to the worst." if any(s.style == "band" for s in series) else ""
         charts.append(Chart(
             id="error-by-length", kind="error-by-length", title="Error by length of the sequence",
             subtitle=subtitle(group), x=doubling_axis(LENGTH, [*lengths, *_places(series)]), y=y, series=series,
-            levels=levels, caption=f"One line for each number of heads.{banded}",
+            levels=levels, caption=f"One line for each number of heads{mean}.{banded}",
             alt=alt("the error against the length of the sequence", series),
         ))  # fmt: skip
     return shared(charts)
@@ -152,6 +159,7 @@ def equal_error(analysis: Analysis) -> list[Chart]:
     for setting, heads in dict.fromkeys((e.setting, e.heads) for e in analysis.equal_errors):
         some = [e for e in analysis.equal_errors if (e.setting, e.heads) == (setting, heads)]
         some.sort(key=lambda e: -e.error)
+        notes = [note for one in some if (note := no_size(one))]
         series = [
             ChartSeries(
                 name=f"error {error_text(one.error)}", style="line", **look(i, len(some)),
@@ -162,14 +170,28 @@ def equal_error(analysis: Analysis) -> list[Chart]:
         points = [p for s in series for p in s.points]
         if all(len(s.points) < 2 for s in series):
             continue
-        told = [part for part in (setting, heads_text(heads) if heads else "") if part]
+        only = series[0].name if len(series) == 1 else ""  # a line alone has no legend that names it
+        told = [part for part in (setting, heads_text(heads) if heads else "", only) if part]
         charts.append(Chart(
             id="equal-error", kind="equal-error", title="Parameters for an equal error", subtitle=", ".join(told),
             x=doubling_axis(LENGTH, [int(p.x) for p in points]), y=log_axis("Parameters M", [p.y for p in points]),
             series=[s for s in series if s.points], alt=alt("parameters against length", series),
             caption="The parameters M that just reach an error, interpolated between the sizes that were tried.",
+            notes=notes,
         ))  # fmt: skip
     return charts
+
+
+def no_size(line: EqualError) -> str:
+    """Say why a line of equal error has no point at some lengths."""
+    reasons: Sequence[str] = getattr(line, "reasons", ())
+    why: dict[str, list[str]] = {}
+    for i, (length, parameters) in enumerate(line.points):
+        if parameters is None:
+            reason = (reasons[i] if i < len(reasons) else "") or "not reached, or reached by the smallest size already"
+            why.setdefault(reason, []).append(str(length))
+    told = "; ".join(f"at T = {', '.join(lengths)}: {reason}" for reason, lengths in why.items())
+    return f"Error {error_text(line.error)} has no point {told}." if told else ""
 
 
 def spread(analysis: Analysis) -> list[Chart]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headcount.analysis.record import Analysis, Cell, Dimension
@@ -83,8 +83,13 @@ def above(error: float) -> float:
 
 def dot(cell: Cell, x: float) -> Dot:
     """Return a cell as a point of a line, with the range of its targets."""
-    several = len(cell.by_target) > 1
-    text = f"best seed of {cell.targets} targets" if several else f"best of {cell.trials} seeds"
+    several, finished = len(cell.by_target) > 1, cell.trials - cell.diverged - cell.missing
+    if several:
+        text = f"mean of {cell.targets} targets, best seed of each"
+        text += "" if finished == cell.trials else f" ({finished} of {cell.trials} trials finished)"
+    else:
+        whole = finished == cell.trials
+        text = f"best of {finished} seeds" if whole else f"best of {finished} finished ({cell.trials} planned)"
     low, high = (above(cell.by_target[0]), above(cell.by_target[-1])) if several else (None, None)
     return Dot(x=x, y=above(level(cell) or 0.0), low=low, high=high, text=text if cell.trials > 1 else "")
 
@@ -171,18 +176,43 @@ def shades(found: Dimension | None, axis: Axis) -> list[Shade]:
     return shaded
 
 
-def known_dimension(analysis: Analysis, axis: Axis) -> list[Mark]:
+def known_dimensions(analysis: Analysis, runs: Sequence[Run]) -> dict[str, int | None]:
+    """Return the known D of every setting, from its own panels; None where there is none, or not just one."""
+    found: dict[str, set[int | None]] = {setting: set() for setting in analysis.settings}
+    for run in runs:
+        found.setdefault(setting_name(run), set()).add(run.intrinsic)
+    return {
+        setting: (some.pop() if len(some) == 1 else None) if some else analysis.intrinsic
+        for setting, some in found.items()
+    }
+
+
+def known_dimension(D: int | None, axis: Axis) -> list[Mark]:
     """Mark the known D, for comparison."""
-    D = analysis.intrinsic
     return [Mark(x=float(D), text=f"known D = {D}")] if D is not None and axis.low < D < axis.high else []
 
 
-def lost(cells: Sequence[Cell]) -> list[str]:
-    """Say which trials a chart cannot show."""
+def left_out(analysis: Analysis, runs: Sequence[Run], group: Group) -> dict[str, int]:
+    """Return the trials of a chart that have no record, by state, where the states are known."""
+    found = Counter[str]()
+    for run in runs:
+        if setting_name(run) == group.setting and group.hidden in (None, size(run, "hidden")):
+            found.update(run.left_out)
+    if not runs and len(group.cells) == len(analysis.cells):
+        found.update({state: n for state, n in analysis.counts.items() if state not in ("done", "diverged")})
+    return {state: n for state, n in found.items() if n}
+
+
+def lost(cells: Sequence[Cell], states: Mapping[str, int] | None = None) -> list[str]:
+    """Say which trials a chart cannot show, and what became of them where that is known."""
     diverged, missing = sum(c.diverged for c in cells), sum(c.missing for c in cells)
     total = sum(c.trials for c in cells)
-    said = [f"{diverged} diverged" if diverged else "", f"{missing} failed or did not finish" if missing else ""]
-    told = " and ".join(part for part in said if part)
+    known = dict(states or {})
+    if sum(known.values()) != missing:  # what the states count is not what the chart misses
+        known = {"without a result": missing} if missing else {}
+    said = [f"{n:,} {state}" for state, n in {"diverged": diverged, **known}.items() if n]
+    *some, last = said or [""]
+    told = f"{', '.join(some)} and {last}" if some else last
     notes = [f"Of {total:,} trials {told}: they have no mark."] if told else []
     if any(c.best is not None and c.best < FLOOR for c in cells):
         notes.append(f"Errors of 0 are drawn at {error_text(FLOOR)}.")

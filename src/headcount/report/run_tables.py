@@ -29,7 +29,7 @@ def cell_table(analysis: Analysis, *, short: bool = False) -> Table:
     fields = _varied(analysis.cells)
     columns = [
         Column(name="Trials", meaning="models trained; where some gave no result, how many did"),
-        Column(name="Error", meaning="NMSE of the best seed of each target, averaged over targets in log scale"),
+        Column(name="Error", meaning="NMSE: mean over targets (in log scale), best seed of each"),
         Column(name="Best", meaning="smallest error of all seeds and targets"),
         Column(name="Median", meaning="middle error of all seeds and targets"),
         Column(name="Worst", meaning="largest error"),
@@ -97,14 +97,16 @@ def scaling_table(analysis: Analysis) -> Table:
     rows = [
         [
             *_place(s, fields), f"{s.slope:+.2f}", f"{s.low:+.2f} to {s.high:+.2f}",
-            NONE if s.theory is None else f"{s.theory:+.2f}", s.theory_note or NONE,
+            NONE if s.theory is None else f"{s.theory:+.2f}", NONE if s.half_k is None else f"{s.half_k:.2f}",
+            s.theory_note or NONE,
         ]
         for s in analysis.scaling
     ]  # fmt: skip
     columns = [
         *(_PLACE[f] for f in fields), Column(name="Slope", meaning="decades of error per decade of N"),
         Column(name="90 % interval", meaning="of the draws over seeds and targets"),
-        Column(name="Theorem 2", meaning="the steepest fall that it would allow, for orientation only"),
+        Column(name="−2/k", meaning="the steepest slope that Theorem 2 (2) would allow, for orientation only"),
+        Column(name="k/2", meaning="the same turned round: decades of M that Theorem 2 (2) asks per decade of 1/NMSE"),
         Column(name="Remark", meaning="why the theorem is no prediction here"),
     ]  # fmt: skip
     return Table(caption="Error against hidden size", columns=columns, rows=rows, marked=None)
@@ -144,16 +146,20 @@ def paper_table(analysis: Analysis, reference: Sequence[PaperValue]) -> Table:
                 size = "" if cell is None or len({c.hidden for c in analysis.cells}) < 2 else f", N = {cell.hidden}"
                 rows.append([
                     f"{value.label}{size}", setting or NONE, str(value.heads), str(value.length),
-                    error_text(value.value), _error(ours), ratio,
+                    _deviating(value), _error(ours), _error(cell and cell.best), _error(cell and cell.median), ratio,
                 ])  # fmt: skip
     columns = [
         Column(name="Source", meaning="where the paper has it"), _PLACE["setting"], _PLACE["heads"], _PLACE["length"],
-        Column(name="Paper", meaning="error in the paper"), Column(name="Here", meaning="error in this run"),
+        Column(name="Paper", meaning="error in the paper, ± its deviation where it states one"),
+        Column(name="Here", meaning="error in this run: mean over targets (in log scale), best seed of each"),
+        Column(name="Best", meaning="smallest error of all seeds and targets here"),
+        Column(name="Median", meaning="middle error of all seeds and targets here"),
         Column(name="Here / paper", meaning="below 1 this run is better"),
     ]  # fmt: skip
     if len(analysis.settings) == 1:
         columns, rows = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
-    return Table(caption="The paper's numbers and ours", columns=columns, rows=rows, marked=None)
+    caption = "The paper's numbers and ours (mean over targets, best seed of each)"
+    return Table(caption=caption, columns=columns, rows=rows, marked=None)
 
 
 def cells_csv(analysis: Analysis) -> str:
@@ -184,6 +190,14 @@ def _trials(cell: Cell) -> str:
 
 def _error(error: float | None) -> str:
     return NONE if error is None else error_text(error)
+
+
+def _deviating(value: PaperValue) -> str:
+    """The paper's number with its deviation."""
+    spread = value.deviation
+    if spread is None and value.low is not None and value.high is not None:
+        spread = (value.high - value.low) / 2
+    return error_text(value.value) + ("" if spread is None else f" ± {error_text(spread)}")
 
 
 def _factor(factor: float | None) -> str:

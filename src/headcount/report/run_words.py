@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.analysis.record import Analysis
+from headcount.analysis.record import Analysis, Dimension
+from headcount.analysis.wording import heads_text, times_text
+from headcount.report.run_series import above, known_dimensions, level, where
 from headcount.report.words import settings, task_text
 from headcount.store.records import Run
 
@@ -21,6 +23,9 @@ BEST = (
     "Of the seeds of one target the best counts, because a start that got stuck says something about training, not "
     "about the number of heads. Over targets errors are averaged in log scale."
 )
+NO_RECORD = "There is no one known D on record, so there is nothing to compare with."
+RISE = 2.0
+"""From this factor on, an error that rises with the number of heads is told."""
 _STATES = {
     "diverged": "diverged: training blew up, so they have no error",
     "failed": "failed: they ended with an error of the program or the machine (headcount runs RUN says which)",
@@ -43,11 +48,18 @@ def summary(analysis: Analysis) -> str:
     return f"{total:,} trial{'' if total == 1 else 's'}: {told}"
 
 
-def known(analysis: Analysis) -> str:
-    """Compare the estimates with the known D, which they never read."""
-    D = analysis.intrinsic
+def known(analysis: Analysis, runs: Sequence[Run] = ()) -> str:
+    """Compare the estimates with the known D, which they never read; setting by setting where D differs."""
+    by_setting = known_dimensions(analysis, runs)
+    several = set(by_setting.values())
+    if len(several) > 1:
+        told = "; ".join(_compared(d, by_setting.get(d.setting)) for d in analysis.dimensions)
+        return f"The settings were built with D of their own; no estimate reads that. {told}."
+    D = several.pop() if several else analysis.intrinsic
+    if D is None and any(run.intrinsic is not None for run in runs):
+        return "The tasks of one setting were built with different D, so there is no one D to compare with."
     if D is None:
-        return "Theory knows no D for this task, so there is nothing to compare with."
+        return "Theory knows no D for this task, so there is nothing to compare with." if runs else NO_RECORD
     built = f"The task was built with D = {D}; no estimate reads that."
     estimates = {d.estimate for d in analysis.dimensions}
     if estimates == {D}:
@@ -56,6 +68,36 @@ def known(analysis: Analysis) -> str:
         return f"{built} The run does not settle it."
     inside = all((d.low or 0) <= D and (d.high is None or d.high >= D) for d in analysis.dimensions)
     return f"{built} The estimate differs" + (", but its interval holds it." if inside else ".")
+
+
+def _compared(found: Dimension, D: int | None) -> str:
+    """Compare one setting's estimate with its D."""
+    if D is None:
+        return f"{found.setting}: no D is known"
+    label = found.setting if f"D = {D}" in found.setting else f"{found.setting}, D = {D}"
+    if found.estimate is None:
+        return f"{label}: not settled"
+    if found.estimate == D:
+        return f"{label}: the estimate fits"
+    inside = (found.low or 0) <= D and (found.high is None or found.high >= D)
+    return f"{label}: the estimate is {found.estimate}" + (", its interval holds D" if inside else " and does not fit")
+
+
+def rises(analysis: Analysis, setting: str) -> list[str]:
+    """Say where more heads have a much larger error than fewer: the largest such rise of a setting."""
+    found: list[tuple[float, str]] = []
+    places = dict.fromkeys((c.length, c.hidden) for c in analysis.cells if c.setting == setting)
+    for length, hidden in places:
+        cells = [c for c in analysis.cells if (c.setting, c.length, c.hidden) == (setting, length, hidden)]
+        known = [(c.heads or 0, above(error), c) for c in cells if (error := level(c)) is not None]
+        for heads, error, cell in known:
+            least, fewer = min(((e, h) for h, e, _ in known if h < heads), default=(error, heads))
+            if error >= RISE * least:
+                at = f" ({where(cell)})" if len(places) > 1 else ""
+                times = times_text(error / least)
+                told = f"With {heads_text(heads)} the error is {times} times larger than with {fewer}{at}. "
+                found.append((error / least, f"{told}More heads can do all that fewer can: this is about training."))
+    return [max(found)[1]] if found else []
 
 
 def whole_run(runs: Sequence[Run]) -> Run:

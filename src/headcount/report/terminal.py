@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headcount.analysis.record import Analysis
 from headcount.report.chart import Chart, ChartSeries, power_text
+from headcount.report.narrow import print_table
 from headcount.report.run_charts import error_by_heads
 from headcount.report.run_tables import cell_table
-from headcount.report.run_words import known, summary
-from headcount.report.tables import as_terminal
+from headcount.report.run_words import known, rises, summary
+from headcount.store.records import Run
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +23,7 @@ ROWS = 14
 WIDTH = 78
 
 
-def print_run(analysis: Analysis, terminal: Console) -> None:
+def print_run(analysis: Analysis, terminal: Console, runs: Sequence[Run] = ()) -> None:
     """Print a run: what it says and why, error against heads for every length, and all cells. Nothing is written."""
     terminal.print(analysis.title or analysis.run, markup=False, style="bold")
     terminal.print(summary(analysis), markup=False)
@@ -31,12 +32,17 @@ def print_run(analysis: Analysis, terminal: Console) -> None:
         terminal.print(f"\n{label}{found.sentence}", markup=False, style="bold")
         for reason in found.reasons:
             terminal.print(_item(f"{reason.text} ({reason.tag})", terminal.width), markup=False, soft_wrap=True)
-    terminal.print(f"\n{known(analysis)}\n", markup=False)
+        for text in rises(analysis, found.setting):
+            terminal.print(_item(f"{text} (measured)", terminal.width), markup=False, soft_wrap=True)
+    terminal.print(f"\n{known(analysis, runs)}\n", markup=False)
     for chart in error_by_heads(analysis):
         for line in character_chart(chart):
             terminal.print(line, markup=False, no_wrap=True, crop=False)
         terminal.print()
-    terminal.print(as_terminal(cell_table(analysis, short=True)))
+    table = cell_table(analysis, short=True)
+    names = [column.name for column in table.columns]
+    keys = names.index("Heads") + 1
+    print_table(terminal, table.caption, names, table.rows, keys=keys, texts=("Setting",))
 
 
 def character_chart(chart: Chart) -> list[str]:
@@ -44,7 +50,8 @@ def character_chart(chart: Chart) -> list[str]:
 
     Marks of one x stand side by side, so that none hides another.
     """
-    lines = [s for s in chart.series if s.style == "line"][: len(MARKS)]
+    found = [s for s in chart.series if s.style == "line"]
+    lines = found[: len(MARKS)]
     columns = sorted({p.x for s in lines for p in s.points})
     title = chart.title + (f", {chart.subtitle}" if chart.subtitle else "")
     if not columns:
@@ -63,6 +70,8 @@ def character_chart(chart: Chart) -> list[str]:
     drawn.append(f"{'':>6} +{'-' * (width * len(columns))}")
     drawn.append(f"{'':>7}{''.join(f'{x:g}'.center(width) for x in columns)}  heads".rstrip())
     drawn += _legend(lines)
+    if len(found) > len(lines):
+        drawn.append(f"{'':>8}and {len(found) - len(lines)} more not drawn: {found[len(lines)].name} and on")
     return drawn
 
 

@@ -82,7 +82,7 @@ def settings(run: Run) -> list[tuple[str, str]]:
         ("Look-ups D", run.intrinsic if run.intrinsic is not None else "not defined for this task"),
         ("Model", _model(model)),
         ("Heads tried", ", ".join(map(str, heads))),
-        ("Seeds", f"{len(seeds)} random starts per head count: {_listed(seeds)}"),
+        ("Seeds", f"{_starts(run, len(seeds))} per head count: {_listed(seeds)}"),
         ("Models trained", f"{len(run.trials)}, in {_duration(run.seconds)}"),
         ("Training", _training(train)),
         ("Training data", _data(train)),
@@ -152,6 +152,14 @@ def _data(train: dict[str, Any]) -> str:
 def _validation(train: dict[str, Any]) -> str:
     size = train.get("validation_size")
     return f"{size:,} other sequences; all errors on this page are measured on them" if isinstance(size, int) else ""
+
+
+def _starts(run: Run, found: int) -> str:
+    """How many random starts there are, and how many were planned where that is more."""
+    planned = run.spec.get("seeds")
+    if isinstance(planned, int) and planned > found:
+        return f"{found} of {planned} planned random starts"
+    return f"{found} random starts"
 
 
 def _listed(numbers: list[int]) -> str:

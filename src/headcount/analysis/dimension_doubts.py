@@ -1,0 +1,114 @@
+"""What an estimate of D may not claim: a fall that is not clear, too few trials, head counts without a result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.analysis.bootstrap import OUTSIDE, Drawn
+from headcount.analysis.rows import Floats, planned
+from headcount.analysis.wording import heads_text
+from headcount.base.random import generator
+
+FEWEST = 2
+"""The finished trials that a decisive head count needs: one trial drawn again is always itself."""
+
+
+def single(drawn: Sequence[Drawn]) -> bool:
+    """Whether there is one target, and one seed at most in every cell."""
+    return len(drawn[0].block.targets) == 1 and max(int(d.block.counts.max()) for d in drawn) <= 1
+
+
+def redrawn(drawn: Sequence[Drawn], units: Floats, seed: int) -> Floats:
+    """Draw the places again where that is the only luck there is: one target, and one seed in every cell.
+
+    `units` are levels [draw, place, head count]. With one place too nothing varies, and nothing is sure.
+    """
+    if units.shape[1] < 2 or not single(drawn):
+        return units
+    chosen = generator(seed, "places of the rule").integers(0, units.shape[1], units.shape[:2])
+    chosen[0] = np.arange(units.shape[1])
+    return np.take_along_axis(units, chosen[:, :, None], 1)
+
+
+def at_least(gap: Floats, allowed: Floats, solved: NDArray[np.bool_]) -> int:
+    """Return the index of the smallest head count that may be D: all smaller ones are clearly worse than larger ones.
+
+    `gap` is [draw, head count but the last], `allowed` what a head count that is enough may leave, likewise. `solved`
+    tells for every draw whether any head count does well: while none does, more training may change everything.
+    Clearly means in all but `OUTSIDE` of the draws, for all smaller head counts at once.
+    """
+    worse = (np.logical_and.accumulate(gap > allowed, 1) & solved[:, None]).mean(0) >= 1 - OUTSIDE
+    return int(worse.sum())
+
+
+def falls(levels: Floats, least: float) -> bool:
+    """Whether the larger half of the head counts is clearly better than the smaller half, by more than `least`."""
+    half = levels.shape[1] // 2
+    return bool((levels[:, :half].mean(1) - levels[:, half:].mean(1) > least).mean() >= 1 - OUTSIDE)
+
+
+def too_few(drawn: Sequence[Drawn], heads: Sequence[int], index: int) -> bool:
+    """Whether what is said of the head count at an index rests on one with hardly a trial."""
+    decisive = (heads[index - 1], heads[index]) if index > 0 else (heads[0], heads[-1])
+    return any(finished(drawn, h) < FEWEST for h in decisive)
+
+
+def finished(drawn: Sequence[Drawn], heads: int) -> int:
+    """Count the trials of a head count that have an error."""
+    return sum(int(np.isfinite(d.block.errors[:, d.block.heads.index(heads)]).sum()) for d in drawn)
+
+
+def lost(drawn: Sequence[Drawn], heads: Sequence[int]) -> dict[int, str]:
+    """Return the planned head counts that have no result, each with why."""
+    found: dict[int, str] = {}
+    runs = [run for d in drawn for _, run in d.block.panels]
+    states = {state for run in runs for state, number in run.left_out.items() if number}
+    for h in drawn[0].block.heads:
+        if h in heads:
+            continue
+        records = sum(t.heads == h for run in runs for t in run.trials)
+        if records and records == sum(planned(run, h) for run in runs):
+            found[h] = "diverged"
+        else:
+            found[h] = "failed" if states == {"failed"} else "pending"
+    return found
+
+
+def between(missing: dict[int, str], heads: Sequence[int], index: int) -> list[int]:
+    """Return the planned head counts without a result that might be D in place of the one at an index."""
+    below = heads[index - 1] if index > 0 else 0
+    return [h for h in missing if below < h < heads[index]]
+
+
+def lost_text(missing: dict[int, str], heads: Sequence[int]) -> str:
+    """Say what became of some head counts without a result: "the trials with 1 and 2 heads have no result yet"."""
+    words = {"diverged": "all diverged", "failed": "failed", "pending": "have no result yet"}
+    texts: list[str] = []
+    for why, said in words.items():
+        some = [h for h in heads if missing[h] == why]
+        if some:
+            listed = " and ".join(filter(None, [", ".join(map(str, some[:-1])), heads_text(some[-1])]))
+            texts.append(f"the trials with {listed} {said}")
+    return " and ".join(texts)
+
+
+def lost_texts(drawn: Sequence[Drawn], missing: dict[int, str]) -> list[str]:
+    """Count the trials that say nothing, so that nobody takes them for done."""
+    runs = [run for d in drawn for _, run in d.block.panels]
+    trials = [t for run in runs for t in run.trials]
+    diverged = sum(not (t.state == "done" and t.nmse is not None) for t in trials)
+    left_out = Counter[str]()
+    for run in runs:
+        left_out.update(run.left_out)
+    texts = [f"{diverged} of {len(trials)} finished trials diverged and have no error."] if diverged else []
+    if count := left_out.total():
+        states = ", ".join(f"{number} {state}" for state, number in sorted(left_out.items()) if number)
+        texts.append(f"{count} more {'trial has' if count == 1 else 'trials have'} no result: {states}.")
+    if missing:
+        said = lost_text(missing, list(missing))
+        texts.append(f"{said[0].upper()}{said[1:]}.")
+    return texts

@@ -1,0 +1,141 @@
+"""What the estimate of D must not claim: without a fall, with one trial, or with head counts that have no result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from analyse_cases import estimate, panel, planted, trial, with_dimension
+
+from headcount.store.records import Run
+
+LUCKY = (0.2, 0.02, 1e-3, 2e-6, 1.5e-6, 1e-6, 3e-7, 4e-7)
+
+
+def run(errors: Mapping[int, Sequence[float | None]], left_out: dict[str, int] | None = None, **spec: object) -> Run:
+    """One panel with the errors of each head count's seeds; `spec` overrides what was planned."""
+    found = panel([trial(h, s, e) for h, row in errors.items() for s, e in enumerate(row)], left_out, length=8)
+    return found.model_copy(update={"spec": {**found.spec, **spec}})
+
+
+@pytest.mark.parametrize("level", [1.0, 0.9, 0.3, 0.1, 0.03])
+def test_without_a_fall_nothing_is_claimed(level):
+    found = estimate([run({h: [level * (1 + 0.02 * s) for s in range(3)] for h in range(1, 7)})])
+    assert (found.verdict, found.estimate, found.low, found.high) == ("no-fall", None, 1, None)
+    assert found.sentence.startswith("No number of heads stands out: from 1 to 6 heads the error stays at ")
+    unlearned = "the models did not learn the task." in found.sentence
+    assert unlearned == (level > 0.5)
+    if not unlearned:
+        assert found.sentence.endswith("; either one head can do it already or more than 6 are needed.")
+    said = " ".join([found.sentence, *(reason.text for reason in found.reasons)])
+    assert "at least" not in said
+    assert "fall" not in said
+
+
+def test_noise_around_a_flat_error_is_no_fall():
+    found = [estimate(planted(lambda h, T, N: 0.3, noise=0.15, seed=seed, targets=1), 100) for seed in range(10)]
+    assert {answer.low for answer in found} == {1}
+    assert sum(answer.verdict == "no-fall" for answer in found) >= 9
+
+
+def test_a_fall_of_untrained_models_claims_no_number():
+    # D = 1, trained for 40 steps
+    found = estimate([run({1: (0.75, 0.79), 2: (0.12, 0.82), 3: (0.093, 0.27), 4: (0.05, 0.11)})])
+    assert (found.estimate, found.low, found.high) == (None, 1, None)
+    assert "at least" not in found.sentence
+
+
+def test_at_least_is_said_where_fewer_are_clearly_worse():
+    found = estimate([run({h: [0.1 * 3.0**-h * (1 + 0.02 * s) for s in range(3)] for h in range(1, 7)})])
+    assert (found.verdict, found.low, found.high) == ("not-reached", 6, None)
+    assert "at least 6 are needed" in found.sentence
+
+
+def test_a_lucky_fall_at_the_end_does_not_outweigh_the_large_one():
+    found = estimate([run({h: [e * (1 + 0.3 * s) for s in range(3)] for h, e in enumerate(LUCKY, 1)})])
+    assert (found.estimate, found.low, found.high) == (4, 4, 4)
+
+
+def test_a_small_fall_at_the_end_is_no_answer_where_errors_are_large():
+    errors = (0.5, 0.3, 0.2, 2e-3, 1.5e-3, 1e-3, 3e-4, 4e-4)
+    found = estimate([run({h: [e * (1 + 0.3 * s) for s in range(3)] for h, e in enumerate(errors, 1)})])
+    assert found.estimate != 7
+    assert found.low == 4
+
+
+@pytest.mark.parametrize(
+    ("errors", "hint"),
+    [
+        ((0.07, 0.067, 0.022, 0.019, 0.019), "3 heads have an error 3.0 times smaller than 2 heads"),
+        ((1e-4, 1e-4, 9e-5), "1 head and more do about equally well"),
+        ((0.3, 0.3, 0.3), "no number of heads stands out"),
+    ],
+)
+def test_one_trial_is_too_few(errors, hint):
+    found = estimate([run({h: [e] for h, e in enumerate(errors, 1)})])
+    assert (found.verdict, found.estimate, found.low, found.high) == ("too-few", None, 1, None)
+    assert found.sentence.startswith(f"Too few trials to tell: {hint}, but ")
+    assert found.shares == {}
+
+
+def test_a_single_trial_at_a_decisive_head_count_is_too_few():
+    errors = {1: [0.3] * 3, 2: [0.2] * 3, 3: [1e-5], 4: [1e-5] * 3}
+    assert estimate([run(errors)]).verdict == "too-few"
+    assert estimate([run({**errors, 3: [1e-5] * 2, 4: [1e-5]})]).estimate == 3  # 4 heads only confirm it
+
+
+def test_one_seed_of_several_targets_or_lengths_will_do():
+    assert estimate(planted(with_dimension(3), seeds=1, lengths=[8], targets=4)).estimate == 3
+    several = estimate(planted(with_dimension(3), seeds=1, lengths=(8, 16, 32, 64), targets=1))
+    assert several.estimate == 3
+    # the lengths disagree, and drawn again they say so
+    mixed = [run({h: [0.2 if h < D else 1e-5] for h in range(1, 7)}) for D in (2, 2, 4)]
+    mixed = [r.model_copy(update={"values": {"length": T}}) for r, T in zip(mixed, (8, 16, 32), strict=True)]
+    found = estimate(mixed)
+    assert len(found.shares) > 1
+    assert any("Drawn again over lengths and sizes" in reason.text for reason in found.reasons)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "said"),
+    [({"pending": 4}, "the trials with 1 and 2 heads have no result yet"),
+     ({"failed": 4}, "the trials with 1 and 2 heads failed")],
+)  # fmt: skip
+def test_head_counts_without_a_result_are_not_called_untried(left_out, said):
+    found = estimate([run({3: [1e-4] * 2, 4: [1e-4] * 2}, left_out, heads=[1, 2, 3, 4])])
+    assert (found.verdict, found.estimate, found.low, found.high) == ("unclear", None, 1, 3)
+    assert said in found.sentence
+    assert "not tried" not in found.sentence
+    assert "suffices" not in found.sentence
+
+
+def test_diverged_head_counts_are_called_diverged():
+    found = estimate([run({1: [None] * 2, 2: [None] * 2, 3: [1e-4] * 2, 4: [1e-4] * 2})])
+    assert (found.verdict, found.estimate) == ("unclear", None)
+    assert "the trials with 1 and 2 heads all diverged" in found.sentence
+
+
+def test_a_missing_count_below_the_answer_leaves_it_open():
+    errors = {1: [0.3] * 3, 2: [0.2] * 3, 4: [1e-5] * 3, 5: [1e-5] * 3}
+    found = estimate([run(errors, {"pending": 3}, heads=[1, 2, 3, 4, 5])])
+    assert (found.verdict, found.estimate, found.low, found.high) == ("unclear", None, 3, 4)
+    assert "the trials with 3 heads have no result yet, so whether fewer than 4 suffice is not known" in found.sentence
+    assert estimate([run(errors)]).estimate == 4  # 3 was never planned: the interval alone says so
+
+
+def test_missing_larger_counts_are_not_called_untried():
+    found = estimate([run({1: [0.3] * 2, 2: [1e-3] * 2}, {"pending": 4}, heads=[1, 2, 3, 4])])
+    said = " ".join(reason.text for reason in found.reasons)
+    assert "the trials with 3 and 4 heads have no result yet" in said
+    assert "not tried" not in said
+
+
+@pytest.mark.parametrize(
+    ("left_out", "said"),
+    [({"pending": 100}, "100 more trials have no result: 100 pending."),
+     ({"failed": 1}, "1 more trial has no result: 1 failed."),
+     ({"pending": 2, "failed": 3, "running": 0}, "5 more trials have no result: 3 failed, 2 pending.")],
+)  # fmt: skip
+def test_lost_trials_are_counted_by_state(left_out, said):
+    texts = [reason.text for reason in estimate([run({h: [0.1 / h] * 2 for h in (1, 2, 3)}, left_out)]).reasons]
+    assert said in texts
