@@ -136,11 +136,11 @@ def test_theirs_and_ours_stand_in_every_cell() -> None:
 
 def test_the_nearest_draw_is_found_by_its_few_heads_alone() -> None:
     far, near = like(3.0, 0), like(1.1, 1)
-    # with enough heads the far draw is better: that must not count
-    far = [
+    # with enough heads the near draw is ten thousand times off: that must not count
+    near = [
         r.model_copy(update={"trials": [
-            t.model_copy(update={"nmse": t.nmse / 3.0}) if t.heads >= 4 else t for t in r.trials
-        ]}) for r in far
+            t.model_copy(update={"nmse": (t.nmse or 0.0) * 1e4}) if t.heads >= 4 else t for t in r.trials
+        ]}) for r in near
     ]  # fmt: skip
     draw = compare.nearest_draw([*far, *near], numbers.cells("table3"))
     assert draw is not None

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,3 +129,11 @@ def line_slope(x: Floats, y: Floats) -> Floats:
     spread = (centred**2).sum(1)
     enough = (known.sum(1) >= 2) & (spread > 0)
     return np.where(enough, (centred * np.where(known, y, 0.0)).sum(1) / np.where(enough, spread, 1.0), np.nan)
+
+
+def grouped(drawn: Sequence[Drawn], by: Literal["length", "hidden"]) -> dict[int, list[Drawn]]:
+    """Sort the blocks of a setting by length or hidden size, each list in order of the other."""
+    found: dict[int, list[Drawn]] = {}
+    for one in sorted(drawn, key=lambda d: (getattr(d.block, by), d.block.length, d.block.hidden)):
+        found.setdefault(getattr(one.block, by), []).append(one)
+    return found

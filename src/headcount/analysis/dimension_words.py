@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headcount.analysis.bootstrap import Drawn, interval
+from headcount.analysis.bootstrap import Drawn, grouped, interval
 from headcount.analysis.dimension_doubts import lost_text, lost_texts, single
 from headcount.analysis.record import Reason
 from headcount.analysis.rows import Floats
-from headcount.analysis.slopes import by_hidden, comparable, length_slope
+from headcount.analysis.slopes import comparable, length_slope
 from headcount.analysis.wording import UNSOLVED, error_text, heads_text, times_text
 
 
@@ -210,7 +210,9 @@ def _slope_texts(found: Evidence) -> list[str]:
     for heads in [h for h in found.heads if h <= found.estimate][-2:]:
         i = counts.index(heads)
         slopes = [
-            s for some in by_hidden(found.drawn).values() if (s := length_slope(comparable(some, i), i)) is not None
+            s
+            for some in grouped(found.drawn, "hidden").values()
+            if (s := length_slope(comparable(some, i), i)) is not None
         ]
         if not slopes:
             continue

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.analysis.bootstrap import Drawn, balanced, interval
+from headcount.analysis.bootstrap import Drawn, balanced, grouped, interval
 from headcount.analysis.record import Law
 from headcount.analysis.rows import Floats
-from headcount.analysis.slopes import by_hidden
 
 DELTAS = np.linspace(0.0, 1.0, 21)
 DRAWS = 200
@@ -62,7 +61,7 @@ FORMS = (
 
 def laws(drawn: Sequence[Drawn]) -> Iterator[Law]:
     """Fit every law to the cells of each hidden size that has two lengths, three head counts and enough cells."""
-    for hidden, some in by_hidden(drawn).items():
+    for hidden, some in grouped(drawn, "hidden").items():
         block = some[0].block
         best = np.stack([d.best[: 1 + DRAWS] for d in some], 3)  # [draw, target, head count, length]
         levels = balanced(best.reshape(*best.shape[:2], -1)).reshape(len(best), *best.shape[2:])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headcount.analysis.bootstrap import Drawn, interval, line_slope, paired
+from headcount.analysis.bootstrap import Drawn, grouped, interval, line_slope, paired
 from headcount.analysis.record import EqualError, Scaling
 from headcount.analysis.rows import head_dim
 from headcount.analysis.slopes import comparable
@@ -22,17 +22,9 @@ LEVELS = 3
 """How many errors are compared at each head count."""
 
 
-def by_length(drawn: Sequence[Drawn]) -> dict[int, list[Drawn]]:
-    """Sort the blocks of a setting by length, each list in order of hidden size."""
-    found: dict[int, list[Drawn]] = {}
-    for one in sorted(drawn, key=lambda d: (d.block.length, d.block.hidden)):
-        found.setdefault(one.block.length, []).append(one)
-    return found
-
-
 def scaling(drawn: Sequence[Drawn]) -> Iterator[Scaling]:
     """Return the slope of log error in log N for each length and head count with at least two hidden sizes."""
-    for length, some in by_length(drawn).items():
+    for length, some in grouped(drawn, "length").items():
         block = some[0].block
         for i, heads in enumerate(block.heads):
             use = comparable(some, i)

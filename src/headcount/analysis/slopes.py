@@ -6,23 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from headcount.analysis.bootstrap import Drawn, balanced, interval, line_slope, paired
+from headcount.analysis.bootstrap import Drawn, balanced, grouped, interval, line_slope, paired
 from headcount.analysis.record import Reversal, Slope
 from headcount.analysis.rows import Floats
 from headcount.base.random import generator
 
 
-def by_hidden(drawn: Sequence[Drawn]) -> dict[int, list[Drawn]]:
-    """Sort the blocks of a setting by hidden size, each list in order of length."""
-    found: dict[int, list[Drawn]] = {}
-    for one in sorted(drawn, key=lambda d: (d.block.hidden, d.block.length)):
-        found.setdefault(one.block.hidden, []).append(one)
-    return found
-
-
 def slopes(drawn: Sequence[Drawn]) -> Iterator[Slope]:
     """Return the slope of log error in log T for each hidden size and head count with at least two lengths."""
-    for hidden, some in by_hidden(drawn).items():
+    for hidden, some in grouped(drawn, "hidden").items():
         block = some[0].block
         for i, heads in enumerate(block.heads):
             use = comparable(some, i)
@@ -65,7 +57,7 @@ def reversals(drawn: Sequence[Drawn], resamples: int, seed: int) -> Iterator[Rev
     The null: T has no effect on the error. Under it the trials of one target and head count may change places between
     the lengths; p is the share of such shuffles whose score is at least the one seen (the data count as one of them).
     """
-    for hidden, some in by_hidden(drawn).items():
+    for hidden, some in grouped(drawn, "hidden").items():
         block = some[0].block
         rng = generator(seed, f"reversal {block.setting} {hidden}")
         for i, heads in enumerate(block.heads):
