@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from headcount.base.errors import BadInput
+from headcount.base.hashing import content_hash
 from headcount.base.random import generator
-from headcount.tasks.families import FAMILIES, family, make_task
+from headcount.tasks.families import FAMILIES, family, make_task, orthonormal
 from headcount.tasks.serial import parse_task
 from headcount.tasks.sets import index_sets
 
@@ -20,6 +21,15 @@ OUTER = {
     "tanh": lambda z: np.tanh(z.sum()),
     "exp": lambda z: np.exp(-z.sum()),
     "vector": np.cumsum,
+}
+
+DRAWN = {
+    "sum-of-maxima, gaussian": "7bbf7934b01812b2",
+    "sum-of-maxima, unit": "12efc8319582160f",
+    "sum-of-maxima, orthonormal": "8c869aa2484e2988",
+    "quadratic-basins": "53b2d51d83926a93",
+    "sphere-anchors": "968a248d9f0e67ea",
+    "linear": "492d04d95e2d165a",
 }
 
 
@@ -230,3 +240,19 @@ def test_clipped_tokens_are_the_gaussian_ones_kept_to_the_box() -> None:
     assert parse_task(clipped.data()).hash() == clipped.hash() != plain.hash()
     with pytest.raises(BadInput, match="limit"):
         make_task("sum-of-maxima", limit=0.0)
+
+
+def test_directions_are_what_qr_gives():
+    """Gram and Schmidt in a fixed order, beside LAPACK's QR."""
+    for dim in (1, 2, 5, 40):
+        rows = generator(dim, "rows").standard_normal((dim, dim))
+        q, r = np.linalg.qr(rows.T)
+        np.testing.assert_allclose(orthonormal(rows), (q * np.sign(np.diag(r))).T, atol=1e-13)
+
+
+@pytest.mark.parametrize(("what", "digest"), DRAWN.items())
+def test_every_machine_draws_the_same_task(what, digest):
+    """To the last bit: trials are found by what their task is."""
+    name, _, draw = what.partition(", ")
+    task = make_task(name, seed=3, **({"draw": draw} if draw else {}))
+    assert content_hash(task.data())[:16] == digest

@@ -11,17 +11,27 @@ from headcount.base.files import read_json, write_json
 from headcount.base.spec import Spec
 
 State = Literal["done", "diverged"]
+Measure = Literal["nmse", "error rate"]
 
 
 class Trial(Spec):
-    """One model trained once. NMSE = MSE/Var(y) = 1 − R², on fresh validation sequences."""
+    """One model trained once.
+
+    `nmse` is its error in the run's measure: NMSE = MSE/Var(y) = 1 − R² on fresh sequences, or 1 − top-1 accuracy.
+    """
 
     heads: int = Field(ge=1)
     seed: int = Field(ge=0)
     state: State
     nmse: float | None = Field(ge=0)
-    """Validation NMSE at the end of training; None for a diverged trial."""
+    """The validation error at the end of training; None for a diverged trial."""
     train_nmse: float | None = Field(ge=0)
+    accuracy: float | None = Field(default=None, ge=0, le=1)
+    """Top-1 accuracy on validation, where the run's measure is the error rate."""
+    train_accuracy: float | None = Field(default=None, ge=0, le=1)
+    mrr: float | None = Field(default=None, ge=0, le=1)
+    """The mean reciprocal rank of the right answer on validation, likewise."""
+    train_mrr: float | None = Field(default=None, ge=0, le=1)
     steps: int = Field(ge=0)
     """Steps taken."""
     seconds: float = Field(ge=0)
@@ -29,7 +39,7 @@ class Trial(Spec):
     """The paper's count M: encoder and feed-forward block only."""
     parameters_total: int = Field(ge=0)
     curve: list[tuple[int, float]] = Field(default_factory=list[tuple[int, float]])
-    """(step, validation NMSE), in order; may end early for a diverged trial."""
+    """(step, validation error), in order; may end early for a diverged trial."""
 
 
 class Run(Spec):
@@ -45,6 +55,9 @@ class Run(Spec):
     """The spec that produced the run, as JSON data."""
     values: dict[str, Any] = Field(default_factory=dict[str, Any])
     """What sets this run apart from the others of one sweep: length, hidden, …"""
+    measure: Measure = "nmse"
+    samples: dict[str, int] = Field(default_factory=dict[str, int])
+    """How many samples the trials were measured on, "train" and "validation", where the measure is the error rate."""
     trials: list[Trial]
     left_out: dict[str, int] = Field(default_factory=dict[str, int])
     """Trials that have no record, by state: failed, pending, running."""

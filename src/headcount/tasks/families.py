@@ -77,6 +77,31 @@ def outer(kind: Outer, count: int) -> Expr:
             return affine(rows, [0.0] * count, z)
 
 
+def _total(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum over the first axis in one fixed order: BLAS and np.sum may take another on another processor."""
+    return np.cumsum(x, axis=0)[-1]
+
+
+def normalised(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return rows of length 1, the same to the last bit on every machine."""
+    return rows / np.sqrt(_total(rows.T**2))[:, None]
+
+
+def orthonormal(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the rows made orthonormal, one after the other, by Gram and Schmidt.
+
+    A task is told from another by its numbers. LAPACK's QR differs by processor in the last bit, and then trials that
+    one machine trained are not found on another.
+    """
+    basis = normalised(rows)
+    for i in range(1, len(basis)):
+        for _ in range(2):  # once loses digits
+            along = _total((basis[:i] * basis[i]).T)
+            basis[i] -= _total(along[:, None] * basis[:i])
+            basis[i : i + 1] = normalised(basis[i : i + 1])
+    return basis
+
+
 class SumOfMaxima(_Retrieval):
     """The paper's synthetic task."""
 
@@ -107,10 +132,9 @@ class SumOfMaxima(_Retrieval):
             return np.asarray(self.given)
         rng = generator(self.seed, "directions")
         if self.draw == "orthonormal":
-            q, r = np.linalg.qr(rng.standard_normal((self.dim, self.dim)))
-            return (q * np.sign(np.diag(r))).T[: self.intrinsic]
+            return orthonormal(rng.standard_normal((self.dim, self.dim)).T[: self.intrinsic])
         a = rng.standard_normal((self.intrinsic, self.dim))
-        return a / np.linalg.norm(a, axis=1, keepdims=True) if self.draw == "unit" else a
+        return normalised(a) if self.draw == "unit" else a
 
     def task(self) -> GeneralizedRetrieval:
         """Max of a·x is −min of −a·x: f_i = −a_i·x, F0 = −Σ z."""
