@@ -1,4 +1,4 @@
-"""The estimate of D on 60 trained tasks that nobody picked: right and covered in nine of ten, controls one head."""
+"""The estimate of D on twice 60 trained tasks that nobody picked: nine of ten right and covered, controls one head."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 from analyse_cases import covers
-from study import studied
+from study import STUDIES, studied
 
 from headcount.analysis.analyse import analyse
 from headcount.analysis.record import Dimension
@@ -19,16 +19,23 @@ def found_in(runs: list[Run]) -> Dimension:
     return found
 
 
-def test_the_study_is_whole() -> None:
-    tasks = studied()
+@pytest.mark.parametrize("study", STUDIES)
+def test_the_study_is_whole(study: str) -> None:
+    tasks = studied(study)
     assert len([n for n in tasks if n.startswith("study")]) == 50
     assert len([n for n in tasks if n.startswith("control")]) == 10
     assert {runs[0].intrinsic for n, runs in tasks.items() if n.startswith("study")} == {2, 3, 4, 5, 6}
     assert all(len(runs) == 2 and all(len(run.trials) == 24 for run in runs) for runs in tasks.values())
 
 
-def test_nine_of_ten_are_right_and_covered() -> None:
-    answers = {name: (runs[0].intrinsic, found_in(runs)) for name, runs in studied().items()}
+def test_the_studies_share_no_task() -> None:
+    first, second = map(studied, STUDIES)
+    assert not set(first) & set(second)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_nine_of_ten_are_right_and_covered(study: str) -> None:
+    answers = {name: (runs[0].intrinsic, found_in(runs)) for name, runs in studied(study).items()}
     tasks = {n: a for n, a in answers.items() if n.startswith("study")}
     controls = {n: a for n, a in answers.items() if n.startswith("control")}
     right = sum(found.estimate == D for D, found in tasks.values())
@@ -42,7 +49,7 @@ def test_nine_of_ten_are_right_and_covered() -> None:
 def test_shuffled_heads_are_not_answered() -> None:
     """The same errors under wrong head counts: a rule that is right here too reads something else."""
     right = 0
-    for name, runs in [(n, r) for n, r in studied().items() if n.startswith("study")][::3]:
+    for name, runs in [(n, r) for n, r in studied(STUDIES[0]).items() if n.startswith("study")][::3]:
         order = list(range(1, 9))
         random.Random(name).shuffle(order)
         mixed = [
@@ -54,10 +61,11 @@ def test_shuffled_heads_are_not_answered() -> None:
 
 
 @pytest.mark.slow
-def test_the_study_in_figures() -> None:
+@pytest.mark.parametrize("study", STUDIES)
+def test_the_study_in_figures(study: str) -> None:
     """The full bootstrap, and where it is wrong."""
     rows = {}
-    for name, runs in studied().items():
+    for name, runs in studied(study).items():
         (found,) = analyse(runs).dimensions
         D = runs[0].intrinsic
         rows[name] = {
@@ -75,7 +83,7 @@ def test_the_study_in_figures() -> None:
     right, covered = sum(r["right"] for r in by_D.values()), sum(r["covered"] for r in by_D.values())
     one = sum(row["verdict"] == "one-head" for name, row in rows.items() if name.startswith("control"))
     write_result(
-        "dimension-study",
+        study,
         {"right": right, "covered": covered, "controls_one_head": one, "by_D": by_D, "tasks": rows},
         seeds=[0, 1, 2], counts={"tasks": 50, "controls": 10, "trials": 2880}, device="NVIDIA H200 (training)",
     )  # fmt: skip

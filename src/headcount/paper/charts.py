@@ -12,7 +12,18 @@ from headcount.analysis.slopes import reversal_score
 from headcount.analysis.wording import error_text, heads_text
 from headcount.paper.numbers import PaperCell
 from headcount.paper.plan import Item
-from headcount.report.chart import SHAPES, Axis, Chart, ChartSeries, Dot, PaperValue, log_axis, ramp, whole_axis
+from headcount.report.chart import (
+    SHAPES,
+    Axis,
+    Chart,
+    ChartSeries,
+    Dot,
+    PaperValue,
+    doubling_axis,
+    log_axis,
+    ramp,
+    whole_axis,
+)
 from headcount.report.run_charts import equal_error, error_by_heads, error_by_length, scaling
 from headcount.report.run_series import dot, errors_axis, level, numbered
 from headcount.store.records import Run
@@ -44,7 +55,7 @@ def _charts(item: Item, analysis: Analysis, runs: Sequence[Run], theirs: Sequenc
         case "steps":
             return [steps_chart(runs)]
         case "head_dims":
-            return [head_dims_chart(runs)]
+            return [head_dims_chart(runs), *smallest_hidden_chart(runs)]
 
 
 def paper_values(theirs: Sequence[PaperCell]) -> list[PaperValue]:
@@ -143,7 +154,7 @@ def hidden_charts(analysis: Analysis) -> list[Chart]:
         told = "; ".join(f"{s.name}: {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}" for s in series)
         charts.append(Chart(
             id="error-by-hidden", kind="hidden", title=f"Error by hidden size, {heads_text(heads)}",
-            subtitle=analysis.title, x=log_axis("Hidden size N", [p.x for s in series for p in s.points]),
+            subtitle=analysis.title, x=doubling_axis("Hidden size N", [int(p.x) for s in series for p in s.points]),
             y=log_axis("Error (NMSE)", [p.y for s in series for p in s.points]), series=series,
             caption="Best seed, averaged over the targets in log scale.",
             alt=f"Line chart of the error against the hidden size. {told}.",
@@ -173,7 +184,7 @@ def steps_chart(runs: Sequence[Run]) -> Chart:
     told = "; ".join(f"{s.name}: {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}" for s in series)
     return Chart(
         id="floor", kind="steps", title="Error by training steps, for each recipe",
-        subtitle=runs[0].title, x=log_axis("Training steps", [p.x for s in series for p in s.points]),
+        subtitle=runs[0].title, x=doubling_axis("Training steps", [int(p.x) for s in series for p in s.points]),
         y=log_axis("Error (NMSE)", [p.y for s in series for p in s.points]), series=series,
         caption="Best seed. Solid: too few heads. Dashed: enough.", alt=f"Line chart of error against steps. {told}.",
     )  # fmt: skip
@@ -200,7 +211,60 @@ def head_dims_chart(runs: Sequence[Run]) -> Chart:
     told = "; ".join(f"{s.name}: {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}" for s in series)
     return Chart(
         id="head-dims", kind="head_dims", title="Error by head size n, one head", subtitle=runs[0].title,
-        x=log_axis("Head size n", [p.x for s in series for p in s.points]),
+        x=doubling_axis("Head size n", [int(p.x) for s in series for p in s.points]),
         y=log_axis("Error (NMSE)", [p.y for s in series for p in s.points]), series=series,
         caption="Best seed. Solid: two layers in F. Dashed: five.", alt=f"Line chart of error against n. {told}.",
     )  # fmt: skip
+
+
+def smallest_hidden(runs: Sequence[Run]) -> dict[tuple[str, float], list[tuple[int, int]]]:
+    """Return by setting and error the smallest hidden size N tried that reaches it, against the head size n.
+
+    Of the round errors (1, 1.2, 1.5, 2, 3, 5 or 7 times a power of ten) the three that tell most are taken: the more
+    sizes their lines pass, the better.
+    """
+    best: dict[tuple[str, int], dict[int, float]] = {}
+    for run in runs:
+        errors = [t.nmse for t in run.trials if t.nmse is not None]
+        if errors and "hidden" in run.values:
+            place = str(run.values.get("setting", "")), int(run.values["head_dim"])
+            best.setdefault(place, {})[int(run.values["hidden"])] = min(errors)
+    lowest = min((e for sizes in best.values() for e in sizes.values()), default=1.0)
+    powers = range(math.floor(math.log10(max(lowest, 1e-12))), 1)
+    found: dict[float, dict[str, list[tuple[int, int]]]] = {}
+    for error in (m * 10.0**k for k in powers for m in (1, 1.2, 1.5, 2, 3, 5, 7)):
+        lines: dict[str, list[tuple[int, int]]] = {}
+        for (setting, head_dim), sizes in sorted(best.items()):
+            enough = [N for N, reached in sizes.items() if reached <= error]
+            if enough:
+                lines.setdefault(setting, []).append((head_dim, min(enough)))
+        if lines not in found.values():
+            found[error] = {k: at for k, at in lines.items() if len({N for _, N in at}) > 1}
+    telling = sorted(found, key=lambda error: -sum(len({N for _, N in at}) for at in found[error].values()))[:3]
+    return {(setting, error): at for error in sorted(telling) for setting, at in found[error].items()}
+
+
+def smallest_hidden_chart(runs: Sequence[Run]) -> list[Chart]:
+    """The smallest N that reaches an error against the head size n: a line for each error, for each kind of F."""
+    found = smallest_hidden(runs)
+    settings = list(dict.fromkeys(setting for setting, _ in found))
+    levels = sorted({error for _, error in found})
+    if not found:
+        return []
+    series = [
+        ChartSeries(
+            name=f"error {error_text(error)}" + (f", {setting}" if setting else ""),
+            style="line" if setting == settings[0] else "dashed",
+            colour=ramp(levels.index(error), len(levels)), points=[Dot(x=n, y=N) for n, N in at],
+        )
+        for (setting, error), at in found.items()
+    ]  # fmt: skip
+    told = "; ".join(f"{s.name}: N = {s.points[0].y:g} to {s.points[-1].y:g}" for s in series)
+    return [Chart(
+        id="smallest-hidden", kind="head_dims", title="Smallest hidden size for an error, one head",
+        subtitle=runs[0].title, x=doubling_axis("Head size n", [int(p.x) for s in series for p in s.points]),
+        y=doubling_axis("Hidden size N", [int(p.y) for s in series for p in s.points]), series=series,
+        caption="The smallest N tried whose best seed reaches the error; a head size without a point reaches it with "
+        "none.",
+        alt=f"Line chart of the smallest hidden size against the head size. {told}.",
+    )]  # fmt: skip

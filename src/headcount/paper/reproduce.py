@@ -129,8 +129,10 @@ def check_folders(folder: Path, names: Sequence[str]) -> None:
 
 COLUMNS = [
     "setting", "length", "target", "hidden", "head_dim", "learning_rate", "intrinsic", "heads", "seed", "state", "nmse",
-    "train_nmse", "steps", "parameters", "parameters_total", "seconds",
+    "train_nmse", "accuracy", "train_accuracy", "mrr", "train_mrr", "steps", "parameters", "parameters_total",
+    "seconds",
 ]  # fmt: skip
+REQUIRED = {"intrinsic", "heads", "seed", "state", "nmse", "train_nmse"}
 
 
 def trials_csv(runs: Sequence[Run]) -> str:
@@ -140,8 +142,8 @@ def trials_csv(runs: Sequence[Run]) -> str:
         {**run.values, "intrinsic": run.intrinsic, **trial.model_dump(exclude={"curve"})}
         for run in runs for trial in run.trials
     ]  # fmt: skip
-    used = [c for c in COLUMNS if any(c in row for row in rows)]
-    writer = csv.DictWriter(text, used, lineterminator="\n")
+    used = [c for c in COLUMNS if c in REQUIRED or any(row.get(c) is not None for row in rows)]
+    writer = csv.DictWriter(text, used, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for row in rows:
         writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})

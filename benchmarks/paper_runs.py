@@ -1,0 +1,105 @@
+"""Keep what `headcount reproduce --scale paper` trained as small files: a row a trial, and the errors of every cell.
+
+    python benchmarks/paper_runs.py STORE
+
+reads the runs of a store and writes benchmarks/results/paper-NAME.csv and .json for each; `tests/paper` reads them
+again, and the documents quote them.
+"""
+
+# ruff: noqa: T201
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headcount.analysis.analyse import analyse
+from headcount.base.files import write_json, write_text
+from headcount.base.spec import read_toml
+from headcount.experiments.spec import SweepSpec
+from headcount.experiments.stored import stored_runs
+from headcount.paper.plan import ITEMS, sweep_of
+from headcount.paper.reproduce import trials_csv
+from headcount.store.records import Run
+from headcount.store.store import Store
+
+RESULTS = Path(__file__).resolve().parent / "results"
+EXTRA = {"table4-longer": Path(__file__).resolve().parent.parent / "src/headcount/specs/table4-longer.toml"}
+
+
+def slug(text: str) -> str:
+    """Return a setting's name as a key: D = 4 becomes D4, Adam, 3,000 steps becomes Adam-3000-steps."""
+    text = re.sub(r"(?<=\d),(?=\d)", "", text).replace(" = ", "").replace("√", "sqrt").replace("/", "over")
+    return re.sub(r"[^\w]+", "-", text).strip("-")
+
+
+def key(run: Run) -> list[str]:
+    """Return where a panel's errors stand: setting, length, target, hidden size, head size."""
+    found = [slug(str(run.values["setting"]))] if "setting" in run.values else []
+    for name, letter in (("length", "T"), ("target", "draw"), ("hidden", "N"), ("head_dim", "n")):
+        if name in run.values:
+            found.append(f"{letter}{run.values[name]}")
+    return found
+
+
+def errors(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return best, median and worst error of every cell, nested by what sets the panels apart."""
+    found: dict[str, Any] = {}
+    for run in runs:
+        at = found
+        for part in key(run):
+            at = at.setdefault(part, {})
+        for heads in sorted({t.heads for t in run.trials}):
+            # as the rows show them, so that the rows give the same
+            level = [float(f"{t.nmse:.5g}") for t in run.trials if t.heads == heads and t.nmse is not None]
+            if level:
+                at[f"h{heads}"] = {
+                    name: float(f"{value:.5g}")
+                    for name, value in (
+                        ("best", min(level)),
+                        ("median", statistics.median(level)),
+                        ("worst", max(level)),
+                    )
+                }
+    return found
+
+
+def keep(name: str, spec: SweepSpec, runs: Sequence[Run], folder: Path = RESULTS) -> None:
+    """Write one run's two files."""
+    analysis = analyse(runs)
+    answers = {
+        slug(d.setting) or "all": {"estimate": d.estimate, "low": d.low, "high": d.high, "sentence": d.sentence}
+        for d in analysis.dimensions
+    }
+    reversals = {slug(r.setting) or "all": {} for r in analysis.reversals}
+    for r in analysis.reversals:
+        reversals[slug(r.setting) or "all"][f"h{r.heads}"] = {"score": round(r.score, 4), "p": round(r.p, 4)}
+    write_text(folder / f"paper-{name}.csv", trials_csv(runs))
+    trials = {state: n for state, n in analysis.counts.items() if n}
+    write_json(folder / f"paper-{name}.json", {
+        "name": f"paper-{name}", "provenance": runs[0].provenance, "seeds": list(range(spec.seeds)), "counts": trials,
+        "spec": spec.data(), "answers": answers, "reversals": reversals, "errors": errors(runs),
+    })  # fmt: skip
+    print(name, trials, {k: a["estimate"] for k, a in answers.items()}, flush=True)
+
+
+def main() -> int:
+    """Write the files of every run that the store has."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("store", type=Path)
+    options = parser.parse_args()
+    specs = {item.spec: sweep_of(item, "paper") for item in ITEMS.values()}
+    specs |= {name: SweepSpec.parse(read_toml(path), where=name) for name, path in EXTRA.items()}
+    with Store.open(options.store, create=False) as store:
+        for name, spec in specs.items():
+            if spec.name in store.runs():
+                keep(name, spec, stored_runs(store, spec.name, spec))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
