@@ -78,11 +78,17 @@ def keep(name: str, spec: SweepSpec, runs: Sequence[Run], folder: Path = RESULTS
     reversals = {slug(r.setting) or "all": {} for r in analysis.reversals}
     for r in analysis.reversals:
         reversals[slug(r.setting) or "all"][f"h{r.heads}"] = {"score": round(r.score, 4), "p": round(r.p, 4)}
+    slopes: dict[str, Any] = {}
+    for slope in analysis.slopes:
+        if slope.hidden is None or len({run.values.get("hidden") for run in runs}) == 1:
+            at = slopes.setdefault(slug(slope.setting) or "all", {})
+            at[f"h{slope.heads}"] = {k: round(getattr(slope, k), 4) for k in ("slope", "low", "high")}
     write_text(folder / f"paper-{name}.csv", trials_csv(runs))
     trials = {state: n for state, n in analysis.counts.items() if n}
     write_json(folder / f"paper-{name}.json", {
         "name": f"paper-{name}", "provenance": runs[0].provenance, "seeds": list(range(spec.seeds)), "counts": trials,
-        "spec": spec.data(), "answers": answers, "reversals": reversals, "errors": errors(runs),
+        "spec": spec.data(), "answers": answers, "slopes": slopes, "reversals": reversals,
+        "errors": errors(runs),
     })  # fmt: skip
     print(name, trials, {k: a["estimate"] for k, a in answers.items()}, flush=True)
 
@@ -96,8 +102,13 @@ def main() -> int:
     specs |= {name: SweepSpec.parse(read_toml(path), where=name) for name, path in EXTRA.items()}
     with Store.open(options.store, create=False) as store:
         for name, spec in specs.items():
-            if spec.name in store.runs():
-                keep(name, spec, stored_runs(store, spec.name, spec))
+            if spec.name not in store.runs():
+                continue
+            runs = stored_runs(store, spec.name, spec)
+            if any(run.left_out for run in runs):
+                print(f"{name} is not finished, and is not kept")
+            else:
+                keep(name, spec, runs)
     return 0
 
 

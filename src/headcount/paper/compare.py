@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from headcount.analysis.record import Analysis, Cell
-from headcount.analysis.wording import error_text, times_text
+from headcount.analysis.wording import error_text, heads_text, times_text
 from headcount.paper.numbers import PaperCell, statistic
 from headcount.report.tables import NONE, Column, Table
 from headcount.store.records import Run
@@ -142,8 +142,8 @@ def remarks(
     if theirs and draws:
         told = f"draw {draws[0]}" if len(draws) == 1 else f"draws {', '.join(map(str, draws))}"
         said.append(
-            f"The paper's a_i are unknown. Here they are drawn by seed ({told}); with D − 1 heads one draw can differ "
-            "from another a hundredfold, so a single number proves little."
+            f"The paper's a_i are unknown. Here they are drawn by seed ({told}){_apart(runs)}, so a single number "
+            "proves little."
         )
     if like is not None:
         said.append(
@@ -154,6 +154,19 @@ def remarks(
     told = ", ".join(f"{n} {state}" for state, n in lost.items()) or "none failed or diverged"
     said.append(f"{sum(analysis.counts.values())} trials: {told}.")
     return said
+
+
+def _apart(runs: Sequence[Run]) -> str:
+    """Say how far the draws are apart with one head too few, in the best seed, at the length where it is most."""
+    few = (runs[0].intrinsic or 0) - 1
+    factors: list[float] = []
+    for (heads, _), draws in _by_draw(runs).items():
+        best = [min(errors) for errors in draws.values()]
+        if heads == few and len(best) > 1 and min(best) > 0:
+            factors.append(max(best) / min(best))
+    if not factors:
+        return ""
+    return f"; with {heads_text(few)} one differs from another by a factor of up to {times_text(max(factors))}"
 
 
 def reversal_table(title: str, analysis: Analysis, theirs: dict[int, float]) -> Table:

@@ -50,7 +50,8 @@ def _draw(chart: Chart) -> Any:
     height = head + 3.7 + foot
     fig = Figure(figsize=(WIDTH, height), facecolor=COLOURS["ground"])
     right = 0.15 + min(max((len(s.name) for s in chart.ends()), default=0), 18) * 0.095
-    axes = fig.add_axes((0.85 / WIDTH, foot / height, (WIDTH - 0.85 - right) / WIDTH, 3.7 / height))
+    left = 0.85 + 0.1 * max(0, max((len(text) for _, text in chart.y.ticks), default=0) - 5)  # "0.0015" needs more
+    axes = fig.add_axes((left / WIDTH, foot / height, (WIDTH - left - right) / WIDTH, 3.7 / height))
     _axes(axes, chart)
     for series in chart.series:
         _series(fig, axes, series)
