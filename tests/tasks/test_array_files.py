@@ -78,7 +78,7 @@ def test_files_that_are_not_there_or_not_files(tmp_path):
     unreadable("there is no file", tmp_path / "data.npz")
     (tmp_path / "folder.npz").mkdir()
     unreadable("is a folder", tmp_path / "folder.npz")
-    unreadable(r"unknown kind of file '\.csv': allowed: \.npy, \.npz, \.parquet", tmp_path / "data.csv")
+    unreadable(r"unknown kind of file '\.feather': allowed: \.csv, \.npy, \.npz, \.parquet", tmp_path / "data.feather")
     unreadable(r"did you mean '\.npz'", tmp_path / "data.npzz")
     np.savez(tmp_path / "whole.npz", X=inputs(), y=np.arange(SAMPLES))
     unreadable("goes with .npy only", tmp_path / "whole.npz", y="y.npy")

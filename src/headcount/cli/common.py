@@ -56,7 +56,7 @@ BoxSides = Annotated[
 Device = Annotated[str, Parameter(name="--device", help="cpu (all cores), cuda (one GPU), cuda:1.")]
 StoreFolder = Annotated[Path, Parameter(name="--store", help="Folder of the store.")]
 
-ARRAYS = (".npz", ".npy", ".parquet")
+ARRAYS = (".npz", ".npy", ".parquet", ".csv")
 
 
 def given(**values: Any) -> dict[str, Any]:

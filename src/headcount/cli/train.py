@@ -33,7 +33,7 @@ FeedForward = Literal["gelu2", "relu2", "relu5"]
 
 
 def train(
-    task: Annotated[str, Parameter(help="A family (headcount tasks), or a file: npz, npy, parquet, task JSON.")],
+    task: Annotated[str, Parameter(help="A family (headcount tasks), or a file: npz, npy, parquet, csv, task JSON.")],
     /,
     *,
     heads: Annotated[Whole, Parameter(help="Number of heads h.")],

@@ -1,4 +1,4 @@
-"""Arrays from .npz, .npy and .parquet files; every way in which a file can be wrong gives one line."""
+"""Arrays from .npz, .npy, .parquet and .csv files; every way in which a file can be wrong gives one line."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.base.errors import BadInput, MissingExtra, nearest
-
-Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]  # X, y, mask: still unchecked
+from headcount.tasks.array_csv import read_csv
+from headcount.tasks.array_long import Arrays, Tokens, padded, roles, wanted
 
 _NAMES = ("X", "y", "mask")
 
@@ -24,6 +24,7 @@ def read_arrays(path: Path, y: Path | None = None) -> Arrays:
         ".npz": lambda: _npz(path),
         ".npy": lambda: _npy_pair(path, y),
         ".parquet": lambda: _parquet(path),
+        ".csv": lambda: read_csv(path),
     }
     ending = path.suffix.lower()
     if ending not in readers:
@@ -133,7 +134,7 @@ def _parquet(path: Path) -> Arrays:
 
     table = _guarded(path, "the table", "write it with DataFrame.to_parquet", read)
     names: list[str] = table.column_names
-    targets, features = _roles(path, names)
+    targets, features = roles(str(path), names)
     if table.num_rows == 0:
         raise BadInput(f"{path}: the table has no rows: give one row a token")
     for name in names:
@@ -143,8 +144,7 @@ def _parquet(path: Path) -> Arrays:
         number = whole or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
         fits = {"sequence": whole or text, "position": whole}.get(name, number)
         if not fits:
-            wanted = {"sequence": "whole numbers or text", "position": "whole numbers"}.get(name, "numbers")
-            raise BadInput(f"{path}: column {name!r} holds {kind}: it must hold {wanted}, or be left out")
+            raise BadInput(f"{path}: column {name!r} holds {kind}: it must hold {wanted(name)}, or be left out")
         if column.null_count:
             row = column.to_pylist().index(None)
             raise BadInput(f"{path}: column {name!r} has no value in row {row} (from 0): fill or drop such rows")
@@ -157,59 +157,8 @@ def _parquet(path: Path) -> Arrays:
     def block(columns: list[str]) -> NDArray[np.float64]:
         return np.stack([table.column(c).to_numpy().astype(np.float64) for c in columns], axis=1)
 
-    return _padded(path, labels, codes, position, block(features), block(targets))
-
-
-def _roles(path: Path, names: list[str]) -> tuple[list[str], list[str]]:
-    """Say which columns are targets and which are features."""
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise BadInput(f"{path}: there are two columns {twice[0]!r}: name every column once")
-    for name in ("sequence", "position"):
-        if name not in names:
-            raise BadInput(f"{path}: there is no column {name!r}: {_COLUMNS}")
-    found = [name for name in names if name.startswith("target")]
-    numbered = [f"target_{i}" for i in range(len(found))]
-    if set(found) not in ({"target"}, set(numbered)) or not found:
-        raise BadInput(f"{path}: the columns of the target are {found}: {_COLUMNS}")
-    features = [name for name in names if name not in ("sequence", "position", *found)]
-    if not features:
-        raise BadInput(f"{path}: there is no column of features: {_COLUMNS}")
-    return (found if found == ["target"] else numbered), features
-
-
-_COLUMNS = "a row is a token, with columns sequence, position, target (or target_0, target_1, …), the rest features"
-
-
-def _padded(
-    path: Path,
-    labels: Any,
-    codes: NDArray[np.int64],
-    position: NDArray[np.int64],
-    features: NDArray[np.float64],
-    targets: NDArray[np.float64],
-) -> Arrays:
-    """Place every token, in whatever order the rows come; check positions and targets of each sequence."""
-    counts = np.bincount(codes)
-    order = np.lexsort((position, codes))
-    starts = np.cumsum(counts) - counts
-    expected = np.arange(len(codes)) - starts[codes[order]]
-    first = int(position.min() == 1)  # all counted from 1, or all from 0
-    wrong = np.flatnonzero(position[order] != expected + first)
-    if wrong.size:
-        label = labels[int(codes[order[wrong[0]]])].as_py()
-        raise BadInput(
-            f"{path}: the positions of sequence {label!r} are not {first}, {first + 1}, {first + 2}, … "
-            "each once: number the tokens, as df.groupby('sequence').cumcount() does"
-        )
-    y = targets[order[starts]]
-    same = (targets == y[codes]) | (np.isnan(targets) & np.isnan(y[codes]))
-    moved = np.flatnonzero(~same.all(axis=1))
-    if moved.size:
-        label = labels[int(codes[moved[0]])].as_py()
-        raise BadInput(f"{path}: the target changes within sequence {label!r}: it must be the same in all its rows")
-    X = np.zeros((len(counts), int(counts.max()), features.shape[1]))
-    mask = np.zeros(X.shape[:2], dtype=np.bool_)
-    X[codes, position - first] = features
-    mask[codes, position - first] = True
-    return X, y, mask
+    tokens = Tokens(
+        codes, position, block(features), block(targets),
+        label=lambda code: labels[code].as_py(), place=lambda row: f"row {row} (from 0)",
+    )  # fmt: skip
+    return padded(path, tokens)

@@ -1,4 +1,4 @@
-"""A user's own data: sequences and targets as arrays, from memory or from a .npz, .npy or .parquet file."""
+"""A user's own data: sequences and targets as arrays, from memory or from a .npz, .npy, .parquet or .csv file."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class ArrayTask:
         """Read a task from a file, by its ending.
 
         .npz: the arrays X, y and, where tokens are padding, mask. .npy: X; y is a second file, by default the
-        sibling whose name has y for X (X.npy → y.npy, X_train.npy → y_train.npy). .parquet: one row a token,
-        with columns sequence (a number or a text), position (0, 1, 2, … in each sequence, or from 1), target
+        sibling whose name has y for X (X.npy → y.npy, X_train.npy → y_train.npy). .parquet and .csv: one row a
+        token, with columns sequence (a number or a text), position (0, 1, 2, … in each sequence, or from 1), target
         (or target_0, target_1, … for a vector), constant within a sequence, and every other column a feature;
-        shorter sequences are padded.
+        shorter sequences are padded. A .csv file is UTF-8 with commas, and its first line names the columns.
         """
         path = Path(path)
         X, targets, mask = read_arrays(path, None if y is None else Path(y))

@@ -1,0 +1,197 @@
+"""The attention layer by itself: free heads, weights in and out, heads removed, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from attention_cases import CLOSE, EMBED, HEADS, causal, inputs, pair
+from torch import Tensor, nn
+
+from headcount import Attention, BadInput
+
+
+def by_hand(layer: Attention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Head by head, in loops: the formula at the top of the module."""
+    out = torch.zeros(query.shape[0], layer.embed_dim, dtype=query.dtype)
+    for i in range(layer.num_heads):
+        k = [layer.k_weight[i] @ z + layer.k_bias[i] for z in key]
+        v = [layer.v_weight[i] @ z + layer.v_bias[i] for z in value]
+        for t, x in enumerate(query):
+            q = layer.q_weight[i] @ x + layer.q_bias[i]
+            r = torch.stack([(q @ kk) / math.sqrt(layer.head_dim) for kk in k])
+            a = torch.exp(r - r.max()) / torch.exp(r - r.max()).sum()
+            out[t] += layer.o_weight[i] @ sum(w * vv for w, vv in zip(a, v, strict=True))
+    return out + layer.o_bias
+
+
+@pytest.mark.parametrize(("heads", "head_dim"), [(1, 1), (4, 2), (5, 3), (7, 9)])
+def test_free_heads(heads, head_dim):
+    torch.manual_seed(4)
+    layer = Attention(EMBED, heads, head_dim=head_dim, kdim=4, vdim=3, dtype=torch.float64)
+    assert layer.q_weight.shape == (heads, head_dim, EMBED)
+    assert layer.o_weight.shape == (heads, EMBED, head_dim)
+    for p in layer.parameters():
+        nn.init.normal_(p)
+    given = inputs(batched=False, kdim=4, vdim=3)
+    torch.testing.assert_close(layer(*given)[0], by_hand(layer, *given), **CLOSE)
+    assert f"num_heads={heads}, head_dim={head_dim}" in repr(layer)
+    with pytest.raises(ValueError, match=rf"but {heads} · {head_dim} is not 6"):
+        layer.to_torch()
+
+
+@pytest.mark.parametrize("options", [{}, {"kdim": 4, "vdim": 9}, {"bias": False}, {"add_bias_kv": True}])
+def test_the_same_seed_draws_torchs_weights(options):
+    torch.manual_seed(9)
+    theirs = nn.MultiheadAttention(EMBED, HEADS, **options)
+    after = torch.rand(3)
+    torch.manual_seed(9)
+    ours = Attention(EMBED, HEADS, **options)
+    assert torch.equal(torch.rand(3), after)
+    for name, p in Attention.from_torch(theirs).state_dict().items():
+        assert torch.equal(ours.state_dict()[name], p), name
+
+
+@pytest.mark.parametrize("options", [{}, {"kdim": 4}, {"bias": False, "batch_first": False}, {"add_bias_kv": True}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_there_and_back_to_the_bit(options, dtype):
+    theirs = pair(add_zero_attn=True, dropout=0.25, **options)[0].to(dtype).eval()
+    theirs.out_proj.weight.requires_grad_(False)
+    state = torch.random.get_rng_state()
+    ours = Attention.from_torch(theirs)
+    back = ours.to_torch()
+    assert torch.equal(torch.random.get_rng_state(), state)  # nothing is drawn for weights that are replaced
+    assert list(back.state_dict()) == list(theirs.state_dict())
+    assert all(torch.equal(p, q) for p, q in zip(back.parameters(), theirs.parameters(), strict=True))
+    frozen = {name for name, p in ours.named_parameters() if not p.requires_grad}
+    assert frozen == {"o_weight"}
+    assert [p.requires_grad for p in back.parameters()] == [p.requires_grad for p in theirs.parameters()]
+    for name in ("embed_dim", "num_heads", "head_dim", "kdim", "vdim", "dropout", "batch_first", "add_zero_attn"):
+        assert getattr(ours, name) == getattr(back, name) == getattr(theirs, name)
+    assert not ours.training
+    assert not back.training
+    before = ours.q_weight.clone()
+    theirs.load_state_dict({name: p + 1 for name, p in theirs.state_dict().items()})
+    assert torch.equal(ours.q_weight, before)  # a copy
+
+
+def test_state_dict_and_deepcopy():
+    torch.manual_seed(6)
+    options = {"head_dim": 4, "add_bias_kv": True, "dtype": torch.float64, "batch_first": True}
+    layer, other = Attention(EMBED, HEADS, **options), Attention(EMBED, HEADS, **options)
+    expected = layer(*inputs())[0]
+    assert not torch.allclose(other(*inputs())[0], expected)
+    other.load_state_dict(layer.state_dict())
+    twin = copy.deepcopy(layer)
+    nn.init.zeros_(layer.o_weight)
+    assert torch.equal(other(*inputs())[0], expected)
+    assert torch.equal(twin(*inputs())[0], expected)
+
+
+@pytest.mark.parametrize("gone", [[0], [2], [1, 3], [0, 1, 2], [], [1, 1]])
+@pytest.mark.parametrize("head_dim", [2, 5])
+def test_removed_heads_are_heads_at_zero(gone, head_dim):
+    torch.manual_seed(7)
+    layer = Attention(8, 4, head_dim=head_dim, add_bias_kv=True, batch_first=True, dtype=torch.float64).eval()
+    for p in layer.parameters():
+        nn.init.normal_(p)
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    smaller, silent = layer.without_heads(gone), copy.deepcopy(layer)
+    with torch.no_grad():
+        silent.o_weight[gone] = 0.0
+    for need_weights in (True, False):
+        out, weights = smaller(x, x, x, need_weights=need_weights, average_attn_weights=False)
+        expected, all_weights = silent(x, x, x, need_weights=need_weights, average_attn_weights=False)
+        torch.testing.assert_close(out, expected, **CLOSE)
+        if need_weights:
+            kept = [i for i in range(4) if i not in gone]
+            torch.testing.assert_close(weights, all_weights[:, kept], **CLOSE)
+    a_head = head_dim * (4 * 8 + 3 + 2)
+    count = lambda m: sum(p.numel() for p in m.parameters())  # noqa: E731
+    assert count(layer) - count(smaller) == len(set(gone)) * a_head
+    assert smaller.num_heads == 4 - len(set(gone))
+    assert not smaller.training
+    assert smaller.q_weight.requires_grad
+    if gone:
+        wrong = layer.without_heads([(gone[0] + 1) % 4, *gone[1:]])
+        assert not torch.allclose(wrong(x, x, x)[0], silent(x, x, x)[0])
+
+
+def test_it_drops_into_torchs_layers():
+    torch.manual_seed(8)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dtype=torch.float64)
+    whole = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    changed = copy.deepcopy(whole)
+    for each in changed.layers:
+        each.self_attn = Attention.from_torch(each.self_attn)
+    x, hidden = torch.randn(2, 5, 8, dtype=torch.float64), torch.zeros(2, 5, dtype=torch.bool)
+    hidden[1, 3:] = True
+    for options in ({}, {"src_key_padding_mask": hidden}, {"mask": causal(5, 5), "is_causal": True}):
+        for context in (torch.no_grad, torch.enable_grad):
+            with context():
+                mine, other = changed(x, **options), whole(x, **options)
+            torch.testing.assert_close(mine[~hidden], other[~hidden], **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "line"),
+    [
+        ((10, 3), {}, "3 heads do not divide embed_dim 10: give head_dim"),
+        ((0, 3), {}, "embed_dim must be at least 1, not 0"),
+        ((6, 0), {}, "num_heads must be at least 1, not 0"),
+        ((6, -2), {"head_dim": 2}, "num_heads must be at least 1, not -2"),
+        ((6, 3), {"head_dim": 0}, "head_dim must be at least 1, not 0"),
+        ((6, 3), {"kdim": 0}, "kdim must be at least 1"),
+        ((6, 3), {"dropout": 1.5}, "dropout must be from 0 to 1, not 1.5"),
+    ],
+)
+def test_sizes_that_are_refused(sizes, options, line):
+    with pytest.raises(BadInput, match=line) as caught:
+        Attention(*sizes, **options)
+    assert isinstance(caught.value, ValueError)
+    assert "\n" not in str(caught.value)
+
+
+def _zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
+QUERY, KEY = (3, 4, 6), (3, 5, 6)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "options", "line"),
+    [
+        (((6,), (6,), (6,)), {}, r"three axes, or two without a batch; got query \[6\], key \[6\], value \[6\]"),
+        ((QUERY, (5, 6), (5, 6)), {}, "three axes, or two"),
+        (((4, 6), (1, 5, 6), (1, 5, 6)), {}, "three axes, or two"),
+        (((3, 4, 7), KEY, KEY), {}, r"must be \(6, 6, 6\); got query \[3, 4, 7\]"),
+        ((QUERY, KEY, (3, 4, 6)), {}, r"of one length, and all of one batch \(batch first\)"),
+        ((QUERY, (2, 5, 6), (2, 5, 6)), {}, "all of one batch"),
+        (
+            (QUERY, KEY, KEY),
+            {"key_padding_mask": _zeros(3, 4)},
+            r"key_padding_mask must be \[batch, keys\] = \[3, 5\], .*got \[3, 4\]",
+        ),
+        ((QUERY, KEY, KEY), {"key_padding_mask": _zeros(5)}, "key_padding_mask must be"),
+        ((QUERY, KEY, KEY), {"attn_mask": _zeros(5, 4)}, r"\[4, 5\] or .* = \[9, 4, 5\]; got \[5, 4\]"),
+        ((QUERY, KEY, KEY), {"attn_mask": _zeros(3, 4, 5)}, r"got \[3, 4, 5\]"),
+        ((QUERY, KEY, KEY), {"attn_mask": _zeros(4, 5, dtype=torch.int64)}, "truth values or floats, not torch.int64"),
+        ((QUERY, KEY, KEY), {"is_causal": True}, "give attn_mask as well"),
+    ],
+)
+def test_inputs_that_are_refused(shapes, options, line):
+    layer = Attention(6, 3, batch_first=True, dtype=torch.float64)
+    with pytest.raises(BadInput, match=line) as caught:
+        layer(*(_zeros(*shape) for shape in shapes), **options)
+    assert isinstance(caught.value, ValueError)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("gone", [[3], [-1], [0, 1, 2], [5]])
+def test_heads_that_cannot_be_removed(gone):
+    layer = Attention(6, 3)
+    with pytest.raises(BadInput, match="some of 0 to 2, and one must stay"):
+        layer.without_heads(gone)
