@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from headcount.theory.fibre import EQUAL, climb, project
 from headcount.theory.implied import L_ACT, implied, sup_error
 from headcount.theory.layer import HeadMap, StateMap, state_map
 from headcount.theory.pairs import Pairs
-from headcount.theory.target import Target
+from headcount.theory.target import Region, Target
 from headcount.theory.witness import conclusions, make_witness
 from results import write_result
 
@@ -163,6 +164,9 @@ def test_typical_pairs_keep_to_the_region() -> None:
     assert witness.kind == "exact"
     assert witness.data["region"] == {"low": list(found.region.low), "high": list(found.region.high)}
     assert "all sequences" not in "".join(conclusions(witness))
+    # a search cut short may end outside of the region: the verifier rejects it, and nothing is called proved
+    beyond = Region(tuple(v + 1e3 for v in found.region.low), tuple(v + 1e3 for v in found.region.high))
+    assert make_witness(model, task, replace(found, region=beyond)).kind == "evidence"
 
 
 @pytest.mark.parametrize("options", [{"positions": "gates"}, {"positions": "concatenated"}, {"class_key": True}])

@@ -126,11 +126,13 @@ def _best(pairs: Pairs, at: Tensor, on: Tensor, box: Box, begun: float) -> Found
         polished, still = project(pairs, at, 1e-3, rounds=4)  # the last digits
         at = torch.where((on & still)[:, None], polished, at)
         gap, distance = pairs.gap(at), pairs.difference(at).norm(dim=1)
-        good = on & pairs.legal(at) & (gap > 0)
+        legal = pairs.legal(at)
+        good = on & legal & (gap > 0)
         near = not bool(good.any())
-        if near:  # the largest gap among the nearest, or else the nearest of all
-            close = (distance <= NEAR) & pairs.legal(at)
+        if near:  # the largest gap among the nearest, or else the nearest of all, outside of the region only if all are
+            close = (distance <= NEAR) & legal
             rank = torch.where(close, gap, -1.0 - distance) if bool(close.any()) else -distance
+            rank = torch.where(legal, rank, -torch.inf) if bool(legal.any()) else rank
         else:
             rank = torch.where(good, gap, -torch.inf)
         chosen = rank.argsort(descending=True)[: 1 if near else min(CHANCES, int(good.sum()))]

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from headcount.base.digits import above, below
+from headcount.base.errors import BadInput
 from headcount.base.provenance import provenance
 from headcount.models.files import SavedModel
 from headcount.recheck.weights import Weights, read_weights
@@ -78,16 +79,22 @@ def _value(task: Task | None, X: torch.Tensor) -> torch.Tensor:
 
 
 def _proved(model: SavedModel, task: Task, found: Found) -> tuple[dict[str, Any], int]:
-    """Return the first witness that is exact, from the largest gap down, or the near one of the best pair."""
+    """Return the first witness that is exact, from the largest gap down, or the near one of the best pair.
+
+    A search that ran out of time may end on the region's edge or outside of it. The verifier rejects such a pair;
+    where it rejects all, what was found is evidence, and nothing is proved.
+    """
     region = None if found.region is None else {"low": list(found.region.low), "high": list(found.region.high)}
     weights, near = _weights(model), None
     for k, ((X1, X2), output) in enumerate(zip(found.X, found.outputs, strict=True)):
-        data = prove_pair(weights, task.data(), found.box, region, output, X1, X2)
+        try:
+            data = prove_pair(weights, task.data(), found.box, region, output, X1, X2)
+        except BadInput:
+            continue
         if data["kind"] == "exact":
             return data, k
         near = near or (data, k)
-    assert near is not None
-    return near
+    return near or (_evidence(model, task, found), 0)
 
 
 def _weights(model: SavedModel) -> Weights:
