@@ -25,6 +25,7 @@ VERBS = {
     "certify": "Prove a bound of a saved model's worst error on a box, beside the worst error found.",
     "attack": "Find two inputs that a layer cannot tell apart although their targets differ; prove it.",
     "irreducible": "Attack trained layers of every head count: what no feed-forward block can repair.",
+    "probe": "Say which heads of a Hugging Face model matter, which repeat others, and which can go.",
     "show": "Show a saved model: its sizes, its hash, its error on fresh data.",
 }
 
@@ -36,6 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in tokens
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin stand still where others use the cores
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Σ shows ? instead of ending half-way

@@ -1,0 +1,171 @@
+"""Probe a model that exists: what its heads are worth, which repeat others, which can go, and what that gains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from headcount.advice.probe_attention import OpenAttention, few_threads, opened, plain_paths, twin
+from headcount.advice.probe_families import OPEN, Layer, family, find_layers
+from headcount.advice.probe_measure import SHARE, Loss, Meter, Told, carriers
+from headcount.advice.probe_plan import plan
+from headcount.advice.probe_record import REDUNDANT, Head, LayerRecord, Pair, Plan, ProbeRecord, Pruned
+from headcount.advice.probe_remove import TOLERANCE, apart, compare, outputs, remove
+from headcount.base.errors import BadInput
+from headcount.base.provenance import provenance
+
+BUDGET = 0.01
+STAGES = {"gradients": (0.02, 0.1), "ablation": (0.1, 0.55), "plan": (0.55, 0.92), "removal": (0.92, 1.0)}
+"""Where each stage begins and ends, as shares of the work: a guess for the bar."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a probe found, and the model without the heads that can go."""
+
+    record: ProbeRecord
+    pruned: nn.Module | None
+    layers: list[Layer]
+
+    def kept(self) -> dict[str, list[int]]:
+        """The heads that stay, by the name of their layer."""
+        gone = set(self.record.plan.gone())
+        return {
+            layer.name: [head for head in range(layer.heads) if (i, head) not in gone]
+            for i, layer in enumerate(self.layers)
+        }
+
+
+def probe(
+    module: nn.Module, batches: Iterable[Any], loss: Loss, *, budget: float = BUDGET, name: str = "",
+    data: str = "the batches given", loss_name: str = "the loss given", notes: Sequence[str] = (),
+    told: Told | None = None,
+) -> Probe:  # fmt: skip
+    """Measure the heads of a torch module; `loss(module, batch)` is one number, small where the module is right.
+
+    The module may have nn.MultiheadAttention layers, or be a model of transformers of a known family. It is not
+    changed: masks, cuts and losses are those of twins in evaluation mode. `budget` is the share by which the loss
+    may grow when heads go.
+    """
+    if not 0 <= budget < 100:
+        raise BadInput(f"the budget is a share of the loss from 0 on (0.01: one per cent), not {budget:g}")
+    batches = list(batches)
+    if not batches:
+        raise BadInput("there are no batches to measure on")
+    with few_threads(module):
+        found = _probe(module, batches, loss, budget, told or _silent)
+    given = {"model": name or type(module).__name__, "samples": data, "loss_name": loss_name}
+    record = found.record.model_copy(update={**given, "notes": [*notes, *found.record.notes]})
+    return Probe(record, found.pruned, found.layers)
+
+
+def _probe(module: nn.Module, batches: list[Any], loss: Loss, budget: float, told: Told) -> Probe:
+    """Measure, plan, remove and compare; what the data and the model are called is for the caller to say."""
+    original = twin(module).eval()
+    with plain_paths():
+        model, layers, architecture = _heads_of(original)
+        meter = Meter(model, layers, batches, loss)
+        layers = meter.layers
+        if isinstance(layers[0].block, OpenAttention):
+            _check_same(original, model, batches[0], loss)
+        full = meter.loss()
+        gradients = meter.gradients(_stage(told, "gradients"))
+        similarities = meter.similarities()
+        ablations = meter.ablations(full, _stage(told, "ablation"))
+        going = plan(meter, full, ablations, budget, _stage(told, "plan"))
+    told(STAGES["removal"][0], "removing heads, timing")
+    pruned = remove(model, layers, going.gone()) if going.steps else None
+    removed = None if pruned is None else compare(original, meter, pruned, going.gone())
+    record = _record(layers, architecture, gradients, ablations, similarities, full, going, removed)
+    told(1.0, "")
+    return Probe(record, pruned, layers)
+
+
+def _heads_of(module: nn.Module) -> tuple[nn.Module, list[Layer], str]:
+    """Find the attention layers, and open those that hide their heads."""
+    kind = getattr(getattr(module, "config", None), "model_type", None)
+    if any(isinstance(part, nn.MultiheadAttention) for part in module.modules()):
+        model = opened(module)
+        return model, find_layers(model, [OPEN]), "nn.MultiheadAttention"
+    layers = find_layers(module, [OPEN])
+    if layers and isinstance(layers[0].block, OpenAttention):  # a pruned module that is probed again
+        return module, layers, "nn.MultiheadAttention"
+    if not isinstance(kind, str):
+        raise BadInput(f"{type(module).__name__} has no nn.MultiheadAttention layer, and is no model of transformers")
+    known = family(kind)
+    layers = find_layers(module, known.layouts)
+    if not layers:
+        raise BadInput(f"no attention layer of the {known.name} family was found in {type(module).__name__}")
+    return module, layers, f"{known.name} ({kind})"
+
+
+def _check_same(original: nn.Module, model: nn.Module, batch: Any, loss: Loss) -> None:
+    """The opened layers must give the numbers of the module itself, or nothing measured would be about it."""
+    with torch.no_grad():
+        gap = apart(outputs(original, batch, loss), outputs(model, batch, loss))
+    if not gap <= TOLERANCE:
+        raise BadInput(f"the module's outputs cannot be reproduced (they differ by {gap:.2g}): are they random?")
+
+
+def _silent(_share: float, _note: str) -> None:
+    """Nobody listens."""
+
+
+def _stage(told: Told, name: str) -> Told:
+    start, end = STAGES[name]
+    return lambda share, note: told(start + (end - start) * min(share, 1.0), note)
+
+
+def _notes(layers: Sequence[Layer]) -> list[str]:
+    grouped = max(layer.group for layer in layers)
+    if grouped == 1:
+        return []
+    return [f"Heads that share one key and value ({grouped} each) can only be removed together."]
+
+
+def _record(
+    layers: Sequence[Layer], architecture: str, gradients: list[list[float]], ablations: list[list[float]],
+    similarities: list[list[list[float]]], full: float, going: Plan, removed: Pruned | None,
+) -> ProbeRecord:  # fmt: skip
+    pairs = [
+        Pair(layer=i, first=a, second=b, similarity=found[a][b])
+        for i, found in enumerate(similarities)
+        for a in range(len(found))
+        for b in range(a + 1, len(found))
+    ]
+    pairs.sort(key=lambda pair: -pair.similarity)
+    closest = {pair.layer: pair for pair in reversed(pairs)}
+    return ProbeRecord(
+        model="", architecture=architecture, samples="", loss_name="", loss=full, share=SHARE,
+        carry_ablation=carriers(e for layer in ablations for e in layer),
+        carry_gradient=carriers(e for layer in gradients for e in layer),
+        layers=[
+            LayerRecord(
+                name=layer.name, heads=layer.heads, head_dim=layer.head_dim, group=layer.group,
+                carry_ablation=carriers(ablations[i]), carry_gradient=carriers(gradients[i]),
+                similarity=similarities[i],
+            )
+            for i, layer in enumerate(layers)
+        ],
+        heads=[
+            Head(layer=i, head=head, gradient=gradients[i][head], ablation=ablations[i][head])
+            for i, layer in enumerate(layers)
+            for head in range(layer.heads)
+        ],
+        redundant=[pair for pair in pairs if pair.similarity >= REDUNDANT],
+        closest=[closest[i] for i in sorted(closest)], plan=going, pruned=removed,
+        not_pruned=None if removed is not None else _why_not(layers, going), saved=None, notes=_notes(layers),
+        provenance=provenance(),
+    )  # fmt: skip
+
+
+def _why_not(layers: Sequence[Layer], going: Plan) -> str:
+    if all(len(layer.units()) == 1 for layer in layers):
+        shared = all(layer.heads > 1 for layer in layers)
+        reason = "all heads of a layer share one key and value" if shared else "every layer has one head"
+        return f"nothing can be removed: {reason}, and a layer keeps at least one"
+    return f"no head can go: each would raise the loss by more than {100 * going.budget:g} %"

@@ -1,0 +1,90 @@
+"""The folder of a probe: the record, the tables, the heat map and a page that needs nothing else."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+from headcount.advice.probe_picture import heat_figure, png, svg
+from headcount.advice.probe_record import ProbeRecord
+from headcount.advice.probe_words import MEANING, head_table, headline, layer_table, markdown, sentences
+from headcount.base.errors import BadInput
+from headcount.base.files import check_writable, write_bytes, write_json, write_text
+from headcount.report.page import document, name_list, section
+from headcount.report.tables import Table, as_html
+
+FILES = ("probe.json", "heads.md", "heads.png", "index.html")
+STYLE = """main { max-width: 62rem; }
+main > header, main > section { max-width: 50rem; }
+figure { overflow-x: auto; padding: .6rem; border-radius: .4rem; background: #ffffff; }
+figure svg { min-width: 34rem; }
+figcaption { color: #5c6470; }
+"""
+"""The colours of the map mean something, so it keeps its white ground on a dark page."""
+CAPTION = (
+    "One square a head; numbers are per cent of the largest value of the map, on whose scale the colours are. Heads "
+    "with a cross can go together within the budget."
+)
+
+
+def check_out(folder: Path) -> None:
+    """Refuse a folder that holds anything but an earlier probe."""
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file, not a folder: choose another --out")
+    foreign = sorted(p.name for p in folder.iterdir() if p.name not in FILES) if folder.is_dir() else []
+    if foreign or (folder.is_dir() and any(folder.iterdir()) and not (folder / "probe.json").is_file()):
+        raise BadInput(f"{folder} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
+    check_writable(folder)
+
+
+def write_folder(record: ProbeRecord, folder: Path) -> None:
+    """Write probe.json, heads.md, heads.png and index.html."""
+    check_out(folder)
+    write_json(folder / "probe.json", record.data())
+    write_text(folder / "heads.md", markdown(record))
+    write_bytes(folder / "heads.png", png(heat_figure(record)))
+    write_text(folder / "index.html", page(record))  # last: whoever sees the page finds the rest beside it
+
+
+def page(record: ProbeRecord) -> str:
+    """Return the page as one HTML document without scripts and without anything to load."""
+    claim, _, rest = headline(record).partition("; ")
+    told = "\n".join(f"<li>{escape(text)}</li>" for text in [*sentences(record), *record.notes])
+    meaning = "\n".join(f"<li>{escape(text)}</li>" for text in MEANING)
+    header = (
+        f'<header>\n<p class="question">Which heads of {escape(record.model)} matter?</p>\n'
+        f'<h1>{escape(claim)}<span class="mark">;</span> <small>{escape(rest)}</small></h1>\n'
+        f'<p class="evidence"><span class="tag">measured</span> {escape(record.samples)}</p>\n</header>'
+    )
+    facts = [
+        ("Model", record.model), ("Architecture", record.architecture), ("Data", record.samples),
+        ("Loss", f"{record.loss_name}: {record.loss:.6g}"),
+    ]  # fmt: skip
+    parts = [
+        header,
+        f"<figure>\n{svg(heat_figure(record))}<figcaption>{escape(CAPTION)}</figcaption>\n</figure>",
+        section("What was found", f"<ul>\n{told}\n</ul>\n"),
+        section("Layer by layer", _table(layer_table(record))),
+        section("Head by head", f"<details>\n<summary>All {len(record.heads)} heads</summary>\n"
+                f"{_table(head_table(record))}</details>\n"),
+        section("What this means, and what it does not", f"<ul>\n{meaning}\n</ul>\n"),
+        section("Where it comes from", name_list([*facts, *_origin(record)]) + _BESIDE),
+    ]  # fmt: skip
+    return document(f"{record.model}: {headline(record)}", parts, STYLE)
+
+
+_BESIDE = (
+    '<p>Every number, all similarities included, is in <a href="probe.json">probe.json</a> beside this page.</p>\n'
+)
+
+
+def _table(table: Table) -> str:
+    legend = "; ".join(f"<b>{escape(c.name)}</b>: {escape(c.meaning)}" for c in table.columns)
+    return f'{as_html(table)}<p class="small">{legend}.</p>\n'
+
+
+def _origin(record: ProbeRecord) -> list[tuple[str, str]]:
+    made = record.provenance
+    versions = made.get("versions")
+    listed = ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else ""
+    return [(name, text) for name, text in (("Time", str(made.get("time") or "")), ("Versions", listed)) if text]
