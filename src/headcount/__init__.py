@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 _HOME = {
     "ArrayTask": "tasks.arrays",
     "AttackResult": "front",
+    "Attention": "models.attention",
     "BadInput": "base.errors",
     "GeneralizedRetrieval": "tasks.retrieval",
     "HeadcountError": "base.errors",
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from headcount.front import attack as attack
     from headcount.front import sweep as sweep
     from headcount.front import train as train
+    from headcount.models.attention import Attention as Attention
     from headcount.models.files import SavedModel as SavedModel
     from headcount.models.files import load_model as load_model
     from headcount.models.reference import Transformer as Transformer

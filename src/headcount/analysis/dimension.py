@@ -29,6 +29,10 @@ h heads is log10 of the best seed's error, and at no heads 0, the error of a con
    the places are drawn again instead. Where a head count that decides has a single trial nothing is claimed, nor where
    a planned head count just below the answer has no result.
 
+On error rates (1 − accuracy) the same rule holds with two readings. `USEFUL` and `USEFUL_FIRST` are shares of wrong
+answers; what is above them is no answer about heads, and the reasons say so. `SOLVED`, a mark of NMSE, is not used:
+in its place stand `FEW` wrong answers among the samples, below which an error rate is mostly luck.
+
 The slope of log error in log T is reported as a reason but is no part of the rule: trained for a limited time, models
 with enough heads do worse on longer sequences too.
 """
@@ -44,6 +48,8 @@ from numpy.typing import NDArray
 from headcount.analysis.bootstrap import OUTSIDE, Drawn, known_mean
 from headcount.analysis.dimension_doubts import at_least, between, falls, lost, redrawn, too_few
 from headcount.analysis.dimension_words import Evidence, reasons, sentence
+from headcount.analysis.measures import FEW, HALF
+from headcount.analysis.rate_words import LARGE
 from headcount.analysis.record import Dimension
 from headcount.analysis.rows import Floats
 from headcount.base.random import generator
@@ -55,7 +61,7 @@ SHARP = 1.5
 CLEAR = 4.0
 LEAST = 0.2
 SHARE = 1 / 3
-USEFUL = 0.06
+USEFUL = LARGE
 USEFUL_FIRST = 0.02
 SOLVED = 1e-5
 FAINT = 0.5
@@ -90,13 +96,14 @@ def dimension(drawn: Sequence[Drawn], seed: int = 0) -> Dimension:
     if len(heads) < 2:
         return _told(Evidence("too-few", None, None, None, heads, levels, drawn, missing))
     choices = Choices.draw(len(levels), seed)
-    found = needed(units, levels, heads, choices)
+    solved_below = faint_below(drawn)
+    found = needed(units, levels, heads, choices, solved_below)
     index = int(found[0])
     low, high = (int(i) for i in np.quantile(found[1:], [OUTSIDE, 1 - OUTSIDE], method="inverted_cdf"))
     low, high = min(low, index, len(heads) - 1), max(high, index)
     if index == len(heads):
         solved = levels.min(1) <= np.log10(choices.useful * USEFUL)
-        low = min(low, at_least(gaps(units)[:, 1:], allowed(heads, choices), solved))
+        low = min(low, at_least(gaps(units, solved_below)[:, 1:], allowed(heads, choices), solved))
         estimate, doubted = None, []
     else:
         low = min(low, lucky(drawn, heads, index))
@@ -139,12 +146,20 @@ def pooled(drawn: Sequence[Drawn], seed: int = 0) -> tuple[list[int], Floats, Fl
     return [drawn[0].block.heads[i] for i in known], units, levels
 
 
-def gaps(units: Floats) -> Floats:
+def faint_below(drawn: Sequence[Drawn]) -> float:
+    """Return the error below which a decade counts `FAINT` of one: `SOLVED`, or that of `FEW` wrong answers."""
+    if not drawn[0].block.rate:
+        return SOLVED
+    floors = [least for d in drawn for least in d.block.floors]
+    return FEW * max(floors) / HALF if floors else 1e-300  # without the number of samples no luck is known
+
+
+def gaps(units: Floats, solved: float = SOLVED) -> Floats:
     """Return [draw, head count from none on, but the last]: how far a level lies above the best of more heads.
 
     `units` are levels [draw, place, head count]; the mean is over the smaller half of the places that have both.
     """
-    floor = np.log10(SOLVED)
+    floor = np.log10(solved)
     units = np.where(units < floor, floor + FAINT * (units - floor), units)
     padded = np.concatenate([np.zeros((*units.shape[:2], 1)), units], 2)
     ahead = np.minimum.accumulate(np.where(np.isfinite(padded), padded, np.inf)[:, :, ::-1], 2)[:, :, ::-1]
@@ -161,12 +176,14 @@ def allowed(heads: Sequence[int], choices: Choices) -> Floats:
     return choices.slack[:, None] * np.array(drift)
 
 
-def needed(units: Floats, levels: Floats, heads: Sequence[int], choices: Choices) -> NDArray[np.int64]:
+def needed(
+    units: Floats, levels: Floats, heads: Sequence[int], choices: Choices, solved: float = SOLVED
+) -> NDArray[np.int64]:
     """Apply the rule to every draw: the index of D's head count, or the number of head counts if there is none.
 
     `units` are levels [draw, place, head count], `levels` their means over places.
     """
-    gap, most = gaps(units), allowed(heads, choices)
+    gap, most = gaps(units, solved), allowed(heads, choices)
     fallen = np.minimum.accumulate(gap, 1)[:, :-1] - gap[:, 1:]
     largest = fallen[:, 1:].max(1, initial=0.0)
     answer = np.full(len(units), len(heads))

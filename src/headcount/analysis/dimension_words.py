@@ -9,6 +9,8 @@ import numpy as np
 
 from headcount.analysis.bootstrap import Drawn, grouped, interval
 from headcount.analysis.dimension_doubts import lost_text, lost_texts, single
+from headcount.analysis.measures import Words, words
+from headcount.analysis.rate_words import even_text, guess_level, large_text, needed_text, turned
 from headcount.analysis.record import Reason
 from headcount.analysis.rows import Floats
 from headcount.analysis.slopes import comparable, length_slope
@@ -35,6 +37,17 @@ class Evidence:
     """Those of them that might be D in place of the estimate."""
     shares: dict[int, float] = field(default_factory=dict[int, float])
 
+    @property
+    def words(self) -> Words:
+        """How the errors are called."""
+        block = self.drawn[0].block
+        return words(block.panels[0][1].measure, block.on)
+
+    @property
+    def rate(self) -> bool:
+        """Whether they are error rates."""
+        return self.drawn[0].block.rate
+
 
 def sentence(found: Evidence) -> str:
     """Say in one sentence what the run shows about D."""
@@ -48,6 +61,9 @@ def sentence(found: Evidence) -> str:
     most = found.heads[-1]
     if found.verdict == "no-fall":
         return f"No number of heads stands out: {_flat(found)}."
+    if found.estimate is None and found.rate and (said := turned(found)):
+        return said
+    noun = found.words.noun
     if found.estimate is None:
         doubt = f", though {_other(found)}" if found.verdict == "unclear" else ""
         if (found.low or 0) > found.heads[0]:
@@ -55,19 +71,22 @@ def sentence(found: Evidence) -> str:
         else:
             hint = "but no step is clear enough to say how many are needed"
         return (
-            f"Not reached by h = {most}: the fall of the error has no end among the head counts tried, {hint}{doubt}."
+            f"Not reached by h = {most}: the fall of the {noun} has no end among the head counts tried, {hint}{doubt}."
         )
     if found.verdict == "unclear":
         return (
             f"Unclear: {heads_text(found.estimate)} fit best ({_interval(found)}), but {_other(found)}: "
             "more seeds, targets or training are needed."
         )
+    purpose = found.words.purpose
     if found.verdict == "one-head":
         least = found.heads[0]
         enough = "One head suffices" if least == 1 else f"{least} heads suffice (fewer were not tried)"
-        return f"{enough} ({_interval(found)}): up to {most} heads improve the error by {_further(found)} at most."
+        more = f"up to {most} heads improve the {noun} by {_further(found)} at most"
+        return f"{enough}{purpose} ({_interval(found)}): {more}."
+    count = needed_text(found, _before(found))
     return (
-        f"{found.estimate} heads are needed ({_interval(found)}): with {_before(found)} the error is "
+        f"{count} are needed{purpose} ({_interval(found)}): with {_before(found)} the {noun} is "
         f"{times_text(_ratio(found, _before(found), found.estimate))} times larger, and up to {most} heads improve it "
         f"by {_further(found)} at most."
     )
@@ -78,8 +97,10 @@ def reasons(found: Evidence) -> list[Reason]:
     texts = [_level_text(found)] if found.heads else []
     if found.estimate is not None and found.estimate > found.heads[0]:
         texts.append(_fall_text(found))
+        texts += even_text(found, _index(found, found.estimate))
     if found.estimate is None and len(found.heads) > 1:
         texts.append(_open_text(found))
+        texts += large_text(found)
     if found.estimate is not None:
         texts.append(_rest_text(found))
         texts += _slope_texts(found)
@@ -97,7 +118,7 @@ def _hint(found: Evidence) -> str:
         return f"{heads_text(found.estimate)} and more do about equally well"
     few = _before(found)
     smaller = times_text(_ratio(found, few, found.estimate))
-    return f"{heads_text(found.estimate)} have an error {smaller} times smaller than {heads_text(few)}"
+    return f"{heads_text(found.estimate)} have {_article(found)} {smaller} times smaller than {heads_text(few)}"
 
 
 def _flat(found: Evidence) -> str:
@@ -105,11 +126,19 @@ def _flat(found: Evidence) -> str:
     errors = 10 ** found.levels[0]
     low, high = error_text(float(errors.min())), error_text(float(errors.max()))
     least, most = found.heads[0], found.heads[-1]
-    span = f"from {least} to {heads_text(most)} the error stays at {low if low == high else f'{low} to {high}'}"
-    if errors.min() >= UNSOLVED:
+    range_ = low if low == high else f"{low} to {high}"
+    span = f"from {least} to {heads_text(most)} the {found.words.noun} stays at {range_}"
+    if errors.min() >= (guess_level(found) if found.rate else UNSOLVED):
         return f"{span}; the models did not learn the task"
+    if found.rate:
+        return f"{span}; that does not show whether heads, data or training limit it"
     few = "one head" if least == 1 else heads_text(least)
     return f"{span}; either {few} can do it already or more than {most} are needed"
+
+
+def _article(found: Evidence) -> str:
+    noun = found.words.noun
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def _index(found: Evidence, heads: int) -> int:
@@ -147,7 +176,8 @@ def _interval(found: Evidence) -> str:
 def _results(found: Evidence) -> str:
     if not found.heads:
         return "no trial has a result"
-    return f"only one head count, {found.heads[0]}, has a result (error {error_text(float(10 ** found.levels[0, 0]))})"
+    error = f"{found.words.noun} {error_text(float(10 ** found.levels[0, 0]))}"
+    return f"only one head count, {found.heads[0]}, has a result ({error})"
 
 
 def _name(heads: int) -> str:
@@ -171,7 +201,7 @@ def _level_text(found: Evidence) -> str:
         for h, level in zip(found.heads, found.levels[0], strict=True)
     )
     over = "" if places == 1 else f" (geometric mean over {places} combinations of target and size)"
-    return f"The best seed's error is {errors}{over}."
+    return f"The best seed's {found.words.noun} is {errors}{over}."
 
 
 def _fall_text(found: Evidence) -> str:
@@ -199,7 +229,7 @@ def _open_text(found: Evidence) -> str:
     larger = [h for h in found.missing if h > last]
     more = lost_text(found.missing, larger) if larger else f"more than {last} were not tried"
     end = "" if found.verdict == "no-fall" else ": no end of the fall is confirmed"
-    return f"With {last} heads the error is {change} than with {before}, and {more}{end}."
+    return f"With {last} heads the {found.words.noun} is {change} than with {before}, and {more}{end}."
 
 
 def _slope_texts(found: Evidence) -> list[str]:

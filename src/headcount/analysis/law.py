@@ -59,17 +59,24 @@ FORMS = (
 )  # fmt: skip
 
 
-def laws(drawn: Sequence[Drawn]) -> Iterator[Law]:
-    """Fit every law to the cells of each hidden size that has two lengths, three head counts and enough cells."""
+def laws(drawn: Sequence[Drawn], without: Sequence[int] = ()) -> Iterator[Law]:
+    """Fit every law to the cells of each hidden size that has two lengths, three head counts and enough cells.
+
+    The head counts in `without` are left out, as the paper does with some.
+    """
     for hidden, some in grouped(drawn, "hidden").items():
         block = some[0].block
         best = np.stack([d.best[: 1 + DRAWS] for d in some], 3)  # [draw, target, head count, length]
         levels = balanced(best.reshape(*best.shape[:2], -1)).reshape(len(best), *best.shape[2:])
-        known = np.isfinite(levels[0])
+        apart = np.isin(block.heads, list(without))
+        known = np.isfinite(levels[0]) & ~apart[:, None]
         if known.any(0).sum() < 2 or known.any(1).sum() < 3 or known.sum() < LEAST_CELLS:
             continue
         h, t = np.meshgrid(np.array(block.heads, float), np.log([d.block.length for d in some]), indexing="ij")
-        note = _uneven(np.isfinite(best[0]), known)
+        note = _uneven(np.isfinite(best[0][:, ~apart]), known[~apart])
+        if apart.any():
+            left = ", ".join(str(h) for h in block.heads if h in without)
+            note = "; ".join(filter(None, [note, f"fitted without h = {left}"]))
         yield from compare(h[known], t[known], levels[:, known] * np.log(10.0), block.setting, hidden, note)
 
 

@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from headcount.analysis.measures import Part, Words, words
 from headcount.base.spec import Spec
+from headcount.store.records import Measure
 
 Tag = Literal["proved", "measured", "extrapolated"]
 
@@ -46,6 +48,8 @@ class Cell(Place):
     target_spread: float | None = None
     """The factor by which the best errors of the targets differ, likewise."""
     train_best: float | None = None
+    floored: int = 0
+    """Trials without a wrong answer, read as half of one; only error rates have them."""
     parameters: int
     parameters_total: int
 
@@ -149,6 +153,9 @@ class Analysis(Spec):
 
     run: str
     title: str
+    measure: Measure = "nmse"
+    on: Part = "validation"
+    """The part of the data whose errors are read."""
     intrinsic: int | None
     """The known D, for comparison only: no estimate reads it."""
     settings: list[str]
@@ -162,5 +169,17 @@ class Analysis(Spec):
     scaling: list[Scaling]
     equal_errors: list[EqualError]
     laws: list[Law]
+    notes: list[str] = Field(default_factory=list[str])
+    """What was done about errors of zero and about trials without an error, with counts."""
     resamples: int
     provenance: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+    @property
+    def words(self) -> Words:
+        """How its errors are called."""
+        return words(self.measure, self.on)
+
+    @property
+    def plain(self) -> bool:
+        """Whether its errors are those that are read unless told otherwise: NMSE on fresh sequences."""
+        return (self.measure, self.on) == ("nmse", "validation")

@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount.analysis.measures import Part, floor
 from headcount.analysis.result import FLOOR
 from headcount.base.errors import BadInput
 from headcount.store.records import Run, Trial
 
 Floats = NDArray[np.float64]
-AXES = ("length", "hidden", "target")
-"""What a block or an axis of it stands for; every other value of a panel belongs to the name of its setting."""
+AXES = ("length", "hidden", "target", "side")
+"""What a block or an axis of it stands for (an image's side goes with its length); every other value of a panel belongs
+to the name of its setting."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +42,32 @@ class Block:
     """[target, head count]: the trials that have a record."""
     panels: tuple[tuple[str, Run], ...]
     """The records behind it, each with its target."""
+    on: Part = "validation"
+    """The part of the data whose errors these are."""
+
+    @property
+    def rate(self) -> bool:
+        """Whether the errors are error rates."""
+        return self.panels[0][1].measure == "error rate"
+
+    @property
+    def floors(self) -> list[float]:
+        """What an error rate of 0 counts as, panel by panel, where that is known."""
+        return [least for _, run in self.panels if (least := floor(run, self.on)) is not None]
 
     def trials(self, heads: int) -> list[tuple[str, Trial]]:
         """Return the trials of a head count, each with its target."""
         return [(target, t) for target, run in self.panels for t in run.trials if t.heads == heads]
 
 
-def blocks(runs: Sequence[Run]) -> list[Block]:
-    """Sort the panels of one run into blocks, by setting, length and hidden size."""
+def blocks(runs: Sequence[Run], on: Part = "validation") -> list[Block]:
+    """Sort the panels of one run into blocks, by setting, length and hidden size; `on` is what their errors are of."""
     if not runs:
         raise BadInput("there is nothing to analyse: the run has no panels")
     settings: dict[str, list[Run]] = {}
     for run in runs:
         settings.setdefault(setting_name(run), []).append(run)
-    return [block for setting, panels in settings.items() for block in _setting_blocks(setting, panels)]
+    return [block for setting, panels in settings.items() for block in _setting_blocks(setting, panels, on)]
 
 
 def setting_name(run: Run) -> str:
@@ -103,18 +117,21 @@ def state_counts(runs: Sequence[Run]) -> dict[str, int]:
     return dict(found)
 
 
-def _setting_blocks(setting: str, runs: Sequence[Run]) -> list[Block]:
+def _setting_blocks(setting: str, runs: Sequence[Run], on: Part) -> list[Block]:
     targets = tuple(dict.fromkeys(str(run.values.get("target", "")) for run in runs))
     heads = tuple(sorted({h for run in runs for h in planned_heads(run)}))
     cells: dict[tuple[int, int], list[Run]] = {}
     for run in runs:
         cells.setdefault((size(run, "length"), size(run, "hidden")), []).append(run)
-    return [_block(setting, length, hidden, targets, heads, cells[length, hidden]) for length, hidden in sorted(cells)]
+    return [
+        _block(setting, length, hidden, targets, heads, cells[length, hidden], on) for length, hidden in sorted(cells)
+    ]
 
 
 def _block(
-    setting: str, length: int, hidden: int, targets: tuple[str, ...], heads: tuple[int, ...], runs: Sequence[Run]
-) -> Block:
+    setting: str, length: int, hidden: int, targets: tuple[str, ...], heads: tuple[int, ...], runs: Sequence[Run],
+    on: Part,
+) -> Block:  # fmt: skip
     found: dict[tuple[int, int], list[float]] = {}
     for run in runs:
         k = targets.index(str(run.values.get("target", "")))
@@ -127,4 +144,4 @@ def _block(
         errors[place][: len(some)] = some
         counts[place] = len(some)
     panels = tuple((str(run.values.get("target", "")), run) for run in runs)
-    return Block(setting, length, hidden, targets, heads, errors, counts, panels)
+    return Block(setting, length, hidden, targets, heads, errors, counts, panels, on)

@@ -20,6 +20,7 @@ import numpy as np
 
 from headcount.analysis.result import FLOOR, Estimate, HeadRow, Transition, Verdict
 from headcount.analysis.wording import comparison, fits, sentence
+from headcount.base.errors import BadInput
 from headcount.base.random import generator
 from headcount.store.records import Run, Trial
 
@@ -51,6 +52,8 @@ class Reading(NamedTuple):
 
 def find_transition(run: Run, *, resamples: int = RESAMPLES, seed: int = 0) -> Transition:
     """Read the transition off a run's trials, then compare it with the task's known D."""
+    if run.measure != "nmse":
+        raise BadInput(f"one panel alone is read by NMSE only, not by {run.measure}: analyse the whole run")
     found = estimate(run.trials, resamples=resamples, seed=seed)
     agrees = fits(found, run.intrinsic)
     return Transition(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
+from headcount.analysis.measures import Part
 from headcount.analysis.wording import error_text, times_text
 from headcount.base.errors import BadInput
 from headcount.cli.common import Json, StoreFolder, Whole, console, print_json
@@ -28,6 +29,7 @@ def analyse(
     store: StoreFolder = Path("headcount-runs"),
     resamples: Annotated[Whole, Parameter(help="Draws of the bootstrap over seeds and targets.")] = 1000,
     seed: Annotated[Whole, Parameter(help="Seed of the bootstrap.")] = 0,
+    on: Annotated[Part, Parameter(help="Whose errors: those on validation or on training data.")] = "validation",
     out: Annotated[Path | None, Parameter(help="Keep the analysis as a JSON file.")] = None,
     json: Json = False,
 ) -> int:
@@ -46,7 +48,7 @@ def analyse(
             raise BadInput(f"{out} is a folder, and --out takes a file: choose another name")
         check_writable(out.parent)
     with Store.open(store, create=False) as opened:
-        found = analyse_runs(stored_runs(opened, run), resamples=resamples, seed=seed)
+        found = analyse_runs(stored_runs(opened, run), resamples=resamples, seed=seed, on=on)
     if out is not None:
         write_json(out, found.data())
     if json:
@@ -70,6 +72,8 @@ def show(found: Analysis, terminal: Console) -> None:
     """Print the sentences, their reasons, and a small table for every kind of number."""
     counts = ", ".join(f"{number} {state}" for state, number in found.counts.items() if number) or "no trials"
     terminal.print(f"{found.run}: {counts}", markup=False)
+    for text in [] if found.plain else [f"Errors: {found.words.kind} {found.words.data}.", *found.notes]:
+        terminal.print(text, markup=False)
     for answer in found.dimensions:
         label = f"{answer.setting}: " if answer.setting else ""
         terminal.print(f"\n{label}{answer.sentence}", markup=False)
@@ -98,10 +102,12 @@ TEXTS = ("setting", "law", "coefficients (90 %)", "T: M", "what it says here")
 def tables(found: Analysis) -> list[Grid]:
     """Return a table for every kind of number: what a run varies down, head counts across."""
     T, N = ("T", lambda r: str(r.length)), ("N", lambda r: str(r.hidden))
+    sizes = [N] if any(c.hidden for c in found.cells) else []  # on real data there is no N
+    at, noun = [T, *sizes], found.words.noun
     kinds: list[tuple[str, Sequence[Any], Sequence[Label], Label, dict[str, Callable[[Sequence[Any]], str]]]] = [
         (
-            "Best NMSE by length T, hidden size N and heads h",
-            found.cells, [T, N], ("h", lambda r: _error(r.best)),
+            f"Best {found.words.short} by length T{', hidden size N' if sizes else ''} and heads h",
+            found.cells, at, ("h", lambda r: _error(r.best)),
             {
                 "targets": lambda rows: str(max(r.targets for r in rows)),
                 "trials": lambda rows: str(sum(r.trials for r in rows)),
@@ -110,18 +116,18 @@ def tables(found: Analysis) -> list[Grid]:
             },
         ),
         (
-            "Median NMSE, and the typical spread (a factor) over seeds and over targets",
-            found.cells, [T, N], ("h", lambda r: _error(r.median)),
+            f"Median {found.words.short}, and the typical spread (a factor) over seeds and over targets",
+            found.cells, at, ("h", lambda r: _error(r.median)),
             {
                 "over seeds": lambda rows: _spread([r.seed_spread for r in rows]),
                 "over targets": lambda rows: _spread([r.target_spread for r in rows]),
             },
         ),
-        ("How many times smaller the error is with the next head count (90 %)", found.drops, [T, N], ("h", _drop), {}),
-        ("Slope of log error in log T (90 %); above 0, longer is harder", found.slopes, [N], ("h", _slope), {}),
+        (f"How many times smaller the {noun} is with the next head count (90 %)", found.drops, at, ("h", _drop), {}),
+        (f"Slope of log {noun} in log T (90 %); above 0, longer is harder", found.slopes, sizes, ("h", _slope), {}),
         (
             "Reversal score R(h), and p, the chance of one as large if T had no effect",
-            found.reversals, [N], ("h", lambda r: f"{r.score:.2f}\np = {r.p:.3f}"), {},
+            found.reversals, sizes, ("h", lambda r: f"{r.score:.2f}\np = {r.p:.3f}"), {},
         ),
         ("Slope of log error in log N (90 %)", found.scaling, [T], ("h", _slope), {}),
     ]  # fmt: skip
@@ -170,6 +176,7 @@ def _pivot(
 
 def _lists(found: Analysis, several: Sequence[Label]) -> Iterator[Grid]:
     """The tables that have one line for every record."""
+    sizes: list[Label] = [("N", lambda r: str(r.hidden))] if any(law.hidden for law in found.laws) else []
     notes = [r for r in found.scaling if r.theory_note and not r.theory_note.startswith("enough")]
     # with each kind, how many of its columns say what a row is
     kinds: list[tuple[str, Sequence[Any], Sequence[Label], int]] = [
@@ -183,10 +190,10 @@ def _lists(found: Analysis, several: Sequence[Label]) -> Iterator[Grid]:
             ("h", lambda r: str(r.heads)), ("error", lambda r: _error(r.error)),
             ("T: M", _parameters),
         ], 2),
-        ("Laws of the error, by mean absolute log10 error on cells left out; * chosen", found.laws, [
-            ("N", lambda r: str(r.hidden)), ("", lambda r: "*" if r.chosen else ""), ("law", lambda r: r.formula),
+        (f"Laws of the {found.words.noun}, by mean absolute log10 error on cells left out; * chosen", found.laws, [
+            *sizes, ("", lambda r: "*" if r.chosen else ""), ("law", lambda r: r.formula),
             ("score", lambda r: f"{r.score:.3f}"), ("cells", lambda r: str(r.points)), ("coefficients (90 %)", _fitted),
-        ], 3),
+        ], 2 + len(sizes)),
     ]  # fmt: skip
     for title, rows, columns, keys in kinds:
         if rows:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from headcount.analysis.measures import Part
 from headcount.base.errors import BadInput
 from headcount.cli.common import Json, StoreFolder, console, print_json
 
@@ -17,6 +18,7 @@ def report(
     *,
     store: StoreFolder = Path("headcount-runs"),
     out: Annotated[Path | None, Parameter(help="Folder for the page (default: report-RUN).")] = None,
+    on: Annotated[Part, Parameter(help="Whose errors: those on validation or on training data.")] = "validation",
     terminal: Annotated[
         bool, Parameter(name="--terminal", negative=(), help="Print a summary with a chart; write no files.")
     ] = False,
@@ -35,7 +37,7 @@ def report(
         runs = stored_runs(opened, run)
     if not terminal:
         check_run_folder(folder)  # before the work, not after it
-    found = analyse(runs)
+    found = analyse(runs, on=on)
     if terminal:
         from headcount.report.terminal import print_run
 
@@ -44,10 +46,15 @@ def report(
     files = write_run_report(runs, found, folder)
     if json:
         answers = [{"setting": d.setting, "sentence": d.sentence, "estimate": d.estimate} for d in found.dimensions]
-        print_json({"page": str(files.page), "pictures": [str(p) for p in files.pictures], "answers": answers})
+        print_json({
+            "page": str(files.page), "pictures": [str(p) for p in files.pictures], "answers": answers,
+            "measure": found.measure, "on": found.on, "notes": found.notes,
+        })  # fmt: skip
         return 0
     for answer in found.dimensions:
         label = f"{answer.setting}: " if answer.setting else ""
         console().print(f"{label}{answer.sentence}", markup=False)
+    for note in found.notes:
+        console().print(note, markup=False)
     console().print(f"Page     {files.page}", markup=False)
     return 0

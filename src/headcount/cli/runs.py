@@ -62,7 +62,7 @@ def _list(store: Store, json: bool) -> None:
 def _trials(store: Store, run: str, sort: str, json: bool) -> None:
     trials = store.trials(run=run)
     if sort == "error":
-        trials.sort(key=lambda t: (t.metrics or {}).get("nmse") or float("inf"))
+        trials.sort(key=_error)
     if json:
         print_json(store.table(run))
         return
@@ -81,10 +81,19 @@ def _trials(store: Store, run: str, sort: str, json: bool) -> None:
     console().print(table)
 
 
+def _error(trial: StoredTrial) -> float:
+    """The error to sort by; an error of 0 is the best, none the last."""
+    error = (trial.metrics or {}).get("nmse")
+    return float("inf") if error is None else float(error)
+
+
 def _varied(trials: list[StoredTrial]) -> list[str]:
     """Name the sizes and rates in which the trials of a run differ, heads and seeds apart; the length in any case."""
     rows = [t.flat() for t in trials]
     names = [name for row in rows[:1] for name in row if name.startswith(("spec.model.", "spec.train."))]
     found = [n for n in names if len({str(row.get(n)) for row in rows}) > 1 and n != "spec.model.heads"]
     tasks = ["spec.task.name"] if len({str(row.get("spec.task.name")) for row in rows}) > 1 else []
-    return [*tasks, *(["spec.model.length"] if "spec.model.length" not in found else []), *found]
+    real = any("spec.real.length" in row for row in rows)  # then the model counts its tokens, and the data say T
+    length = "spec.real.length" if real else "spec.model.length"
+    found = [name for name in found if not (real and name == "spec.model.tokens")]
+    return [*tasks, *([length] if length not in found else []), *found]

@@ -30,6 +30,8 @@ def saved_model(task: Task | ArrayTask, trained: Trained) -> SavedModel:
 def stored_model(store: Store, run: str, trial: str) -> tuple[str, SavedModel, dict[str, Any]]:
     """Return a finished trial of a run, by the beginning of its hash or `best`: its hash, model and history."""
     found = _choose(store, run, trial)
+    if "real" in found.spec:
+        raise BadInput(f"run {run!r} is on real data: its encoders cannot be exported, only the models of a sweep can")
     checkpoint = store.load_checkpoint(found.hash)
     if checkpoint is None:
         raise BadInput(f"trial {found.hash[:10]} has no weights in the store {store.folder}: its file is gone")

@@ -242,7 +242,7 @@ class Stacks:
         queue = deque(enumerate(stacks))
         self._ahead = ahead
         try:
-            with _interrupts(self.stop) as interrupted:
+            with interrupts(self.stop) as interrupted:
                 while True:
                     if self.deadline is not None and time.monotonic() > self.deadline:
                         self.stop.set()
@@ -287,13 +287,13 @@ class Stacks:
             stack = Running(members, self.device)
             stack.launch(self.stop)
         except Exception as error:
-            failure = _Failure.of(error)
+            failure = Failure.of(error)
         else:
             self.running.append(stack)
             return
         self._failed(members, failure)  # outside, where the error no longer holds on to the device's memory
 
-    def _failed(self, members: list[Member], failure: _Failure) -> None:
+    def _failed(self, members: list[Member], failure: Failure) -> None:
         """Halve a stack that failed, until the trial is alone that fails; a broken device ends the sweep."""
         if failure.broken:
             raise HeadcountError(
@@ -351,7 +351,7 @@ class Stacks:
             self._drop(stack)
             raise
         except Exception as error:
-            failure = _Failure.of(error)
+            failure = Failure.of(error)
         members = [stack.members[m] for m in sorted(stack.open)]
         self._drop(stack)
         del stack
@@ -380,7 +380,7 @@ class Stacks:
 
 
 @contextmanager
-def _interrupts(stop: threading.Event) -> Generator[Callable[[], bool]]:
+def interrupts(stop: threading.Event) -> Generator[Callable[[], bool]]:
     """Let the first Ctrl-C stop at the end of a window, with checkpoints; a second one ends at once.
 
     An exception between two launches would leave a stack at a step that nobody has counted.
@@ -405,7 +405,7 @@ def _interrupts(stop: threading.Event) -> Generator[Callable[[], bool]]:
 
 
 @dataclass(frozen=True)
-class _Failure:
+class Failure:
     """What went wrong, without the error itself: its frames would keep the tensors alive."""
 
     line: str
@@ -413,7 +413,7 @@ class _Failure:
     broken: bool
 
     @classmethod
-    def of(cls, error: Exception) -> _Failure:
+    def of(cls, error: Exception) -> Failure:
         text = (str(error).splitlines() or [""])[0]
         full = isinstance(error, torch.OutOfMemoryError)
         line = f"{type(error).__name__}: {text.split('. ')[0] if full else text}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headcount.base.errors import BadInput
+from headcount.experiments.real_spec import RealPanel, RealSpec
 from headcount.experiments.run import panel_run
 from headcount.experiments.spec import SweepSpec
 from headcount.store.records import Run, Trial
@@ -14,15 +15,16 @@ from headcount.store.store import Store
 from headcount.store.trials import StoredTrial
 
 
-def stored_spec(store: Store, run: str) -> SweepSpec:
-    """Return the spec that a run was started with."""
+def stored_spec(store: Store, run: str) -> SweepSpec | RealSpec:
+    """Return the spec that a run was started with: of a sweep over a task, or over real data."""
     about = store.about(run)
     if "spec" not in about:
         raise BadInput(f"run {run!r} was not made by a sweep: it has no spec")
-    return SweepSpec.parse(about["spec"], where=f"run {run}")
+    kind: type[SweepSpec | RealSpec] = RealSpec if "kind" in about["spec"] else SweepSpec
+    return kind.parse(about["spec"], where=f"run {run}")
 
 
-def stored_runs(store: Store, run: str, spec: SweepSpec | None = None) -> list[Run]:
+def stored_runs(store: Store, run: str, spec: SweepSpec | RealSpec | None = None) -> list[Run]:
     """Return a record for every panel of a run; trials that are not finished are left out, and counted.
 
     Trials that only an earlier spec of the same name had are counted with the first panel, as superseded.
@@ -37,7 +39,9 @@ def stored_runs(store: Store, run: str, spec: SweepSpec | None = None) -> list[R
         trials = [as_trial(store, found[h]) for h in wanted if h in found]
         seconds = sum(trial.seconds for trial in trials)
         others = [stored[h].state if h in stored else "pending" for h in wanted if h not in found]
-        record = panel_run(spec.name, spec.title, spec.data(), panel, trials, seconds)
+        about = spec.name, spec.title, spec.data()
+        real = isinstance(panel, RealPanel)
+        record = panel.run(*about, trials, seconds) if real else panel_run(*about, panel, trials, seconds)
         older -= set(wanted)
         own = {"left_out": dict(Counter(others)), "provenance": trained_where(list(found.values()))}
         runs.append(record.model_copy(update=own if found else {"left_out": own["left_out"]}))
@@ -55,7 +59,7 @@ def trained_where(trials: Sequence[StoredTrial]) -> dict[str, Any]:
 
 
 def as_trial(store: Store, stored: StoredTrial) -> Trial:
-    """Turn a row of the store into a record."""
-    metrics: dict[str, Any] = dict(stored.metrics or {})
+    """Turn a row of the store into a record; metrics that no record has, such as the loss, stay in the store."""
+    metrics = {name: value for name, value in (stored.metrics or {}).items() if name in Trial.model_fields}
     seconds = float((stored.provenance or {}).get("seconds", 0.0))
     return Trial.parse({**metrics, "state": stored.state, "seconds": seconds, "curve": store.curve(stored.hash)})

@@ -52,6 +52,17 @@ def cells(table: str) -> list[PaperCell]:
     return [PaperCell(table=table, **cell) for cell in _table(table)["cells"]]
 
 
+def fitted_law() -> dict[str, float]:
+    """Return δ and α of the law that the paper fits to its MS MARCO training errors."""
+    stated = _data()["fit_msmarco"]
+    return {"delta": float(stated["delta"]), "alpha": float(stated["alpha"])}
+
+
+def transition(of: str) -> int:
+    """Return the head count at which the paper sees its transition: of "MS MARCO", "CIFAR-10"."""
+    return int(_data()["transitions"][of])
+
+
 def _table(name: str) -> dict[str, Any]:
     tables: dict[str, Any] = _data()["tables"]
     if name not in tables:

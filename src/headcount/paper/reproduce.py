@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,13 +110,16 @@ def page(spec: str, runs: Sequence[Run], analysis: Analysis, folder: Path) -> Pa
     return write_run_report(runs, analysis, folder, reference, remarks=said, extra=extra).page
 
 
-def check_folders(folder: Path, names: Sequence[str]) -> None:
-    """Refuse, before anything is trained, a place where something of the user's would be replaced or is in the way."""
+def check_folders(folder: Path, specs: Mapping[str, str]) -> None:
+    """Refuse, before anything is trained, a place where something of the user's would be replaced or is in the way.
+
+    `specs` has the spec of every name: each name has a folder, and each spec one with a page.
+    """
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file, not a folder: choose another --out")
     check_writable(folder)
-    for name in names:
-        check_run_folder(folder / f"{ITEMS[name].spec}-page")
+    for name, spec in specs.items():
+        check_run_folder(folder / f"{spec}-page")
         own = folder / name
         if own.exists() and not own.is_dir():
             raise BadInput(f"{own} is a file, not a folder: choose another --out")

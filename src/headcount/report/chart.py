@@ -152,11 +152,17 @@ def log_axis(label: str, values: Iterable[float], most: int = 8) -> Axis:
 
 
 def whole_axis(label: str, values: Iterable[int]) -> Axis:
-    """A linear axis with a tick at every value that occurs, thinned where there are many."""
+    """A linear axis with a tick at every value that occurs, thinned where there are many or they stand too close."""
     found = sorted(set(values)) or [1]
     step = math.ceil(len(found) / 16)
-    ticks = [(float(v), str(v)) for v in found[::step]]
-    return Axis(label=label, scale="linear", low=found[0] - 0.5, high=found[-1] + 0.5, ticks=ticks)
+    ticks: list[tuple[float, str]] = []
+    for value in found[::step]:
+        # two texts need a share of the axis for every character; ones of a digit fit wherever whole numbers do
+        wide = 0.012 * (len(str(value)) + len(ticks[-1][1])) * (found[-1] - found[0] + 1) if ticks else 0.0
+        if not ticks or value - ticks[-1][0] >= wide:
+            ticks.append((float(value), str(value)))
+    pad = max(0.5, 0.035 * (found[-1] - found[0]))  # room for marks beside the first and the last value
+    return Axis(label=label, scale="linear", low=found[0] - pad, high=found[-1] + pad, ticks=ticks)
 
 
 def doubling_axis(label: str, values: Iterable[int]) -> Axis:

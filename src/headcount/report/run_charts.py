@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from headcount.analysis.measures import seen
 from headcount.analysis.record import Analysis, Cell, EqualError, Law
 from headcount.analysis.wording import error_text, heads_text, times_text
 from headcount.report.chart import Chart, ChartSeries, Dot, PaperValue, doubling_axis, log_axis, whole_axis
@@ -51,8 +52,8 @@ def run_charts(
     """Return all charts that the analysis has data for, those of one kind one after the other."""
     paper = list(reference or [])
     kinds = (
-        error_by_heads(analysis, runs, paper), error_by_length(analysis, paper), scaling(analysis),
-        equal_error(analysis), spread(analysis), laws(analysis),
+        error_by_heads(analysis, runs, paper), error_by_length(analysis, paper, runs), scaling(analysis),
+        equal_error(analysis), spread(analysis), laws(analysis, runs),
     )  # fmt: skip
     return [chart for charts in kinds for chart in numbered(charts)]
 
@@ -60,6 +61,7 @@ def run_charts(
 def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence[PaperValue] = ()) -> list[Chart]:
     """The transition: error against heads, a line for each length (or each size), a dot for each trial or target."""
     charts: list[Chart] = []
+    runs = seen(runs, analysis.on)
     known = known_dimensions(analysis, runs)
     for group, named in lines(analysis):
         trials, theirs = trial_dots(runs, group.setting), paper_values(paper, analysis, group.setting)
@@ -81,7 +83,7 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
             series += paper_series([v for v in theirs if v.length == members[0].length], beside, lambda v: v.heads)
         series.sort(key=lambda s: ("dots", "line", "rings").index(s.style))  # the paper over lines, lines over dots
         axis = whole_axis(HEADS, [*(c.heads or 0 for c in group.cells), *_places(series)])
-        y, levels = errors_axis(series)
+        y, levels = errors_axis(series, analysis, runs)
         found = next((d for d in analysis.dimensions if d.setting == group.setting), None)
         kind = MEAN if _several(group.cells) else "best seed"
         dots = "one trained model each" if trials else "the best seed of one target each"
@@ -91,17 +93,17 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
             else ""
         )
         charts.append(Chart(
-            id="error-by-heads", kind="error-by-heads", title="Error by number of heads",
+            id="error-by-heads", kind="error-by-heads", title=f"{analysis.words.title} by number of heads",
             subtitle=subtitle(group, [name for name, _ in named]), x=axis, y=y, series=series, levels=levels,
             shades=shades(found, axis), marks=known_dimension(known.get(group.setting), axis),
-            notes=lost(group.cells, left_out(analysis, runs, group)),
+            notes=[*lost(group.cells, left_out(analysis, runs, group)), *analysis.notes],
             caption=f"Lines: the {kind}.{shown} Lower is better.",
-            alt=alt("the error against the number of heads", series),
+            alt=alt(f"the {analysis.words.noun} against the number of heads", series),
         ))  # fmt: skip
-    return shared(charts)
+    return shared(charts, analysis, runs)
 
 
-def error_by_length(analysis: Analysis, paper: Sequence[PaperValue] = ()) -> list[Chart]:
+def error_by_length(analysis: Analysis, paper: Sequence[PaperValue] = (), runs: Sequence[Run] = ()) -> list[Chart]:
     """Error against T: a line for each head count, shaded from the best target to the worst."""
     charts: list[Chart] = []
     for group in groups(analysis):
@@ -119,16 +121,16 @@ def error_by_length(analysis: Analysis, paper: Sequence[PaperValue] = ()) -> lis
             series.append(ChartSeries(name=name, style="line", points=line, **style))
             series += paper_series([v for v in theirs if v.heads == count], style, lambda v: v.length)
         series.sort(key=lambda s: ("band", "line", "rings").index(s.style))
-        y, levels = errors_axis(series)
+        y, levels = errors_axis(series, analysis, runs)
         mean = f": the {MEAN}" if _several(group.cells) else ": the best seed"
         banded = " Shaded: from the best target to the worst." if any(s.style == "band" for s in series) else ""
         charts.append(Chart(
-            id="error-by-length", kind="error-by-length", title="Error by length of the sequence",
+            id="error-by-length", kind="error-by-length", title=f"{analysis.words.title} by length of the sequence",
             subtitle=subtitle(group), x=doubling_axis(LENGTH, [*lengths, *_places(series)]), y=y, series=series,
             levels=levels, caption=f"One line for each number of heads{mean}.{banded}",
-            alt=alt("the error against the length of the sequence", series),
+            alt=alt(f"the {analysis.words.noun} against the length of the sequence", series),
         ))  # fmt: skip
-    return shared(charts)
+    return shared(charts, analysis, runs)
 
 
 def scaling(analysis: Analysis) -> list[Chart]:
@@ -143,14 +145,16 @@ def scaling(analysis: Analysis) -> list[Chart]:
             line = [Dot(x=float(n), y=above(e), text=text) for n, e in one.points]
             series.append(ChartSeries(name=name, style="dashed", points=fitted(line, one.slope), **style))
             series.append(ChartSeries(name=name, style="line", points=line, **style))
-        y, levels = errors_axis(series)
+        y, levels = errors_axis(series, analysis)
         told = [part for part in (place[0], f"T = {place[1]}" if place[1] else "") if part]
         charts.append(Chart(
-            id="scaling", kind="scaling", title="Error by size of the hidden layer", subtitle=", ".join(told),
+            id="scaling", kind="scaling", title=f"{analysis.words.title} by size of the hidden layer",
+            subtitle=", ".join(told),
             x=doubling_axis(HIDDEN, [n for s in some for n, _ in s.points]), y=y, series=series, levels=levels,
-            caption="Dashed: a power law of N with the fitted slope.", alt=alt("error against hidden size", series),
+            caption="Dashed: a power law of N with the fitted slope.",
+            alt=alt(f"{analysis.words.noun} against hidden size", series),
         ))  # fmt: skip
-    return shared(charts)
+    return shared(charts, analysis)
 
 
 def equal_error(analysis: Analysis) -> list[Chart]:
@@ -227,7 +231,7 @@ def spread(analysis: Analysis) -> list[Chart]:
     return charts
 
 
-def laws(analysis: Analysis) -> list[Chart]:
+def laws(analysis: Analysis, runs: Sequence[Run] = ()) -> list[Chart]:
     """Measured errors and the law that was chosen, against the number of heads."""
     charts: list[Chart] = []
     for law in (law for law in analysis.laws if law.chosen):
@@ -243,13 +247,13 @@ def laws(analysis: Analysis) -> list[Chart]:
             dots = [Dot(x=float(c.heads or 0), y=above(level(c) or 0.0)) for c in cells if c.length == length]
             series.append(ChartSeries(name=name, style="rings", points=dots, **style))
         series.sort(key=lambda s: s.style)
-        y, levels = errors_axis(series)
+        y, levels = errors_axis(series, analysis, runs)
         charts.append(Chart(
-            id="laws", kind="laws", title=f"The fitted law: error = {law.formula}", series=series, levels=levels,
-            subtitle=subtitle(Group(law.setting, law.hidden, cells)), x=whole_axis(HEADS, heads), y=y,
+            id="laws", kind="laws", title=f"The fitted law: {analysis.words.noun} = {law.formula}", series=series,
+            subtitle=subtitle(Group(law.setting, law.hidden, cells)), x=whole_axis(HEADS, heads), y=y, levels=levels,
             caption="Open marks: measured. Dashed: the law, which sums up this run and promises nothing beyond it. "
             f"Cells that were left out of the fit are missed by a factor of {times_text(10**law.score)} on average.",
-            alt=alt("measured errors and a fitted law", series),
+            alt=alt(f"measured {analysis.words.noun}s and a fitted law", series),
         ))  # fmt: skip
     return charts
 

@@ -20,7 +20,7 @@ from headcount.report.chart_page import HINT, figure, script, script_hash, style
 from headcount.report.page import FILES as OLD_FILES
 from headcount.report.page import MARK, document, name_list, section
 from headcount.report.run_charts import KINDS, run_charts
-from headcount.report.run_words import BEST, MEASURED, NMSE, counts, done, known, rises, summary, task_words
+from headcount.report.run_words import BEST, MEASURED, counts, done, known, rises, summary, task_words
 from headcount.report.tables import Table, as_html
 from headcount.report.words import origin
 from headcount.store.records import Run
@@ -70,11 +70,11 @@ def check_run_folder(folder: Path, ids: Collection[str] = ()) -> None:
 
 def write_run_report(
     runs: Sequence[Run], analysis: Analysis, folder: Path, reference: Sequence[PaperValue] | None = None, *,
-    remarks: Sequence[str] = (), extra: Sequence[Chart] = (),
+    remarks: Sequence[str] = (), extra: Sequence[Chart] = (), tables: Sequence[Table] = (),
 ) -> RunReport:  # fmt: skip
     """Write index.html, a PNG and a PDF of each chart, cells.csv and analysis.json; equal input, equal bytes.
 
-    `remarks` stand beside the paper's numbers; `extra` charts stand at the top, and are drawn like the rest.
+    `remarks` and `tables` stand beside the paper's numbers; `extra` charts stand at the top, drawn like the rest.
     """
     first, rest = _arranged(extra, run_charts(analysis, runs, reference))
     charts = [*first, *rest]
@@ -82,7 +82,7 @@ def write_run_report(
     check_run_folder(folder, known)
     known |= _drawn(folder)
     pictures = {f"{chart.id}.{ending}": picture(chart, ending) for chart in charts for ending in ("png", "pdf")}
-    html = run_page(runs, analysis, reference, rest, remarks=remarks, extra=first)
+    html = run_page(runs, analysis, reference, rest, remarks=remarks, extra=first, tables=tables)
     for name, content in pictures.items():
         write_bytes(folder / name, content)
     write_text(folder / "cells.csv", run_tables.cells_csv(analysis))
@@ -100,6 +100,7 @@ def write_run_report(
 def run_page(
     runs: Sequence[Run], analysis: Analysis, reference: Sequence[PaperValue] | None = None,
     charts: Sequence[Chart] | None = None, *, remarks: Sequence[str] = (), extra: Sequence[Chart] = (),
+    tables: Sequence[Table] = (),
 ) -> str:  # fmt: skip
     """Return the page as one HTML document; its one script is the package's own, and nothing is loaded."""
     extra, charts = _arranged(extra, run_charts(analysis, runs, reference) if charts is None else charts)
@@ -118,9 +119,9 @@ def run_page(
         _part("The size of the model", of["scaling"] + of["equal-error"], run_tables.scaling_table(analysis)),
         _part("Seeds and targets", of["spread"]),
         _part("Fitted laws", of["laws"], run_tables.law_table(analysis)),
-        _part("Beside the paper", _listed(remarks), run_tables.paper_table(analysis, reference or ())),
+        _part("Beside the paper", _listed(remarks), *tables, run_tables.paper_table(analysis, reference or ())),
         _part("The numbers", "", run_tables.drop_table(analysis), run_tables.cell_table(analysis)),
-        section("What was done", _done(runs)),
+        section("What was done", _done(runs, analysis)),
         section("What this means, and what it does not", _meaning(analysis)),
         section("Where it comes from", _origin(runs[0])),
     ]
@@ -228,14 +229,14 @@ def _table(table: Table) -> str:
     return f"<details>\n<summary>{escape(table.caption)}: {len(table.rows):,} rows</summary>\n{html}</details>\n"
 
 
-def _done(runs: Sequence[Run]) -> str:
+def _done(runs: Sequence[Run], analysis: Analysis) -> str:
     words, formula = task_words(runs)
     shown = f'<p class="formula">{escape(formula)}</p>\n' if formula else ""
-    return f"<p>{escape(words)}</p>\n{shown}{name_list(done(runs))}"
+    return f"<p>{escape(words)}</p>\n{shown}{name_list(done(runs, analysis.on))}"
 
 
 def _meaning(analysis: Analysis) -> str:
-    points = [NMSE, MEASURED, BEST]
+    points = [analysis.words.meaning, *analysis.notes, MEASURED, BEST]
     points += [f"{number:,} trials {meaning}." for state, number, meaning in counts(analysis) if state != "done"]
     return _listed(points)
 

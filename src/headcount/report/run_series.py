@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from headcount.analysis.measures import guessing, words
 from headcount.analysis.record import Analysis, Cell, Dimension
 from headcount.analysis.result import FLOOR
 from headcount.analysis.rows import setting_name, size
@@ -14,12 +15,12 @@ from headcount.analysis.wording import error_text
 from headcount.report.chart import SHAPES, Axis, Chart, ChartSeries, Dot, Level, Mark, PaperValue, Shade, log_axis, ramp
 from headcount.store.records import Run
 
-ERROR = "Error (NMSE)"
 MULTIPLES = 12
 """So many charts of one kind at most; the cells of the rest are in cells.csv."""
 MOST_DOTS = 600
 """With more trials than this, and several targets, a dot is the best seed of a target."""
 GUESSING = "always guessing the average"
+RANDOM = "guessing at random"
 
 TrialDots = dict[tuple[int | None, int | None, int | None], list[tuple[float, str]]]
 """(length, hidden, heads) to (error, target and seed)."""
@@ -56,7 +57,8 @@ def lines(analysis: Analysis) -> list[tuple[Group, list[tuple[str, list[Cell]]]]
             charts = [g for g in groups(analysis) if g.setting == setting]
             found += [(g, _by(g.cells, "length", "T")) for g in charts]
         elif cells:
-            found.append((Group(setting, None, cells), _by(cells, "hidden", "N")))
+            named = _by(cells, "hidden", "N") if any(c.hidden for c in cells) else _by(cells, "length", "T")
+            found.append((Group(setting, None, cells), named))
     return found
 
 
@@ -141,17 +143,25 @@ def look(i: int, n: int, shift: float = 0.0) -> dict[str, Any]:
     return {"colour": ramp(i, n), "shape": SHAPES[i % len(SHAPES)], "shift": shift}
 
 
-def errors_axis(series: Sequence[ChartSeries]) -> tuple[Axis, list[Level]]:
-    """Return the axis of errors; it reaches the error of guessing where that is near."""
+def errors_axis(
+    series: Sequence[ChartSeries], analysis: Analysis | None = None, runs: Sequence[Run] = ()
+) -> tuple[Axis, list[Level]]:
+    """Return the axis of errors; it reaches the error of guessing where that is near, and is the same for all runs."""
     found = [e for s in series for p in s.points for e in (p.y, p.low, p.high) if e is not None]
     near = max(found, default=1.0) >= 0.05
-    axis = log_axis(ERROR, [*found, 1.0, 2.0] if near else found)  # room for the words above the line
-    return axis, [Level(y=1.0, text=GUESSING)] if near else []
+    label = (analysis.words if analysis else words()).axis
+    guess, text, room = 1.0, GUESSING, 2.0
+    if analysis is not None and analysis.measure == "error rate":
+        guesses = {guessing(run) for run in runs}
+        only = guesses.pop() if len(guesses) == 1 else None
+        near, guess, text, room = near and only is not None, only or 1.0, RANDOM, 1.2
+    axis = log_axis(label, [*found, guess, room * guess] if near else found)  # room for the words above the line
+    return axis, [Level(y=guess, text=text)] if near else []
 
 
-def shared(charts: Sequence[Chart]) -> list[Chart]:
+def shared(charts: Sequence[Chart], analysis: Analysis | None = None, runs: Sequence[Run] = ()) -> list[Chart]:
     """Give charts of errors one y axis: side by side they are compared."""
-    axis, levels = errors_axis([s for chart in charts for s in chart.series])
+    axis, levels = errors_axis([s for chart in charts for s in chart.series], analysis, runs)
     return [chart.model_copy(update={"y": axis, "levels": levels}) for chart in charts]
 
 
@@ -222,7 +232,7 @@ def lost(cells: Sequence[Cell], states: Mapping[str, int] | None = None) -> list
 def subtitle(group: Group, among: Sequence[str] = ()) -> str:
     """Say which part of the run a chart shows."""
     lengths, sizes = values(group.cells, "length"), values(group.cells, "hidden")
-    named = " ".join(among)
+    named = " ".join(among) if len(among) > 1 or any(sizes) else ""  # a line alone has no legend that names it
     return ", ".join(part for part in (
         group.setting,
         f"N = {sizes[0]}" if len(sizes) == 1 and sizes[0] and "N =" not in named else "",

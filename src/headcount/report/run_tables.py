@@ -29,7 +29,7 @@ def cell_table(analysis: Analysis, *, short: bool = False) -> Table:
     fields = _varied(analysis.cells)
     columns = [
         Column(name="Trials", meaning="models trained; where some gave no result, how many did"),
-        Column(name="Error", meaning="NMSE: mean over targets (in log scale), best seed of each"),
+        Column(name="Error", meaning=f"{analysis.words.kind}: mean over targets (in log scale), best seed of each"),
         Column(name="Best", meaning="smallest error of all seeds and targets"),
         Column(name="Median", meaning="middle error of all seeds and targets"),
         Column(name="Worst", meaning="largest error"),
@@ -47,7 +47,7 @@ def cell_table(analysis: Analysis, *, short: bool = False) -> Table:
     ]  # fmt: skip
     kept = [0, 1, 3, 4, 7] if short else list(range(len(columns)))
     return Table(
-        caption="All cells (NMSE on fresh sequences)", marked=None,
+        caption=f"All cells ({analysis.words.kind} {analysis.words.data})", marked=None,
         columns=[*(_PLACE[f] for f in fields), *(columns[i] for i in kept)],
         rows=[[*_place(c, fields), *(row[i] for i in kept)] for c, row in zip(analysis.cells, rows, strict=True)],
     )  # fmt: skip
@@ -88,7 +88,7 @@ def slope_table(analysis: Analysis) -> Table:
         Column(name="R(h)", meaning="the paper's reversal score: how much longer sequences lower the error; 0 never"),
         Column(name="p", meaning="the share of draws without any effect of T whose score is at least as large"),
     ]  # fmt: skip
-    return Table(caption="Error against length", columns=columns, rows=rows, marked=None)
+    return Table(caption=f"{analysis.words.title} against length", columns=columns, rows=rows, marked=None)
 
 
 def scaling_table(analysis: Analysis) -> Table:
@@ -109,7 +109,7 @@ def scaling_table(analysis: Analysis) -> Table:
         Column(name="k/2", meaning="the same turned round: decades of M that Theorem 2 (2) asks per decade of 1/NMSE"),
         Column(name="Remark", meaning="why the theorem is no prediction here"),
     ]  # fmt: skip
-    return Table(caption="Error against hidden size", columns=columns, rows=rows, marked=None)
+    return Table(caption=f"{analysis.words.title} against hidden size", columns=columns, rows=rows, marked=None)
 
 
 def law_table(analysis: Analysis) -> Table:
@@ -164,13 +164,17 @@ def paper_table(analysis: Analysis, reference: Sequence[PaperValue]) -> Table:
 
 def cells_csv(analysis: Analysis) -> str:
     """Return every cell with every number, as a CSV file."""
-    fields = list(Cell.model_fields)
+    fields = [field for field in Cell.model_fields if field != "floored"]
+    stated: list[str] = []
+    if not analysis.plain:
+        fields, stated = [*fields, "floored"], [analysis.measure, analysis.on]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(fields)
+    writer.writerow([*fields, *(["measure", "on"] if stated else [])])
     for cell in analysis.cells:
         values = [getattr(cell, field) for field in fields]
-        writer.writerow([" ".join(map(repr, v)) if isinstance(v, list) else "" if v is None else v for v in values])
+        texts = [" ".join(map(repr, v)) if isinstance(v, list) else "" if v is None else v for v in values]
+        writer.writerow([*texts, *stated])
     return out.getvalue()
 
 

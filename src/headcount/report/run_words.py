@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headcount.analysis.measures import UNMEASURED, ZERO, Part
 from headcount.analysis.record import Analysis, Dimension
 from headcount.analysis.wording import heads_text, times_text
 from headcount.report.run_series import above, known_dimensions, level, where
 from headcount.report.words import settings, task_text
 from headcount.store.records import Run
 
-NMSE = (
-    "The error is the NMSE: the mean squared error divided by the variance of the answer, on sequences that the "
-    "model was not trained on. 0 is perfect, 0.01 leaves 1 % of the variation unexplained, 1 is guessing."
-)
 MEASURED = (
     "What is marked as measured was measured on models that were trained here; it is not proved. A larger model, or "
     "longer training, may reach a smaller error with the same number of heads."
@@ -31,6 +28,8 @@ _STATES = {
     "failed": "failed: they ended with an error of the program or the machine (headcount runs RUN says which)",
     "running": "still running",
     "pending": "not started yet",
+    ZERO: "left out: no wrong answer, on a number of samples that is not known",
+    UNMEASURED: "left out: finished, without a training error on record",
 }
 
 
@@ -87,6 +86,8 @@ def rises(analysis: Analysis, setting: str) -> list[str]:
     """Say where more heads have a much larger error than fewer: the largest such rise of a setting."""
     found: list[tuple[float, str]] = []
     places = dict.fromkeys((c.length, c.hidden) for c in analysis.cells if c.setting == setting)
+    unseen = analysis.measure == "error rate" and analysis.on == "validation"
+    about = "this is about training and the amount of data" if unseen else "this is about training"
     for length, hidden in places:
         cells = [c for c in analysis.cells if (c.setting, c.length, c.hidden) == (setting, length, hidden)]
         known = [(c.heads or 0, above(error), c) for c in cells if (error := level(c)) is not None]
@@ -94,9 +95,9 @@ def rises(analysis: Analysis, setting: str) -> list[str]:
             least, fewer = min(((e, h) for h, e, _ in known if h < heads), default=(error, heads))
             if error >= RISE * least:
                 at = f" ({where(cell)})" if len(places) > 1 else ""
-                times = times_text(error / least)
-                told = f"With {heads_text(heads)} the error is {times} times larger than with {fewer}{at}. "
-                found.append((error / least, f"{told}More heads can do all that fewer can: this is about training."))
+                larger = f"{times_text(error / least)} times larger than with {fewer}{at}"
+                told = f"With {heads_text(heads)} the {analysis.words.noun} is {larger}. "
+                found.append((error / least, f"{told}More heads can do all that fewer can: {about}."))
     return [max(found)[1]] if found else []
 
 
@@ -130,9 +131,9 @@ def task_words(runs: Sequence[Run]) -> tuple[str, str]:
     return text.words, text.formula
 
 
-def done(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """Return what was done, as pairs of a name and a text."""
-    pairs = settings(whole_run(runs))
+def done(runs: Sequence[Run], on: Part = "validation") -> list[tuple[str, str]]:
+    """Return what was done, as pairs of a name and a text; `on` says which errors the page shows."""
+    pairs = settings(whole_run(runs), on)
     targets = sorted({run.values["target"] for run in runs if "target" in run.values})
     rates = sorted({run.values["learning_rate"] for run in runs if "learning_rate" in run.values})
     if len(targets) > 1:

@@ -27,6 +27,8 @@ def print_run(analysis: Analysis, terminal: Console, runs: Sequence[Run] = ()) -
     """Print a run: what it says and why, error against heads for every length, and all cells. Nothing is written."""
     terminal.print(analysis.title or analysis.run, markup=False, style="bold")
     terminal.print(summary(analysis), markup=False)
+    for text in [] if analysis.plain else [f"Errors: {analysis.words.kind} {analysis.words.data}.", *analysis.notes]:
+        terminal.print(text, markup=False)
     for found in analysis.dimensions:
         label = f"{found.setting}: " if found.setting else ""
         terminal.print(f"\n{label}{found.sentence}", markup=False, style="bold")
@@ -63,6 +65,9 @@ def character_chart(chart: Chart) -> list[str]:
     rows = math.ceil((high - base) / unit)
     width = min(max(len(lines) + 2, 6), max((WIDTH - 8) // len(columns), len(lines) + 1))
     names = {round((k - base) / unit): power_text(k) for k in range(base, math.floor(high) + 1, step)}
+    if high - low < 1:  # within a decade powers of ten are too coarse: the ticks of the axis itself
+        base, unit, rows = low, (high - low) / ROWS, ROWS + 1
+        names = {round((math.log10(v) - base) / unit): text for v, text in chart.y.ticks}
     drawn = [title, ""]
     for row in range(rows - 1, -1, -1):
         cells = ["".join(_mark(s, i, x, base, unit, row) for i, s in enumerate(lines)).center(width) for x in columns]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from headcount.analysis.measures import Part
 from headcount.store.records import Run
 
 
@@ -51,12 +53,40 @@ _FORMULAS = {
     "mean": "y = (1/{T}) Σₜ |x(t) − ½|²",
     "linear": "y = Σₜ w(t)·x(t)    t = 1…{T}",
 }
+_ENTRY = {
+    "means": "Each candidate (query and passage) enters as one vector, the means of its frozen word, position and "
+    "segment embeddings; the encoder attends over the candidates.",
+    "tokens": "All tokens of all candidates (query and passage) stand in one sequence; the encoder attends over them.",
+}
+
+
+def _marco(task: dict[str, Any]) -> str:
+    return (
+        f"MS MARCO: of {task.get('length', '?')} passages one answers the query, the others were mined to look like "
+        f"it. The model has to say which. {_ENTRY.get(str(task.get('entry', '')), '')}"
+    ).strip()
+
+
+def _cifar(task: dict[str, Any]) -> str:
+    length, patch = task.get("length", "?"), task.get("patch", "?")
+    side = f" of side {task['side']}" if "side" in task and isinstance(length, int) else ""
+    return (
+        f"CIFAR-10: an image lies at a random spot of a frame{side}, its border drawn out to fill the frame. The frame "
+        f"is cut into squares of {patch} by {patch} pixels, {length} tokens with the class token. The model has to "
+        f"name what is on it, one of {task.get('classes', 10)} classes."
+    )
+
+
+_REAL: dict[str, Callable[[dict[str, Any]], str]] = {"marco": _marco, "cifar": _cifar}
+"""Tasks on real data, by kind."""
 _UPPER = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LOWER = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 def task_text(run: Run) -> TaskText:
     """Put the task into words; a task of no known family is described by its sizes."""
+    if run.task.get("kind") in _REAL:
+        return TaskText(_REAL[run.task["kind"]](run.task), "")
     task, family = run.task, section(run, "task")
     T, d, D = (str(v if v is not None else "?") for v in (task.get("length"), task.get("dim"), run.intrinsic))
     name = str(family.get("family", ""))
@@ -71,7 +101,7 @@ def task_text(run: Run) -> TaskText:
     return TaskText(words, formula)
 
 
-def settings(run: Run) -> list[tuple[str, str]]:
+def settings(run: Run, on: Part = "validation") -> list[tuple[str, str]]:
     """What was done, as pairs of a name and a text; what the record does not state is left out."""
     model, train = section(run, "model"), section(run, "train")
     heads = sorted({t.heads for t in run.trials})
@@ -85,8 +115,8 @@ def settings(run: Run) -> list[tuple[str, str]]:
         ("Seeds", f"{_starts(run, len(seeds))} per head count: {_listed(seeds)}"),
         ("Models trained", f"{len(run.trials)}, in {_duration(run.seconds)}"),
         ("Training", _training(train)),
-        ("Training data", _data(train)),
-        ("Validation", _validation(train)),
+        ("Training data", _data(train) or _samples(run, "train", on)),
+        ("Validation", _validation(train, on) or _samples(run, "validation", on)),
     ]
     return [(name, str(value)) for name, value in pairs if value not in (None, "")]
 
@@ -124,10 +154,17 @@ def _model(model: dict[str, Any]) -> str:
         f"head dimension n = {model['head_dim']}" if "head_dim" in model else "",
         f"hidden width N = {model['hidden']}" if "hidden" in model else "",
         f"width E = {model['width']}" if model.get("width") else "",
-        f"positions: {model['positions']}" if model.get("positions", "none") != "none" else "no positions",
+        _positions(model),
+        f"dropout {model['dropout']:g}" if model.get("dropout") else "",
         "layer norm" if model.get("layer_norm") else "",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _positions(model: dict[str, Any]) -> str:
+    if "dropout" in model:  # on real data the task decides about positions
+        return ""
+    return f"positions: {model['positions']}" if model.get("positions", "none") != "none" else "no positions"
 
 
 def _training(train: dict[str, Any]) -> str:
@@ -149,9 +186,18 @@ def _data(train: dict[str, Any]) -> str:
     return f"{size:,} random sequences, the same for all models" if isinstance(size, int) else ""
 
 
-def _validation(train: dict[str, Any]) -> str:
+def _validation(train: dict[str, Any], on: Part) -> str:
     size = train.get("validation_size")
-    return f"{size:,} other sequences; all errors on this page are measured on them" if isinstance(size, int) else ""
+    used = "; all errors on this page are measured on them" if on == "validation" else ""
+    return f"{size:,} other sequences{used}" if isinstance(size, int) else ""
+
+
+def _samples(run: Run, part: Part, on: Part) -> str:
+    """How many samples of real data a part has, and whether the page's errors are measured on them."""
+    size, measured = run.task.get(part), run.samples.get(part)
+    count = f"{size:,} samples" if isinstance(size, int) else ""
+    limited = f"{measured:,} of them" if isinstance(size, int) and measured not in (None, size) else "them"
+    return f"{count}; all errors on this page are measured on {limited}" if count and part == on else count
 
 
 def _starts(run: Run, found: int) -> str:

@@ -28,7 +28,7 @@ from headcount.tasks.marco_search import Ints, Terms, Vectors, projected_vectors
 LONGEST = 64  # passages in the longest set; shorter ones are cut from it
 POSITIVE, LEXICAL, NEIGHBOUR = 0, 1, 2  # how a passage came into its set
 
-_VERSION = 1  # part of the cache's name: raise it when the same options come to give other sets
+VERSION = 1  # part of the sets' identity: raise it when the same options come to give other ones
 _DEPTH = 96  # how far each search is followed: 63 cover every overlap of the two, the rest what the guards drop
 _SCORES = 20_000_000  # scores at a time, 80 MB: 256 queries for 70,000 passages
 _NAMES = ("query", "positive", "validation", "negatives", "kinds")
@@ -84,7 +84,7 @@ def mine(
     count = len(collection.queries) if queries is None else queries
     apart = count // 15 if validation is None else validation
     made = "words" if embeddings is None else arrays_hash({"p": embeddings.passages, "q": embeddings.queries})
-    options = {"seed": seed, "queries": count, "validation": apart, "embeddings": made, "version": _VERSION}
+    options = {"seed": seed, "queries": count, "validation": apart, "embeddings": made, "version": VERSION}
     key = content_hash({"collection": collection.content_hash, **options})
     path = None if cache is None else Path(cache) / f"marco-{key[:16]}.npz"
     mined = _load(path, key, collection)

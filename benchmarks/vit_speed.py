@@ -1,0 +1,153 @@
+"""Images per second of eight vision transformers: a plain loop, one model after the other, and our stack, in turns.
+
+    python benchmarks/vit_speed.py OUT [--device cuda] [--smoke] [--profile] [--kernels] [--skip ROW ...]
+
+prints a table and writes OUT/vit-speed-DEVICE.json. Every row trains the same models on frames of side 64 in patches of
+4 (257 tokens), h = 8, head size 16, four layers, batches of 128; compiling, capture and the first turn are not timed.
+A ratio is the median over turns of the times of the same turn.
+"""
+
+# ruff: noqa: T201
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+import torch
+
+from headcount.base.provenance import cores
+from headcount.bench.turns import Work, in_turns, ratio, settle, short_reason
+from headcount.bench.vit_peer import VitPlan, drawn_images, plain_loop, stacked_loop
+from headcount.experiments.devices import device_name, find_device
+from headcount.experiments.image_feed import Shelf
+from headcount.models.encoder_attention import KERNELS, fastest
+from results import write_result
+
+ROWS = {
+    "loader_tf32": "plain loop, DataLoader on the CPU, TF32",
+    "loader_bf16": "plain loop, DataLoader on the CPU, bf16 autocast",
+    "device_tf32": "plain loop, frames on the device, TF32",
+    "device_bf16": "plain loop, frames on the device, bf16 autocast",
+    "stack_float32": "our stack, float32",
+    "stack_eager": "our stack, bf16, without a graph",
+    "stack": "our stack, bf16",
+}
+WITH_KERNELS = {f"stack_{name}": f"our stack, bf16, attention kernel {name}" for name in KERNELS}
+LABELS = ROWS | WITH_KERNELS
+
+
+def builders(plan: VitPlan) -> dict[str, Callable[[], Work]]:
+    """Return what makes the work of each row; our own last, so that memory is what the peers leave."""
+    images = drawn_images(plan.images)
+    shelf = Shelf.of(images, plan.device)
+    return {
+        "loader_tf32": lambda: plain_loop(plan, images, shelf, "loader", "tf32"),
+        "loader_bf16": lambda: plain_loop(plan, images, shelf, "loader", "bf16"),
+        "device_tf32": lambda: plain_loop(plan, images, shelf, "device", "tf32"),
+        "device_bf16": lambda: plain_loop(plan, images, shelf, "device", "bf16"),
+        "stack_float32": lambda: stacked_loop(plan, shelf, "float32"),
+        "stack_eager": lambda: stacked_loop(plan, shelf, "bf16", graph=False),
+        **{
+            f"stack_{name}": lambda name=name: stacked_loop(plan, shelf, "bf16", attention=name)
+            for name in KERNELS
+        },
+        "stack": lambda: stacked_loop(plan, shelf, "bf16"),
+    }  # fmt: skip
+
+
+def chosen_kernel(plan: VitPlan) -> str:
+    """Name the attention kernel that our stack found fastest."""
+    if plan.device == "cpu":
+        return "torch's choice"
+    spec, rows = plan.spec, plan.models * plan.batch
+    found = fastest(
+        rows, spec.tokens, spec.heads, spec.head_dim, torch.bfloat16, False, torch.device(plan.device)
+    )  # fmt: skip
+    return found or "torch's choice"
+
+
+def measure(plan: VitPlan, skip: Sequence[str] = ()) -> dict[str, Any]:
+    """Time all rows in turns; return images per second and how many times the peers' our stack is."""
+    works, absent = dict[str, Work](), dict[str, str]()
+    kind = plan.device.split(":")[0]
+    for row, make in builders(plan).items():
+        if row in skip:
+            continue
+        try:
+            works[row] = make()
+            works[row]()  # the first time: workers start, kernels are chosen
+            settle(kind)
+        except (RuntimeError, OSError) as error:
+            works.pop(row, None)
+            absent[row] = short_reason(error)
+            print(f"{LABELS[row]}: {absent[row]}", flush=True)
+    times = in_turns(works, plan.turns, kind)
+    rows = {
+        row: {
+            "label": LABELS[row], "us_per_model_step": these,
+            "images_per_second": plan.batch * 1e6 / statistics.median(these),
+        }
+        for row, these in times.items()
+    }  # fmt: skip
+    ours = times.get("stack")
+    ratios = {} if ours is None else {row: ratio(these, ours) for row, these in times.items() if row != "stack"}
+    return {"plan": dataclasses.asdict(plan), "rows": rows, "times_ours": ratios, "absent": absent}
+
+
+def profile(plan: VitPlan) -> str:
+    """Return where the time of our stack goes, kernel by kernel."""
+    shelf = Shelf.of(drawn_images(plan.images), plan.device)
+    work = stacked_loop(dataclasses.replace(plan, steps=3), shelf, "bf16", graph=False)
+    work()
+    on_gpu = plan.device != "cpu"
+    activity = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[activity.CUDA if on_gpu else activity.CPU]) as found:
+        work()
+        settle("cuda" if on_gpu else "cpu")
+    by = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
+    return found.key_averages().table(sort_by=by, row_limit=40, max_name_column_width=90)
+
+
+def main(arguments: Sequence[str] | None = None) -> Path:
+    """Measure, print, write; return the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--smoke", action="store_true", help="tiny, on any device: shows that all rows run")
+    parser.add_argument("--profile", action="store_true", help="also print the time of each kernel of our step")
+    parser.add_argument("--kernels", action="store_true", help="also our stack on each attention kernel")
+    parser.add_argument("--skip", nargs="*", default=[], choices=sorted(ROWS))
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--turns", type=int, default=5)
+    asked = parser.parse_args(arguments)
+    device = find_device("cpu" if asked.smoke and not torch.cuda.is_available() else asked.device)
+    plan = VitPlan(device=str(device), dropout=asked.dropout, turns=asked.turns, workers=min(8, cores()))
+    if asked.smoke:
+        plan = VitPlan(
+            device=str(device), side=32, patch=8, heads=2, head_dim=4, depth=2, batch=4, models=2, images=40, steps=2,
+            turns=2, workers=0, dropout=asked.dropout,
+        )  # fmt: skip
+    found = measure(plan, [*asked.skip, *([] if asked.kernels else WITH_KERNELS)])
+    if asked.profile:
+        print(profile(plan))
+    for row, one in found["rows"].items():
+        times = f"{found['times_ours'][row]:6.2f}×" if row in found["times_ours"] else ""
+        print(f"{one['label']:<50} {one['images_per_second']:>12,.0f} images/s  {times}")
+    found |= {"attention": chosen_kernel(plan), "hardware": device_name(device), "cores": cores()}
+    asked.out.mkdir(parents=True, exist_ok=True)
+    counts = {"models": plan.models, "steps": plan.steps, "turns": plan.turns, "batch": plan.batch}
+    name = f"vit-speed-{device.type}"
+    return write_result(
+        name, found, seeds=list(range(plan.models)), counts=counts, device=str(device), folder=asked.out
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    print(main())

@@ -1,0 +1,79 @@
+"""What is said of error rates alone: no claim while many answers are wrong, nor a step where the fall is even."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headcount.analysis.measures import guessing
+from headcount.analysis.wording import error_text, heads_text
+
+if TYPE_CHECKING:
+    from headcount.analysis.dimension_words import Evidence
+
+LARGE = 0.06
+"""The share of wrong answers above which nothing is claimed about heads; the rule's `USEFUL`."""
+LEARNED = 0.95
+"""An error rate above this share of a guess's is no learning."""
+STEEPER = 1.5
+"""A fall per head that is not so many times the one before is no step."""
+
+
+def guess_level(found: Evidence) -> float:
+    """The error rate above which nothing was learned: a little below that of a guess, or none where it is not known."""
+    guesses = [g for d in found.drawn for _, run in d.block.panels if (g := guessing(run)) is not None]
+    return LEARNED * float(np.exp(np.log(guesses).mean())) if guesses else np.inf
+
+
+def turned(found: Evidence) -> str:
+    """Say so where an error rate is smallest before the last head count: its fall has an end, but that is no answer."""
+    levels, most = found.levels[0], found.heads[-1]
+    i = int(levels.argmin())
+    if i == len(levels) - 1 or found.verdict == "no-fall":
+        return ""
+    least = float(10 ** levels[i])
+    why = "no step is sharp enough to say how many are needed"
+    if least > LARGE:
+        why = f"{_percent(least)} wrong answers are too many to say that it is the heads that limit it"
+    elif (found.low or 0) > found.heads[0]:
+        why = f"no step is sharp enough to say more than that at least {found.low} are needed"
+    return (
+        f"No transition was seen: the {found.words.noun} is smallest with {heads_text(found.heads[i])} "
+        f"({error_text(least)}) and no smaller up to {most}, but {why}."
+    )
+
+
+def large_text(found: Evidence) -> list[str]:
+    """Say so where every error rate is too large for any answer."""
+    least = float(10 ** found.levels[0].min())
+    if not found.rate or least <= LARGE:
+        return []
+    why = "since data, training or size may be what limits it"
+    told = f"above {_percent(LARGE)} wrong answers no number of heads is claimed, {why}"
+    return [f"The smallest {found.words.noun} is {error_text(least)}; {told}."]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
+
+
+def needed_text(found: Evidence, before: int) -> str:
+    """Write how many heads are needed; of error rates, all that were not tried below the estimate count too."""
+    assert found.estimate is not None
+    if found.rate and found.estimate - before > 1:
+        return f"{before + 1} to {heads_text(found.estimate)}"
+    return heads_text(found.estimate)
+
+
+def even_text(found: Evidence, index: int) -> list[str]:
+    """Say so where an error rate falls into the estimate no faster, head for head, than before it."""
+    if not found.rate or index < 2:
+        return []
+    levels, heads = found.levels[0], found.heads
+    last = float(levels[index - 1] - levels[index]) / (heads[index] - heads[index - 1])
+    before = float(levels[0] - levels[index - 1]) / (heads[index - 1] - heads[0])
+    if last >= STEEPER * before:
+        return []
+    falls = f"Head for head the fall into it is {10**last:.2f} times, before it {10**before:.2f} times"
+    return [f"{falls}: the fall is even, and ends where little is left to learn. No step marks the number."]

@@ -1,0 +1,236 @@
+"""What people use for images: a vision transformer of torch's layers in a plain loop, one model after the other.
+
+Four ways to run it: frames made sample by sample on the CPU by a DataLoader's workers, or on the device from tensors
+that lie there; products in TF32, or under bf16 autocast. All else (AdamW, fused, decay on matrices, clipped gradients,
+cosine rate) is what our stack does, and the function is that of `models/encoder.py`, which the tests check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from headcount.bench.turns import Work
+from headcount.experiments.encoder_train import EncoderTrainer, RealTrain
+from headcount.experiments.image_feed import ImageFeed, Shelf
+from headcount.models.encoder_spec import EncoderSpec, initial
+from headcount.tasks.cifar import Images
+from headcount.tasks.frames import Moments, place
+
+Source = Literal["loader", "device"]
+Precision = Literal["tf32", "bf16"]
+
+
+class Block(nn.Module):
+    """x + MHA(LN x), then x + FF(LN x)."""
+
+    def __init__(self, spec: EncoderSpec) -> None:
+        super().__init__()
+        E = spec.width
+        self.heads = spec.heads
+        self.norm1, self.norm2 = nn.LayerNorm(E), nn.LayerNorm(E)
+        self.qkv, self.proj = nn.Linear(E, 3 * E), nn.Linear(E, E)
+        self.mlp = nn.Sequential(nn.Linear(E, spec.expansion * E), nn.GELU(), nn.Linear(spec.expansion * E, E))
+        self.drop = nn.Dropout(spec.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x[b, t, e] after both."""
+        b, t, e = x.shape
+        q, k, v = self.qkv(self.norm1(x)).reshape(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        o = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, e)
+        x = x + self.drop(self.proj(o))
+        return x + self.drop(self.mlp(self.norm2(x)))
+
+
+class PlainViT(nn.Module):
+    """Patches by a convolution, a class token, learned positions, blocks, a norm and a linear head."""
+
+    def __init__(self, spec: EncoderSpec, patch: int) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, spec.width, patch, patch)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, spec.width))
+        self.position = nn.Parameter(torch.zeros(1, spec.tokens, spec.width))
+        self.blocks = nn.Sequential(*(Block(spec) for _ in range(spec.depth)))
+        self.norm, self.head = nn.LayerNorm(spec.width), nn.Linear(spec.width, spec.outputs)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Return logits[b, outputs] for frames[b, 3, side, side]."""
+        x = self.patches(frames).flatten(2).transpose(1, 2)
+        x = torch.cat([self.class_token.expand(len(x), -1, -1), x], dim=1) + self.position
+        return self.head(self.norm(self.blocks(x))[:, 0])
+
+    @torch.no_grad()
+    def take(self, w: Mapping[str, Tensor]) -> PlainViT:
+        """Take the weights of our encoder, so that both are one function; our attention has no biases."""
+        pairs: list[tuple[Tensor, Tensor]] = [
+            (self.patches.weight, w["embed.weight"].reshape(self.patches.weight.shape)),
+            (cast("Tensor", self.patches.bias), w["embed.bias"]),
+            (self.class_token[0, 0], w["class_token"]), (self.position[0], w["position"]),
+            (self.norm.weight, w["norm.weight"]), (self.norm.bias, w["norm.bias"]),
+            (self.head.weight, w["readout.weight"]), (self.head.bias, w["readout.bias"]),
+        ]  # fmt: skip
+        for number, block in enumerate(cast("Iterator[Block]", self.blocks)):
+            at = f"layers.{number}"
+            maps = torch.cat([w[f"{at}.attention.{name}"].flatten(0, 1) for name in ("query", "key", "value")])
+            output = w[f"{at}.attention.output"].transpose(0, 1).flatten(1)
+            inner, outer = cast("nn.Linear", block.mlp[0]), cast("nn.Linear", block.mlp[2])
+            block.qkv.bias.zero_()
+            block.proj.bias.zero_()
+            pairs += [
+                (block.qkv.weight, maps), (block.proj.weight, output),
+                (block.norm1.weight, w[f"{at}.norm_attention.weight"]),
+                (block.norm1.bias, w[f"{at}.norm_attention.bias"]),
+                (block.norm2.weight, w[f"{at}.norm_feedforward.weight"]),
+                (block.norm2.bias, w[f"{at}.norm_feedforward.bias"]),
+                (inner.weight, w[f"{at}.feedforward.inner.weight"]), (inner.bias, w[f"{at}.feedforward.inner.bias"]),
+                (outer.weight, w[f"{at}.feedforward.outer.weight"]), (outer.bias, w[f"{at}.feedforward.outer.bias"]),
+            ]  # fmt: skip
+        for own, other in pairs:
+            own.copy_(other)
+        return self
+
+
+@dataclass(frozen=True)
+class VitPlan:
+    """What is timed: the paper's ViT on frames of one side, and how much of it a turn."""
+
+    device: str = "cuda"
+    side: int = 64
+    patch: int = 4
+    heads: int = 8
+    head_dim: int = 16
+    depth: int = 4
+    dropout: float = 0.0
+    batch: int = 128
+    models: int = 8
+    images: int = 25_000
+    steps: int = 20
+    """Steps of every model in a turn, in every row."""
+    turns: int = 5
+    workers: int = 8
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """The encoder."""
+        return EncoderSpec(
+            heads=self.heads, head_dim=self.head_dim, depth=self.depth, inputs=3 * self.patch**2,
+            tokens=(self.side // self.patch) ** 2 + 1, outputs=10, readout="class", dropout=self.dropout,
+        )  # fmt: skip
+
+    def train(self, precision: Literal["float32", "bf16"]) -> RealTrain:
+        """The settings; the rate does not change the work."""
+        return RealTrain(steps=100_000, warmup=100, batch=self.batch, precision=precision)
+
+
+def drawn_images(count: int) -> Images:
+    """Draw images of noise: what is in them does not change the work."""
+    rng = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (count + 100, 32, 32, 3), generator=rng).to(torch.uint8)
+    labels = torch.randint(10, (count + 100,), generator=rng)
+    names = tuple(str(n) for n in range(10))
+    return Images(pixels[:count], labels[:count], pixels[count:], labels[count:], names, "noise", "noise")
+
+
+class Frames(Dataset[tuple[Tensor, Tensor]]):
+    """One placed, mirrored and normalised frame at a time, as a DataLoader's workers make them."""
+
+    def __init__(self, images: Images, side: int, by: Moments) -> None:
+        self.images, self.side, self.by = images, side, by
+
+    def __len__(self) -> int:
+        return len(self.images.train_labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        """Return a frame and its label."""
+        rows, columns = torch.randint(self.side - 31, (2, 1))
+        pixels = self.images.train_pixels[index : index + 1]
+        frame = place(pixels, self.side, rows, columns, torch.rand(1) < 0.5, self.by)
+        return frame[0], self.images.train_labels[index]
+
+
+def _from_loader(plan: VitPlan, images: Images, by: Moments) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches without end, made on the CPU and sent while the device works."""
+    on_gpu = plan.device != "cpu"
+    frames = Frames(images, plan.side, Moments(by.mean.cpu(), by.deviation.cpu()))
+    loader = DataLoader(
+        frames, plan.batch, shuffle=True, drop_last=True, num_workers=plan.workers, pin_memory=on_gpu,
+        persistent_workers=plan.workers > 0,
+    )  # fmt: skip
+    while True:
+        for X, y in cast("Iterator[tuple[Tensor, Tensor]]", loader):
+            yield X.to(plan.device, non_blocking=True), y.to(plan.device, non_blocking=True)
+
+
+def _from_device(plan: VitPlan, shelf: Shelf) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches without end, made where the images lie."""
+    count, batch, at = len(shelf.train_labels), plan.batch, shelf.train_pixels.device
+    while True:
+        index = torch.randint(count, (batch,), device=at)
+        rows, columns = torch.randint(plan.side - 31, (2, batch), device=at)
+        flip = torch.rand(batch, device=at) < 0.5
+        yield place(shelf.train_pixels[index], plan.side, rows, columns, flip, shelf.by), shelf.train_labels[index]
+
+
+def plain_loop(plan: VitPlan, images: Images, shelf: Shelf, source: Source, precision: Precision) -> Work:
+    """Train every model for the steps of a turn, one model after the other; batches go on from turn to turn."""
+    train, device = plan.train("float32"), torch.device(plan.device)
+    models = [PlainViT(plan.spec, plan.patch).take(initial(plan.spec, m)).to(device) for m in range(plan.models)]
+    optimisers, schedules = list[torch.optim.AdamW](), list[torch.optim.lr_scheduler.LambdaLR]()
+    for model in models:
+        named = dict(model.named_parameters())
+        groups = [[p for p in named.values() if (p.ndim in (2, 4)) is pulled] for pulled in (True, False)]
+        decays = (train.weight_decay, 0.0)
+        optimiser = torch.optim.AdamW(
+            [{"params": g, "weight_decay": d} for g, d in zip(groups, decays, strict=True)], lr=1.0, fused=True
+        )  # fmt: skip
+        optimisers.append(optimiser)
+        schedules.append(torch.optim.lr_scheduler.LambdaLR(optimiser, train.rate))
+    batches = _from_loader(plan, images, shelf.by) if source == "loader" else _from_device(plan, shelf)
+
+    def work() -> int:
+        before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        try:
+            for model, optimiser, schedule in zip(models, optimisers, schedules, strict=True):
+                for _ in range(plan.steps):
+                    X, y = next(batches)
+                    with _cast(device, precision):
+                        loss = nn.functional.cross_entropy(model(X), y)
+                    optimiser.zero_grad(set_to_none=True)
+                    loss.backward()
+                    nn.utils.clip_grad_norm_(model.parameters(), train.clip)
+                    optimiser.step()
+                    schedule.step()
+        finally:
+            torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+        return plan.steps * plan.models
+
+    return work
+
+
+def _cast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
+    """bf16 autocast, or nothing."""
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+
+
+def stacked_loop(
+    plan: VitPlan, shelf: Shelf, precision: Literal["float32", "bf16"], *, graph: bool | None = None,
+    attention: str | None = None,
+) -> Work:  # fmt: skip
+    """Train the same models side by side."""
+    feed = ImageFeed(shelf, plan.side, patch=plan.patch)
+    trainer = EncoderTrainer(
+        plan.spec, plan.train(precision), list(range(plan.models)), feed, plan.device, graph=graph, attention=attention
+    )  # fmt: skip
+
+    def work() -> int:
+        trainer.run(plan.steps)
+        return plan.steps * plan.models
+
+    return work
