@@ -38,6 +38,7 @@ def test_both_experiments_from_the_folder_to_the_page(
 ) -> None:
     cut = headcount_here("reproduce", kind, *options(kind, folders), "--for", "0.01s", "--json")
     assert cut.returncode == 0, cut.stderr
+    assert json.loads(cut.stdout)["unfinished"] == 4
     whole = headcount_here("reproduce", kind, *options(kind, folders))
     assert whole.returncode == 0, whole.stderr
     assert "Not finished" not in whole.stdout
@@ -84,7 +85,9 @@ BAD = {
         "--entry is for msmarco alone",
     ),
     "no patch": (["reproduce", "table8", "--data", "x", "--patch", "0"], "--patch must be at least 1, not 0"),
+    "odd patch": (["reproduce", "table8", "--data", "x", "--patch", "5"], "--patch 5 does not divide all sides"),
     "workers": (["reproduce", "table8", "--data", "x", "--workers", "2"], "--workers is for the synthetic tables"),
+    "synthetic entry": (["reproduce", "table2", "--entry", "tokens"], "--entry is for the tables and figures on real"),
     "synthetic": (["reproduce", "table2", "--data", "x"], "--data is for the tables and figures on real data"),
 }
 

@@ -67,8 +67,11 @@ def reproduce(
         asked = Asked(data, embeddings, entry, patch, train, validation)
         folder = out or Path(f"reproduce-{name}")
         return reproduce_real(name, real, scale, folder, store, end, device, asked, json)
-    for flag, value in (("--data", data), ("--embeddings", embeddings), ("--patch", patch), ("--train", train),
-                        ("--validation", validation)):  # fmt: skip
+    given = {
+        "--data": data, "--embeddings": embeddings, "--entry": None if entry == "means" else entry, "--patch": patch,
+        "--train": train, "--validation": validation,
+    }  # fmt: skip
+    for flag, value in given.items():
         if value is not None:
             raise BadInput(f"{flag} is for the tables and figures on real data, not for {name}")
     names = names_of(name)

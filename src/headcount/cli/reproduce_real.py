@@ -74,6 +74,10 @@ class Asked:
         else:
             asked = {"train": train or data["train"], "validation": self.validation or data["validation"]}
             if self.patch is not None and self.patch != data["patch"]:
+                sides = [int(side) for side in plan.stated["lengths"]]
+                if any(side % self.patch for side in sides):
+                    told = ", ".join(map(str, sides))
+                    raise BadInput(f"--patch {self.patch} does not divide all sides of the frames ({told}): 2, 4, 8 do")
                 data["patch"] = self.patch
                 marks.append(f"patch{self.patch}")
         if {k: data[k] for k in asked} != asked:
@@ -103,6 +107,8 @@ def reproduce_real(
     counts: dict[str, dict[str, int]] = {}
     if asked.data is None and not (store / "trials.sqlite").exists():
         raise _no_data(name, kinds[0])
+    if (store / "trials.sqlite").exists():
+        Store.open(store).close()  # a damaged one is told before anything is read or mined
     plans: dict[RealKind, RealPlan] = {kind: asked.plan(real_plan(kind, scale)) for kind in kinds}
     sources: dict[RealKind, MarcoSource | CifarSource] = {
         kind: _open(plan, where, asked, store / "cache")  # before a store is made: the folder may hold something else
@@ -116,7 +122,8 @@ def reproduce_real(
                 raise _no_data(name, kind)
             runs = _stored(opened, plan.name)
             if not any(run.trials for run in runs):
-                counts[plan.name] = {"pending": sum(sum(run.left_out.values()) for run in runs)}
+                stated = plan.stated
+                counts[plan.name] = {"pending": len(stated["heads"]) * len(stated["lengths"]) * int(stated["seeds"])}
                 continue
             found, made, page = _show(kind, [n for n in names if specs[n] == kind], runs, folder)
             by_kind[kind], pages[kind] = found, page

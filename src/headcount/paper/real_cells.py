@@ -25,6 +25,8 @@ UNITS: dict[RealKind, float] = {"marco": 1.0, "cifar": 100.0}
 """By what accuracies are multiplied in the paper's tables: those of CIFAR-10 are in percent."""
 DRAWS = 200
 Place = tuple[int, int]  # heads, length
+PATCH = 4
+"""Of the paper's tables, by their lengths: with another patch the same length is another frame."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def real_cells(runs: Sequence[Run]) -> Cells:
             length = size(run, "length")
             for heads in planned_heads(run):
                 trials = [t for t in run.trials if t.heads == heads]
-                theirs = paper.get((heads, length))
+                theirs = paper.get((heads, length)) if beside(run) else None
                 deviation = None if theirs is None or theirs.deviation is None else theirs.deviation / UNITS[kind]
                 found[part, heads, length] = RealCell(
                     part, heads, length, _known(accuracy_of(t, part) for t in trials),
@@ -129,6 +131,11 @@ def _known(values: Iterable[float | None]) -> tuple[float, ...]:
 def heads_of(cells: Cells) -> list[int]:
     """Return the head counts, in order."""
     return sorted({heads for _, heads, _ in cells})
+
+
+def beside(run: Run) -> bool:
+    """Whether the paper's cell of the same length is of the same frames: its tables have patches of 4."""
+    return run.task.get("patch", PATCH) == PATCH
 
 
 def lengths_of(cells: Cells) -> list[int]:

@@ -11,7 +11,7 @@ from headcount.analysis.measures import Part
 from headcount.analysis.record import Analysis
 from headcount.base.files import write_bytes, write_json, write_text
 from headcount.paper import numbers
-from headcount.paper.real_cells import PARTS, UNITS, Cells, kind_of, real_cells
+from headcount.paper.real_cells import PARTS, UNITS, Cells, beside, kind_of, real_cells
 from headcount.paper.real_charts import real_charts
 from headcount.paper.real_findings import WORDS, findings
 from headcount.paper.real_laws import law_table, reversal_table
@@ -112,6 +112,8 @@ def real_remarks(
             f"Patches have a side of 8 in the paper's text, of 4 by the lengths of its tables; here of {patch}. The "
             "paper has dropout, and does not say how much."
         )
+        if not beside(first):
+            said.append("With another patch than 4 a length is another frame than the paper's: its cells are left out.")
     said.append(
         "The paper's numbers and ours are means over seeds, ± the standard deviation; how many seeds the paper has it "
         "does not say. Alike means within two standard errors, of the seeds or of counting the samples."
@@ -191,7 +193,7 @@ def page_real(runs: Sequence[Run], found: dict[Part, Analysis], folder: Path, on
     said = real_remarks(None, cells, runs, found)
     other: Part = "validation" if on == "train" else "train"
     said.insert(0, f"On {found[other].words.data.removeprefix('on ')}: {found[other].dimensions[0].sentence}")
-    reference = paper_errors(kind, on)
+    reference = paper_errors(kind, on) if beside(runs[0]) else None
     tables = [accuracy_table("The paper's accuracies and ours", cells, kind, on), sizes_table(runs)]
     tables += [law_table(cells, kind)] if kind == "marco" else []
     tables.append(reversal_table(cells))
