@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from pathlib import Path
 
 import pytest
 from real_cases import CIFAR_HEADS, SIDES, cifar_runs, law_error, marco_runs, real_runs, real_trial
 from rich.console import Console
 
+from headcount.analysis.analyse import analyse
 from headcount.base.errors import BadInput
 from headcount.paper import numbers
 from headcount.paper import real_cells as cells_of
@@ -320,3 +322,18 @@ def test_other_runs_are_refused() -> None:
         kind_of([*one, *cifar_runs(lengths=(65,), heads=(1, 2))])
     with pytest.raises(BadInput, match="no runs on MS MARCO"):
         kind_of([one[0].model_copy(update={"measure": "nmse"})])
+
+
+def test_noise_is_no_reversal() -> None:
+    """From ten heads on the error does not depend on T: noise makes the score positive there, and no finding of it."""
+
+    def rising(h: int, T: int) -> float:
+        return 0.9 if h >= 10 else 0.9 - 0.02 * (10 - h) - 0.05 * math.log10(T / 65)
+
+    runs = real_runs("cifar", rising, rising, lengths=tuple(SIDES), heads=(4, 8, 10, 11, 12), noise=0.003)
+    found = analyse(runs, on="train", resamples=100)
+    cells = real_cells(runs)
+    scores = reversal_scores(cells, "train")
+    assert [h for h, (score, low, _) in scores.items() if score > 0 and low > 0] == [10, 11, 12]  # would confirm it
+    (said,) = [one for one in findings(cells, "cifar", found) if "reversal" in one.claim]
+    assert said.verdict != "confirmed"
