@@ -15,7 +15,7 @@ from results import write_result
 
 
 def found_in(runs: list[Run]) -> Dimension:
-    (found,) = analyse(runs, resamples=200).dimensions
+    (found,) = analyse(runs, resamples=100).dimensions
     return found
 
 
