@@ -60,7 +60,7 @@ def test_a_run_of_candidates(marco, tmp_path):
     with Store.open(tmp_path / "store") as store:
         counts = run_real(spec, store, marco.feeds(), quiet=True)
         assert counts == {"pending": 0, "running": 0, "done": 8, "diverged": 0, "failed": 0}
-        assert stored_spec(store, "tiny-marco") == spec
+        assert stored_spec(store, "tiny-marco") == spec.on(torch.device("cpu"))
         runs = stored_runs(store, "tiny-marco")
         metrics = [t.metrics for t in store.trials(run="tiny-marco")]
     assert [(r.values, r.measure, r.task["name"]) for r in runs] == [
@@ -187,9 +187,9 @@ def test_finished_trials_are_not_trained_again(marco, tmp_path, monkeypatch):
         seen = []
         make = EncoderTrainer.__init__
 
-        def noted(self, spec, *rest):
+        def noted(self, spec, *rest, **named):
             seen.append(spec)
-            make(self, spec, *rest)
+            make(self, spec, *rest, **named)
 
         monkeypatch.setattr(EncoderTrainer, "__init__", noted)
         asked = []
@@ -217,11 +217,11 @@ def test_no_weights_stay_behind_unless_wanted(cifar, tmp_path):
 def test_one_bad_seed_fails_alone(marco, tmp_path, monkeypatch):
     make, sizes = EncoderTrainer.__init__, []
 
-    def moody(self, spec, train, seeds, *rest):
+    def moody(self, spec, train, seeds, *rest, **named):
         sizes.append(len(seeds))
         if 2 in seeds:
             raise RuntimeError("seed 2 is no good")
-        make(self, spec, train, seeds, *rest)
+        make(self, spec, train, seeds, *rest, **named)
 
     monkeypatch.setattr(EncoderTrainer, "__init__", moody)
     with Store.open(tmp_path / "store") as store:
@@ -278,6 +278,41 @@ def test_other_data_than_the_spec_says(marco, cifar, tmp_path):
         with pytest.raises(BadInput, match=r"the spec states 5 tokens, and the data have 10"):
             run_real(cifar_spec(cifar), store, lambda panel: small, quiet=True)
         assert store.runs() == {}, "nothing is kept of a run that could not start"
+
+
+def test_precisions_are_kept_apart(marco, tmp_path):
+    """What a GPU trains in bf16 and a CPU in float32 are other trials, whatever `auto` meant; the store shows one."""
+    spec = marco_spec(marco, lengths=[2])
+    assert spec.train.precision == "auto"
+    places = {where: spec.on(torch.device(where)) for where in ("cpu", "cuda")}
+    names = {
+        where: {p.trial(h, s).hash() for p in one.panels() for h in p.heads for s in (0, 1)}
+        for where, one in places.items()
+    }
+    assert not names["cpu"] & names["cuda"]
+    with Store.open(tmp_path / "store") as store:
+        run_real(places["cuda"], store, marco.feeds(), quiet=True)  # as a GPU would: the CPU can do it too
+        run_real(spec.model_copy(update={"heads": [1]}), store, marco.feeds(), quiet=True)
+        found = {(t.spec["train"]["precision"], t.provenance["precision"], t.state) for t in store.trials()}
+        assert found == {("bf16", "bf16", "done"), ("float32", "float32", "done")}
+        assert len(store.trials()) == 6
+        (shown,) = stored_runs(store, "tiny-marco", spec.on(torch.device("cpu")))
+        assert (len(shown.trials), shown.spec["train"]["precision"]) == (2, "float32")
+        assert (shown.provenance["precision"], shown.left_out) == ("float32", {"pending": 2, "superseded": 4})
+        assert stored_spec(store, "tiny-marco").train.precision == "float32", "as many of each: the last started"
+        run_real(spec, store, marco.feeds(), quiet=True, seconds=0)
+        assert stored_spec(store, "tiny-marco") == places["cuda"], "four trials against two"
+        (shown,) = stored_runs(store, "tiny-marco")
+        assert (len(shown.trials), shown.provenance["precision"]) == (4, "bf16")
+
+
+def test_an_unresolved_precision_would_mix_them(marco, tmp_path, monkeypatch):
+    monkeypatch.setattr(RealSpec, "on", lambda self, device: self)
+    spec = marco_spec(marco, heads=[1], lengths=[2])
+    with Store.open(tmp_path / "store") as store:
+        run_real(spec, store, marco.feeds(), quiet=True)
+        run_real(spec.on(torch.device("cuda")), store, pytest.fail, quiet=True)  # nothing is left to be trained
+        assert {t.provenance["precision"] for t in store.trials()} == {"auto"}
 
 
 def test_stacks_are_seeds_of_one_model(marco):

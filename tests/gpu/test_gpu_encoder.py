@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ import torch
 
 from experiments.encoder_cases import TinyFeed, tiny_spec, tiny_train
 from headcount.experiments.encoder_train import EncoderTrainer
+from headcount.experiments.real_spec import RealTrialSpec
+from headcount.experiments.real_stack import Ended, RealJob, RealStack
 from headcount.models import encoder_stacked
 from headcount.models.encoder_attention import KERNELS, fastest
 from headcount.models.encoder_spec import EncoderSpec, initial, pack
@@ -27,6 +31,17 @@ def stack(feed: TinyFeed, seeds: list[int] = SEEDS, *, graph: bool | None = None
 def apart(one: torch.Tensor, other: torch.Tensor, start: torch.Tensor) -> float:
     """How far two runs are apart, in units of how far they went: Adam makes whole steps of what is rounding."""
     return float((one - other).norm() / (one - start).norm())
+
+
+@contextmanager
+def no_waiting() -> Generator[None]:
+    """Make whatever waits for the device an error."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def gradient(
@@ -126,14 +141,40 @@ def test_launching_waits_for_nothing_and_stacks_run_side_by_side() -> None:
     together = [stack(feed, [seed]) for feed, seed in zip(feeds, (1, 2), strict=True)]
     for one in alone:
         one.run(20)
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting():
         for _ in range(4):
             for one in together:
                 one.launch(5)
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
     for one, other, start in zip(alone, together, starts, strict=True):
         other.wait()
         assert apart(one.theta, other.theta, start) < 1e-2
+
+
+@pytest.mark.parametrize("kind", [{"readout": "class", "captured": True}, {"readout": "each", "masked": True}])
+def test_evaluations_are_launched_without_waiting(kind: dict[str, Any]) -> None:
+    feed = TinyFeed(**kind, device="cuda")
+    train = tiny_train(steps=24, evaluations=4)
+    trials = [RealTrialSpec(real={}, model=tiny_spec(feed), train=train, seed=seed) for seed in SEEDS]
+    members = [(str(trial.seed), RealJob(trial, feed)) for trial in trials]
+    stacks = [RealStack(members, torch.device("cuda")) for _ in range(2)]
+    ended: list[list[tuple[str, Ended]]] = [[], []]
+    for _ in range(4):
+        with no_waiting():
+            for one in stacks:
+                one.window = 6
+                one.launch()  # six steps, then the evaluation that is due; the last time, that of the training part too
+        for one, found in zip(stacks, ended, strict=True):
+            while not one.ready():
+                pass
+            found += one.collect()
+    true = EncoderTrainer(tiny_spec(feed), train, SEEDS, feed, "cuda")
+    true.run(24)
+    measured = true.evaluate("validation")
+    for found in ended:
+        assert [name for name, _ in found] == [str(seed) for seed in SEEDS]
+        for m, (_, end) in enumerate(found):
+            assert [step for step, _ in end.trial.curve] == [6, 12, 18, 24]
+            assert end.losses["loss"] == pytest.approx(float(measured["loss"][m]), rel=0.05)
+            assert end.trial.train_accuracy is not None
+    with no_waiting(), pytest.raises(RuntimeError, match="synchroniz"):
+        true.evaluate("validation")  # the twin that reads at once

@@ -133,11 +133,35 @@ def check_adam() -> None:
     assert not losses[[0, 2]].any()
 
 
+def check_encoder(sample: bool = False) -> None:
+    """Narrow attention and the join in float32, against the twins in float64; and a twin that is slightly off."""
+    import encoder_kernel_cases as encoders
+
+    from headcount.kernels.attention import attend_narrow, attend_plain
+    from headcount.kernels.join_triton import Join
+
+    def joined(s, added, keep, dropout):
+        found = Join.apply(s, added, keep, dropout)
+        return (s, found) if added is None else found
+
+    def unscaled(packed, seen):
+        return attend_plain(packed * torch.tensor([1.01, 1.0, 1.0])[:, None, None], seen)
+
+    for case in encoders.ATTENTION[:4] if sample else encoders.ATTENTION:
+        errors = encoders.attention_errors(attend_narrow, case, "cpu", torch.float32)
+        assert max(errors.values()) < 1e-6 * max(1.0, case[-1] / 3), (case, errors)
+        assert max(encoders.attention_errors(unscaled, case, "cpu", torch.float32).values()) > 1e-3
+    for case in encoders.JOIN:
+        errors = encoders.join_errors(joined, case, "cpu", torch.float32)
+        assert max(errors.values()) < 1e-6, (case, errors)
+
+
 def check_all(sample: bool = False) -> None:
     """In one process: to import what they need takes longer than to check Adam."""
     check_pool(sample)
     check_step(sample)
     check_adam()
+    check_encoder(sample)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton, a test extra, is missing")
@@ -145,7 +169,10 @@ def check_all(sample: bool = False) -> None:
     "check",
     [
         "all(sample=True)",
-        *(pytest.param(f"{name}()", marks=pytest.mark.slow) for name in ("pool", "step", "padding", "divergence")),
+        *(
+            pytest.param(f"{name}()", marks=pytest.mark.slow)
+            for name in ("pool", "step", "encoder", "padding", "divergence")
+        ),
     ],
 )  # fmt: skip
 def test_triton_in_the_interpreter(repo, check):

@@ -99,7 +99,7 @@ def reproduce_real(
     specs: dict[str, RealKind] = {n: REAL[n].spec for n in names}
     kinds: list[RealKind] = list(dict.fromkeys(specs.values()))
     asked.check(set(kinds))
-    find_device(device)
+    where = find_device(device)
     check_folders(folder, specs)
     shown: list[Shown] = []
     by_kind: dict[RealKind, dict[Part, Analysis]] = {}
@@ -111,16 +111,18 @@ def reproduce_real(
         Store.open(store).close()  # a damaged one is told before anything is read or mined
     plans: dict[RealKind, RealPlan] = {kind: asked.plan(real_plan(kind, scale)) for kind in kinds}
     sources: dict[RealKind, MarcoSource | CifarSource] = {
-        kind: _open(plan, where, asked, store / "cache")  # before a store is made: the folder may hold something else
-        for kind, plan in plans.items() if (where := asked.folder(kind, len(kinds) > 1)) is not None
+        kind: _open(plan, data, asked, store / "cache")  # before a store is made: the folder may hold something else
+        for kind, plan in plans.items() if (data := asked.folder(kind, len(kinds) > 1)) is not None
     }  # fmt: skip
     with Store.open(store) as opened:
         for kind, plan in plans.items():
+            spec = None
             if kind in sources:
-                _train(plan, sources[kind], opened, store, end, device)
+                spec = plan.spec(sources[kind].data).on(where)
+                _train(spec, sources[kind], opened, store, end, device)
             elif plan.name not in opened.runs():
                 raise _no_data(name, kind)
-            runs = _stored(opened, plan.name)
+            runs = _stored(opened, plan.name, spec)
             if not any(run.trials for run in runs):
                 stated = plan.stated
                 counts[plan.name] = {"pending": len(stated["heads"]) * len(stated["lengths"]) * int(stated["seeds"])}
@@ -155,12 +157,11 @@ def _no_data(name: str, kind: RealKind) -> BadInput:
 
 
 def _train(
-    plan: RealPlan, source: MarcoSource | CifarSource, store: Store, place: Path, end: float | None, device: str
+    spec: RealSpec, source: MarcoSource | CifarSource, store: Store, place: Path, end: float | None, device: str
 ) -> None:
     """Train what is left; an interruption says where things are."""
     from headcount.experiments.real_runner import run_real
 
-    spec: RealSpec = plan.spec(source.data)
     seconds = None if end is None else end - time.monotonic()
     if seconds is not None and seconds <= 0:
         return
@@ -181,11 +182,11 @@ def _open(plan: RealPlan, folder: Path, asked: Asked, cache: Path) -> MarcoSourc
     return open_marco(folder, asked.embeddings, lengths=lengths, entry=asked.entry, cache=cache, **plan.data)
 
 
-def _stored(store: Store, name: str) -> list[Run]:
-    """Return what the store has of a run."""
+def _stored(store: Store, name: str, spec: RealSpec | None) -> list[Run]:
+    """Return what the store has of a run: as it was trained just now, or in the precision it has most trials in."""
     from headcount.experiments.stored import stored_runs
 
-    return stored_runs(store, name) if name in store.runs() else []
+    return stored_runs(store, name, spec) if name in store.runs() else []
 
 
 def _show(

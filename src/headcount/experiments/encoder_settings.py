@@ -29,7 +29,10 @@ class RealTrain(Spec):
     steps: int = Field(default=2000, ge=1, le=100_000_000)
     batch: int = Field(default=128, ge=1)
     precision: Literal["float32", "bf16", "auto"] = "auto"
-    """auto: bf16 on CUDA, float32 on a CPU; weights, moments and gradient norms are float32 in either."""
+    """auto: bf16 on CUDA, float32 on a CPU; weights, moments and gradient norms are float32 in either.
+
+    Trials are known by the hash of their settings, so a run says which of the two before it makes any: see `on`.
+    """
     evaluations: int = Field(default=8, ge=1)
     """How many points the validation curve has."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
@@ -51,10 +54,15 @@ class RealTrain(Spec):
         left = max(1, self.steps - self.warmup)
         return self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * min(1.0, (step - self.warmup) / left)))
 
+    def on(self, device: torch.device) -> RealTrain:
+        """Return the settings with the precision that they mean on a device."""
+        if self.precision != "auto":
+            return self
+        return self.model_copy(update={"precision": "bf16" if device.type == "cuda" else "float32"})
+
     def stream_dtype(self, device: torch.device, weights: torch.dtype = torch.float32) -> torch.dtype:
         """The dtype of the stream and the products, on a device."""
-        half = self.precision == "bf16" or (self.precision == "auto" and device.type == "cuda")
-        return torch.bfloat16 if half else weights
+        return torch.bfloat16 if self.on(device).precision == "bf16" else weights
 
 
 @runtime_checkable

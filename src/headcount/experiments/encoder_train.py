@@ -31,7 +31,7 @@ from headcount.experiments.stack import full_precision
 from headcount.models.encoder_attention import attention as prefer
 from headcount.models.encoder_attention import fastest
 from headcount.models.encoder_spec import EncoderSpec, decayed, initial, pack, shapes, size
-from headcount.models.encoder_stacked import SHORT, forward
+from headcount.models.encoder_stacked import SHORT, forward, step_numbers
 from headcount.models.stacked import adam_at
 
 __all__ = ["Batch", "EncoderTrainer", "Feed", "PartName", "RealTrain"]
@@ -39,6 +39,8 @@ __all__ = ["Batch", "EncoderTrainer", "Feed", "PartName", "RealTrain"]
 _BLOCK_INDICES = 2**22  # numbers in a block of batches: 32 MB
 _CHUNK = {"cpu": 2**26, "cuda": 2**30}  # hidden units of all models that evaluation holds at once
 _STATE = ("theta", "first", "second", "alive", "taken")
+MEASURES = ("accuracy", "mrr", "loss")
+"""What an evaluation brings, in this order."""
 
 
 class EncoderTrainer:
@@ -61,8 +63,8 @@ class EncoderTrainer:
     ) -> None:
         """Draw the weights by seed and place the stack.
 
-        On a GPU the fastest attention kernel is found by trial, unless named. `graph` and `dtype`, that of the weights,
-        are for tests.
+        On a GPU the fastest attention kernel is found by trial, unless named: name it where others use the device
+        meanwhile. `graph` and `dtype`, that of the weights, are for tests.
         """
         wanted = (feed.inputs, feed.tokens, feed.outputs, feed.readout)
         if wanted != (spec.inputs, spec.tokens, spec.outputs, spec.readout):
@@ -94,17 +96,9 @@ class EncoderTrainer:
         self._cursor = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._first_step = torch.zeros((), dtype=torch.int64, device=self.device)  # of the block
         self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
-        self.attention = attention or self._kernel()
+        self.attention = attention or chosen_attention(spec, train, self.models, feed, self.device)
         self._batch: Batch | None = None  # where a captured step finds a batch that is made outside
         self._graph = self._capture() if self.stream is not None and graph is not False else None
-
-    def _kernel(self) -> str | None:
-        """Return the attention kernel to prefer; in float32 there is one only."""
-        spec, rows = self.spec, self.models * self.train.batch
-        if self.stream is None or spec.tokens <= SHORT or self.dtype != torch.bfloat16:
-            return None
-        masked = self.feed.part("validation", 0, 1)[2] is not None
-        return fastest(rows, spec.tokens, spec.heads, spec.head_dim, self.dtype, masked, self.device)
 
     @contextmanager
     def here(self) -> Generator[None]:
@@ -250,18 +244,23 @@ class EncoderTrainer:
         if self.stream is not None:
             self.stream.synchronize()
 
-    @torch.no_grad()
     def evaluate(self, part: PartName, limit: int | None = None) -> dict[str, Float[Tensor, " models"]]:
         """Return accuracy, mrr and loss of every model on (the first `limit` samples of) a part, on the CPU.
 
         mrr is the mean of 1/rank of the right class or candidate.
         """
+        measured = self.measure(part, limit)
+        self.wait()
+        return dict(zip(MEASURES, measured.cpu(), strict=True))
+
+    @torch.no_grad()
+    def measure(self, part: PartName, limit: int | None = None) -> Float[Tensor, "3 models"]:
+        """Start an evaluation and return before a GPU has made it: the numbers of MEASURES, on the device."""
         samples = self.feed.train_size if part == "train" else self.feed.validation_size
         samples = samples if limit is None else min(limit, samples)
-        a_sample = self.models * self.spec.tokens * self.spec.expansion * self.spec.width
-        chunk = max(1, _CHUNK[self.device.type] // a_sample)
-        sums = torch.zeros(3, self.models, dtype=torch.float64, device=self.device)
+        chunk = max(1, _CHUNK[self.device.type] // (self.models * _hidden(self.spec)))
         with self.here():
+            sums = torch.zeros(3, self.models, dtype=torch.float64, device=self.device)
             for first in range(0, samples, chunk):
                 X, y, mask = self.feed.part(part, first, min(chunk, samples - first))
                 scores = forward(self.spec, self.theta, X, mask, dtype=self.dtype, read=self.read)
@@ -271,8 +270,7 @@ class EncoderTrainer:
                 rank = ranks(scores, targets)
                 loss = cross_entropy(scores, targets) * len(y)
                 sums += torch.stack([(rank == 1).sum(1).double(), rank.double().reciprocal().sum(1), loss.double()])
-            accuracy, mrr, loss = (sums / samples).cpu()
-        return {"accuracy": accuracy, "mrr": mrr, "loss": loss}
+            return sums / samples
 
     def moments(self) -> list[Moments]:
         """Return what a checkpoint of each model holds, the steps it has taken included."""
@@ -293,6 +291,29 @@ class EncoderTrainer:
             self.alive.fill_(True)
             self.steps = moments[0].step
             self.taken.fill_(self.steps)
+
+
+def chosen_attention(spec: EncoderSpec, train: RealTrain, models: int, feed: Feed, device: torch.device) -> str | None:
+    """Return the attention kernel of a stack, by trial on a GPU that does nothing else; in float32 there is one."""
+    dtype = train.stream_dtype(device)
+    if device.type != "cuda" or spec.tokens <= SHORT or dtype != torch.bfloat16:
+        return None
+    masked = feed.part("validation", 0, 1)[2] is not None
+    return fastest(models * train.batch, spec.tokens, spec.heads, spec.head_dim, dtype, masked, device)
+
+
+def stack_bytes(spec: EncoderSpec, train: RealTrain, models: int, feed: Feed, device: torch.device) -> int:
+    """Estimate the memory of a stack: weights, moments and gradient, a captured step, and an evaluation beside it."""
+    a_number = train.stream_dtype(device).itemsize
+    samples = max(feed.train_size, feed.validation_size)
+    evaluated = min(max(_CHUNK[device.type], models * _hidden(spec)), models * samples * _hidden(spec))
+    numbers = step_numbers(spec, models * train.batch) + 4 * evaluated  # hidden twice, and as much around it
+    return a_number * numbers + 5 * torch.float32.itemsize * models * size(spec)
+
+
+def _hidden(spec: EncoderSpec) -> int:
+    """Count the hidden units of one sample in one layer, the most that evaluation makes of it."""
+    return spec.tokens * spec.expansion * spec.width
 
 
 def _norms(gradient: Float[Tensor, "models size"]) -> Float[Tensor, " models"]:

@@ -18,7 +18,7 @@ from headcount.base.progress import Progress
 from headcount.base.provenance import provenance
 from headcount.experiments.board import Board, Entry
 from headcount.experiments.devices import device_name, find_device
-from headcount.experiments.encoder_train import Feed
+from headcount.experiments.encoder_train import Feed, chosen_attention
 from headcount.experiments.moments import Moments
 from headcount.experiments.real_data import Feeds
 from headcount.experiments.real_spec import RealPanel, RealSpec, RealTrialSpec
@@ -41,8 +41,10 @@ def run_real(
 
     `feeds` gives the data of a panel on the device (`MarcoSource.feeds`, `CifarSource.feeds`). With `weights` the
     store keeps those of finished trials; without, their checkpoints go: a grid of these models fills many gigabytes.
+    The store keeps the spec with the precision that it has on the device.
     """
     where = find_device(device)
+    spec = spec.on(where)
     trials: dict[str, RealTrialSpec] = {}
     panels: dict[str, RealPanel] = {}
     for panel in spec.panels():
@@ -69,10 +71,12 @@ def run_real(
         deadline = None if seconds is None else time.monotonic() + seconds
         with Progress("training", Board.work(entries), quiet=quiet, closes=False) as progress:
             data = {name: made[panels[name].size] for name in left}
+            stacks = stacked(trials, left)
             keeper = _Keeper(store, trials, data, Board(entries, progress, before), where, weights)
+            keeper.kernels = kernels(trials, data, stacks, where)
             engine = RealStacks(where, keeper, save_every=CHECKPOINT_SECONDS, deadline=deadline)
             try:
-                engine.run(stacked(trials, left))
+                engine.run(stacks)
             finally:
                 store.release()
     states = [t.state for t in store.trials(run=spec.name) if t.hash in trials]  # a run may hold an older spec's too
@@ -95,6 +99,18 @@ def stacked(trials: dict[str, RealTrialSpec], left: Sequence[str]) -> list[list[
     return sorted(found.values(), key=lambda names: -step_cost(trials[names[0]]) * len(names))
 
 
+def kernels(
+    trials: dict[str, RealTrialSpec], feeds: dict[str, Feed], stacks: Sequence[Sequence[str]], device: torch.device
+) -> dict[str, str | None]:
+    """Choose every stack's attention kernel: before any of them runs, or its neighbours would be in the timing."""
+    chosen: dict[str, str | None] = {}
+    for names in stacks:
+        first = trials[names[0]]
+        kernel = chosen_attention(first.model, first.train, len(names), feeds[names[0]], device)
+        chosen |= dict.fromkeys(names, kernel)
+    return chosen
+
+
 class _Keeper:
     """Takes trials from the store, and gives back what became of them."""
 
@@ -104,8 +120,8 @@ class _Keeper:
     ) -> None:  # fmt: skip
         self.store, self.trials, self.feeds, self.board, self.weights = store, trials, feeds, board, weights
         precision = next(iter(trials.values())).train.precision
-        auto = "bf16" if device.type == "cuda" else "float32"
-        self._provenance = {**provenance(device_name(device)), "precision": auto if precision == "auto" else precision}
+        self._provenance = {**provenance(device_name(device)), "precision": precision}
+        self.kernels: dict[str, str | None] = {}
         self._renewed = time.monotonic()
 
     def start(self, members: Sequence[str]) -> list[Member]:
@@ -124,7 +140,7 @@ class _Keeper:
         saved = self.store.load_checkpoints(members)
         found: list[Member] = []
         for name in members:
-            job = RealJob(self.trials[name], self.feeds[name])
+            job = RealJob(self.trials[name], self.feeds[name], attention=self.kernels.get(name))
             if name in saved:
                 step, arrays = saved[name]
                 job = replace(job, moments=Moments.of(step, arrays, self.store.curve(name)))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import Field, model_validator
 
 from headcount.base.errors import BadInput
@@ -139,6 +140,10 @@ class RealSpec(Spec):
             raise ValueError(f"kind is {self.kind!r}, and the data are of kind {self.source.kind!r}")
         self.panels()  # a bad length is answered here, before anything runs
         return self
+
+    def on(self, device: torch.device) -> RealSpec:
+        """Return the spec as it is trained on a device: trials in bf16 are not those in float32."""
+        return self.model_copy(update={"train": self.train.on(device)})
 
     def panels(self) -> list[RealPanel]:
         """Return the experiment as panels, one a length."""

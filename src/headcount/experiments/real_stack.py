@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headcount.experiments.encoder_train import EncoderTrainer, Feed
+from headcount.experiments.encoder_train import MEASURES, EncoderTrainer, Feed
 from headcount.experiments.moments import Moments
 from headcount.experiments.real_spec import EVALUATED, RealTrialSpec
 from headcount.models.encoder_spec import counts
@@ -30,6 +30,8 @@ class RealJob:
     spec: RealTrialSpec
     feed: Feed
     moments: Moments | None = None
+    attention: str | None = None
+    """The attention kernel, where it was chosen before."""
 
     @property
     def step(self) -> int:
@@ -57,7 +59,8 @@ class RealStack:
         self.members, self.jobs = list(members), [job for _, job in members]
         spec = self.jobs[0].spec
         self.train, self.feed = spec.train, self.jobs[0].feed
-        self.trainer = EncoderTrainer(spec.model, spec.train, [job.spec.seed for job in self.jobs], self.feed, device)
+        seeds, kernel = [job.spec.seed for job in self.jobs], self.jobs[0].attention
+        self.trainer = EncoderTrainer(spec.model, spec.train, seeds, self.feed, device, attention=kernel)
         moments = [job.moments for job in self.jobs if job.moments is not None]
         if moments:
             self.trainer.resume(moments)
@@ -67,8 +70,8 @@ class RealStack:
         self.started = self.last_saved = time.perf_counter()
         self.saving = 0.0  # seconds that the last checkpoint took
         self._launched, self._taken = 0.0, 0
-        self._validation: dict[str, Tensor] = {}
-        self._training: dict[str, Tensor] = {}
+        self._validation: Tensor | None = None  # what was measured, on the device until the window is done
+        self._training: Tensor | None = None
         self._event = torch.cuda.Event() if device.type == "cuda" else None
 
     def launch(self) -> None:
@@ -81,8 +84,8 @@ class RealStack:
         trainer.launch(self._taken)
         last = trainer.steps == train.steps
         due = last or trainer.steps % every == 0
-        self._validation = trainer.evaluate("validation") if due else {}
-        self._training = trainer.evaluate("train", limit=EVALUATED) if last else {}
+        self._validation = trainer.measure("validation") if due else None
+        self._training = trainer.measure("train", limit=EVALUATED) if last else None
         if self._event is not None:
             self._event.record(trainer.stream)
 
@@ -92,18 +95,17 @@ class RealStack:
 
     def collect(self) -> list[tuple[str, Ended]]:
         """Read what the window brought; return the trials that ended in it."""
-        if not self._validation:
+        if self._validation is None:
             spent = max(time.perf_counter() - self._launched, 1e-4)
             self.window = max(1, min(4 * self.window, int(self._taken * WINDOW_SECONDS / spent)))
             return []
         step, alive = self.trainer.steps, self.trainer.alive.tolist()
-        found = {name: values.tolist() for name, values in self._validation.items()}
+        found, known = _read(self._validation), _read(self._training)
         for m in sorted(self.open):
             alive[m] = bool(alive[m]) and math.isfinite(found["loss"][m])
             if alive[m] and (not self.curves[m] or self.curves[m][-1][0] < step):
                 self.curves[m].append((step, _error(found["accuracy"][m])))
-        ended = [m for m in sorted(self.open) if self._training or not alive[m]]
-        known = {name: values.tolist() for name, values in self._training.items()}
+        ended = [m for m in sorted(self.open) if known or not alive[m]]
         moments = self.trainer.moments() if ended else []
         self.open -= set(ended)
         return [(self.members[m][0], self._ended(m, alive[m], found, known, moments[m])) for m in ended]
@@ -146,6 +148,11 @@ class RealStack:
     def names(self) -> list[str]:
         """Name the trials that are still in training."""
         return [self.members[m][0] for m in sorted(self.open)]
+
+
+def _read(measured: Tensor | None) -> dict[str, list[float]]:
+    """Bring what was measured to the host, by name; nothing where nothing was."""
+    return {} if measured is None else dict(zip(MEASURES, measured.tolist(), strict=True))
 
 
 def _error(accuracy: float) -> float:

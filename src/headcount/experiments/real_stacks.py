@@ -1,7 +1,8 @@
 """Stacks of encoders on one device, driven by one thread: several at once on a GPU, one after the other on a CPU.
 
 A stack gets a window of work at a time and is looked at again when the device has done it. What does not fit into
-memory waits for room, or is halved and tried again; a trial that fails alone is kept as failed.
+memory waits until one of the others has ended, or is halved and tried again; a trial that fails alone is kept as
+failed. A stack that has failed is held by nobody when its memory is given back: hence places instead of stacks below.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from headcount.base.errors import HeadcountError
+from headcount.experiments.encoder_train import stack_bytes
 from headcount.experiments.moments import Moments
 from headcount.experiments.real_stack import Ended, Member, RealStack
-from headcount.experiments.stacks import Failure, interrupts
+from headcount.experiments.stacks import Failure, free_memory, interrupts
 
 log = logging.getLogger("headcount")
 AT_ONCE = 3  # stacks on a GPU; a CPU has one at a time
@@ -61,7 +63,8 @@ class RealStacks:
         self.stop = threading.Event()
         self.running: list[RealStack] = []
         self.rest: deque[list[Member]] = deque()
-        self._crowded = AT_ONCE if device.type == "cuda" else 1  # how many stacks may be on the device at once
+        self._most = AT_ONCE if device.type == "cuda" else 1
+        self._crowded = self._most  # how many stacks have turned out to fit at once
 
     def run(self, stacks: Sequence[Sequence[str]]) -> None:
         """Train the stacks in order, each a list of names that the listener turns into trials."""
@@ -96,15 +99,17 @@ class RealStacks:
             self.rest.append([member for member in members if member[1].step == step])
 
     def _begin(self, members: list[Member]) -> None:
-        """Place a stack on the device, and give it its first work."""
+        """Place a stack on the device and give it its first work; beside others, if there is room for it."""
+        free = free_memory(self.device) if self.running else None
+        if free is not None and _needed(members, self.device) > free:
+            self.rest.appendleft(members)
+            self._crowded = len(self.running)
+            return
         try:
-            stack = RealStack(members, self.device)
-            stack.launch()
+            self.running.append(_started(members, self.device))
+            return
         except Exception as error:
             failure = Failure.of(error)
-        else:
-            self.running.append(stack)
-            return
         self._failed([name for name, _ in members], failure)  # outside, where the error holds no memory any more
 
     def _failed(self, names: list[str], failure: Failure) -> None:
@@ -114,9 +119,7 @@ class RealStacks:
                 f"the GPU reported an error and must be started anew: {failure.line}; what was finished is kept, and "
                 "the same command goes on from here"
             )
-        if self.device.type == "cuda":
-            gc.collect()
-            torch.cuda.empty_cache()
+        self._give_back()
         if failure.full and self.running:  # the others took the room: wait until one of them ends, then try again
             self._crowded = len(self.running)
             self._line_up(self.listener.reload(names))
@@ -131,39 +134,51 @@ class RealStacks:
 
     def _look_around(self) -> None:
         """Look at every stack that has done its window; wait a little where none has."""
-        ready = [stack for stack in self.running if stack.ready()]
-        for stack in ready:
-            self._look(stack)
+        ready = [place for place, stack in enumerate(self.running) if stack.ready()]
+        for place in reversed(ready):  # from the last: one that leaves does not move those before it
+            self._look(place)
         if not ready:
             time.sleep(0.0005)
 
-    def _look(self, stack: RealStack) -> None:
+    def _look(self, place: int) -> None:
         """Take in what a stack has done, and give it more to do."""
         try:
-            ended = stack.collect()
-            if ended:
-                self.listener.ended(ended)
-            for name in stack.names():
-                self.listener.steps(name, stack.trainer.steps)
-            if not stack.open:
-                self.running.remove(stack)
-            elif self.stop.is_set():
-                self._save(stack)
-                self.running.remove(stack)
-            else:
-                wait = max(self.save_every, stack.saving / SAVING_SHARE)
-                if time.perf_counter() - stack.last_saved > wait:
-                    self._save(stack)
-                stack.launch()
-            return
+            goes_on = self._goes_on(self.running[place])
         except HeadcountError:  # of the listener: the store is gone, say
             raise
         except Exception as error:
             failure = Failure.of(error)
-        names = stack.names()
-        self.running.remove(stack)
-        del stack
+        else:
+            if not goes_on:
+                del self.running[place]
+                self._give_back()
+                self._crowded = min(self._most, self._crowded + 1)  # what did not fit may now
+            return
+        names = self.running[place].names()
+        del self.running[place]
         self._failed(names, failure)
+
+    def _goes_on(self, stack: RealStack) -> bool:
+        """Tell what a stack has done; launch its next window, unless it has ended or is stopped."""
+        ended = stack.collect()
+        if ended:
+            self.listener.ended(ended)
+        for name in stack.names():
+            self.listener.steps(name, stack.trainer.steps)
+        if not stack.open:
+            return False
+        stopped = self.stop.is_set()
+        if stopped or time.perf_counter() - stack.last_saved > max(self.save_every, stack.saving / SAVING_SHARE):
+            self._save(stack)
+        if not stopped:
+            stack.launch()
+        return not stopped
+
+    def _give_back(self) -> None:
+        """Give the device the memory of stacks that are gone, so that it is there for others and counted as free."""
+        if self.device.type == "cuda":
+            gc.collect()
+            torch.cuda.empty_cache()
 
     def _save(self, stack: RealStack) -> None:
         start = time.perf_counter()
@@ -171,3 +186,16 @@ class RealStacks:
             self.listener.saved(stack.snapshots())
         stack.last_saved = time.perf_counter()
         stack.saving = stack.last_saved - start
+
+
+def _started(members: Sequence[Member], device: torch.device) -> RealStack:
+    """Return a stack at its first work."""
+    stack = RealStack(members, device)
+    stack.launch()
+    return stack
+
+
+def _needed(members: Sequence[Member], device: torch.device) -> int:
+    """Estimate the bytes that a stack takes."""
+    job = members[0][1]
+    return stack_bytes(job.spec.model, job.spec.train, len(members), job.feed, device)

@@ -42,6 +42,7 @@ log = logging.getLogger("headcount")
 AT_ONCE = 8  # stacks on the device
 WINDOW_SECONDS = 0.5  # the grain of progress and stopping
 SHARE = 0.8  # of the free memory that stacks may fill
+_FULL = ("CUDA error: out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED")  # the last two of cuBLAS and cuDNN
 
 Member = tuple[str, Job]
 Ending = tuple[str, Trial | str, Moments | None]
@@ -414,7 +415,17 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
+        """Say in one line what went wrong; what libraries call a CUDA error may be lack of memory alone."""
         text = (str(error).splitlines() or [""])[0]
-        full = isinstance(error, torch.OutOfMemoryError)
+        full = _lacks_memory(error)
         line = f"{type(error).__name__}: {text.split('. ')[0] if full else text}"
-        return cls(line, full, "CUDA error" in text)
+        return cls(line, full, "CUDA error" in text and not full)
+
+
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from (a capture that memory ended fails once more), is lack of memory."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in _FULL):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from headcount.base.errors import BadInput
@@ -16,12 +17,30 @@ from headcount.store.trials import StoredTrial
 
 
 def stored_spec(store: Store, run: str) -> SweepSpec | RealSpec:
-    """Return the spec that a run was started with: of a sweep over a task, or over real data."""
+    """Return the spec that a run was started with: of a sweep over a task, or over real data.
+
+    A run on real data may have been trained in both precisions, on a CPU and on a GPU: the one in which more trials
+    are finished is shown, of equals the one that was started last.
+    """
     about = store.about(run)
     if "spec" not in about:
         raise BadInput(f"run {run!r} was not made by a sweep: it has no spec")
     kind: type[SweepSpec | RealSpec] = RealSpec if "kind" in about["spec"] else SweepSpec
-    return kind.parse(about["spec"], where=f"run {run}")
+    spec = kind.parse(about["spec"], where=f"run {run}")
+    if isinstance(spec, SweepSpec):
+        return spec
+    finished = {trial.hash for trial in store.trials(run=run, states=("done", "diverged"))}
+    trains = [spec.train, *(spec.train.model_copy(update={"precision": one}) for one in ("bf16", "float32"))]
+    choices = [spec.model_copy(update={"train": train}) for train in trains]
+    return max(choices, key=lambda one: len(finished.intersection(chain(*_hashes(one)))))
+
+
+def _hashes(spec: SweepSpec | RealSpec) -> list[list[str]]:
+    """Return the names of a spec's trials, panel by panel."""
+    return [
+        [panel.trial(heads, seed).hash() for heads in panel.heads for seed in range(spec.seeds)]
+        for panel in spec.panels()
+    ]
 
 
 def stored_runs(store: Store, run: str, spec: SweepSpec | RealSpec | None = None) -> list[Run]:
@@ -31,18 +50,17 @@ def stored_runs(store: Store, run: str, spec: SweepSpec | RealSpec | None = None
     """
     spec = spec or stored_spec(store, run)
     stored = {trial.hash: trial for trial in store.trials(run=run)}
-    found = {name: trial for name, trial in stored.items() if trial.state in ("done", "diverged")}
+    names = _hashes(spec)
+    older = set(stored).difference(*names)
+    found = {n: trial for n, trial in stored.items() if trial.state in ("done", "diverged") and n not in older}
     runs: list[Run] = []
-    older = set(stored)
-    for panel in spec.panels():
-        wanted = [panel.trial(heads, seed).hash() for heads in panel.heads for seed in range(spec.seeds)]
+    for panel, wanted in zip(spec.panels(), names, strict=True):
         trials = [as_trial(store, found[h]) for h in wanted if h in found]
         seconds = sum(trial.seconds for trial in trials)
         others = [stored[h].state if h in stored else "pending" for h in wanted if h not in found]
         about = spec.name, spec.title, spec.data()
         real = isinstance(panel, RealPanel)
         record = panel.run(*about, trials, seconds) if real else panel_run(*about, panel, trials, seconds)
-        older -= set(wanted)
         own = {"left_out": dict(Counter(others)), "provenance": trained_where(list(found.values()))}
         runs.append(record.model_copy(update=own if found else {"left_out": own["left_out"]}))
     if older:

@@ -95,11 +95,12 @@ def _why_no_kernel(x: Tensor) -> str | None:
         return f"the tensors are on the {x.device.type}"
     if x.dtype != torch.float32:
         return f"the kernel computes in float32, not {str(x.dtype).removeprefix('torch.')}"
-    return None if _has_triton() else "triton is not installed"
+    return None if has_triton() else "triton is not installed"
 
 
 @cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
+    """Whether Triton can be imported."""
     return importlib.util.find_spec("triton") is not None
 
 

@@ -5,6 +5,7 @@ These models are narrow, so a step is bound by the memory that it touches, not b
 - the gain and the shift of a layer norm go into the map that follows it, W(g·u + s) = (W·g) u + W s, made once a step
   from the small weights: what touches the tokens is the bare norm;
 - query, key and value are one product, and fused attention reads them where it left them;
+- what a block adds joins the stream in one pass with the bare norm that the next block reads;
 - the class token's row is made by the embedding product itself, from a token of zeros and its own row of the table;
 - where only the class token is read, the last layer asks for nothing else: its query goes through the keys' map,
   (W_Kᵀ q)ᵀ u(t), the values' map follows the mean of u, and the feed-forward block sees one row a sequence;
@@ -23,7 +24,10 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from headcount.kernels.attention import attend_plain
+from headcount.kernels.join import grown, join
 from headcount.models.encoder import check
+from headcount.models.encoder_attention import attend
 from headcount.models.encoder_spec import MAPS, EncoderSpec, shapes
 
 Weights = dict[str, Tensor]
@@ -103,56 +107,48 @@ def _folded(w: Weights, norm: str, weight: Float[Tensor, "m o e"]) -> tuple[Tens
 
 
 def _attend(
-    spec: EncoderSpec, w: Weights, at: str, s: Float[Tensor, "m b t e"], seen: Bool[Tensor, "m b t"] | None
+    spec: EncoderSpec, w: Weights, at: str, u: Float[Tensor, "m b t e"], seen: Bool[Tensor, "m b t"] | None
 ) -> Float[Tensor, "m b t e"]:
-    """W_O [o_1; …; o_h] of all rows."""
-    (models, batch, T, E), h, n = s.shape, spec.heads, spec.head_dim
+    """W_O [o_1; …; o_h] of all rows, from the norms u."""
+    (models, batch, T, E), h, n = u.shape, spec.heads, spec.head_dim
     weight, bias = _folded(w, f"{at}.norm_attention", w[f"{at}.attention.maps"].reshape(models, 3 * h * n, E))
-    # cut along the axis of the maps where it lies: its gradient is then one copy, in the order that the product wants
-    parts = _affine(_bare(s), weight, bias).reshape(models * batch, T, 3, h, n).unbind(2)
-    q, k, v = (part.transpose(1, 2) for part in parts)
-    allowed = None if seen is None else seen.reshape(-1, 1, 1, T)
-    if T > SHORT:
-        o = nn.functional.scaled_dot_product_attention(q, k, v, allowed)
-    else:
-        wide = torch.promote_types(s.dtype, torch.float32)  # scores keep their digits, as in the fused kernel
-        r = (q.to(wide) / math.sqrt(n)) @ k.to(wide).mT
-        r = r if allowed is None else r.masked_fill(~allowed, -torch.inf)
-        o = torch.softmax(r, dim=-1).to(s.dtype) @ v
-    o = o.transpose(1, 2).reshape(models, batch, T, h * n)
+    packed = _affine(u, weight, bias).reshape(models * batch, T, 3, h, n)
+    allowed = None if seen is None else seen.reshape(models * batch, T)
+    o = (attend if T > SHORT else attend_plain)(packed, allowed).reshape(models, batch, T, h * n)
     return _affine(o, w[f"{at}.attention.output"].transpose(1, 2).flatten(2), None)  # W_O,i head beside head
 
 
 def _ask(
-    spec: EncoderSpec, w: Weights, at: str, s: Float[Tensor, "m b t e"], c: Float[Tensor, "m b 1 e"],
+    spec: EncoderSpec, w: Weights, at: str, u: Float[Tensor, "m b t e"], c: Float[Tensor, "m b 1 e"],
     seen: Bool[Tensor, "m b t"] | None,
 ) -> Float[Tensor, "m b 1 e"]:  # fmt: skip
-    """W_O [o_1; …; o_h] of the class token's row c of s alone: keys and values of the others are never made.
+    """W_O [o_1; …; o_h] of the class token's row c of the norms u alone: no other has its keys and values made.
 
     A query's product with the shift's part of the keys is one number for all tokens, which softmax does not see; the
     weights of a mean add up to 1, so the values' part comes whole.
     """
-    (models, batch, _, E), h, n = s.shape, spec.heads, spec.head_dim
-    maps, u = w[f"{at}.attention.maps"], _bare(s)
+    (models, batch, _, E), h, n, dtype = u.shape, spec.heads, spec.head_dim, u.dtype
+    maps = w[f"{at}.attention.maps"]
     gain, shift = w[f"{at}.norm_attention.weight"], w[f"{at}.norm_attention.bias"]
-    query, key, value = (maps * gain[:, None, None, None]).to(s.dtype).unbind(1)
-    constant = torch.matmul(maps, shift[:, None, None, :, None])[..., 0].to(s.dtype)  # [m, 3, h, n]: W s
-    q = torch.matmul(_bare(c).transpose(1, 2), query.mT) + constant[:, 0, :, None]  # [m, h, b, n]
+    query, key, value = (maps * gain[:, None, None, None]).to(dtype).unbind(1)
+    constant = torch.matmul(maps, shift[:, None, None, :, None])[..., 0].to(dtype)  # [m, 3, h, n]: W s
+    q = torch.matmul(c.transpose(1, 2), query.mT) + constant[:, 0, :, None]  # [m, h, b, n]
     through = torch.matmul(q / math.sqrt(n), key).transpose(1, 2).reshape(models * batch, h, E)
     rows = u.flatten(0, 1)
     r = torch.bmm(through, rows.mT).unflatten(0, (models, batch))
     if seen is not None:
         r = r.masked_fill(~seen[:, :, None], -torch.inf)
-    mean = torch.bmm(torch.softmax(r, dim=-1).flatten(0, 1), rows).reshape(models, batch, h, E)
+    a = torch.softmax(r, dim=-1, dtype=torch.promote_types(dtype, torch.float32)).to(dtype)
+    mean = torch.bmm(a.flatten(0, 1), rows).reshape(models, batch, h, E)
     o = torch.matmul(mean.transpose(1, 2), value.mT) + constant[:, 2, :, None]  # [m, h, b, n]
-    output = w[f"{at}.attention.output"].mT.flatten(1, 2).to(s.dtype)  # W_O,iᵀ, head under head
+    output = w[f"{at}.attention.output"].mT.flatten(1, 2).to(dtype)  # W_O,iᵀ, head under head
     return torch.bmm(o.transpose(1, 2).flatten(2), output)[:, :, None]
 
 
-def _feedforward(w: Weights, at: str, s: Float[Tensor, "m b t e"]) -> Float[Tensor, "m b t e"]:
-    """W_2 gelu(W_1 LN(s) + b_1) + b_2."""
+def _feedforward(w: Weights, at: str, u: Float[Tensor, "m b t e"]) -> Float[Tensor, "m b t e"]:
+    """W_2 gelu(W_1 LN(s) + b_1) + b_2, from the norms u."""
     weight, bias = _folded(w, f"{at}.norm_feedforward", w[f"{at}.feedforward.inner.weight"])
-    hidden = nn.functional.gelu(_affine(_bare(s), weight, bias + w[f"{at}.feedforward.inner.bias"]))
+    hidden = nn.functional.gelu(_affine(u, weight, bias + w[f"{at}.feedforward.inner.bias"]))
     return _affine(hidden, w[f"{at}.feedforward.outer.weight"], w[f"{at}.feedforward.outer.bias"])
 
 
@@ -202,21 +198,25 @@ def forward(
     if seen is not None and spec.readout == "class":
         seen = nn.functional.pad(seen, (1, 0), value=True)
 
-    def add(s: Tensor, added: Tensor) -> Tensor:
-        if dropped is None or spec.dropout == 0.0:
-            return s + added
-        return torch.addcmul(s, added, dropped(added.shape, added.dtype), value=1.0 / (1.0 - spec.dropout))
+    def kept(added: Tensor) -> Tensor | None:
+        return None if dropped is None or spec.dropout == 0.0 else dropped(added.shape, added.dtype)
 
-    s = _embedded(spec, w, tokens)
+    s, u = join(_embedded(spec, w, tokens))
     for layer in range(spec.depth):
-        at = f"layers.{layer}"
-        if layer == spec.depth - 1 and spec.readout == "class":
-            c = s[:, :, :1]  # cut once: the gradient of a slice is as large as what it is cut from
-            s = add(c, _ask(spec, w, at, s, c, seen))
+        at, last = f"layers.{layer}", layer == spec.depth - 1
+        if last and spec.readout == "class":  # both are cut once: a slice's gradient is as large as what it is cut from
+            c = u[:, :, :1]
+            s, added = s[:, :, :1], _ask(spec, w, at, u, c, seen)
         else:
-            s = add(s, _attend(spec, w, at, s, seen))
-            s = s if read is None or layer < spec.depth - 1 else s.index_select(2, read)
-        s = add(s, _feedforward(w, at, s))
+            added = _attend(spec, w, at, u, seen)
+        if last and read is not None:
+            s, added = s.index_select(2, read), added.index_select(2, read)
+        s, u = join(s, added, kept(added), spec.dropout)
+        added = _feedforward(w, at, u)
+        if last:
+            s = grown(s, added, kept(added), spec.dropout)
+        else:
+            s, u = join(s, added, kept(added), spec.dropout)
     weight, bias = _folded(w, "norm", w["readout.weight"])
     y = _affine(_bare(s.to(theta.dtype)), weight, bias + w["readout.bias"])  # few rows: worth all their digits
     return y[:, :, 0] if spec.readout == "class" else y[..., 0]

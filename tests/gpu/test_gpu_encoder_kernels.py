@@ -1,0 +1,44 @@
+"""The encoder's kernels on a real GPU, in bfloat16, beside their plain twins. Skipped where there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from headcount.kernels.attention import attend_narrow, attend_plain, why_not_narrow
+from headcount.kernels.join import join, join_plain
+from headcount.models.encoder_attention import attend
+from kernels import encoder_kernel_cases as cases
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
+
+
+@pytest.mark.parametrize("case", [*cases.ATTENTION, (3, 1025, 2, 16, False, 1.0), (16, 257, 8, 16, True, 3.0)])
+def test_narrow_attention_is_as_good_as_twin_and_peer_in_bfloat16(case: tuple[Any, ...]) -> None:
+    ours, twin, peer = (
+        cases.attention_errors(do, case, "cuda", torch.bfloat16) for do in (attend_narrow, attend_plain, attend)
+    )
+    for name, error in ours.items():  # the twin keeps all digits of the weights' gradient, fused kernels round o
+        assert error < 1.5 * max(twin[name], peer[name]) + 2**-9, (name, ours, twin, peer)
+
+
+def test_narrow_attention_is_the_same_twice() -> None:
+    packed, seen, pull = cases.attention_data((8, 257, 4, 16, True, 2.0), "cuda", torch.bfloat16)
+    found = []
+    for _ in range(2):
+        leaf = packed.clone().requires_grad_()
+        out = attend_narrow(leaf, seen)
+        found.append((out, torch.autograd.grad(out, leaf, pull)[0]))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert why_not_narrow(packed) is None
+    assert "bfloat16" in str(why_not_narrow(packed.float()))
+
+
+@pytest.mark.parametrize("case", cases.JOIN)
+def test_the_join_is_as_good_as_the_twin_in_bfloat16(case: tuple[Any, ...]) -> None:
+    ours = cases.join_errors(join, case, "cuda", torch.bfloat16)
+    twin = cases.join_errors(join_plain, case, "cuda", torch.bfloat16)
+    for name, error in ours.items():
+        assert error < 1.5 * twin[name] + 2**-9, (name, ours, twin)
