@@ -1,0 +1,179 @@
+"""Is the advice right? Tasks drawn by seed, with noise, distractors and classes, that nobody picks.
+
+    python benchmarks/advisor_study.py OUT [--budget 120] [--device cuda] [--first 0] [--tasks 20] [--controls 10]
+
+asks the advisor about every task, prints a line each and writes OUT/advisor-study.csv. With --result the outcome of
+the whole study goes to benchmarks/results/advisor_study.json. Tasks from number 1000 on are for development; the
+study itself is numbers 0 to 19, which nobody looks at before.
+"""
+
+# ruff: noqa: T201
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from dimension_study import fair
+from numpy.typing import NDArray
+
+from headcount.advice.advisor import advise
+from headcount.tasks.serial import parse_task
+
+OUTER = ["sum", "product", "sum-product", "square", "tanh", "exp"]
+SAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One data set of the study, with what is known of it."""
+
+    name: str
+    X: NDArray[np.float64]
+    y: NDArray[Any]
+    intrinsic: int | None
+    """D; None for a control."""
+    about: dict[str, Any]
+
+
+def study_task(number: int) -> Drawn:
+    """Draw the number-th task: D from 1 to 6 in turn, all else by seed."""
+    rng = np.random.default_rng([20_261_118, number])
+    D = 1 + number % 6
+    family = str(rng.choice(["sum-of-maxima", "quadratic-basins", "sphere-anchors"]))
+    sets = str(rng.choice(["all", "all", "halves", "random", "bands"]))
+    share = float(rng.uniform(0.4, 0.8))
+    length = int(rng.choice([12, 16, 24, 32]))
+    if family == "sum-of-maxima":
+        task: dict[str, Any] = {"dim": int(D + rng.integers(0, 3)), "draw": "orthonormal"}
+    else:
+        task = {"dim": int(rng.integers(2 if D < 4 else 3, 5)), "outer": str(rng.choice(OUTER))}
+    for _ in range(1000):
+        whole = {"family": family, "intrinsic": D, "sets": sets, "share": share, **task}
+        whole["seed"] = int(rng.integers(10_000))
+        if fair(whole, length):
+            break
+    else:
+        raise RuntimeError(f"no fair task of {whole}")
+    return _data(f"task-{number}", {**whole, "length": length}, rng, D)
+
+
+def study_control(number: int) -> Drawn:
+    """Draw the number-th control: a mean, or a linear map of all tokens, in turn."""
+    rng = np.random.default_rng([20_261_119, number])
+    length, dim = int(rng.choice([12, 16, 24, 32])), int(rng.integers(1, 5))
+    task: dict[str, Any] = {"family": "linear" if number % 2 else "mean", "dim": dim, "length": length}
+    if number % 2:
+        task["seed"] = int(rng.integers(10_000))
+    return _data(f"control-{number}", task, rng, None)
+
+
+def study_noise(number: int) -> Drawn:
+    """Draw data in which y has nothing to do with X."""
+    rng = np.random.default_rng([20_261_120, number])
+    X = rng.standard_normal((SAMPLES, int(rng.choice([12, 24])), int(rng.integers(1, 5))))
+    y = rng.standard_normal(SAMPLES) if number % 2 == 0 else rng.integers(0, 3, SAMPLES)
+    return Drawn(f"noise-{number}", X, y, None, {"kind": "noise"})
+
+
+def _data(name: str, spec: dict[str, Any], rng: np.random.Generator, D: int | None) -> Drawn:
+    """Sample a task, add distractors and noise, and make classes of every third target."""
+    task = parse_task(spec)
+    X = task.sample(SAMPLES, int(rng.integers(10_000)), dtype=torch.float64)
+    y: NDArray[Any] = task.value(X)[:, 0].numpy()
+    distractors = int(rng.integers(0, 3))
+    extra = rng.standard_normal((SAMPLES, task.length, distractors))
+    noise, classes = float(rng.uniform(0.0, 0.1)), int(rng.choice([0, 0, 2, 3]))
+    if classes:
+        cuts = np.quantile(y, np.arange(1, classes) / classes)
+        y = np.searchsorted(cuts, y)
+        y = np.where(rng.random(SAMPLES) < noise, rng.integers(0, classes, SAMPLES), y)
+    else:
+        y = y + noise * y.std() * rng.standard_normal(SAMPLES)
+    order = rng.permutation(task.dim + distractors)
+    inputs = np.concatenate([X.numpy(), extra], 2)[:, :, order]
+    about = {**spec, "distractors": distractors, "noise": round(noise, 3), "classes": classes}
+    return Drawn(name, inputs, y, D, about)
+
+
+def asked(drawn: Drawn, budget: float, device: str) -> dict[str, Any]:
+    """Ask the advisor about one data set, and say whether it is right."""
+    found = advise(drawn.X, drawn.y, budget=budget, device=device, quiet=True).record
+    low, high = found.interval
+    D = drawn.intrinsic
+    return {
+        "name": drawn.name, "intrinsic": D, "recommended": found.recommended_heads, "low": low, "high": high,
+        "verdict": found.verdict, "no_transition": found.no_transition,
+        "right": found.recommended_heads in (D, (D or 0) + 1) if D else found.verdict == expected(drawn),
+        "covered": low <= D <= high if D else None, "kind": found.kind, "error": round(found.curve[-1].validation, 6),
+        "seconds": round(found.seconds, 1), "about": drawn.about,
+        "curve": {p.heads: float(f"{p.validation:.3g}") for p in found.curve},
+    }  # fmt: skip
+
+
+def expected(drawn: Drawn) -> str:
+    """What the advisor should say where there is no D."""
+    return "noise" if drawn.about.get("kind") == "noise" else "one-head"
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Count what is right, by kind of data."""
+    kinds = {kind: [row for row in rows if row["name"].startswith(kind)] for kind in ("task", "control", "noise")}
+    return {
+        "tasks": len(kinds["task"]), "tasks_right": sum(row["right"] for row in kinds["task"]),
+        "tasks_covered": sum(bool(row["covered"]) for row in kinds["task"]),
+        "controls": len(kinds["control"]), "controls_right": sum(row["right"] for row in kinds["control"]),
+        "noise": len(kinds["noise"]), "noise_right": sum(row["right"] for row in kinds["noise"]),
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Ask about every data set of the study, and count."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--budget", type=float, default=300.0, help="seconds for each data set")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first of each kind")
+    parser.add_argument("--tasks", type=int, default=20)
+    parser.add_argument("--controls", type=int, default=10)
+    parser.add_argument("--noise", type=int, default=2)
+    parser.add_argument("--result", action="store_true", help="write benchmarks/results/advisor_study.json too")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    drawers = ((study_task, options.tasks), (study_control, options.controls), (study_noise, options.noise))
+    rows: list[dict[str, Any]] = []
+    start = time.monotonic()
+    with (options.out / "advisor-study.csv").open("w", newline="") as file:
+        writer: Any = None
+        for draw, count in drawers:
+            for number in range(options.first, options.first + count):
+                row = asked(draw(number), options.budget, options.device)
+                rows.append(row)
+                writer = writer or csv.DictWriter(file, list(row))
+                if len(rows) == 1:
+                    writer.writeheader()
+                writer.writerow(row)
+                file.flush()
+                print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+    counts = summary(rows)
+    print(counts)
+    if options.result:
+        sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+        from results import write_result
+
+        write_result(
+            "advisor_study",
+            {"rows": rows, "budget": options.budget, "seconds": round(time.monotonic() - start, 1)},
+            seeds=list(range(options.first, options.first + options.tasks)), counts=counts, device=options.device,
+        )  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
