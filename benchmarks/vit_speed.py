@@ -2,9 +2,9 @@
 
     python benchmarks/vit_speed.py OUT [--device cuda] [--smoke] [--profile] [--kernels] [--skip ROW ...]
 
-prints a table and writes OUT/vit-speed-DEVICE.json. Every row trains the same models on frames of side 64 in patches of
-4 (257 tokens), h = 8, head size 16, four layers, batches of 128; compiling, capture and the first turn are not timed.
-A ratio is the median over turns of the times of the same turn.
+prints a table and writes OUT/vit-speed-DEVICE.json (…-dropout.json with --dropout). Every row trains the same models
+on frames of side 64 in patches of 4 (257 tokens), h = 8, head size 16, four layers, batches of 128; compiling, capture
+and the first turn are not timed. A ratio is the median over turns of the times of the same turn.
 """
 
 # ruff: noqa: T201
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     found |= {"attention": chosen_kernel(plan), "hardware": device_name(device), "cores": cores()}
     asked.out.mkdir(parents=True, exist_ok=True)
     counts = {"models": plan.models, "steps": plan.steps, "turns": plan.turns, "batch": plan.batch}
-    name = f"vit-speed-{device.type}"
+    name = f"vit-speed-{device.type}" + ("-dropout" if plan.dropout else "")
     return write_result(
         name, found, seeds=list(range(plan.models)), counts=counts, device=str(device), folder=asked.out
     )  # fmt: skip

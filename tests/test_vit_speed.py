@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import statistics
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +18,7 @@ from headcount.experiments.image_feed import Shelf
 from headcount.models.encoder import encode
 from headcount.models.encoder_spec import initial
 from headcount.tasks.frames import patches
-from results import shape_problems
+from results import RESULTS, shape_problems
 
 PLAN = VitPlan(
     device="cpu", side=32, patch=8, heads=2, head_dim=4, depth=2, batch=4, models=2, images=24, steps=2, turns=2,
@@ -99,3 +100,18 @@ def test_a_row_that_cannot_run_is_told(script: Any, monkeypatch: pytest.MonkeyPa
     found = script.measure(PLAN, skip=["stack_eager", "stack_float32", *script.WITH_KERNELS])
     assert set(found["rows"]) == {"stack"}
     assert found["absent"]["loader_bf16"] == "out of memory"
+
+
+@pytest.mark.parametrize("name", ["vit-speed-cuda", "vit-speed-cuda-dropout"])
+def test_five_times_every_plain_loop(name: str) -> None:
+    """What was measured on a GPU, from the times themselves: the ratio is the median over turns."""
+    found = json.loads((RESULTS / f"{name}.json").read_text())
+    plan, rows = found["plan"], found["rows"]
+    assert (plan["side"], plan["heads"], plan["models"], plan["device"]) == (64, 8, 8, "cuda:0")
+    ours = rows["stack"]["us_per_model_step"]
+    peers = [row for row in rows if row.startswith(("loader", "device"))]
+    assert "device_bf16" in peers
+    for row in peers:
+        ratios = [theirs / own for theirs, own in zip(rows[row]["us_per_model_step"], ours, strict=True)]
+        assert statistics.median(ratios) == pytest.approx(found["times_ours"][row])
+        assert found["times_ours"][row] > 5

@@ -67,7 +67,7 @@ def test_the_interval_is_wide_where_seeds_or_targets_differ():
 
 def test_draws_keep_the_best_of_the_drawn_seeds():
     runs = [panel([trial(1, s, e) for s, e in enumerate((1e-1, 1e-2, 1e-3))], length=8)]
-    best = draw_setting(blocks(runs), 3000, 0)[0].best[:, 0, 0]
+    best = draw_setting(blocks(runs), 3000, 0)[0].level[:, 0, 0]
     assert best[0] == -3
     shares = [float((np.round(best[1:]) == v).mean()) for v in (-3, -2, -1)]
     assert shares == pytest.approx([19 / 27, 7 / 27, 1 / 27], abs=0.03)
@@ -75,7 +75,7 @@ def test_draws_keep_the_best_of_the_drawn_seeds():
 
 def test_targets_are_drawn_as_wholes():
     runs = [panel([trial(h, 0, 10.0 ** -(1 + k)) for h in (1, 2)], length=8, target=k) for k in range(4)]
-    best = draw_setting(blocks(runs), 200, 0)[0].best
+    best = draw_setting(blocks(runs), 200, 0)[0].level
     assert (best[:, :, 0] == best[:, :, 1]).all()  # a target keeps its place at every head count
     assert len({tuple(sorted(row)) for row in best[1:, :, 0]}) > 10
 

@@ -11,6 +11,7 @@ from headcount.experiments.encoder_train import Feed, RealTrain
 from headcount.experiments.real_data import open_cifar, open_marco
 from headcount.experiments.real_spec import CifarData, MarcoData, RealModel, RealSpec, RealTrialSpec
 from support import REPO
+from tasks.marco_tiny import corpus, write_compact
 
 REAL = REPO.parent / "shared" / "data"
 HASH = "ab" * 32
@@ -146,6 +147,22 @@ def test_candidates_that_cannot_be_had(folders, options, line):
     with pytest.raises(BadInput, match=line) as caught:
         open_marco(folders["corpus"], folders["bert"], quiet=True, **{"lengths": [2], **options})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["... !!!", "— _"])
+def test_a_positive_without_a_word(folders, tmp_path, text):
+    """It would be nearly equal to every passage, so that no negative is left: told before the mining, by its name."""
+    passages, queries = corpus(0)
+    bad = queries[3]["pos"][0]
+    next(p for p in passages if p["id"] == bad)["text"] = text
+    line = rf"passage '{bad}' \('{text[:1]}.*'\), judged relevant to query '\d+', holds no word: fill it or drop it"
+    with pytest.raises(BadInput, match=line) as caught:
+        open_marco(write_compact(tmp_path, passages, queries), folders["bert"], lengths=[2], quiet=True)
+    assert "\n" not in str(caught.value)
+    passages, queries = corpus(0)
+    asked = {p for query in queries for p in query["pos"]}
+    next(p for p in passages if p["id"] not in asked)["text"] = text  # nobody's answer: it may stay
+    open_marco(write_compact(tmp_path, passages, queries), folders["bert"], lengths=[2], quiet=True)
 
 
 def test_opening_images(folders):

@@ -12,11 +12,11 @@ from encoder_cases import TinyFeed, tiny_spec, tiny_train
 
 from headcount.experiments import real_runner, real_stack, real_stacks
 from headcount.experiments.encoder_train import EncoderTrainer, stack_bytes
+from headcount.experiments.engine import Failure
 from headcount.experiments.moments import Moments
 from headcount.experiments.real_spec import RealTrialSpec
 from headcount.experiments.real_stack import Ended, Member, RealJob, RealStack
 from headcount.experiments.real_stacks import RealStacks
-from headcount.experiments.stacks import Failure
 
 CPU = torch.device("cpu")
 
@@ -215,7 +215,7 @@ def test_a_failed_stack_is_gone_before_its_memory_is_given_back(at: str, monkeyp
 
     monkeypatch.setattr(EncoderTrainer, "__init__", noted)
     monkeypatch.setattr(EncoderTrainer, "launch", full)
-    monkeypatch.setattr(RealStacks, "_give_back", lambda self: alive.append([one() is not None for one in seen]))
+    monkeypatch.setattr(RealStacks, "give_back", lambda self: alive.append([one() is not None for one in seen]))
     told = Told([2])
     RealStacks(CPU, told).run(told.stacks)
     assert alive[0] == [False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,6 +174,23 @@ def test_out_of_memory_halves_and_one_bad_trial_fails_alone(monkeypatch):
     assert all(trial.state == "done" for trial in told.outcomes.values())
     monkeypatch.setattr(stacks, "StackTrainer", lambda *_, **__: (_ for _ in ()).throw(torch.OutOfMemoryError("no")))
     assert "does not fit" in Told(jobs[:1]).run([[0]]).outcomes[0]
+
+
+def test_a_failed_stack_is_gone_before_its_memory_is_given_back(monkeypatch):
+    """Not one tensor of it may be held by then: emptying the cache would give back nothing."""
+    launch, seen, alive = stacks.StackTrainer.launch, [], []
+
+    def full(self, steps):
+        if len(self.seeds) == 2 and self.steps > 0:
+            seen.append(weakref.ref(self))
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return launch(self, steps)
+
+    monkeypatch.setattr(stacks.StackTrainer, "launch", full)
+    monkeypatch.setattr(Stacks, "give_back", lambda self: alive.append([one() is not None for one in seen]))
+    told = Told([job(2, s) for s in range(2)]).run([[0, 1]])
+    assert alive == [[False]]
+    assert sorted(told.outcomes) == [0, 1]
 
 
 def test_a_broken_device_ends_the_sweep_in_one_line(monkeypatch):

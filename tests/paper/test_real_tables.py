@@ -19,7 +19,7 @@ from headcount.paper import real_cells as cells_of
 from headcount.paper.plan import SCALES, names_of
 from headcount.paper.real_cells import Cells, kind_of, real_cells
 from headcount.paper.real_charts import accuracy_chart, real_charts, reversal_chart
-from headcount.paper.real_findings import Finding, findings, harder, order, peak, rank_correlation, rise
+from headcount.paper.real_findings import Finding, findings, harder, law, order, peak, rank_correlation, rise
 from headcount.paper.real_laws import law_table, laws_of, paper_scores, reversal_scores
 from headcount.paper.real_plan import REAL, REAL_GROUPS, real_names, real_plan
 from headcount.paper.real_reproduce import analyses, page_real, paper_errors, print_real, show_real
@@ -154,14 +154,40 @@ def test_the_law_is_found_again() -> None:
         "marco", lambda h, T: 1 - law_error(h, T), lambda h, T: 0.5, lengths=(8, 16, 32, 64), heads=(2, 4, 6, 8, 10),
         noise=1e-6, samples={"train": 100_000_000, "validation": 1000},
     )  # fmt: skip
-    some = next(law for law in laws_of(real_cells(exact), "marco") if law.ours and law.without)
+    some = next(one for one in laws_of(real_cells(exact), "marco") if one.ours and one.without)
     assert some.coefficients["delta"] == pytest.approx(0.25)
     assert some.coefficients["alpha"] == pytest.approx(-1.4, abs=0.01)
     assert some.coefficients["b"] == pytest.approx(0.1, abs=0.01)
     rows = law_table(real_cells(exact), "marco").rows
     assert rows[0][:3] == ["paper, stated", "0.25", "−1.40"]
-    theirs = [law for law in laws_of(real_cells(exact), "marco") if not law.ours]
-    assert [law.cells for law in theirs] == [16, 25]
+    theirs = [one for one in laws_of(real_cells(exact), "marco") if not one.ours]
+    assert [one.cells for one in theirs] == [16, 25]
+
+
+@pytest.mark.parametrize(("seeds", "verdict"), [(1, "not decided"), (2, "not decided"), (3, "confirmed")])
+def test_a_law_needs_three_seeds_to_be_judged(seeds: int, verdict: str) -> None:
+    """With noise beyond which the law is exact: from three seeds on its intervals hold the paper's numbers."""
+    runs = real_runs(
+        "marco", lambda h, T: 1 - law_error(h, T), lambda h, T: 0.5, lengths=(8, 16, 32, 64), heads=(2, 4, 6, 8),
+        noise=1e-6, samples={"train": 100_000_000, "validation": 1000}, seeds=seeds,
+    )  # fmt: skip
+    found = law(real_cells(runs))
+    assert found.verdict == verdict
+    assert "δ = 0.25" in found.text
+    assert ("With fewer than 3 seeds a cell there is no interval" in found.text) == (seeds < 3)
+    ours = next(row for row in law_table(real_cells(runs), "marco").rows if row[0].startswith("ours"))
+    assert ("(" in ours[1]) == (seeds >= 3)
+
+
+def test_the_page_has_one_fit_of_the_law(tmp_path: Path) -> None:
+    runs = marco_runs(lengths=(8, 16, 32), heads=(1, 2, 4, 6, 8))
+    found = analyses(runs, resamples=100)
+    page = page_real(runs, found, tmp_path / "marco").read_text()
+    assert "The law Err = c·T^b·exp(α·h/T^δ)" in page
+    assert found["train"].laws
+    assert "Fitted laws" not in page
+    cifar = cifar_runs(lengths=(65, 145), heads=(1, 2, 4, 8))  # the paper fits none there: the run's own stands alone
+    assert "Fitted laws" in page_real(cifar, analyses(cifar, resamples=100), tmp_path / "cifar").read_text()
 
 
 def test_reversal_of_the_papers_own_tables() -> None:
@@ -234,6 +260,18 @@ def test_charts_show_the_cells_in_percent() -> None:
     assert "11" not in texts  # too close to 10 to be read
     assert {"1", "10", "12", "24"} <= set(texts)
     assert reversal_chart(cells).series
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_charts_of_one_length_name_it(name: str) -> None:
+    """A line alone has no legend; with several lengths the legend has them all."""
+    made = marco_runs if REAL[name].spec == "marco" else cifar_runs
+    (first, *_) = lengths = (8, 16) if REAL[name].spec == "marco" else (65, 145)
+    for some in (lengths[:1], lengths):
+        charts = real_charts(REAL[name], real_cells(made(lengths=some)))
+        assert charts or name in ("figure2b", "figure2d")
+        for chart in charts:
+            assert (f"T = {first}" in chart.title) == (len(some) == 1)
 
 
 @pytest.mark.parametrize("name", REAL)

@@ -12,9 +12,11 @@ from browser_pipe import Browser, find_browser
 from run_cases import made_case
 from test_run_review import made_extra
 
-from headcount.report.chart_page import drawing
+from headcount.analysis.analyse import analyse
+from headcount.report.chart_page import drawing, script
 from headcount.report.run_charts import run_charts
 from headcount.report.run_page import run_page
+from paper.real_cases import cifar_runs
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no chromium on this machine")
 
@@ -164,3 +166,27 @@ def test_nothing_sticks_out(page, browser, width):
     assert browser.run("document.documentElement.scrollWidth") <= width
     small = "[...document.querySelectorAll('.chart text')].filter(t => t.getBoundingClientRect().height < 9).length"
     assert browser.run(small) == 0, "text that nobody can read"
+
+
+COLLIDING = """[...document.querySelectorAll('figure.chart > svg')].map(svg => {
+  const boxes = [...svg.querySelectorAll('text.x')].map(t => t.getBoundingClientRect());
+  return boxes.slice(1).filter((box, i) => box.left < boxes[i].right + 4).length;
+}).reduce((a, b) => a + b)"""
+
+
+@pytest.mark.parametrize("width", [390, 1000])
+def test_ticks_do_not_run_into_each_other(browser, tmp_path, monkeypatch, width):
+    """Head counts 10, 11, 12, 13, 14 on a narrow chart; the twin leaves the thinning out."""
+    runs = cifar_runs(lengths=(65, 145))
+    found, path = analyse(runs, resamples=100, on="train"), tmp_path / "index.html"
+
+    def colliding(text: str) -> int:
+        monkeypatch.setattr("headcount.report.run_page.script", lambda: text)
+        path.write_text(run_page(runs, found), encoding="utf-8")
+        browser.open(path, width)
+        assert browser.run("document.querySelectorAll('.chart text.x').length") > 8
+        return browser.run(COLLIDING)
+
+    assert colliding(script()) == 0
+    if width == 390:
+        assert colliding(script().replace("if (X(v) - last > 9 * s.length + 3) ", "")) > 0

@@ -3,8 +3,8 @@
 How it draws. (1) The targets of a setting are drawn again with replacement, once for the whole setting: a target is
 one object, and keeps its place at every length, hidden size and head count. (2) Inside every cell the seeds of a drawn
 target are drawn again, independently; a target drawn twice gets two independent draws. (3) Only then the best of the
-drawn seeds is taken, so an error that one lucky seed reached is missing from some draws. A diverged trial is drawn like
-any other, but has no error.
+drawn seeds is taken, so an error that one lucky seed reached is missing from some draws; of error rates the mean over
+the drawn seeds. A diverged trial is drawn like any other, but has no error.
 
 Row 0 of every array of draws is the data itself. A statistic is computed on all rows at once; its value is that of row
 0, its interval holds the middle 90 % of the other rows, widened to hold row 0: the best of fewer different seeds is
@@ -33,13 +33,14 @@ class Drawn:
     """A block with its draws."""
 
     block: Block
-    best: Floats
-    """[draw, place of a target, head count]: log10 error of the best seed, not a number where there is none."""
+    level: Floats
+    """[draw, place of a target, head count]: log10 error of the best seed, or of the mean over seeds where errors are
+    error rates; not a number where there is none."""
 
     @cached_property
     def known(self) -> NDArray[np.bool_]:
         """[head count]: whether any trial has an error."""
-        return np.isfinite(self.best[0]).any(0)
+        return np.isfinite(self.level[0]).any(0)
 
 
 def draw_setting(found: Sequence[Block], resamples: int, seed: int) -> list[Drawn]:
@@ -48,23 +49,31 @@ def draw_setting(found: Sequence[Block], resamples: int, seed: int) -> list[Draw
     rng = generator(seed, f"analysis bootstrap {first.setting}")
     K = len(first.targets)
     targets = np.concatenate([np.arange(K)[None], rng.integers(0, K, (resamples, K))])
-    return [Drawn(block, _best(block, targets, rng)) for block in found]
+    return [Drawn(block, _level(block, targets, rng)) for block in found]
 
 
-def _best(block: Block, targets: NDArray[np.int64], rng: np.random.Generator) -> Floats:
-    """Draw the seeds of the drawn targets' cells again and keep the best; row 0 keeps the seeds as they are."""
+def _level(block: Block, targets: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+    """Draw the seeds of the drawn targets' cells again, keep the best or the mean; row 0 keeps the seeds as they are.
+
+    A stuck seed says nothing about the number of heads where an NMSE can be zero; shares of wrong answers have a noise
+    of their own, and the best of several is the luckiest.
+    """
     seeds = block.errors.shape[2]
     counts = block.counts[targets][..., None]
     chosen = (rng.random((*counts.shape[:3], seeds)) * counts).astype(np.int64)
     chosen[0] = np.arange(seeds)
     errors = np.take_along_axis(block.errors[targets], chosen, 3)
-    best = np.where(np.arange(seeds) < counts, errors, np.inf).min(3)
+    there = np.where(np.arange(seeds) < counts, errors, np.inf)
+    if block.rate:
+        means = known_mean(10.0**there, 3)  # a diverged trial's is infinite, and not known
+        return np.log10(means)
+    best = there.min(3)
     return np.where(np.isfinite(best), best, np.nan)
 
 
 def paired(drawn: Sequence[Drawn], column: int) -> Floats:
     """Return the levels [draw, block] of some blocks of a setting at one head count, see `balanced`."""
-    return balanced(np.stack([d.best[:, :, column] for d in drawn], 2))
+    return balanced(np.stack([d.level[:, :, column] for d in drawn], 2))
 
 
 def balanced(values: Floats) -> Floats:

@@ -29,7 +29,8 @@ def _cell(block: Block, column: int) -> Cell:
     by_target: dict[str, list[Trial]] = {}
     for target, trial in done:
         by_target.setdefault(target, []).append(trial)
-    bests = sorted(min(t.nmse or 0.0 for t in some) for some in by_target.values())
+    one = statistics.fmean if block.rate else min
+    levels = sorted(one([t.nmse or 0.0 for t in some]) for some in by_target.values())
     wanted = sum(planned(run, heads) for _, run in block.panels)
     train = [t.train_nmse for _, t in done if t.train_nmse is not None]
     return Cell(
@@ -37,9 +38,9 @@ def _cell(block: Block, column: int) -> Cell:
         head_dim=head_dim(block.panels[0][1], heads), targets=len(by_target), trials=wanted,
         diverged=len(trials) - len(done), missing=wanted - len(trials),
         best=min(errors, default=None), worst=max(errors, default=None),
-        median=statistics.median(errors) if errors else None, by_target=bests,
+        median=statistics.median(errors) if errors else None, by_target=levels, averaged=block.rate,
         seed_spread=_spread([np.array([log_error(t) for t in some]) for some in by_target.values()]),
-        target_spread=_spread([np.log10(np.maximum(bests, FLOOR))]), train_best=min(train, default=None),
+        target_spread=_spread([np.log10(np.maximum(levels, FLOOR))]), train_best=min(train, default=None),
         floored=_floored(block, heads),
         parameters=max((t.parameters for _, t in trials), default=0),
         parameters_total=max((t.parameters_total for _, t in trials), default=0),
@@ -63,12 +64,13 @@ def _spread(groups: Sequence[Floats]) -> float | None:
 def drops(drawn: Drawn) -> Iterator[Drop]:
     """Return how many times smaller the error gets from each head count to the next that has a result.
 
-    Each target is compared with itself; the factor is the geometric mean over targets of the best seeds' ratios.
+    Each target is compared with itself; the factor is the geometric mean over targets of the ratios of
+    their best seeds, or of their means over seeds where errors are error rates.
     """
     block = drawn.block
     readable = [i for i in range(len(block.heads)) if drawn.known[i]]
     for i, j in itertools.pairwise(readable):
-        gap = known_mean(drawn.best[:, :, i] - drawn.best[:, :, j], 1)
+        gap = known_mean(drawn.level[:, :, i] - drawn.level[:, :, j], 1)
         if not np.isfinite(gap[0]):
             continue  # no target has both
         low, high = interval(gap)

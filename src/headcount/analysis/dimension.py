@@ -1,7 +1,8 @@
 """The estimate of the intrinsic dimension D: from how many heads on does the error stop falling?
 
 The rule, stated once; the task's known D is never read. A *place* is one length, hidden size and target; its level at
-h heads is log10 of the best seed's error, and at no heads 0, the error of a constant.
+h heads is log10 of the best seed's error (of error rates, of the mean over seeds), and at no heads 0, the error of a
+constant.
 
 1. *Gap.* The gap of h in a place is how far its level lies above the best level of any larger head count. Over places
    it is the mean of the smaller half: with enough heads training may still fail here and there, but with too few it
@@ -29,9 +30,11 @@ h heads is log10 of the best seed's error, and at no heads 0, the error of a con
    the places are drawn again instead. Where a head count that decides has a single trial nothing is claimed, nor where
    a planned head count just below the answer has no result.
 
-On error rates (1 − accuracy) the same rule holds with two readings. `USEFUL` and `USEFUL_FIRST` are shares of wrong
+On error rates (1 − accuracy) the same rule holds with three readings. `USEFUL` and `USEFUL_FIRST` are shares of wrong
 answers; what is above them is no answer about heads, and the reasons say so. `SOLVED`, a mark of NMSE, is not used:
-in its place stand `FEW` wrong answers among the samples, below which an error rate is mostly luck.
+in its place stand `FEW` wrong answers among the samples, below which an error rate is mostly luck. And no transition is
+claimed of an even fall: not where half of the places have fewer than `FEW` wrong answers at the estimate, since any
+fall ends there, nor where the fall into it is less than `STEEPER` times, head for head, the one before.
 
 The slope of log error in log T is reported as a reason but is no part of the rule: trained for a limited time, models
 with enough heads do worse on longer sequences too.
@@ -49,7 +52,7 @@ from headcount.analysis.bootstrap import OUTSIDE, Drawn, known_mean
 from headcount.analysis.dimension_doubts import at_least, between, falls, lost, redrawn, too_few
 from headcount.analysis.dimension_words import Evidence, reasons, sentence
 from headcount.analysis.measures import FEW, HALF
-from headcount.analysis.rate_words import LARGE
+from headcount.analysis.rate_words import LARGE, even_fall, few_wrong
 from headcount.analysis.record import Dimension
 from headcount.analysis.rows import Floats
 from headcount.base.random import generator
@@ -108,14 +111,23 @@ def dimension(drawn: Sequence[Drawn], seed: int = 0) -> Dimension:
     else:
         low = min(low, lucky(drawn, heads, index))
         estimate, doubted = heads[index], between(missing, heads, index)
-    least = heads[low - 1] + 1 if low > 0 else 1
-    most = None if high == len(heads) else heads[high]
     if too_few(drawn, heads, low if estimate is None else index):
         return _told(Evidence("too-few", estimate, 1, None, heads, levels, drawn, missing))
+    refused = None
+    if estimate is not None and drawn[0].block.rate and _no_step(drawn, units[0], levels[0], heads, index):
+        refused, estimate, doubted, high = estimate, None, [], len(heads)
+    least = heads[low - 1] + 1 if low > 0 else 1
+    most = None if high == len(heads) else heads[high]
     names = np.array([*heads, 0])
     shares = {int(h): float((names[found[1:]] == h).mean()) for h in names if (names[found[1:]] == h).any()}
-    verdict = "unclear" if doubted else _verdict(estimate, heads, shares, low, levels)
-    return _told(Evidence(verdict, estimate, least, most, heads, levels, drawn, missing, doubted, shares))
+    unclear = doubted or refused is not None
+    verdict = "unclear" if unclear else _verdict(estimate, heads, shares, low, levels)
+    return _told(Evidence(verdict, estimate, least, most, heads, levels, drawn, missing, doubted, shares, refused))
+
+
+def _no_step(drawn: Sequence[Drawn], units: Floats, levels: Floats, heads: Sequence[int], index: int) -> bool:
+    """Whether the end of a fall of error rates is no step: nothing is left to learn there, or the fall is even."""
+    return index > 0 and (few_wrong(drawn, units[:, index]) or even_fall(drawn, levels, heads, index) is not None)
 
 
 def _told(found: Evidence) -> Dimension:
@@ -134,7 +146,7 @@ def pooled(drawn: Sequence[Drawn], seed: int = 0) -> tuple[list[int], Floats, Fl
     cell does not tilt it.
     """
     # [draw, place, head count]
-    units = redrawn(drawn, np.concatenate([d.best for d in drawn], 1), seed)
+    units = redrawn(drawn, np.concatenate([d.level for d in drawn], 1), seed)
     known = [i for i in range(units.shape[2]) if np.isfinite(units[0, :, i]).any()]
     units = units[:, :, known]
     means = known_mean(units, 1)

@@ -10,7 +10,7 @@ import numpy as np
 from headcount.analysis.bootstrap import Drawn, grouped, interval
 from headcount.analysis.dimension_doubts import lost_text, lost_texts, single
 from headcount.analysis.measures import Words, words
-from headcount.analysis.rate_words import even_text, guess_level, large_text, needed_text, turned
+from headcount.analysis.rate_words import guess_level, large_text, needed_text, refused_text, turned
 from headcount.analysis.record import Reason
 from headcount.analysis.rows import Floats
 from headcount.analysis.slopes import comparable, length_slope
@@ -36,6 +36,8 @@ class Evidence:
     doubted: list[int] = field(default_factory=list[int])
     """Those of them that might be D in place of the estimate."""
     shares: dict[int, float] = field(default_factory=dict[int, float])
+    refused: int | None = None
+    """The head count at which error rates stop falling, where that is no step: nothing is claimed of it."""
 
     @property
     def words(self) -> Words:
@@ -61,6 +63,8 @@ def sentence(found: Evidence) -> str:
     most = found.heads[-1]
     if found.verdict == "no-fall":
         return f"No number of heads stands out: {_flat(found)}."
+    if found.refused is not None:
+        return refused_text(found, found.refused)
     if found.estimate is None and found.rate and (said := turned(found)):
         return said
     noun = found.words.noun
@@ -97,8 +101,7 @@ def reasons(found: Evidence) -> list[Reason]:
     texts = [_level_text(found)] if found.heads else []
     if found.estimate is not None and found.estimate > found.heads[0]:
         texts.append(_fall_text(found))
-        texts += even_text(found, _index(found, found.estimate))
-    if found.estimate is None and len(found.heads) > 1:
+    if found.estimate is None and found.refused is None and len(found.heads) > 1:
         texts.append(_open_text(found))
         texts += large_text(found)
     if found.estimate is not None:
@@ -128,7 +131,7 @@ def _flat(found: Evidence) -> str:
     least, most = found.heads[0], found.heads[-1]
     range_ = low if low == high else f"{low} to {high}"
     span = f"from {least} to {heads_text(most)} the {found.words.noun} stays at {range_}"
-    if errors.min() >= (guess_level(found) if found.rate else UNSOLVED):
+    if errors.min() >= (guess_level(found.drawn) if found.rate else UNSOLVED):
         return f"{span}; the models did not learn the task"
     if found.rate:
         return f"{span}; that does not show whether heads, data or training limit it"
@@ -195,13 +198,14 @@ def _other(found: Evidence) -> str:
 
 
 def _level_text(found: Evidence) -> str:
-    places = sum(np.isfinite(d.best[0]).any(1).sum() for d in found.drawn)
+    places = sum(np.isfinite(d.level[0]).any(1).sum() for d in found.drawn)
     errors = ", ".join(
         f"{error_text(float(10**level))} with {heads_text(h)}"
         for h, level in zip(found.heads, found.levels[0], strict=True)
     )
     over = "" if places == 1 else f" (geometric mean over {places} combinations of target and size)"
-    return f"The best seed's {found.words.noun} is {errors}{over}."
+    whose = f"The {found.words.noun}, as {found.words.seeds}," if found.rate else f"The best seed's {found.words.noun}"
+    return f"{whose} is {errors}{over}."
 
 
 def _fall_text(found: Evidence) -> str:

@@ -66,7 +66,7 @@ def laws(drawn: Sequence[Drawn], without: Sequence[int] = ()) -> Iterator[Law]:
     """
     for hidden, some in grouped(drawn, "hidden").items():
         block = some[0].block
-        best = np.stack([d.best[: 1 + DRAWS] for d in some], 3)  # [draw, target, head count, length]
+        best = np.stack([d.level[: 1 + DRAWS] for d in some], 3)  # [draw, target, head count, length]
         levels = balanced(best.reshape(*best.shape[:2], -1)).reshape(len(best), *best.shape[2:])
         apart = np.isin(block.heads, list(without))
         known = np.isfinite(levels[0]) & ~apart[:, None]

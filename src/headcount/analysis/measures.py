@@ -44,6 +44,16 @@ class Words(NamedTuple):
     meaning: str
     """For readers who know neither."""
 
+    @property
+    def seeds(self) -> str:
+        """What stands for the seeds of a cell: the luckiest of several shares of wrong answers says too much."""
+        return "mean over seeds" if self.kind == "error rate" else "best seed"
+
+    @property
+    def targets(self) -> str:
+        """What stands for a cell with several targets."""
+        return f"mean over targets (in log scale), {self.seeds} of each"
+
 
 _RATE = "The error is the error rate: the share of wrong answers, 1 − top-1 accuracy, "
 _NMSE = "The error is the NMSE: the mean squared error divided by the variance of the answer, on sequences that the "

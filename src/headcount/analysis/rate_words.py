@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headcount.analysis.measures import guessing
+from headcount.analysis.bootstrap import Drawn
+from headcount.analysis.measures import FEW, HALF, guessing
+from headcount.analysis.rows import Floats
 from headcount.analysis.wording import error_text, heads_text
 
 if TYPE_CHECKING:
@@ -20,9 +23,9 @@ STEEPER = 1.5
 """A fall per head that is not so many times the one before is no step."""
 
 
-def guess_level(found: Evidence) -> float:
+def guess_level(drawn: Sequence[Drawn]) -> float:
     """The error rate above which nothing was learned: a little below that of a guess, or none where it is not known."""
-    guesses = [g for d in found.drawn for _, run in d.block.panels if (g := guessing(run)) is not None]
+    guesses = [g for d in drawn for _, run in d.block.panels if (g := guessing(run)) is not None]
     return LEARNED * float(np.exp(np.log(guesses).mean())) if guesses else np.inf
 
 
@@ -42,6 +45,38 @@ def turned(found: Evidence) -> str:
         f"No transition was seen: the {found.words.noun} is smallest with {heads_text(found.heads[i])} "
         f"({error_text(least)}) and no smaller up to {most}, but {why}."
     )
+
+
+def few_wrong(drawn: Sequence[Drawn], levels: Floats) -> bool:
+    """Whether half of the places or more have fewer than `FEW` wrong answers; `levels` are theirs at one head count."""
+    floors = np.concatenate([np.full(d.level.shape[1], max(d.block.floors, default=0.0)) for d in drawn])
+    known = np.isfinite(levels)
+    return bool(2 * (10.0 ** levels[known] < FEW * floors[known] / HALF).sum() >= known.sum() > 0)
+
+
+def even_fall(drawn: Sequence[Drawn], levels: Floats, heads: Sequence[int], index: int) -> tuple[float, float] | None:
+    """Return the fall per head into a head count and the one before it, in decades; None where it is a step.
+
+    The one before is counted from the first head count that has learned anything.
+    """
+    first = int(np.argmax(levels < np.log10(guess_level(drawn))))
+    if index - 1 <= first:
+        return None
+    last = float(levels[index - 1] - levels[index]) / (heads[index] - heads[index - 1])
+    before = float(levels[first] - levels[index - 1]) / (heads[index - 1] - heads[first])
+    return None if last >= STEEPER * before else (last, before)
+
+
+def refused_text(found: Evidence, heads: int) -> str:
+    """Say why the end of a fall is not called a transition."""
+    index = found.heads.index(heads)
+    level, even = float(10 ** found.levels[0, index]), even_fall(found.drawn, found.levels[0], found.heads, index)
+    why = f"where fewer than {FEW} answers are wrong, too few to tell a step from a fall that has nothing left to learn"
+    if even is not None:
+        rates = f"{10 ** even[0]:.2f} times a head, before it {10 ** even[1]:.2f} times"
+        why = f"but the last step is not much steeper ({rates}): the fall is even, and no number of heads stands out"
+    falls = f"the {found.words.noun} falls up to {heads_text(heads)} ({error_text(level)})"
+    return f"No transition is claimed: {falls}, {why}."
 
 
 def large_text(found: Evidence) -> list[str]:
@@ -64,16 +99,3 @@ def needed_text(found: Evidence, before: int) -> str:
     if found.rate and found.estimate - before > 1:
         return f"{before + 1} to {heads_text(found.estimate)}"
     return heads_text(found.estimate)
-
-
-def even_text(found: Evidence, index: int) -> list[str]:
-    """Say so where an error rate falls into the estimate no faster, head for head, than before it."""
-    if not found.rate or index < 2:
-        return []
-    levels, heads = found.levels[0], found.heads
-    last = float(levels[index - 1] - levels[index]) / (heads[index] - heads[index - 1])
-    before = float(levels[0] - levels[index - 1]) / (heads[index - 1] - heads[0])
-    if last >= STEEPER * before:
-        return []
-    falls = f"Head for head the fall into it is {10**last:.2f} times, before it {10**before:.2f} times"
-    return [f"{falls}: the fall is even, and ends where little is left to learn. No step marks the number."]

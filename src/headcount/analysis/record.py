@@ -42,11 +42,13 @@ class Cell(Place):
     median: float | None
     worst: float | None
     by_target: list[float] = Field(default_factory=list[float])
-    """The best error of each target, sorted."""
+    """The best error of each target, sorted; of error rates the mean over its seeds."""
+    averaged: bool = False
+    """Whether a target counts with the mean over its seeds."""
     seed_spread: float | None = None
     """The factor by which seeds of one target differ: ten to the typical deviation of log10 error."""
     target_spread: float | None = None
-    """The factor by which the best errors of the targets differ, likewise."""
+    """The factor by which these errors of the targets differ, likewise."""
     train_best: float | None = None
     floored: int = 0
     """Trials without a wrong answer, read as half of one; only error rates have them."""

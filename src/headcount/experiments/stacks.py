@@ -8,26 +8,21 @@ on without them.
 
 from __future__ import annotations
 
-import gc
-import logging
 import math
-import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from types import FrameType
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from headcount.base.errors import HeadcountError
 from headcount.experiments.ahead import Ahead
 from headcount.experiments.batches import FRESH_STEPS
 from headcount.experiments.data import Fresh, Part
+from headcount.experiments.engine import Engine
 from headcount.experiments.moments import Moments
 from headcount.experiments.polish import polish
 from headcount.experiments.stack import Pools, StackTrainer
@@ -38,11 +33,9 @@ from headcount.models.stacked import loss_and_gradient
 from headcount.store.records import Trial
 from headcount.tasks.task import Task
 
-log = logging.getLogger("headcount")
 AT_ONCE = 8  # stacks on the device
 WINDOW_SECONDS = 0.5  # the grain of progress and stopping
 SHARE = 0.8  # of the free memory that stacks may fill
-_FULL = ("CUDA error: out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED")  # the last two of cuBLAS and cuDNN
 
 Member = tuple[str, Job]
 Ending = tuple[str, Trial | str, Moments | None]
@@ -221,211 +214,99 @@ class Running:
             self.trainer.pools.close()
 
 
-class Stacks:
+class Stacks(Engine[Job, Running]):
     """All stacks of a sweep on one device."""
 
     def __init__(
         self, device: torch.device, listener: Listener, stop: threading.Event, *, save_every: float = 30.0,
         deadline: float | None = None,
     ) -> None:  # fmt: skip
-        self.device, self.listener, self.stop = device, listener, stop
-        self.save_every, self.deadline = save_every, deadline
-        self.running: list[Running] = []
-        self.rest: deque[list[Member]] = deque()  # parts of stacks that were halved or lost their diverged models
+        super().__init__(device, stop, most=AT_ONCE, deadline=deadline)
+        self.listener, self.save_every = listener, save_every
+        self._queue: deque[tuple[int, Sequence[str]]] = deque()
         self._ahead: Ahead | None = None
-        self._crowded = AT_ONCE  # how many stacks have turned out to fit at once
 
     def run(self, stacks: Sequence[Sequence[str]], ahead: Ahead | None = None) -> None:
         """Train the stacks, each a list of names that the listener turns into trials.
 
         A stack whose kernels somebody compiles `ahead` waits for them while others train.
         """
-        queue = deque(enumerate(stacks))
-        self._ahead = ahead
+        self._queue, self._ahead = deque(enumerate(stacks)), ahead
         try:
-            with interrupts(self.stop) as interrupted:
-                while True:
-                    if self.deadline is not None and time.monotonic() > self.deadline:
-                        self.stop.set()
-                    if not self.stop.is_set():
-                        self._fill(queue)
-                    if not self.running and (self.stop.is_set() or not (queue or self.rest)):
-                        break
-                    self._look_around()
-            if interrupted():
-                raise KeyboardInterrupt
+            self.drive()
         finally:
             self._leave()
             if ahead is not None:
                 ahead.close()
 
-    def _fill(self, queue: deque[tuple[int, Sequence[str]]]) -> None:
-        """Start stacks while there is room for them."""
-        while len(self.running) < self._crowded and (self.rest or queue):
-            if self.rest:
-                self._begin(self.rest.popleft())
-                continue
-            ready = next((one for one in queue if self._ahead is None or self._ahead.ready(one[0])), None)
-            if ready is None:
-                return
-            queue.remove(ready)
-            members = self.listener.start(ready[1])
-            steps = sorted({0 if job.moments is None else job.moments.step for _, job in members})
-            for step in steps:  # trials that were interrupted at different steps cannot share one
-                same = [m for m in members if (0 if m[1].moments is None else m[1].moments.step) == step]
-                self.rest.append(same)
+    def _queued(self) -> bool:
+        return bool(self._queue)
 
-    def _begin(self, members: list[Member]) -> None:
-        """Place a stack on the device; wait for room, or halve it, where it does not fit."""
+    def _next(self) -> list[Member] | None:
+        ready = next((one for one in self._queue if self._ahead is None or self._ahead.ready(one[0])), None)
+        if ready is None:
+            return None
+        self._queue.remove(ready)
+        return self.listener.start(ready[1])
+
+    def _fits(self, members: Sequence[Member]) -> bool:
         model, job = covering([job.model for _, job in members]), members[0][1]
-        need = len(members) * model_bytes(model, job.train) + data_bytes(job)
         free = free_memory(self.device)
-        if free is not None and need > free and self.running:
-            self.rest.appendleft(members)  # others will end and make room
-            self._look_around()
-            return
-        try:
-            stack = Running(members, self.device)
-            stack.launch(self.stop)
-        except Exception as error:
-            failure = Failure.of(error)
-        else:
-            self.running.append(stack)
-            return
-        self._failed(members, failure)  # outside, where the error no longer holds on to the device's memory
+        return free is None or len(members) * model_bytes(model, job.train) + data_bytes(job) <= free
 
-    def _failed(self, members: list[Member], failure: Failure) -> None:
-        """Halve a stack that failed, until the trial is alone that fails; a broken device ends the sweep."""
-        if failure.broken:
-            raise HeadcountError(
-                f"the GPU reported an error and must be started anew: {failure.line}; what was finished is kept, and "
-                "the same command goes on from here"
-            )
-        if self.device.type == "cuda":
-            gc.collect()
-            torch.cuda.empty_cache()
-        if failure.full and self.running:  # the others took the room: wait until one of them ends, then try again
-            self._crowded = len(self.running)
-            self.rest.appendleft(members)
-            return
-        if len(members) > 1:
-            half = len(members) // 2
-            log.info("%d models did not train together (%s): halved", len(members), failure.line)
-            self.rest.extendleft([members[half:], members[:half]])
-            return
-        reason = "one model does not fit into the device's memory" if failure.full else failure.line
-        self.listener.ended([(members[0][0], reason, None)])
+    def _started(self, members: Sequence[Member]) -> Running:
+        stack = Running(members, self.device)
+        stack.launch(self.stop)
+        return stack
 
-    def _look_around(self) -> None:
-        """Look at every stack that has done its window; wait a little where none has."""
-        ready = [stack for stack in self.running if stack.ready()]
-        for stack in ready:
-            self._look(stack)
-        if not ready:
-            time.sleep(0.0005)
+    def _left(self, stack: Running) -> list[Member]:
+        return [stack.members[m] for m in sorted(stack.open)]
 
-    def _look(self, stack: Running) -> None:
-        """Take in what a stack has done, and give it more to do."""
-        try:
-            ended = stack.collect()
-            if ended:
-                number = {key: m for m, (key, _) in enumerate(stack.members)}
-                weights = dict(stack.snapshots([number[key] for key, trial in ended if trial.state == "done"]))
-                self.listener.ended([(key, trial, weights.get(key)) for key, trial in ended])
-            for m in stack.open:
-                self.listener.steps(stack.members[m][0], stack.trainer.steps)
-            if not stack.open:
-                self._drop(stack)
-            elif self.stop.is_set():
-                self._save(stack)
-                self.listener.stopped([stack.members[m][0] for m in sorted(stack.open)])
-                self._drop(stack)
-            elif 2 * len(stack.open) <= len(stack.members):  # mostly diverged: the others go on alone, faster
-                self.rest.appendleft(stack.rest())
-                self._drop(stack)
-            else:
-                if time.perf_counter() - stack.last_saved > self.save_every:
-                    self._save(stack)
-                stack.launch(self.stop)
-            return
-        except HeadcountError:  # of the listener: the store is gone, say
-            self._drop(stack)
-            raise
-        except Exception as error:
-            failure = Failure.of(error)
-        members = [stack.members[m] for m in sorted(stack.open)]
-        self._drop(stack)
-        del stack
-        self._failed(members, failure)
+    def _again(self, members: Sequence[Member]) -> Sequence[Member]:
+        return members
+
+    def _lost(self, name: str, reason: str) -> None:
+        self.listener.ended([(name, reason, None)])
+
+    def _close(self, stack: Running) -> None:
+        stack.close()
+
+    def _goes_on(self, stack: Running) -> bool:
+        """Tell what a stack has done; one whose models have mostly diverged ends, and the others go on alone."""
+        ended = stack.collect()
+        if ended:
+            number = {key: m for m, (key, _) in enumerate(stack.members)}
+            weights = dict(stack.snapshots([number[key] for key, trial in ended if trial.state == "done"]))
+            self.listener.ended([(key, trial, weights.get(key)) for key, trial in ended])
+        for m in stack.open:
+            self.listener.steps(stack.members[m][0], stack.trainer.steps)
+        if not stack.open:
+            return False
+        if self.stop.is_set():
+            self._save(stack)
+            self.listener.stopped([name for name, _ in self._left(stack)])
+            return False
+        if 2 * len(stack.open) <= len(stack.members):  # they go on faster without the rest
+            self.rest.appendleft(stack.rest())
+            return False
+        if time.perf_counter() - stack.last_saved > self.save_every:
+            self._save(stack)
+        stack.launch(self.stop)
+        return True
 
     def _save(self, stack: Running) -> None:
         stack.last_saved = time.perf_counter()
         if stack.trainer.steps > 0:
             self.listener.saved(stack.snapshots())
 
-    def _drop(self, stack: Running) -> None:
-        stack.close()
-        self.running.remove(stack)
-
     def _leave(self) -> None:
         """Give everything back.
 
         Stacks are left here after an error alone: they may stand between two steps, so their last checkpoints count.
         """
-        for stack in list(self.running):
-            self.listener.stopped([stack.members[m][0] for m in sorted(stack.open)])
-            self._drop(stack)
+        while self.running:
+            self.listener.stopped([name for name, _ in self._left(self.running[-1])])
+            self._drop(len(self.running) - 1)
         for members in self.rest:
             self.listener.stopped([key for key, _ in members])
         self.rest.clear()
-
-
-@contextmanager
-def interrupts(stop: threading.Event) -> Generator[Callable[[], bool]]:
-    """Let the first Ctrl-C stop at the end of a window, with checkpoints; a second one ends at once.
-
-    An exception between two launches would leave a stack at a step that nobody has counted.
-    """
-    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
-        yield lambda: False
-        return
-    seen: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        del frame
-        signal.signal(signal.SIGINT, before)
-        seen.append(number)
-        stop.set()
-
-    signal.signal(signal.SIGINT, handler)
-    try:
-        yield lambda: bool(seen)
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """What went wrong, without the error itself: its frames would keep the tensors alive."""
-
-    line: str
-    full: bool
-    broken: bool
-
-    @classmethod
-    def of(cls, error: Exception) -> Failure:
-        """Say in one line what went wrong; what libraries call a CUDA error may be lack of memory alone."""
-        text = (str(error).splitlines() or [""])[0]
-        full = _lacks_memory(error)
-        line = f"{type(error).__name__}: {text.split('. ')[0] if full else text}"
-        return cls(line, full, "CUDA error" in text and not full)
-
-
-def _lacks_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came from (a capture that memory ended fails once more), is lack of memory."""
-    while error is not None:
-        if isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in _FULL):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

@@ -39,7 +39,12 @@ def real_charts(item: RealItem, cells: Cells) -> list[Chart]:
             charts = [reversal_chart(cells), *(length_chart(cells, part) for part in parts)]
         case "lengths":
             charts = [length_chart(cells, part, theirs=theirs) for part in parts for theirs in (False, True)]
-    return [chart for chart in charts if any(s.points for s in chart.series)]
+    charts = [chart for chart in charts if any(s.points for s in chart.series)]
+    lengths = lengths_of(cells)
+    if len(lengths) > 1:
+        return charts
+    # a line alone has no legend that names its length
+    return [chart.model_copy(update={"title": f"{chart.title}, T = {lengths[0]}"}) for chart in charts]
 
 
 def accuracy_chart(cells: Cells, part: Part) -> Chart:

@@ -15,7 +15,7 @@ from headcount.analysis.record import Analysis
 from headcount.base.spec import Spec
 from headcount.paper import numbers
 from headcount.paper.real_cells import PARTS, Cells, RealCell, heads_of, lengths_of
-from headcount.paper.real_laws import laws_of, reversal_scores, signed
+from headcount.paper.real_laws import FEWEST_SEEDS, laws_of, reversal_scores, signed
 from headcount.paper.real_plan import RealKind
 
 Verdict = Literal["confirmed", "confirmed in part", "not confirmed", "not decided"]
@@ -211,14 +211,16 @@ def law(cells: Cells) -> Finding:
         return Finding(claim=claim, verdict="not decided", text="There are too few cells to fit it.")
     told: list[str] = []
     for one in ours:
-        ends = {
-            k: f"{signed(one.coefficients[k])} ({signed(low)} to {signed(high)})"
-            for k, (low, high) in one.intervals.items()
-        }
+        ends = {k: signed(one.coefficients[k]) for k in stated}
+        for k, (low, high) in one.intervals.items():
+            ends[k] = f"{signed(one.coefficients[k])} ({signed(low)} to {signed(high)})"
         which = f"without h = {', '.join(map(str, one.without))}" if one.without else "with all h"
         missed = f"missing by a factor of {10**one.missed:.2f}"
         told.append(f"{which} δ = {ends['delta']}, α = {ends['alpha']}, {missed}")
     alike = next((one for one in ours if one.without), ours[0])
+    if not alike.intervals:
+        few = f"With fewer than {FEWEST_SEEDS} seeds a cell there is no interval to hold the paper's."
+        return Finding(claim=claim, verdict="not decided", text=f"Ours: {'; '.join(told)}. {few}")
     holds = [alike.intervals[k][0] <= stated[k] <= alike.intervals[k][1] for k in ("delta", "alpha")]
     verdict: Verdict = "confirmed" if all(holds) else "confirmed in part" if any(holds) else "not confirmed"
     return Finding(claim=claim, verdict=verdict, text=f"Ours: {'; '.join(told)} (90 % of the draws of seeds).")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,6 +23,10 @@ DROPPED = (1, 12, 14, 16)
 """The head counts that the paper left out of its law."""
 
 
+FEWEST_SEEDS = 3
+"""With fewer seeds in most cells the draws of seeds are no interval: one drawn again is itself, two are a coin."""
+
+
 class FittedLaw(Spec):
     """The law Err = c·T^b·exp(α·h/T^δ), fitted by least absolute error in log scale to mean errors."""
 
@@ -31,7 +36,7 @@ class FittedLaw(Spec):
     """The head counts that were left out."""
     coefficients: dict[str, float]
     intervals: dict[str, tuple[float, float]]
-    """90 % of the draws of seeds; empty where there are no seeds to draw."""
+    """90 % of the draws of seeds; empty where there are fewer than `FEWEST_SEEDS` to draw."""
     cells: int
     missed: float
     """The mean absolute error of log10."""
@@ -65,6 +70,9 @@ def fit_law(
 def laws_of(cells: Cells, kind: RealKind) -> list[FittedLaw]:
     """Fit the law to our training errors and to the paper's, without the head counts that it left out and with all."""
     places, means, _ = errors(cells, "train")
+    seeds = [len(cell.accuracies) for (part, _, _), cell in cells.items() if part == "train" and cell.accuracies]
+    if not seeds or statistics.median(seeds) < FEWEST_SEEDS:
+        means = means[:1]
     paper = [c for c in numbers.cells(paper_table(kind, "train")) if c.value < UNITS[kind]]
     theirs = np.array([[1 - c.value / UNITS[kind] for c in paper]])
     where = [(c.heads, c.length) for c in paper]

@@ -198,4 +198,7 @@ def page_real(runs: Sequence[Run], found: dict[Part, Analysis], folder: Path, on
     tables += [law_table(cells, kind)] if kind == "marco" else []
     tables.append(reversal_table(cells))
     charts = list(extra.values())
-    return write_run_report(runs, found[on], folder, reference, remarks=said, extra=charts, tables=tables).page
+    analysis = found[on]
+    if any(chart.kind == "law" for chart in charts):  # the paper's law is fitted there, and no second one stands beside
+        analysis = analysis.model_copy(update={"laws": []})
+    return write_run_report(runs, analysis, folder, reference, remarks=said, extra=charts, tables=tables).page

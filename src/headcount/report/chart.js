@@ -1,6 +1,6 @@
 "use strict";
-// The charts of a page, made to answer: hover, zoom, hide. The page shows every chart already; this draws the same
-// picture again from the data beside it, as wide as there is room. chart_page.py is its twin, and a test compares them.
+// The charts of a page, made to answer. The page shows them already; this draws them again from the
+// data beside them, at any width. chart_page.py is its twin; a test compares the two.
 (() => {
   const FULL = 720;
   const num = (v) => v.toFixed(1).replace(/\.0$/, "");
@@ -93,7 +93,8 @@
     }
     for (const [v, s] of y.ticks) out.push(path("grid", across(v)), text("y", left - 8, Y(v) + 4.5, s));
     out.push(path("axis", `M${num(left)} ${num(top)}V${num(base)}H${num(end)}`));
-    for (const [v, s] of x.ticks) out.push(text("x", X(v), base + 19, s));
+    let last = 0;
+    for (const [v, s] of x.ticks) if (X(v) - last > 9 * s.length + 3) out.push(text("x", last = X(v), base + 19, s));
     out.push(text("label", left + box.w / 2, box.height - 8, x.label));
     out.push(`<g transform="translate(15 ${num(top + box.h / 2)}) rotate(-90)">${text("label", 0, 0, y.label)}</g>`);
     out.push(`<g clip-path="url(#${clip})">`);

@@ -42,8 +42,6 @@ HEADS, LENGTH, HIDDEN = "Number of attention heads", "Sequence length T", "Hidde
 KINDS = ("error-by-heads", "error-by-length", "scaling", "equal-error", "spread", "laws")
 """The charts, in the order of the page; each is a chart's name, with a number where there are several."""
 SHIFT = 7.0
-MEAN = "mean over targets (in log scale), best seed of each"
-"""What a line shows where there are several targets."""
 
 
 def run_charts(
@@ -85,8 +83,8 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
         axis = whole_axis(HEADS, [*(c.heads or 0 for c in group.cells), *_places(series)])
         y, levels = errors_axis(series, analysis, runs)
         found = next((d for d in analysis.dimensions if d.setting == group.setting), None)
-        kind = MEAN if _several(group.cells) else "best seed"
-        dots = "one trained model each" if trials else "the best seed of one target each"
+        kind = analysis.words.targets if _several(group.cells) else analysis.words.seeds
+        dots = "one trained model each" if trials else f"the {analysis.words.seeds} of one target each"
         shown = (
             f" Small marks: {dots}{', lines side by side' if len(named) > 1 else ''}."
             if any(s.style == "dots" for s in series)
@@ -122,7 +120,7 @@ def error_by_length(analysis: Analysis, paper: Sequence[PaperValue] = (), runs: 
             series += paper_series([v for v in theirs if v.heads == count], style, lambda v: v.length)
         series.sort(key=lambda s: ("band", "line", "rings").index(s.style))
         y, levels = errors_axis(series, analysis, runs)
-        mean = f": the {MEAN}" if _several(group.cells) else ": the best seed"
+        mean = f": the {analysis.words.targets if _several(group.cells) else analysis.words.seeds}"
         banded = " Shaded: from the best target to the worst." if any(s.style == "band" for s in series) else ""
         charts.append(Chart(
             id="error-by-length", kind="error-by-length", title=f"{analysis.words.title} by length of the sequence",
@@ -223,7 +221,8 @@ def spread(analysis: Analysis) -> list[Chart]:
         y = log_axis("Typical factor", [1.0, 2.0, *(p.y for s in series for p in s.points)])
         single = " Small marks: single cells; lines: their middle." if several else ""
         charts.append(Chart(
-            id="spread", kind="spread", title="How much seeds and targets matter", subtitle=setting,
+            id="spread", kind="spread", title="How much seeds and targets matter",
+            subtitle=subtitle(Group(setting, None, cells)),
             x=whole_axis(HEADS, values(cells, "heads")), y=y, series=series, alt=alt("the spread of errors", series),
             caption="The factor by which errors of one cell typically lie above or below their middle, among the seeds "
             f"of one target and among the best seeds of the targets; 1 means no difference.{single}",

@@ -20,7 +20,7 @@ from headcount.report.chart_page import HINT, figure, script, script_hash, style
 from headcount.report.page import FILES as OLD_FILES
 from headcount.report.page import MARK, document, name_list, section
 from headcount.report.run_charts import KINDS, run_charts
-from headcount.report.run_words import BEST, MEASURED, counts, done, known, rises, summary, task_words
+from headcount.report.run_words import BEST, MEAN, MEASURED, counts, done, known, rises, summary, task_words
 from headcount.report.tables import Table, as_html
 from headcount.report.words import origin
 from headcount.store.records import Run
@@ -236,7 +236,7 @@ def _done(runs: Sequence[Run], analysis: Analysis) -> str:
 
 
 def _meaning(analysis: Analysis) -> str:
-    points = [analysis.words.meaning, *analysis.notes, MEASURED, BEST]
+    points = [analysis.words.meaning, *analysis.notes, MEASURED, MEAN if analysis.measure == "error rate" else BEST]
     points += [f"{number:,} trials {meaning}." for state, number, meaning in counts(analysis) if state != "done"]
     return _listed(points)
 

@@ -72,7 +72,7 @@ def values(cells: Sequence[Cell], field: str) -> list[int]:
 
 
 def level(cell: Cell) -> float | None:
-    """Return the error that stands for a cell: the best seed of each target, averaged over targets in log scale."""
+    """Return the error that stands for a cell: each target's (`by_target`), averaged over targets in log scale."""
     if not cell.by_target:
         return cell.best
     return 10.0 ** (sum(math.log10(above(e)) for e in cell.by_target) / len(cell.by_target))
@@ -87,11 +87,12 @@ def dot(cell: Cell, x: float) -> Dot:
     """Return a cell as a point of a line, with the range of its targets."""
     several, finished = len(cell.by_target) > 1, cell.trials - cell.diverged - cell.missing
     if several:
-        text = f"mean of {cell.targets} targets, best seed of each"
+        text = f"mean of {cell.targets} targets, {_seeds(cell)} of each"
         text += "" if finished == cell.trials else f" ({finished} of {cell.trials} trials finished)"
     else:
         whole = finished == cell.trials
-        text = f"best of {finished} seeds" if whole else f"best of {finished} finished ({cell.trials} planned)"
+        kind = "mean" if cell.averaged else "best"
+        text = f"{kind} of {finished} seeds" if whole else f"{kind} of {finished} finished ({cell.trials} planned)"
     low, high = (above(cell.by_target[0]), above(cell.by_target[-1])) if several else (None, None)
     return Dot(x=x, y=above(level(cell) or 0.0), low=low, high=high, text=text if cell.trials > 1 else "")
 
@@ -113,8 +114,13 @@ def trial_dots(runs: Sequence[Run], setting: str) -> TrialDots:
 
 
 def target_dots(cell: Cell) -> list[tuple[float, str]]:
-    """Return the best error of each target of a cell."""
-    return [(error, f"best seed of one of {cell.targets} targets") for error in cell.by_target]
+    """Return the error of each target of a cell."""
+    return [(error, f"{_seeds(cell)} of one of {cell.targets} targets") for error in cell.by_target]
+
+
+def _seeds(cell: Cell) -> str:
+    """Say what stands for the seeds of a target."""
+    return words("error rate" if cell.averaged else "nmse").seeds
 
 
 def paper_values(paper: Sequence[PaperValue], analysis: Analysis, setting: str) -> list[PaperValue]:

@@ -29,7 +29,7 @@ def cell_table(analysis: Analysis, *, short: bool = False) -> Table:
     fields = _varied(analysis.cells)
     columns = [
         Column(name="Trials", meaning="models trained; where some gave no result, how many did"),
-        Column(name="Error", meaning=f"{analysis.words.kind}: mean over targets (in log scale), best seed of each"),
+        Column(name="Error", meaning=f"{analysis.words.kind}: {analysis.words.targets}"),
         Column(name="Best", meaning="smallest error of all seeds and targets"),
         Column(name="Median", meaning="middle error of all seeds and targets"),
         Column(name="Worst", meaning="largest error"),
@@ -151,20 +151,20 @@ def paper_table(analysis: Analysis, reference: Sequence[PaperValue]) -> Table:
     columns = [
         Column(name="Source", meaning="where the paper has it"), _PLACE["setting"], _PLACE["heads"], _PLACE["length"],
         Column(name="Paper", meaning="error in the paper, ± its deviation where it states one"),
-        Column(name="Here", meaning="error in this run: mean over targets (in log scale), best seed of each"),
+        Column(name="Here", meaning=f"error in this run: {analysis.words.targets}"),
         Column(name="Best", meaning="smallest error of all seeds and targets here"),
         Column(name="Median", meaning="middle error of all seeds and targets here"),
         Column(name="Here / paper", meaning="below 1 this run is better"),
     ]  # fmt: skip
     if len(analysis.settings) == 1:
         columns, rows = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
-    caption = "The paper's numbers and ours (mean over targets, best seed of each)"
+    caption = f"The paper's numbers and ours (mean over targets, {analysis.words.seeds} of each)"
     return Table(caption=caption, columns=columns, rows=rows, marked=None)
 
 
 def cells_csv(analysis: Analysis) -> str:
     """Return every cell with every number, as a CSV file."""
-    fields = [field for field in Cell.model_fields if field != "floored"]
+    fields = [field for field in Cell.model_fields if field not in ("floored", "averaged")]
     stated: list[str] = []
     if not analysis.plain:
         fields, stated = [*fields, "floored"], [analysis.measure, analysis.on]

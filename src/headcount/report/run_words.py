@@ -20,6 +20,10 @@ BEST = (
     "Of the seeds of one target the best counts, because a start that got stuck says something about training, not "
     "about the number of heads. Over targets errors are averaged in log scale."
 )
+MEAN = (
+    "Over the seeds of a cell error rates are averaged, as in the paper's tables: the best of several shares of wrong "
+    "answers is the luckiest. Over targets errors are averaged in log scale."
+)
 NO_RECORD = "There is no one known D on record, so there is nothing to compare with."
 RISE = 2.0
 """From this factor on, an error that rises with the number of heads is told."""

@@ -166,6 +166,12 @@ class _Builder:
         for query, positives in self.queries:
             if query.split in splits and (titled or not any(self.titled[p] for p in positives)):
                 known = set(positives).union(*(self.relevant[key] for key in _keys(query.id, query.text)))
+                for p in sorted(known):
+                    if not words(self.texts[p]):  # it would count as nearly equal to every other passage
+                        raise BadInput(
+                            f"{folder}: passage {self.ids[p]!r} ({self.texts[p][:20]!r}), judged relevant to query "
+                            f"{query.id!r}, holds no word: fill it or drop it, with its judgements"
+                        )
                 kept.append(Query(query.id, query.text, query.split, positives, tuple(sorted(known))))
         if not kept:
             found = sorted({query.split for query, _ in self.queries})

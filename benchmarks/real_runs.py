@@ -1,0 +1,80 @@
+"""Keep what `headcount reproduce marco | cifar --scale paper` trained as small files: a row a trial, and every cell.
+
+    python benchmarks/real_runs.py STORE [--name long] [--folder benchmarks/results]
+
+reads the runs of a store and writes real-KIND.csv and .json for each (real-KIND-NAME with a name, which also keeps a
+run that is not finished, and says how many trials it lacks); the tests and the documents read them again.
+"""
+
+# ruff: noqa: T201
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headcount.analysis.analyse import analyse
+from headcount.base.files import write_json, write_text
+from headcount.experiments.stored import stored_runs, stored_spec
+from headcount.paper.real_cells import real_cells
+from headcount.paper.real_findings import findings
+from headcount.paper.reproduce import trials_csv
+from headcount.store.records import Run
+from headcount.store.store import Store
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def accuracies(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return mean, deviation and number of seeds of every cell that has one, by part, length and heads."""
+    found: dict[str, Any] = {}
+    for (part, heads, length), cell in real_cells(runs).items():
+        if cell.mean is not None:
+            numbers = {"mean": round(cell.mean, 5), "seeds": len(cell.accuracies)}
+            numbers |= {} if cell.spread is None else {"deviation": round(cell.spread, 5)}
+            found.setdefault(part, {}).setdefault(f"T{length}", {})[f"h{heads}"] = numbers
+    return found
+
+
+def keep(kind: Any, name: str, runs: Sequence[Run], spec: dict[str, Any], folder: Path) -> None:
+    """Write one run's two files."""
+    stem = f"real-{kind}-{name}" if name else f"real-{kind}"
+    on_train = analyse(runs, on="train")
+    trials = {state: n for state, n in on_train.counts.items() if n}
+    left = sum(sum(run.left_out.values()) for run in runs)
+    content: dict[str, Any] = {
+        "name": stem, "provenance": runs[0].provenance, "seeds": list(range(spec["seeds"])),
+        "counts": {**trials, "left": left}, "spec": spec, "accuracies": accuracies(runs),
+    }  # fmt: skip
+    if not left:
+        content["findings"] = [one.data() for one in findings(real_cells(runs), kind, on_train)]
+    write_text(folder / f"{stem}.csv", trials_csv(runs))
+    write_json(folder / f"{stem}.json", content)
+    print(stem, content["counts"], flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the files of both runs, as far as the store has them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--name", default="")
+    parser.add_argument("--folder", type=Path, default=RESULTS)
+    parser.add_argument("--scale", default="paper")
+    asked = parser.parse_args(arguments)
+    with Store.open(asked.store, create=False) as store:
+        for kind in ("marco", "cifar"):
+            run = f"{kind}-{asked.scale}"
+            if run not in store.runs():
+                continue
+            runs = stored_runs(store, run)
+            if not asked.name and any(sum(one.left_out.values()) for one in runs):
+                print(f"{run} is not finished, and is not kept")
+            else:
+                keep(kind, asked.name, runs, stored_spec(store, run).data(), asked.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""What was trained on real data, from the rows that were kept; and the scripts that keep it."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from kept import RESULTS, ROOT
+
+from headcount.base.files import read_json
+
+NAMES = sorted(path.stem for path in RESULTS.glob("real-*.csv"))
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_documents_quote_is_in_the_rows(name: str) -> None:
+    about = read_json(RESULTS / f"{name}.json")
+    with (RESULTS / f"{name}.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["state"] == "done"]
+    assert len(rows) == about["counts"]["done"]
+    assert len({row["steps"] for row in rows}) == 1
+    for part, column in (("train", "train_accuracy"), ("validation", "accuracy")):
+        for length, cells in about["accuracies"][part].items():
+            for heads, cell in cells.items():
+                own = [float(r[column]) for r in rows if (f"T{r['length']}", f"h{r['heads']}") == (length, heads)]
+                assert len(own) == cell["seeds"]
+                assert cell["mean"] == pytest.approx(np.mean(own), abs=2e-5)
+                assert cell.get("deviation", 0) == pytest.approx(np.std(own, ddof=1), abs=2e-5)
+
+
+def test_many_passes_are_learned_by_heart() -> None:
+    found = read_json(RESULTS / "real-marco-long.json")["accuracies"]
+    cells = [(part, cell) for part, of in found.items() for row in of.values() for cell in row.values()]
+    assert min(cell["mean"] for part, cell in cells if part == "train") > 0.999
+    assert max(cell["mean"] for part, cell in cells if part == "validation") < 0.3
+
+
+def test_unfinished_runs_are_kept_by_name_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from experiments.real_tiny import write_pictures
+    from headcount.experiments.real_data import open_cifar
+    from headcount.experiments.real_runner import run_real
+    from headcount.paper.real_plan import real_plan
+    from headcount.store.store import Store
+
+    plan = real_plan("cifar", "smoke")
+    source = open_cifar(write_pictures(tmp_path / "images"), train=60, validation=30, patch=16)
+    spec = plan.spec(source.data).model_copy(update={"name": "cifar-paper"})
+    keep = script("real_runs")
+    with Store.open(tmp_path / "store") as store:
+        run_real(spec, store, source.feeds("cpu"), quiet=True, seconds=0.0)
+    assert keep.main([str(tmp_path / "store"), "--folder", str(tmp_path)]) == 0
+    assert "not finished" in capsys.readouterr().out
+    assert not list(tmp_path.glob("real-*"))
+    with Store.open(tmp_path / "store") as store:
+        run_real(spec, store, source.feeds("cpu"), quiet=True)
+    assert keep.main([str(tmp_path / "store"), "--folder", str(tmp_path)]) == 0
+    about = read_json(tmp_path / "real-cifar.json")
+    assert about["counts"] == {"done": 4, "left": 0}
+    assert about["findings"]
+
+
+def test_the_precision_study_sees_a_difference_and_only_that() -> None:
+    study, rng = script("precision_study"), np.random.default_rng(0)
+    seeds = [(seed, float(rng.normal(0.7, 0.01))) for seed in range(6)]
+
+    def rows(shift: float) -> list[dict[str, float]]:
+        return [
+            {"length": 8, "heads": 1, "seed": seed, "accuracy": value + shift + float(rng.normal(0, 0.002)),
+             "train_accuracy": value}
+            for seed, value in seeds
+        ]  # fmt: skip
+
+    same = study.compare({"float32": rows(0.0), "bf16": rows(0.0)})
+    assert [row["differs"] for row in same] == [False, False]
+    worse = study.compare({"float32": rows(0.0), "bf16": rows(-0.02)})
+    assert [row["differs"] for row in worse] == [True, False]
