@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "Advice": "advice.advisor",
     "ArrayTask": "tasks.arrays",
     "AttackResult": "front",
     "Attention": "models.attention",
     "BadInput": "base.errors",
     "GeneralizedRetrieval": "tasks.retrieval",
+    "HeadCountAdvisor": "advice.estimator",
     "HeadcountError": "base.errors",
     "ModelSpec": "models.spec",
     "SavedModel": "models.files",
@@ -28,6 +30,7 @@ _HOME = {
     "SweepSpec": "experiments.spec",
     "TrainSpec": "experiments.spec",
     "Transformer": "models.reference",
+    "advise": "advice.advisor",
     "attack": "front",
     "build": "theory.build",
     "check_assumptions": "tasks.assumptions",
@@ -47,6 +50,9 @@ _HOME = {
 __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
+    from headcount.advice.advisor import Advice as Advice
+    from headcount.advice.advisor import advise as advise
+    from headcount.advice.estimator import HeadCountAdvisor as HeadCountAdvisor
     from headcount.analysis.transition import find_transition as find_transition
     from headcount.base.errors import BadInput as BadInput
     from headcount.base.errors import HeadcountError as HeadcountError

@@ -25,6 +25,7 @@ VERBS = {
     "certify": "Prove a bound of a saved model's worst error on a box, beside the worst error found.",
     "attack": "Find two inputs that a layer cannot tell apart although their targets differ; prove it.",
     "irreducible": "Attack trained layers of every head count: what no feed-forward block can repair.",
+    "advise": "Say how many heads your sequences need, with an interval, evidence and a price.",
     "probe": "Say which heads of a Hugging Face model matter, which repeat others, and which can go.",
     "show": "Show a saved model: its sizes, its hash, its error on fresh data.",
 }

@@ -1,0 +1,191 @@
+"""How many heads do these data need? `advise` answers within a time budget, with evidence and a price."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headcount.advice.advisor_data import Kind, Material, material
+from headcount.advice.advisor_decide import Decision, Table
+from headcount.advice.advisor_engine import Engine, Outcome, predicted
+from headcount.advice.advisor_prices import by_length, curve_points, other_curves, prices, step_times
+from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, ShorterPoint
+from headcount.advice.advisor_search import SHARE, Search
+from headcount.advice.advisor_shorter import in_words, on_halves
+from headcount.advice.advisor_words import figure, reasons, sentence, settles
+from headcount.base.errors import BadInput
+from headcount.base.progress import Progress
+from headcount.base.provenance import provenance
+from headcount.experiments.cpu import start_kernels
+from headcount.experiments.data import Part
+from headcount.experiments.devices import device_name, find_device
+from headcount.experiments.spec import ModelOptions
+from headcount.experiments.train import whole_seed
+from headcount.report import draw
+from headcount.report.figures import FigureData
+from headcount.tasks.arrays import ArrayTask
+from headcount.tasks.task import Task
+
+MOST_HEADS = 256
+SAMPLES = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Advice:
+    """The answer: a record of numbers and words, and the best model that was found."""
+
+    record: AdviceRecord
+    best: Outcome
+    material: Material
+    trials: tuple[Outcome, ...]
+
+    @property
+    def recommended_heads(self) -> int | None:
+        """The recommended head count; None where the data do not say."""
+        return self.record.recommended_heads
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        """From which to which head count the answer may lie."""
+        low, high = self.record.interval
+        return low, high
+
+    def predict(self, X: Any, mask: Any = None) -> NDArray[Any]:
+        """Predict new sequences with the best model: y[samples], y[samples, out], or labels."""
+        mask = None if mask is None else np.asarray(mask, dtype=np.bool_)
+        inputs = self.material.inputs(np.asarray(X, dtype=np.float64), mask)
+        part = Part(inputs, torch.zeros(len(inputs), 1), None if mask is None else torch.from_numpy(mask))
+        outputs = predicted(self.best.network(), part)
+        data, classes = self.material.data, self.material.classes
+        values = outputs * data.std.numpy() + data.mean.numpy()
+        if classes is not None:
+            return np.asarray(classes)[values.argmax(1)]
+        return values[:, 0] if values.shape[1] == 1 else values
+
+    def figure(self) -> FigureData:
+        """Error against heads as figure data."""
+        table = Table.of(self.trials)
+        dots = {h: [one.validation for one in row] for h, row in zip(table.heads, table.trials, strict=True)}
+        return figure(self.record, dots)
+
+    def plot(self, path: str | Path) -> None:
+        """Keep the picture as a png, pdf or svg."""
+        draw.save(self.figure(), Path(path))
+
+    def __repr__(self) -> str:
+        return self.record.sentence
+
+
+def advise(
+    data: Task | ArrayTask | str | Path | Any,
+    y: Any = None,
+    mask: Any = None,
+    *,
+    budget: float = 300.0,
+    heads_max: int = 32,
+    confidence: float = 0.95,
+    device: str = "cpu",
+    seed: int = 0,
+    kind: Kind = "auto",
+    steps: int | None = None,
+    quiet: bool = False,
+) -> Advice:
+    """Say how many heads some data need, within a budget of seconds.
+
+    `data` is a task, a file of arrays, or X[samples, length, dim] with y and, where sequences differ in length, a
+    mask. `kind` says whether whole numbers are classes; "auto" takes few different ones for classes. With `steps` every
+    trial takes so many instead of what the budget allows, and the answer is the same every time. The clock starts when
+    the data are read and the kernels are loaded (compiled, the first time on a machine).
+    """
+    _check(budget, heads_max, confidence, steps)
+    seed = whole_seed(seed)
+    stuff = _read(data, y, mask, kind, seed)
+    with Progress("advising", float(budget), quiet=quiet, every=10.0, closes=False) as progress:
+        if find_device(device).type == "cpu":
+            start_kernels(progress, "float32", [ModelOptions().model(heads=1, dim=1, length=2, out_dim=1)])
+        start = time.monotonic()
+
+        def note(text: str) -> None:
+            progress.advance(max(time.monotonic() - start - progress.done, 0.0), note=text)
+
+        engine = Engine(stuff, device, start + SHARE * budget, told=lambda _: note(""))
+        search = Search(engine, heads_max, confidence, seed, budget, steps, note)
+        decision = search.run()
+        if decision is None:
+            reason = engine.failures[0] if engine.failures else f"not one evaluation in {budget:g} s"
+            raise BadInput(f"the budget is too small, nothing was trained ({reason}): give more time or fewer samples")
+        engine.deadline = start + budget if steps is None else engine.deadline
+        found = _record(search, decision, start, note)
+    return Advice(found, Table.of(search.found).champion, stuff, tuple(search.found))
+
+
+def _check(budget: float, heads_max: int, confidence: float, steps: int | None) -> None:
+    """Refuse numbers that mean nothing."""
+    if not 0 < budget < 1e7:
+        raise BadInput(f"budget must be a number of seconds above 0, not {budget}")
+    if not 2 <= heads_max <= MOST_HEADS:  # one head count has nothing to be compared with
+        raise BadInput(f"heads_max must lie between 2 and {MOST_HEADS}, not {heads_max}")
+    if not 0.5 <= confidence < 1:
+        raise BadInput(f"confidence must lie between 0.5 and 1, not {confidence}")
+    if steps is not None and steps < 1:
+        raise BadInput(f"steps must be 1 or more, not {steps}")
+
+
+def _read(data: Any, y: Any, mask: Any, kind: Kind, seed: int) -> Material:
+    """Make the material of whatever was handed in."""
+    if isinstance(data, str | Path):
+        data = ArrayTask.load(data)
+    if isinstance(data, ArrayTask):
+        return material(data.X, data.y, data.mask, kind=kind, seed=seed, name=data.name)
+    if isinstance(data, Task):
+        X = data.sample(SAMPLES, seed, dtype=torch.float64)
+        return material(X.numpy(), data.value(X).numpy(), None, kind=kind, seed=seed, name=data.name)
+    if y is None:
+        raise BadInput("y is missing: give X and y, a file, or a task")
+    return material(data, y, mask, kind=kind, seed=seed)
+
+
+def _record(search: Search, decision: Decision, start: float, note: Any) -> AdviceRecord:
+    """Put everything into the record; prices take what is left of the time."""
+    stuff, engine = search.engine.material, search.engine
+    heads = sorted({one.heads for one in search.found})
+    answer = decision.heads if decision.heads is not None else 1 if decision.verdict == "noise" else None
+    step = step_times(search, heads) if engine.left() > 0 else {}
+    points: list[CurvePoint] = curve_points(search.found, decision.floor, step)
+    curves: list[Curve] = []
+    shorter: list[ShorterPoint] = []
+    champion = Table.of(search.found).champion
+    if answer is not None and decision.verdict in ("transition", "one-head", "gentle") and search.steps is None:
+        note("prices")
+        engine.deadline = min(engine.deadline, time.monotonic() + 0.2 * search.budget)
+        shorter = on_halves(search, champion, answer)
+        curves = other_curves(search, decision, answer, engine)
+    sizes = {"length": stuff.task.length, "head_dim": search.options.head_dim, "hidden": search.options.hidden}
+    high = decision.high if decision.high is not None else max(search.heads_max, decision.low)
+    told = [
+        *reasons(decision, points, dict(sizes), bool(search.challenged)),
+        *in_words(shorter, {one.heads: one.validation for one in reversed(search.found)}, stuff.task.length),
+    ]
+    return AdviceRecord(
+        name=stuff.task.name, verdict=decision.verdict, sentence=sentence(decision, search.heads_max),
+        recommended_heads=answer, interval=[decision.low, high], interval_open=decision.high is None,
+        no_transition=decision.verdict != "transition" and decision.verdict != "more",
+        confidence=search.confidence, settled=search.settled, noise_floor=decision.floor,
+        noise_floor_high=champion.validation, curve=points, curves=curves,
+        prices=prices(points, search.found, answer, search.confidence) if answer in heads else [],
+        lengths=by_length(engine, champion),
+        answers={str(h) if h else "none": share for h, share in sorted(decision.shares.items())},
+        reasons=told, shorter=shorter,
+        settle=settles(decision, search.settled), kind="regression" if stuff.classes is None else "classification",
+        classes=None if stuff.classes is None else list(stuff.classes), samples=stuff.task.samples,
+        train_samples=stuff.train_size, validation_samples=stuff.validation_size, length=stuff.task.length,
+        dim=stuff.task.dim, out_dim=stuff.task.out_dim, model=search.options.data(), train=search.train.data(),
+        trials=len(search.found) + len(search.pilots), seconds=time.monotonic() - start, budget=search.budget,
+        seed=search.seed, provenance=provenance(device_name(engine.where)),
+    )  # fmt: skip

@@ -1,0 +1,267 @@
+"""The rule of the advisor: from the errors of trials to a head count, an interval and an honest verdict.
+
+Errors are validation errors at each trial's best point, in units of the variance of y, on one common validation set.
+
+1. *Noise floor.* The best trial's validation error v lies above the floor, its training error t below it: √(v·t) is
+   between the two. By what the trials of head counts that do about as well lie above the best is luck of training,
+   not noise, so the floor is √(v·t) less `LUCK` times that, and never below 0.
+2. *Level* of h: log10 of the best seed's excess over the floor, in units of the excess of a constant. Without noise
+   the floor is nearly 0 and levels are those of the errors themselves. Of classes the level counts `CLASSES` times:
+   only samples near a boundary are wrong, and their share goes with the root of a squared error.
+3. *Answer*: the rule of `analysis/dimension.py` on these levels: the smallest head count that is enough (what is
+   left to gain with more heads is small) and sharp (the fall into it is large beside what is left; a fall over head
+   counts that were not tried is shared among them). Where none is
+   sharp there is no transition, and the answer is the smallest head count that lies within `SLACK` decades of the
+   best and cannot be told from it, neither by the validation samples nor by luck. One head is the answer wherever a
+   paired test finds nothing better.
+4. *How sure*: all of it again on draws of the bootstrap, over seeds within a head count, over the validation samples
+   (the same for all models: differences are paired) and over the rule's constants. The interval holds the answers of
+   the stated share of draws, and goes down while bad luck with seeds could explain that fewer heads failed, or while
+   one head fewer has had less than `TRIED` trials. Trials that the deadline cut off decide nothing.
+5. *No answer*: nothing better than a constant is noise; a large error without a step leaves the interval open, and is
+   failed training where seeds scatter; an error that still falls at the largest head count allowed needs more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from headcount.advice.advisor_engine import Outcome
+from headcount.analysis.dimension import Choices, gaps, needed
+from headcount.base.random import generator
+
+Verdict = Literal["transition", "one-head", "gentle", "more", "failed", "noise", "budget"]
+Floats = NDArray[np.float64]
+DRAWS = 400
+LUCK = 3.0
+NEAR = 1.5
+"""A head count whose best trial is within this factor of the best of all does about as well."""
+CLOSEST = 0.95
+"""The floor is at most this share of the best error: finer differences are luck, even where trials agree."""
+POOR = 0.3
+"""While the best error is larger than this and there is no step, D may lie beyond: the interval stays open."""
+SCATTERED = 1.2
+"""… and where the middle trial of the best head count lies above the best one by this factor, training failed."""
+NOTHING = 0.97
+"""A validation error above this explains hardly anything: noise, unless training shows that there is more."""
+CLASSES = 2.0
+TRIED = 3
+"""Trials below which the head count before the answer is not ruled out."""
+SLACK = 0.15
+"""Decades that are no difference where the error falls without a step."""
+LEARNED = 0.5
+"""A training error above this, seeds apart, is failed training."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The trials of one curve: head counts, and for each its trials."""
+
+    heads: tuple[int, ...]
+    trials: tuple[tuple[Outcome, ...], ...]
+
+    @classmethod
+    def of(cls, found: Sequence[Outcome]) -> Table:
+        """Sort trials by head count; those that were cut off count where no other has the same head count."""
+        heads = tuple(sorted({one.heads for one in found}))
+        rows = [[one for one in found if one.heads == h] for h in heads]
+        return cls(heads, tuple(tuple([one for one in row if one.whole] or row) for row in rows))
+
+    def best(self, index: int) -> Outcome:
+        """The best trial of a head count."""
+        return min(self.trials[index], key=lambda one: one.validation)
+
+    @property
+    def champion(self) -> Outcome:
+        """The best trial of all."""
+        return min((one for row in self.trials for one in row), key=lambda one: one.validation)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the trials so far say."""
+
+    verdict: Verdict
+    heads: int | None
+    """The answer; None where there is none."""
+    low: int
+    high: int | None
+    """The interval; None: above all head counts that were tried."""
+    floor: float
+    spread: float
+    """What equally good trials differ by."""
+    gain: float
+    """The chance that the best trial's gain over a constant is chance."""
+    shares: dict[int, float]
+    """The answers of the draws; 0 stands for none."""
+    levels: dict[int, float]
+    rest: dict[int, float]
+    """How many decades more heads still gain, by head count."""
+
+    @property
+    def settled(self) -> float:
+        """The share of the draws that agree."""
+        return self.shares.get(self.heads or 0, 0.0)
+
+
+def noise_floor(table: Table) -> tuple[float, float]:
+    """Return the noise floor and the spread of trials that do about as well as the best."""
+    best = table.champion
+    typical = [
+        float(np.median([one.validation for one in row])) - best.validation
+        for i, row in enumerate(table.trials)
+        if table.best(i).validation <= NEAR * best.validation
+    ]
+    several = max(map(len, table.trials)) > 1  # of single trials the differences say little
+    spread = float(np.median(typical) if several else max(typical)) if len(typical) > 1 else 0.5 * best.validation
+    middle = float(np.sqrt(best.validation * min(best.train, CLOSEST**2 * best.validation)))
+    return max(0.0, middle - LUCK * spread), spread
+
+
+def drawn_errors(table: Table, draws: int, seed: int) -> Floats:
+    """Return [draw, head count]: the error of the best of the drawn seeds on the drawn samples; row 0 is the data."""
+    rng = generator(seed, "advice bootstrap")
+    samples = len(table.trials[0][0].squares)
+    weights = np.concatenate([np.ones((1, samples)), rng.multinomial(samples, np.full(samples, 1 / samples), draws)])
+    found = np.empty((draws + 1, len(table.heads)))
+    for i, row in enumerate(table.trials):
+        errors = weights @ np.stack([one.squares for one in row]).T.astype(np.float64) / samples
+        chosen = rng.integers(0, len(row), (draws + 1, len(row)))
+        chosen[0] = np.arange(len(row))
+        found[:, i] = np.take_along_axis(errors, chosen, 1).min(1)
+    return found
+
+
+def levels_of(errors: Floats, floor: float) -> Floats:
+    """Return log10 of the excess over the floor, in units of a constant's; the floor moves with the drawn samples."""
+    share = errors.min(1, keepdims=True) / errors[0].min()
+    excess = np.maximum(errors - floor * share, 1e-12)
+    return np.log10(excess / np.maximum(1.0 - floor, 1e-6))
+
+
+def decide(
+    found: Sequence[Outcome], *, heads_max: int, confidence: float = 0.95, seed: int = 0, draws: int = DRAWS
+) -> Decision:
+    """Apply the rule to all trials of the curve at fixed head size; those that were cut off decide nothing."""
+    whole = [one for one in found if one.whole]
+    enough = len({one.heads for one in whole}) > 1 and min(one.heads for one in whole) == 1
+    table = Table.of(whole if enough else found)
+    heads, floor_spread = list(table.heads), noise_floor(table)
+    floor, spread = floor_spread
+    errors = drawn_errors(table, draws, seed)
+    chance = _gain(table.champion)
+    levels = levels_of(errors, floor) * (1.0 if table.champion.wrong is None else CLASSES)
+    rest = {h: float(max(levels[0, i] - levels[0, i + 1 :].min(initial=levels[0, i]), 0)) for i, h in enumerate(heads)}
+    shown = {h: float(levels[0, i]) for i, h in enumerate(heads)}
+
+    def told(
+        verdict: Verdict, answer: int | None, low: int, high: int | None, shares: dict[int, float] | None = None
+    ) -> Decision:
+        return Decision(verdict, answer, low, high, floor, spread, chance, shares or {0: 1.0}, shown, rest)
+
+    if table.champion.validation > NOTHING or chance > 0.01:
+        train = min(one.train for row in table.trials for one in row)
+        return told("noise" if train > LEARNED or chance > 0.01 else "failed", None, 1, None)
+    if not enough:
+        return told("budget", None, 1, None)
+    answer, sharp = answers(table, levels, errors, spread, heads_max, confidence, seed)
+    index = int(answer[0])
+    outside = (1.0 - confidence) / 2
+    low, high = (int(i) for i in np.quantile(answer[1:], [outside, 1 - outside], method="inverted_cdf"))
+    low, high = min(low, index), max(high, index)
+    names = np.array([*heads, 0])
+    shares = {int(h): float((names[answer[1:]] == h).mean()) for h in names if (names[answer[1:]] == h).any()}
+    if index < len(heads):
+        low = min(low, _lucky(table, index, floor))
+        if index > 0 and len(table.trials[index - 1]) < TRIED:
+            low = min(low, index - 1)
+    least = heads[low - 1] + 1 if low > 0 else 1
+    most = heads[high] if high < len(heads) else None
+    if index == len(heads):
+        return told("more", None, least, None, shares)
+    verdict: Verdict = "one-head" if index == 0 else "transition" if sharp else "gentle"
+    if verdict == "gentle" and table.champion.validation > POOR:
+        row = table.trials[heads.index(table.champion.heads)]
+        scattered = float(np.median([one.validation for one in row])) > SCATTERED * table.champion.validation
+        verdict, most = "failed" if scattered else verdict, None
+    return told(verdict, heads[index], least, most, shares)
+
+
+def answers(
+    table: Table, levels: Floats, errors: Floats, spread: float, heads_max: int, confidence: float, seed: int
+) -> tuple[NDArray[np.int64], bool]:
+    """Return the index of the answer in every draw, and whether that of the data is a transition.
+
+    The number of head counts stands for "more than were tried".
+    """
+    heads = list(table.heads)
+    choices = Choices.draw(len(levels), seed)
+    # a fall over head counts that were not tried is shared among them: it must not look like the step of one head
+    every = np.arange(heads[0], heads[-1] + 1)
+    between = levels @ np.stack([np.interp(every, heads, row) for row in np.eye(len(heads))])
+    flat = np.full_like(between, -99.0)  # whether an error is small enough to be useful is asked elsewhere
+    place = needed(between[:, None, :], flat, every.tolist(), choices)
+    none = place == len(every)
+    found = np.searchsorted(heads, every[np.minimum(place, len(every) - 1)])
+    gap = np.concatenate([gaps(levels[:, None, :])[:, 1:], np.zeros((len(levels), 1))], 1)
+    ahead = np.minimum.accumulate(errors[:, ::-1], 1)[:, ::-1]  # the best of this and all larger head counts
+    worse = errors - ahead > np.maximum(spread, _margins(table, confidence))
+    gentle = ((gap <= SLACK * choices.slack[:, None]) & ~worse).argmax(1)
+    if heads[-1] >= heads_max and len(heads) > 1:  # still falling where the search must end
+        falling = (gentle == len(heads) - 1) & (gap[:, -2] > SLACK * choices.slack)
+        gentle = np.where(falling, len(heads), gentle)
+    found = np.where(none, gentle, found)
+    if not told_apart(table, 0, confidence):
+        found[0] = 0
+    return found, not none[0]
+
+
+def _margins(table: Table, confidence: float) -> Floats:
+    """Return [head count]: the difference to the best trial that the validation samples cannot tell from none."""
+    best = table.champion.squares.astype(np.float64)
+    spreads = [float((table.best(i).squares - best).std()) for i in range(len(table.heads))]
+    return np.array(spreads) * float(stats.norm.ppf(confidence)) / len(best) ** 0.5
+
+
+def told_apart(table: Table, index: int, confidence: float) -> bool:
+    """Whether the validation samples tell the best trial from this head count's best, by a paired test."""
+    best, other = table.champion, table.best(index)
+    difference = other.squares.astype(np.float64) - best.squares
+    if other is best or float(np.abs(difference).max()) == 0.0:
+        return False
+    return one_sided(difference) < 1 - confidence
+
+
+def one_sided(difference: Floats) -> float:
+    """Return the chance of so large a mean, were the true one 0 or less (paired t-test)."""
+    spread = float(difference.std(ddof=1))
+    if spread == 0.0:
+        return 0.0 if difference[0] > 0 else 1.0
+    return float(stats.t.sf(float(difference.mean()) * len(difference) ** 0.5 / spread, len(difference) - 1))
+
+
+def _gain(best: Outcome) -> float:
+    """Return the chance of the best trial's gain over a constant on these samples, were there none."""
+    return one_sided(1.0 - best.squares.astype(np.float64))
+
+
+def _lucky(table: Table, index: int, floor: float) -> int:
+    """Return the index of the smallest head count whose failure bad luck with the seeds could still explain."""
+    if index == 0:
+        return 0
+    level = [[np.log10(max(one.validation - floor, 1e-12)) for one in row] for row in table.trials]
+    middle = (min(map(min, level[:index])) + min(map(min, level[index:]))) / 2
+    reached = sum(value < middle for value in level[index])
+    chance, smallest = 1.0, index
+    for i in reversed(range(index)):
+        chance *= (1.0 - reached / len(level[index])) ** len(level[i])
+        if chance <= 0.05:
+            break
+        smallest = i
+    return smallest

@@ -1,0 +1,110 @@
+"""Prices: the curve as numbers, one head fewer and one more, and the curves at fixed width and parameter count."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from headcount.advice.advisor_decide import Decision, Table, one_sided
+from headcount.advice.advisor_engine import Engine, Outcome, Wanted
+from headcount.advice.advisor_record import Curve, CurveKind, CurvePoint, LengthPoint, Price
+from headcount.advice.advisor_search import Search
+
+GROUPS = 3
+FEWEST = 50
+"""Validation sequences that a group of lengths needs."""
+
+
+def curve_points(found: Sequence[Outcome], floor: float, step: dict[int, float]) -> list[CurvePoint]:
+    """Return one point a head count."""
+    table = Table.of(found)
+    points: list[CurvePoint] = []
+    for i, heads in enumerate(table.heads):
+        best, row = table.best(i), table.trials[i]
+        errors = sorted(one.validation for one in row)
+        points.append(
+            CurvePoint(
+                heads=heads, head_dim=best.model.head_dim, hidden=best.model.hidden, seeds=len(row),
+                validation=best.validation, median=float(np.median(errors)), worst=errors[-1], train=best.train,
+                wrong=best.wrong, excess=max(best.validation - floor, 0.0), parameters=best.parameters,
+                step_seconds=step.get(heads),
+            )
+        )  # fmt: skip
+    return points
+
+
+def step_times(search: Search, heads: Sequence[int]) -> dict[int, float]:
+    """Measure the time of a training step on one core, for each head count."""
+    if search.engine.gpu:
+        return {}
+    return {h: search.engine.step_seconds(search.options, h, search.train) for h in heads}
+
+
+def prices(points: Sequence[CurvePoint], found: Sequence[Outcome], answer: int, confidence: float) -> list[Price]:
+    """Compare the neighbours of the recommended head count with it."""
+    at = {point.heads: point for point in points}
+    table = Table.of(found)
+    counts = sorted(at)
+    place = counts.index(answer)
+    base, chosen = at[answer], table.best(place)
+    listed: list[Price] = []
+    for other in [*counts[max(place - 1, 0) : place], *counts[place + 1 : place + 2]]:
+        point, model = at[other], table.best(counts.index(other))
+        difference = model.squares.astype(np.float64) - chosen.squares
+        apart = min(one_sided(difference), one_sided(-difference)) < (1 - confidence) / 2
+        times = (point.step_seconds, base.step_seconds)
+        listed.append(
+            Price(
+                heads=other, error=point.validation, error_ratio=point.validation / max(base.validation, 1e-300),
+                told_apart=apart, parameters=point.parameters,
+                parameters_ratio=point.parameters / base.parameters, step_seconds=point.step_seconds,
+                step_ratio=None if times[0] is None or times[1] is None else times[0] / times[1],
+            )
+        )  # fmt: skip
+    return listed
+
+
+def other_curves(search: Search, decision: Decision, answer: int, engine: Engine) -> list[Curve]:
+    """Train the neighbours of the answer at its width and at its parameter count, as far as the time goes."""
+    heads = sorted({h for h in (1, answer - 1, answer, answer + 1, 2 * answer) if 1 <= h <= search.heads_max})
+    base = next(one for one in search.found if one.heads == answer)
+    width, parameters = base.model.E, base.parameters
+    plans: list[tuple[CurveKind, str, dict[str, int]]] = [
+        ("width", f"heads × head size about {width}", {"total_head_dim": width}),
+        ("parameters", f"at most {parameters} parameters in all", {"parameters": parameters}),
+    ]
+    curves: list[Curve] = []
+    for kind, fixed, update in plans:
+        options = search.options.model_copy(update=update)
+        wanted = [Wanted(h, search.seed, options, search.train, kind) for h in heads]
+        if engine.gpu or engine.left() <= 0:
+            continue
+        # the answer's own model is the same on all three curves
+        new = engine.train([w for w in wanted if w.heads != answer])
+        if new:
+            own = [one for one in search.found if one.heads == answer][:1]
+            curves.append(Curve(kind=kind, fixed=fixed, points=curve_points([*new, *own], decision.floor, {})))
+    return curves
+
+
+def by_length(engine: Engine, best: Outcome) -> list[LengthPoint]:
+    """Return the best model's error on short, middle and long sequences, where lengths vary."""
+    mask = engine.material.data.validation.mask
+    if mask is None:
+        return []
+    lengths = mask.sum(1).numpy()
+    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, GROUPS + 1)))
+    points: list[LengthPoint] = []
+    for low, high in itertools.pairwise(edges):
+        inside = (lengths >= low) & ((lengths < high) | (high == edges[-1]))
+        if int(inside.sum()) >= FEWEST:
+            chosen = lengths[inside]
+            points.append(
+                LengthPoint(
+                    shortest=int(chosen.min()), longest=int(chosen.max()), samples=int(inside.sum()),
+                    error=float(best.squares[inside].mean()),
+                )
+            )  # fmt: skip
+    return points

@@ -1,0 +1,207 @@
+"""An advice in words: the sentence, the reasons with their tags, what would settle it, the table and the picture."""
+
+from __future__ import annotations
+
+from headcount.advice.advisor_decide import Decision
+from headcount.advice.advisor_record import AdviceRecord, CurvePoint, Price, Reason
+from headcount.analysis.wording import error_text, heads_text, times_text
+from headcount.report.figures import FigureData, Jump, Point, Region, Series
+from headcount.report.tables import NONE, Column, Table
+from headcount.theory.lower import exponents
+
+LONGER = "a longer --budget"
+
+
+def sentence(decision: Decision, heads_max: int) -> str:
+    """Say the answer in one sentence."""
+    answer, low, high = decision.heads, decision.low, decision.high
+    match decision.verdict:
+        case "transition":
+            assert answer is not None
+            between = "" if low == high == answer else f" (between {low} and {high or f'more than {heads_max}'})"
+            return f"{heads_text(answer)}{between}: fewer are clearly worse, and more gain nothing that matters."
+        case "one-head":
+            return "One head suffices: no transition seen, more heads gain nothing that matters."
+        case "gentle":
+            assert answer is not None
+            return (
+                f"No transition seen: the error falls gently with more heads; {heads_text(answer)} cannot be told from "
+                f"the best."
+            )
+        case "more":
+            return f"More than {heads_max} heads: the error still falls at the largest head count that was tried."
+        case "failed":
+            why = "what the models learn of the training part holds nowhere else."
+            if answer is not None:
+                why = f"models with equal heads differ as much as others do; {heads_text(answer)} is a guess."
+            return f"Optimisation failed, not expressivity: {why}"
+        case "noise":
+            return "Noise alone: y does not depend on X as far as these data show, whatever the number of heads."
+        case "budget":
+            return "The budget is too small to tell: too few models were trained."
+
+
+def settles(decision: Decision, settled: bool) -> str:
+    """Say what would settle what is open."""
+    match decision.verdict:
+        case "transition" | "one-head":
+            sure = decision.low == decision.high
+            return (
+                "Nothing is open."
+                if settled and sure
+                else f"{LONGER.capitalize()} or more samples narrow the interval."
+            )
+        case "gentle":
+            return f"More samples show whether the gain of more heads is real; {LONGER} trains longer and wider models."
+        case "more":
+            return f"A larger heads_max and {LONGER} show where the error stops falling."
+        case "failed":
+            return f"{LONGER.capitalize()} (more steps and seeds), other features, or more samples."
+        case "noise":
+            return "More samples, or features that carry what y depends on; more heads or training will not help."
+        case "budget":
+            return f"{LONGER.capitalize()}, or a faster device."
+
+
+def reasons(decision: Decision, points: list[CurvePoint], record: dict[str, object], challenged: bool) -> list[Reason]:
+    """Say why, each reason with what it rests on."""
+    told: list[Reason] = []
+
+    def add(tag: str, text: str) -> None:
+        told.append(Reason(tag=tag, text=text))  # pyright: ignore[reportArgumentType]
+
+    best = min(points, key=lambda p: p.validation)
+    answer, at = decision.heads, {p.heads: p for p in points}
+    add("measured", f"The best model, with {heads_text(best.heads)}, errs by {error_text(best.validation)} of the "
+        f"variance of y on validation sequences, and by {error_text(best.train)} on training ones.")  # fmt: skip
+    if best.wrong is not None:
+        add("measured", f"It names the wrong class for {100 * best.wrong:.1f} % of the validation sequences.")
+    if decision.verdict == "noise":
+        add("measured", f"Its gain over always guessing the average would arise by chance with probability "
+            f"{decision.gain:.2g}.")  # fmt: skip
+        return told
+    add("measured", f"Noise floor: between {error_text(decision.floor)} and {error_text(best.validation)} of the "
+        f"variance of y; equally good models differ by {error_text(decision.spread)}.")  # fmt: skip
+    if answer is not None and answer in at:
+        fewer = [p for p in points if p.heads < answer]
+        more = [p for p in points if p.heads > answer]
+        if fewer:
+            below = fewer[-1]
+            add("measured", f"{heads_text(below.heads).capitalize()}: error {error_text(below.validation)}, "
+                f"{times_text(below.validation / max(at[answer].validation, 1e-300))} times that of "
+                f"{heads_text(answer)}, in the best of {below.seeds} models.")  # fmt: skip
+            if challenged:
+                add("measured", f"{heads_text(below.heads).capitalize()} stayed worse with twice the training: it is "
+                    f"not a matter of patience alone.")  # fmt: skip
+        if more:
+            least = min(more, key=lambda p: p.validation)
+            add("measured", f"More heads than {answer} reach {error_text(least.validation)} at best, against "
+                f"{error_text(at[answer].validation)}.")  # fmt: skip
+        add("measured", f"{100 * decision.settled:.0f} % of the bootstrap's draws over seeds, validation sequences and "
+            f"the rule's constants give this answer.")  # fmt: skip
+        told.extend(_theory(decision, answer, record))
+    add("extrapolated", f"The models have one layer, heads of size {record['head_dim']} and {record['hidden']} hidden "
+        f"units; deeper or wider models may need fewer heads a layer.")  # fmt: skip
+    return told
+
+
+def _theory(decision: Decision, answer: int, record: dict[str, object]) -> list[Reason]:
+    """What is proved, and on which condition."""
+    if decision.verdict == "one-head":
+        return [Reason(tag="proved", text="One head with uniform attention computes every mean of a function of the "
+                       "tokens exactly, whatever the length.")]  # fmt: skip
+    if decision.verdict != "transition":
+        return []
+    length, head_dim = int(str(record["length"])), int(str(record["head_dim"]))
+    told = [Reason(tag="proved", text=f"If y is made of {answer} minima over tokens, {heads_text(answer)} reach every "
+                   f"accuracy at a cost in which the length is no exponent (Theorem 2 (1)).")]  # fmt: skip
+    sharp = exponents(length=length, heads=answer - 1, head_dim=head_dim, intrinsic=answer)[1]
+    if sharp.vacuous:
+        text = (
+            f"The lower bound for {heads_text(answer - 1)} (Theorem 2 (2)) says nothing at length {length}: it bites "
+            f"from {sharp.bites_from_length} on."
+        )
+    else:
+        text = (
+            f"If y is made of {answer} minima, {heads_text(answer - 1)} with bounded weights need a feed-forward block "
+            f"that grows like error^(−{sharp.k:.1f}) (Theorem 2 (2), sup error)."
+        )
+    return [*told, Reason(tag="proved", text=text)]
+
+
+def curve_table(record: AdviceRecord) -> Table:
+    """The curve as a table."""
+    classes = record.kind == "classification"
+    columns = [
+        Column(name="Heads", meaning="number of attention heads, at fixed head size"),
+        Column(name="Models", meaning="models trained from different random starts"),
+        Column(name="Error", meaning="of the best model on the validation part, as a share of the variance of y"),
+        Column(name="Median", meaning="of the models"),
+        Column(name="Training", meaning="error of the best model on the training part"),
+        Column(name="Excess", meaning="error above the noise floor"),
+        *([Column(name="Wrong", meaning="share of wrong classes on the validation part")] if classes else []),
+        Column(name="Parameters", meaning="of the whole model"),
+        Column(name="Step", meaning="measured time of one training step on one core"),
+    ]
+    rows = [
+        [
+            str(p.heads), str(p.seeds), error_text(p.validation), error_text(p.median), error_text(p.train),
+            error_text(p.excess),
+            *([NONE if p.wrong is None else f"{100 * p.wrong:.1f} %"] if classes else []),
+            f"{p.parameters:,}", NONE if p.step_seconds is None else f"{1000 * p.step_seconds:.2f} ms",
+        ]
+        for p in record.curve
+    ]  # fmt: skip
+    heads = [p.heads for p in record.curve]
+    marked = heads.index(record.recommended_heads) if record.recommended_heads in heads else None
+    return Table(caption="Error by number of heads", columns=columns, rows=rows, marked=marked)
+
+
+def price_text(price: Price, answer: int) -> str:
+    """Say what a neighbouring head count costs or saves."""
+    factor = price.error_ratio
+    error = f"error × {times_text(factor)}" if price.told_apart else "no difference in error that can be told"
+    step = "" if price.step_ratio is None else f", step time × {price.step_ratio:.2f}"
+    less = "fewer" if price.heads < answer else "more"
+    count = abs(price.heads - answer)
+    what = f"one head {less}" if count == 1 else f"{count} heads {less}"
+    return f"{what.capitalize()} ({price.heads}): {error}, parameters × {price.parameters_ratio:.2f}{step}."
+
+
+def figure(record: AdviceRecord, dots: dict[int, list[float]]) -> FigureData:
+    """The curve as a picture: a dot a model, the best and the median of each head count."""
+    answer = None if record.no_transition else record.recommended_heads
+    tone = lambda h: "plain" if answer is None else "few" if h < answer else "enough"  # noqa: E731
+    series = [
+        Series(name=heads_text(h), style="dots", tone=tone(h), heads=h,
+               points=[Point(x=h, y=max(e, 1e-12), seed=n) for n, e in enumerate(errors)])
+        for h, errors in sorted(dots.items())
+    ]  # fmt: skip
+    best = [Point(x=p.heads, y=max(p.validation, 1e-12)) for p in record.curve]
+    median = [Point(x=p.heads, y=max(p.median, 1e-12)) for p in record.curve]
+    series += [
+        Series(name="best seed", style="best", points=best),
+        Series(name="median of the seeds", style="median", points=median),
+    ]
+    regions: list[Region] = []
+    jump = None
+    counts = [p.heads for p in record.curve]
+    if answer in counts and counts.index(answer) > 0:
+        place = counts.index(answer)
+        before, after = record.curve[place - 1], record.curve[place]
+        regions = [
+            Region(first=counts[0], last=before.heads, tone="few", text="too few heads"),
+            Region(first=answer, last=counts[-1], tone="enough", text="enough heads"),
+        ]
+        factor = before.validation / max(after.validation, 1e-300)
+        jump = Jump(
+            heads_from=before.heads, heads_to=answer, error_from=before.validation, error_to=after.validation,
+            text=f"{times_text(factor)} times\nsmaller error",
+        )  # fmt: skip
+    low, high = error_text(record.noise_floor), error_text(record.noise_floor_high)
+    return FigureData(
+        kind="transition", title=record.sentence, subtitle=record.name, x_label="Number of attention heads",
+        ticks=counts, series=series, jump=jump, regions=regions,
+        notes=[f"Noise floor of y: between {low} and {high}."],
+        alt=f"Validation error against the number of heads. {record.sentence}",
+    )  # fmt: skip

@@ -1,0 +1,89 @@
+"""`headcount advise DATA`: how many heads do these data need, with an interval, evidence and a price."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from headcount.base.errors import BadInput
+from headcount.cli.common import ARRAYS, Device, Json, Whole, console, print_json
+
+FILES = ("advice.json", "advice.png")
+
+
+def advise(
+    data: Annotated[Path, Parameter(help="Arrays: .npz (X, y, mask), .npy, .parquet or .csv in long form.")],
+    file: Annotated[Path | None, Parameter(help="With --json: the file to write instead of standard output.")] = None,
+    /,
+    *,
+    budget: Annotated[str, Parameter(help="Time for the answer: 90s, 5m, 1h.")] = "5m",
+    heads_max: Annotated[Whole, Parameter(name="--heads-max", help="The largest head count to try.")] = 32,
+    confidence: Annotated[float, Parameter(help="Confidence of the interval and of comparisons.")] = 0.95,
+    kind: Annotated[
+        Literal["auto", "regression", "classification"],
+        Parameter(help="What y holds; auto takes a few different whole numbers for classes."),
+    ] = "auto",
+    out: Annotated[Path | None, Parameter(help="Folder to write: advice.json and advice.png.")] = None,
+    seed: Annotated[Whole, Parameter(help="Seed of the split, the weights and the batches.")] = 0,
+    device: Device = "cpu",
+    json: Json = False,
+) -> int:
+    """Say how many attention heads some sequences need: the smallest count that cannot be told from the best."""
+    from headcount.advice.advisor import advise as ask
+    from headcount.base.files import check_writable, write_json
+    from headcount.cli.sweep import duration
+
+    if file is not None and not json:
+        raise BadInput(f"{file}: one data file is enough; a second name is that of the record, with --json")
+    if file is not None and data.suffix.lower() == ".json":
+        data, file = file, data  # --json FILE DATA
+    if data.suffix.lower() not in ARRAYS:
+        raise BadInput(f"{data}: sequences come as {', '.join(ARRAYS)}")
+    if seed < 0:
+        raise BadInput(f"--seed must be 0 or more, not {seed}")
+    seconds = duration(budget)
+    if out is not None:
+        check_writable(out)
+    found = ask(
+        data, budget=seconds, heads_max=heads_max, confidence=confidence, device=device, seed=seed, kind=kind,
+    )  # fmt: skip
+    record = found.record.data()
+    if out is not None:
+        write_json(out / "advice.json", record)
+        found.plot(out / "advice.png")
+    if json and file is None:
+        print_json(record)
+        return 0
+    if file is not None:
+        write_json(file, record)
+    _show(found, out)
+    return 0
+
+
+def _show(found: Any, out: Path | None) -> None:
+    """The answer first, then the curve, the price, the reasons."""
+    from headcount.advice.advisor_words import curve_table, price_text
+    from headcount.report.tables import as_terminal
+
+    record, terminal = found.record, console()
+    low, high = record.interval
+    terminal.print(f"[bold]{record.sentence}[/bold]")
+    if record.recommended_heads is not None:
+        more = " or more" if record.interval_open else ""
+        terminal.print(
+            f"Recommended heads: {record.recommended_heads}   interval at {100 * record.confidence:.0f} %: "
+            f"{low} to {high}{more}   {record.trials} models in {record.seconds:.0f} s", markup=False,
+        )  # fmt: skip
+    terminal.print(as_terminal(curve_table(record)))
+    for price in record.prices:
+        terminal.print(price_text(price, record.recommended_heads or 1), markup=False)
+    for curve in record.curves:
+        errors = ", ".join(f"{p.heads}: {p.validation:.2g}" for p in curve.points)
+        terminal.print(f"At fixed {curve.kind} ({curve.fixed}), error by heads: {errors}.", markup=False)
+    for reason in record.reasons:
+        terminal.print(f"- {reason.text} ({reason.tag})", markup=False)
+    terminal.print(f"What would settle it: {record.settle}", markup=False)
+    if out is not None:
+        terminal.print(f"Record   {out / 'advice.json'}\nPicture  {out / 'advice.png'}", markup=False)

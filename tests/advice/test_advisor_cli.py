@@ -1,0 +1,67 @@
+"""`headcount advise`: the answer on the terminal, the files, and one line for what cannot be answered."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from advisor_cases import arrays
+
+
+def saved(folder, **changed):
+    X, y = arrays("mean", 400, 0.1, dim=2, length=6)
+    np.savez(folder / "data.npz", **{"X": X, "y": y, **changed})
+    return folder / "data.npz"
+
+
+def test_the_answer_comes_first_and_the_files_hold_it(headcount_here, tmp_path):
+    done = headcount_here("advise", saved(tmp_path), "--budget", "6s", "--heads-max", 2, "--out", "advice")
+    assert done.returncode == 0
+    record = json.loads((tmp_path / "advice" / "advice.json").read_text())
+    assert done.stdout.splitlines()[0] == record["sentence"]
+    assert {"recommended_heads", "interval", "no_transition", "curve", "reasons"} <= set(record)
+    assert len(record["interval"]) == 2
+    assert all(reason["tag"] in ("proved", "measured", "extrapolated") for reason in record["reasons"])
+    assert (tmp_path / "advice" / "advice.png").stat().st_size > 1000
+    assert "Heads" in done.stdout
+
+
+def test_json_goes_where_it_is_told(headcount_here, tmp_path):
+    path = saved(tmp_path)
+    done = headcount_here("advise", path, "--budget", "5s", "--heads-max", 2, "--json")
+    assert json.loads(done.stdout)["samples"] == 400
+    done = headcount_here("advise", "--json", "a.json", path, "--budget", "5s", "--heads-max", 2)
+    assert json.loads((tmp_path / "a.json").read_text())["samples"] == 400
+    assert "interval" in done.stdout
+    done = headcount_here("advise", path, "a.json", "--budget", "5s")
+    assert (done.returncode, "--json" in done.stderr) == (2, True)
+
+
+BAD = {
+    "constant y": ({"y": np.ones(400)}, [], "constant"),
+    "nan": ({"X": np.full((400, 6, 2), np.nan)}, [], "nan"),
+    "strings": ({"y": np.array(["a", "b"] * 200)}, [], "entries of type"),
+    "mask": ({"mask": np.zeros((400, 6), bool)}, [], "no real token"),
+    "length 1": ({"X": np.random.default_rng(0).standard_normal((400, 1, 2))}, [], "length 1"),
+    "one sample": ({"X": np.zeros((1, 6, 2)), "y": np.zeros(1)}, [], "1 sample"),
+    "all classes distinct": ({"y": np.arange(400)}, ["--kind", "classification"], "400 classes"),
+    "budget": ({}, ["--budget", "soon"], "a time is written like"),
+    "seed": ({}, ["--seed", "-1"], "--seed"),
+}
+
+
+@pytest.mark.parametrize("name", list(BAD))
+def test_bad_input_is_one_line_and_status_2(headcount_here, tmp_path, name):
+    changed, options, text = BAD[name]
+    done = headcount_here("advise", saved(tmp_path, **changed), *options)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_other_files_are_refused(headcount_here, tmp_path):
+    (tmp_path / "data.txt").write_text("1,2,3\n")
+    done = headcount_here("advise", "data.txt")
+    assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
+    assert ".npz" in done.stderr

@@ -1,0 +1,146 @@
+"""The rule, on trials that are made up: what it must find, and what it must not claim."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from advisor_cases import made_up
+
+from headcount.advice import advisor_decide
+from headcount.advice.advisor_decide import Table, decide, levels_of, noise_floor, one_sided, told_apart
+
+
+def ask(errors, floor=0.0, **options):
+    found = made_up(errors, floor, **{k: options.pop(k) for k in ("train", "classes") if k in options})
+    return decide(found, heads_max=options.pop("heads_max", 32), draws=200)
+
+
+STEP = {1: [0.3, 0.31], 2: [0.1, 0.12], 3: [0.02, 0.03, 0.02], 4: [4e-4, 5e-4, 4e-4], 5: [3e-4, 4e-4], 8: [3e-4, 4e-4]}
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.001, 0.01])
+def test_a_step_is_found_with_and_without_noise(floor):
+    found = ask(STEP, floor, train=0.95)
+    assert (found.verdict, found.heads, found.low, found.high) == ("transition", 4, 4, 4)
+    assert found.settled > 0.9
+
+
+def test_noise_hides_the_step_from_plain_errors_but_not_from_the_excess(monkeypatch):
+    errors = {1: [0.2] * 3, 2: [0.06] * 3, 3: [0.005] * 3, 4: [3e-4] * 3, 8: [2e-4] * 3}
+    assert ask(errors, 0.01, train=0.95).heads == 4
+    monkeypatch.setattr(advisor_decide, "noise_floor", lambda table: (0.0, 0.0))
+    assert ask(errors, 0.01, train=0.95).heads != 4
+
+
+def test_luck_of_training_is_no_transition():
+    found = ask({1: [1e-6, 9e-6], 2: [5e-7, 4e-6], 4: [2e-7, 3e-6], 8: [3e-7, 1e-6]})
+    assert (found.verdict, found.heads) == ("one-head", 1)
+
+
+def test_equal_head_counts_mean_that_one_head_suffices():
+    found = ask({h: [2e-4, 3e-4] for h in (1, 2, 4, 8)}, 0.005)
+    assert (found.verdict, found.heads, found.low, found.high) == ("one-head", 1, 1, 1)
+
+
+def test_a_gentle_fall_is_no_transition():
+    found = ask({h: [0.4 * h**-0.5] * 2 for h in (1, 2, 3, 4, 6, 8, 16)})
+    assert found.verdict == "gentle"
+
+
+def test_an_error_that_still_falls_at_the_end_needs_more_heads():
+    errors = {h: [0.5 / h] * 2 for h in (1, 2, 4, 8, 16, 32)}
+    assert ask(errors).verdict == "more"
+    assert ask({**errors, 32: [0.5 / 16.5] * 2}).verdict != "more"
+
+
+def test_noise_alone_is_recognised_and_a_weak_signal_is_not_taken_for_it():
+    assert ask({h: [0.01, 0.02] for h in (1, 2, 4, 8)}, 1.0, train=0.95).verdict == "noise"
+    assert ask({h: [0.001, 0.002] for h in (1, 2, 4, 8)}, 0.8, train=0.95).verdict == "one-head"
+
+
+def test_learning_by_heart_is_called_failed_training():
+    assert ask({h: [0.2, 0.3] for h in (1, 2, 4)}, 0.9, train=0.05).verdict in ("failed", "noise")
+
+
+def test_seeds_that_scatter_while_nothing_is_learned_are_failed_training():
+    errors = {1: [0.75] * 3, 2: [0.7] * 3, 3: [0.65] * 3, 4: [0.6] * 3, 6: [0.57] * 3}
+    failed = ask({**errors, 8: [0.5, 0.7, 0.75]}, train=0.7)
+    assert (failed.verdict, failed.high) == ("failed", None)
+    assert ask({**errors, 8: [0.5, 0.51, 0.52]}, train=0.7).verdict == "gentle"
+
+
+def test_too_little_is_no_answer():
+    assert ask({4: [0.01]}).verdict == "budget"
+
+
+def test_trials_that_were_cut_off_decide_nothing():
+    found = made_up(STEP)
+    assert decide(found, heads_max=32, draws=100).verdict == "transition"
+    cut = decide([replace(one, whole=one.heads != 4) for one in found], heads_max=32, draws=100)
+    assert (cut.verdict, cut.heads, cut.low) == ("transition", 5, 4)
+    late = [replace(one, whole=one.wanted.seed == 0) for one in found]
+    assert decide(late, heads_max=32, draws=100).heads == 4
+    assert decide([one for one in found if one.heads > 3], heads_max=32, draws=100).verdict == "budget"
+    assert decide([replace(one, whole=False) for one in found], heads_max=32, draws=100).verdict == "budget"
+
+
+def test_bad_luck_with_seeds_widens_the_interval():
+    sure = {1: [0.3] * 3, 2: [0.1] * 3, 3: [2e-4] * 3, 4: [2e-4] * 3}
+    unsure = {1: [0.3] * 3, 2: [0.1], 3: [2e-4, 0.1, 0.1], 4: [2e-4] * 3}
+    assert ask(sure).low == 3
+    assert ask(unsure).low < 3
+
+
+def test_two_trials_rule_nothing_out():
+    errors = {1: [0.3] * 3, 2: [0.1] * 3, 3: [2e-4] * 3, 4: [2e-4] * 3}
+    assert (ask(errors).heads, ask(errors).low) == (3, 3)
+    few = ask({**errors, 2: [0.1] * 2})
+    assert (few.heads, few.low) == (3, 2)
+
+
+def test_a_fall_over_head_counts_that_were_not_tried_is_shared_among_them():
+    best = {1: 0.4, 2: 0.2, 4: 0.035, 5: 0.0135, 6: 0.013, 8: 0.013}
+    errors = {h: [e, 1.4 * e, 1.5 * e] for h, e in best.items()}
+    assert ask(errors).heads == 5
+    assert ask(dict(sorted({**errors, 3: [0.19] * 3}.items()))).heads == 4
+
+
+def test_classes_count_double():
+    errors = {1: [0.5] * 3, 2: [0.35] * 3, 3: [0.25] * 3, 4: [0.15] * 3, 5: [0.145] * 3, 8: [0.14] * 3}
+    plain, classes = ask(errors), ask(errors, classes=True)
+    assert (classes.verdict, classes.heads) == ("transition", 4)
+    assert np.isclose(classes.levels[4], 2 * plain.levels[4])
+
+
+def test_the_floor_lies_between_training_and_validation_error():
+    table = Table.of(made_up({h: [2e-4, 2e-4] for h in (2, 4, 8)}, 0.01, train=0.9))
+    floor, spread = noise_floor(table)
+    best = table.champion
+    assert 0.8 * best.train < floor < best.validation
+    assert spread < 0.1 * floor
+    scattered = Table.of(made_up({h: [2e-4, 2e-3] for h in (2, 4, 8)}, 0.0))
+    assert noise_floor(scattered)[0] == 0.0
+
+
+def test_levels_are_those_of_the_errors_without_noise():
+    errors = np.array([[0.1, 0.01, 0.001]])
+    assert np.allclose(levels_of(errors, 0.0), np.log10(errors))
+
+
+def test_the_paired_test_sees_what_separate_means_do_not():
+    table = Table.of(made_up({1: [6e-3], 2: [1e-5]}, 1.0))
+    means = [table.best(i).squares.mean() for i in (0, 1)]
+    errors = [table.best(i).squares.std() / 2000**0.5 for i in (0, 1)]
+    assert abs(means[0] - means[1]) < 2 * max(errors)
+    assert told_apart(table, 0, 0.95)
+    assert not told_apart(table, 1, 0.95)
+
+
+def test_one_sided_chances():
+    rng = np.random.default_rng(0)
+    assert one_sided(rng.standard_normal(500) + 1) < 1e-6
+    assert one_sided(rng.standard_normal(500) - 1) > 0.99
+    assert one_sided(np.ones(5)) == 0.0
+    assert one_sided(np.zeros(5)) == 1.0

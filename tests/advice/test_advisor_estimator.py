@@ -1,0 +1,72 @@
+"""`HeadCountAdvisor` as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from advisor_cases import arrays
+
+pytest.importorskip("sklearn")
+
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import check_estimator, check_regressors_train
+
+from headcount.advice.estimator import HeadCountAdvisor
+
+QUICK = {"steps": 300, "heads_max": 4, "budget": 60.0}
+
+
+def test_it_passes_the_checks_of_scikit_learn():
+    check_estimator(HeadCountAdvisor(steps=4, heads_max=2, budget=60.0), on_skip=None)
+
+
+def test_the_checks_can_fail():
+    class Forgetful(HeadCountAdvisor):
+        def predict(self, X, mask=None):
+            return super().predict(X, mask)[:-1]
+
+    with pytest.raises(AssertionError):
+        check_regressors_train("Forgetful", Forgetful(steps=4, heads_max=2, budget=60.0))
+
+
+def test_it_says_what_it_found():
+    X, y = arrays("sum-of-maxima", 1500, 0.05, intrinsic=2, dim=2, length=8)
+    found = HeadCountAdvisor(**{**QUICK, "steps": 1200}).fit(X, y)
+    assert (found.recommended_heads_, found.intrinsic_dimension_) == (2, 2)
+    assert found.interval_[0] <= 2 <= found.interval_[1]
+    assert [row["heads"] for row in found.curve_] == [1, 2, 4]
+    assert found.score(X, y) > 0.9
+    assert found.n_features_in_ == 8
+    assert "advice_" not in vars(clone(found))
+
+
+def test_a_table_is_sequences_of_numbers():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 5))
+    found = HeadCountAdvisor(**{**QUICK, "heads_max": 2}).fit(X, X.mean(1))
+    assert found.score(X, X.mean(1)) > 0.8
+    assert found.intrinsic_dimension_ is None
+
+
+def test_classes_are_scored_by_accuracy():
+    X, y = arrays("mean", 800, 0.0, dim=2, length=6)
+    labels = np.where(y > np.median(y), "high", "low")
+    found = HeadCountAdvisor(kind="classification", **QUICK).fit(X, labels)
+    assert list(found.classes_) == ["high", "low"]
+    assert 0.7 < found.score(X, labels) <= 1.0
+
+
+def test_bad_data_are_a_value_error_and_nothing_is_predicted_before_fit():
+    with pytest.raises(ValueError, match="constant"):
+        HeadCountAdvisor(**QUICK).fit(np.random.default_rng(0).standard_normal((30, 4)), np.ones(30))
+    with pytest.raises(NotFittedError):
+        HeadCountAdvisor(**QUICK).predict(np.zeros((3, 4)))
+
+
+def test_the_package_does_not_need_scikit_learn():
+    code = "import sys; sys.modules['sklearn'] = None; import headcount.advice.advisor; import headcount"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,120 @@
+"""The witness of one head fewer: proved for a known task, measured for a learned one, refused where it is none."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import headcount as hc
+from headcount.advice.advisor_data import Material, material
+from headcount.advice.advisor_engine import Engine, Outcome, Wanted
+from headcount.advice.advisor_witness import agreed, find_witness, own_units, save_witness, weaker
+from headcount.experiments.spec import ModelOptions, TrainSpec
+from headcount.tasks.task import Task
+
+SECONDS = 4.0
+
+
+@pytest.fixture(scope="module")
+def case() -> tuple[Task, Material, list[Outcome]]:
+    """A task with D = 2, and layers with 1, 2 and 4 heads that were trained on inputs in odd units."""
+    task = hc.make_task("sum-of-maxima", intrinsic=2, length=16, limit=2.5)
+    X = task.sample(2000, 0)
+    stuff = material(X.numpy(), task.value(X).numpy())
+    train = TrainSpec(
+        steps=1000, warmup=100, learning_rate=1e-2, evaluations=10, batch=128, train_size=1600, validation_size=400
+    )
+    wanted = [Wanted(h, s, ModelOptions(head_dim=4, hidden=32), train) for h in (1, 2, 4) for s in (0, 1)]
+    return task, stuff, Engine(stuff, deadline=time.monotonic() + 300).train(wanted)
+
+
+def test_a_model_in_the_units_of_the_data_is_the_same_model():
+    X = 40.0 * np.random.default_rng(0).random((60, 5, 2)) + np.array([7.0, -300.0])
+    stuff = material(X, X[:, :, 0].max(1))
+    train = TrainSpec(steps=20, warmup=2, evaluations=2, batch=16, train_size=48, validation_size=12)
+    for positions in ("none", "concatenated", "additive", "gates"):
+        options = ModelOptions(head_dim=2, hidden=8, positions=positions)
+        (one,) = Engine(stuff, deadline=time.monotonic() + 60).train([Wanted(2, 0, options, train)])
+        ours = own_units(one, stuff).predict(torch.from_numpy(X))
+        theirs = one.network()(stuff.inputs(X)).double() * stuff.data.std + stuff.data.mean
+        assert torch.allclose(ours, theirs.detach(), atol=1e-3)
+        assert not torch.allclose(
+            ours, own_units(one, replace(stuff, shift=stuff.shift + 1)).predict(torch.from_numpy(X))
+        )
+
+
+def test_one_head_fewer_is_proved_to_confuse_inputs_and_a_tampered_pair_is_rejected(case, tmp_path):
+    task, stuff, trials = case
+    found = find_witness(trials, stuff, 2, task=task, seconds=SECONDS)
+    assert (found.heads, found.tag, found.why, found.target) == (1, "proved", "", "task")
+    assert found.deviations > 3
+    assert found.least_error == found.gap / 2
+    assert abs(found.predictions[0] - found.predictions[1]) < 1e-6  # the layer itself says the same of both
+    y = task.value(torch.tensor([found.X1, found.X2], dtype=torch.float64))[:, 0]
+    assert abs(float(y[0] - y[1])) >= found.gap * (1 - 1e-9)
+    assert {reason.tag for reason in found.sentences} == {"proved"}
+    save_witness(found, trials, stuff, 2, task, tmp_path / "layer")
+    assert hc.verify_witness(tmp_path / "layer" / "witness.json").holds
+    for key, change in (("claims", {"gap": 2 * found.gap}), ("X1", None)):
+        bad = json.loads(json.dumps(found.file))
+        if change:
+            bad[key] |= change
+        else:
+            bad["X1"][0][0] = bad["X1"][1][0]
+        (tmp_path / "layer" / "witness.json").write_text(json.dumps(bad))
+        assert not hc.verify_witness(tmp_path / "layer" / "witness.json").holds
+
+
+def test_a_layer_with_enough_heads_gives_no_witness_of_that_size(case):
+    task, stuff, trials = case
+    few, enough = (find_witness(trials, stuff, h, task=task, seconds=SECONDS) for h in (2, 4))
+    assert enough.heads == 2
+    assert (enough.deviations or 0.0) < few.deviations / 2
+
+
+def test_a_learned_target_is_measured_and_all_good_models_must_agree(case):
+    task, stuff, trials = case
+    few, enough = (find_witness(trials, stuff, h, seconds=SECONDS) for h in (2, 4))
+    assert (few.tag, few.target, few.judges) == ("measured", "best model", 4)
+    assert few.file is None
+    assert few.deviations > 2
+    assert {reason.tag for reason in few.sentences} == {"measured"}
+    assert "only data are known, so nothing is proved" in few.sentences[-1].text
+    assert (enough.deviations or 0.0) < few.deviations / 2
+    y = task.value(torch.tensor([few.X1, few.X2], dtype=torch.float64))[:, 0]
+    assert abs(float(y[0] - y[1])) > few.gap / 2  # what the models say is true of the task
+
+    layer, pair = weaker(trials, 2), np.array([few.X1, few.X2])
+    model = own_units(layer, stuff, None, (tuple(few.box[0]), tuple(few.box[1])))
+    judges = [own_units(one, stuff) for one in trials if one.heads == 4]
+    assert agreed(model, judges, stuff, pair, 0) >= few.gap
+    moved, outside = pair.copy(), pair.copy()
+    moved[0, 3] += 0.05 * (1 - 2 * (moved[0, 3] > 0))
+    outside += 10.0
+    assert agreed(model, judges, stuff, moved, 0) is None
+    assert agreed(model, judges, stuff, outside, 0) is None
+    assert agreed(model, [*judges, model], stuff, pair, 0) < 1e-6  # one judge who sees nothing is enough
+
+
+def test_where_there_is_none_it_says_why(case):
+    task, stuff, trials = case
+    assert "no trained layer with fewer heads" in find_witness(trials, stuff, None).why
+    assert "no trained layer with fewer heads" in find_witness(trials, stuff, 1).why
+    poor = [replace(one, validation=0.2) for one in trials]
+    assert "above 0.05 it cannot stand in" in find_witness(poor, stuff, 2).why
+    assert "Fewer than two models" in find_witness(trials[:2] + [o for o in trials if o.heads < 4][:3], stuff, 4).why
+    flags = replace(stuff, task=hc.ArrayTask.from_arrays(np.round(stuff.task.X), stuff.task.y))
+    assert "takes only" in find_witness(trials, flags, 2).why
+    mask = np.ones(stuff.task.X.shape[:2], dtype=bool)
+    mask[:, -1] = False
+    padded = replace(stuff, task=hc.ArrayTask.from_arrays(stuff.task.X, stuff.task.y, mask))
+    assert "full length" in find_witness(trials, padded, 2, task=task).why
+    other = hc.make_task("sum-of-maxima", intrinsic=2, length=8, limit=2.5)
+    assert "does not cover this case" in find_witness(trials, stuff, 2, task=other).why
+    with pytest.raises(hc.BadInput, match="2 seconds or more, not 1"):
+        find_witness(trials, stuff, 2, seconds=1)
