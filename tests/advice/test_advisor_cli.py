@@ -16,7 +16,8 @@ def saved(folder, **changed):
 
 
 def test_the_answer_comes_first_and_the_files_hold_it(headcount_here, tmp_path):
-    done = headcount_here("advise", saved(tmp_path), "--budget", "6s", "--heads-max", 2, "--out", "advice")
+    options = ("--steps", 300, "--budget", "10s", "--heads-max", 2, "--embed-dim", 6, "--out", "advice")
+    done = headcount_here("advise", saved(tmp_path), *options)
     assert done.returncode == 0
     record = json.loads((tmp_path / "advice" / "advice.json").read_text())
     assert done.stdout.splitlines()[0] == record["sentence"]
@@ -25,6 +26,10 @@ def test_the_answer_comes_first_and_the_files_hold_it(headcount_here, tmp_path):
     assert all(reason["tag"] in ("proved", "measured", "extrapolated") for reason in record["reasons"])
     assert (tmp_path / "advice" / "advice.png").stat().st_size > 1000
     assert "Heads" in done.stdout
+    assert record["configuration"]["torch"]["embed_dim"] == 6
+    assert f"nn.MultiheadAttention(6, {record['configuration']['torch']['num_heads']})" in done.stdout
+    assert record["witness"]["why"] or record["witness"]["sentences"]
+    assert record["sentence"].split(":")[0] in (tmp_path / "advice" / "index.html").read_text()
 
 
 def test_json_goes_where_it_is_told(headcount_here, tmp_path):
@@ -48,6 +53,9 @@ BAD = {
     "all classes distinct": ({"y": np.arange(400)}, ["--kind", "classification"], "400 classes"),
     "budget": ({}, ["--budget", "soon"], "a time is written like"),
     "seed": ({}, ["--seed", "-1"], "--seed"),
+    "width": ({}, ["--embed-dim", "0"], "--embed-dim"),
+    "steps": ({}, ["--steps", "0"], "steps"),
+    "a folder for the record": ({}, ["--json", "."], "--json takes a file"),
 }
 
 

@@ -7,23 +7,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from headcount.advice.advisor_config import Configuration, configuration
 from headcount.advice.advisor_data import Kind, Material, material
 from headcount.advice.advisor_decide import Decision, Table
-from headcount.advice.advisor_engine import Engine, Outcome, predicted
+from headcount.advice.advisor_engine import Engine, Outcome
+from headcount.advice.advisor_page import write_page
+from headcount.advice.advisor_predict import predict
 from headcount.advice.advisor_prices import by_length, curve_points, other_curves, prices, step_times
 from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, ShorterPoint
 from headcount.advice.advisor_search import SHARE, Search
 from headcount.advice.advisor_shorter import in_words, on_halves
+from headcount.advice.advisor_witness import find_witness
+from headcount.advice.advisor_witness_words import WitnessRecord
 from headcount.advice.advisor_words import figure, reasons, sentence, settles
 from headcount.base.errors import BadInput
 from headcount.base.progress import Progress
 from headcount.base.provenance import provenance
 from headcount.experiments.cpu import start_kernels
-from headcount.experiments.data import Part
 from headcount.experiments.devices import device_name, find_device
 from headcount.experiments.spec import ModelOptions
 from headcount.experiments.train import whole_seed
@@ -34,6 +37,8 @@ from headcount.tasks.task import Task
 
 MOST_HEADS = 256
 SAMPLES = 10_000
+PRICED = 0.93
+"""Of the budget after which prices end; a witness may take what is left."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +49,8 @@ class Advice:
     best: Outcome
     material: Material
     trials: tuple[Outcome, ...]
+    task: Task | None = None
+    """What the data were sampled from, where that is known."""
 
     @property
     def recommended_heads(self) -> int | None:
@@ -58,15 +65,22 @@ class Advice:
 
     def predict(self, X: Any, mask: Any = None) -> NDArray[Any]:
         """Predict new sequences with the best model: y[samples], y[samples, out], or labels."""
-        mask = None if mask is None else np.asarray(mask, dtype=np.bool_)
-        inputs = self.material.inputs(np.asarray(X, dtype=np.float64), mask)
-        part = Part(inputs, torch.zeros(len(inputs), 1), None if mask is None else torch.from_numpy(mask))
-        outputs = predicted(self.best.network(), part)
-        data, classes = self.material.data, self.material.classes
-        values = outputs * data.std.numpy() + data.mean.numpy()
-        if classes is not None:
-            return np.asarray(classes)[values.argmax(1)]
-        return values[:, 0] if values.shape[1] == 1 else values
+        return predict(self.best, self.material, X, mask)
+
+    def configuration(self, embed_dim: int | None = None) -> Configuration:
+        """Sizes and source code for torch's attention and for ours, at a width that one is bound to or at any."""
+        return configuration(self.record, embed_dim)
+
+    def witness(self, seconds: float = 20.0) -> WitnessRecord:
+        """Two inputs that the layer with one head fewer cannot tell apart, or why there are none."""
+        heads, seed = self.recommended_heads, self.record.seed
+        return find_witness(self.trials, self.material, heads, task=self.task, seconds=seconds, seed=seed)
+
+    def page(
+        self, path: str | Path, config: Configuration | None = None, witness: WitnessRecord | None = None
+    ) -> None:  # fmt: skip
+        """Write the plain-language page, one file that needs no other."""
+        write_page(self.record, Path(path), config, witness)
 
     def figure(self) -> FigureData:
         """Error against heads as figure data."""
@@ -120,13 +134,21 @@ def advise(
         if decision is None:
             reason = engine.failures[0] if engine.failures else f"not one evaluation in {budget:g} s"
             raise BadInput(f"the budget is too small, nothing was trained ({reason}): give more time or fewer samples")
-        engine.deadline = start + budget if steps is None else engine.deadline
+        engine.deadline = start + PRICED * budget if steps is None else engine.deadline
         found = _record(search, decision, start, note)
-    return Advice(found, Table.of(search.found).champion, stuff, tuple(search.found))
+    task = data if isinstance(data, Task) else None
+    return Advice(found, Table.of(search.found).champion, stuff, tuple(search.found), task)
 
 
 def _check(budget: float, heads_max: int, confidence: float, steps: int | None) -> None:
     """Refuse numbers that mean nothing."""
+    for name, value, kinds in (
+        ("budget", budget, int | float), ("confidence", confidence, int | float), ("heads_max", heads_max, int),
+        ("steps", 1 if steps is None else steps, int),
+    ):  # fmt: skip
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            what = "a whole number" if kinds is int else "a number of seconds" if name == "budget" else "a number"
+            raise BadInput(f"{name} must be {what}, not {value!r}")
     if not 0 < budget < 1e7:
         raise BadInput(f"budget must be a number of seconds above 0, not {budget}")
     if not 2 <= heads_max <= MOST_HEADS:  # one head count has nothing to be compared with
@@ -139,6 +161,8 @@ def _check(budget: float, heads_max: int, confidence: float, steps: int | None) 
 
 def _read(data: Any, y: Any, mask: Any, kind: Kind, seed: int) -> Material:
     """Make the material of whatever was handed in."""
+    if isinstance(data, str | Path | Task | ArrayTask) and not (y is None and mask is None):
+        raise BadInput("y and mask come with the file or the task: give them with X alone")
     if isinstance(data, str | Path):
         data = ArrayTask.load(data)
     if isinstance(data, ArrayTask):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from headcount.base.errors import BadInput
 from headcount.experiments.data import Dataset, Part
+from headcount.tasks.array_files import read_arrays
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.arrays import Part as TaskPart
 
@@ -58,108 +60,148 @@ class Material:
         return torch.from_numpy(_scaled(X, mask, self.shift, self.scale)).float()
 
 
-def material(X: Any, y: Any, mask: Any = None, *, kind: Kind = "auto", seed: int = 0, name: str = "data") -> Material:
-    """Check arrays and make of them what the advisor trains on; every complaint is one line."""
+def from_file(path: str | Path, *, kind: Kind = "auto", seed: int = 0) -> Material:
+    """Read a file of arrays, whose targets may be text, and make the material of it; complaints name the file."""
+    path = Path(path)
+    X, y, mask = read_arrays(path, text=kind != "regression")
+    return material(X, y, mask, kind=kind, seed=seed, name=path.stem, where=str(path))
+
+
+def material(
+    X: Any, y: Any, mask: Any = None, *, kind: Kind = "auto", seed: int = 0, name: str = "data",
+    where: str | None = None,
+) -> Material:  # fmt: skip
+    """Check arrays and make of them what the advisor trains on; every complaint is one line, after `where`."""
+    where = where or name
     if kind not in ("auto", "regression", "classification"):
         raise BadInput(f"kind must be auto, regression or classification, not {kind!r}")
-    _counts(name, X, y)
-    labels = _labels(y, kind)
-    targets, classes = (y, None) if labels is None else _one_hot(name, labels)
-    task = ArrayTask.from_arrays(X, targets, mask, name=name)
-    return prepared(task, classes, seed)
+    _counts(where, X, y)
+    labels = _labels(where, y, kind)
+    if labels is not None and len(labels) != len(X):
+        raise BadInput(f"{where}: X has {len(X)} samples but y has {len(labels)} labels: give one label a sample")
+    targets, classes = (y, None) if labels is None else _one_hot(where, labels)
+    task = ArrayTask.from_arrays(X, targets, mask, name=name, where=where)
+    return prepared(task, classes, seed, where)
 
 
-def _counts(name: str, X: Any, y: Any) -> None:
+def _counts(where: str, X: Any, y: Any) -> None:
     """Refuse what cannot be split, with the number that would do."""
     for what, value in (("X", X), ("y", y)):
-        if not hasattr(value, "__len__"):
-            raise BadInput(f"{name}: {what} must be an array, not {type(value).__name__}")
+        if not hasattr(value, "__len__") or getattr(value, "ndim", 1) == 0:
+            axes = "X[samples, length, dim]" if what == "X" else "y[samples] or y[samples, out]"
+            raise BadInput(f"{where}: {what} must be an array {axes}, not a single {type(value).__name__}")
     if len(X) == 1:
-        raise BadInput(f"{name}: 1 sample (n_samples = 1) cannot be split: give {FEWEST} or more")
+        raise BadInput(f"{where}: 1 sample (n_samples = 1) cannot be split: give {FEWEST} or more")
 
 
-def prepared(task: ArrayTask, classes: tuple[Any, ...] | None, seed: int) -> Material:
-    """Split a task and scale it by what the training part shows."""
+def prepared(task: ArrayTask, classes: tuple[Any, ...] | None, seed: int, where: str | None = None) -> Material:
+    """Split a task and scale it by what the training part shows; every complaint begins with `where`."""
+    where = where or task.name
     longest = task.length if task.mask is None else int(task.mask.sum(1).max())
     if longest < 2:
         raise BadInput(
-            f"{task.name}: every sequence has length 1: heads choose among tokens, so lengths of 2 or more are needed"
+            f"{where}: every sequence has length 1: heads choose among tokens, so lengths of 2 or more are needed"
         )
     if bool((task.y == task.y[:1]).all()):
-        raise BadInput(f"{task.name}: y is constant ({task.y[0].tolist()}): there is nothing to learn")
-    known, unseen = _split(task, seed)
-    shift, scale = _spread(known.X, known.mask)
-    mean, std = known.y.mean(0), known.y.std(0, correction=0)
-    std = torch.where(std > 0, std, torch.ones_like(std))
+        raise BadInput(
+            f"{where}: y is constant ({', '.join(f'{value:g}' for value in task.y[0])}): there is nothing to learn; "
+            f"give a y that differs between samples"
+        )
+    known, unseen = _split(task, seed, where)
+    shift, scale = _spread(known.X if known.mask is None else known.X[known.mask])
+    center, width = (torch.from_numpy(found) for found in _spread(known.y, 0.0))
 
     def part_of(X: Tensor, y: Tensor, mask: Tensor | None) -> Part:
         inputs = _scaled(X.numpy(), None if mask is None else mask.numpy(), shift, scale)
-        return Part(torch.from_numpy(inputs).float(), ((y - mean) / std).float(), mask)
+        return Part(torch.from_numpy(inputs).float(), ((y / 2 - center / 2) / (width / 2)).float(), mask)
 
-    data = Dataset(part_of(*known), part_of(*unseen), mean, std)
+    data = Dataset(part_of(*known), part_of(*unseen), center, width)
     length = float(task.length) if task.mask is None else float(task.mask.sum(1).mean())
     return Material(task, data, classes, shift, scale, length)
 
 
-def _split(task: ArrayTask, seed: int) -> tuple[TaskPart, TaskPart]:
+def _split(task: ArrayTask, seed: int, where: str) -> tuple[TaskPart, TaskPart]:
     """Split by seed; of few samples another seed may be needed for targets that vary in both parts."""
     fraction = min(FRACTION, MOST_VALIDATION / task.samples)
     for offset in range(TRIES):
         known, unseen = task.split(seed + 1_000_003 * offset, fraction)
         if all(bool((part.y != part.y[:1]).any()) for part in (known, unseen)):
             return known, unseen
-    raise BadInput(f"{task.name}: y hardly varies: more samples, or more variety, are needed to split them")
+    raise BadInput(f"{where}: y hardly varies: more samples, or more variety, are needed to split them")
 
 
-def _spread(X: Tensor, mask: Tensor | None) -> tuple[Floats, Floats]:
-    """Return the mean and the deviation of every feature over the real tokens; a constant feature keeps its scale."""
-    tokens = X.reshape(-1, X.shape[-1]) if mask is None else X[mask]
-    shift, scale = tokens.mean(0).numpy(), tokens.std(0, correction=0).numpy()
-    return shift, np.where(scale > 1e-12 * np.maximum(np.abs(shift), 1.0), scale, 1.0)
+def _spread(values: Tensor, least: float = 1e-12) -> tuple[Floats, Floats]:
+    """Return mean and deviation of every column; one that varies by less than `least` of its size keeps its scale.
+
+    Columns are divided by a power of two about as large as they are: huge or tiny units neither overflow nor vanish.
+    """
+    table = values.reshape(-1, values.shape[-1])
+    unit = torch.from_numpy(np.ldexp(1.0, np.frexp(table.abs().amax(0).numpy())[1] - 1))
+    mean, std = (table / unit).mean(0), (table / unit).std(0, correction=0)
+    std = torch.where(std > least * mean.abs(), std * unit, torch.ones_like(std))
+    return (mean * unit).numpy(), std.numpy()
 
 
 def _scaled(X: Floats, mask: NDArray[np.bool_] | None, shift: Floats, scale: Floats) -> Floats:
     """Return inputs in units of their spread; padding stays 0."""
-    scaled = (X - shift) / scale
+    scaled = (X / 2 - shift / 2) / (scale / 2)  # halves: the difference of two huge numbers is one that fits
     if mask is not None:
         scaled[~mask] = 0.0
     return scaled
 
 
-def _labels(y: Any, kind: Kind) -> NDArray[Any] | None:
+def _labels(where: str, y: Any, kind: Kind) -> NDArray[Any] | None:
     """Return y as labels where it holds classes; None where it holds numbers."""
     if kind == "regression":
         return None
-    labels = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
+    try:
+        labels = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
+    except ValueError:
+        raise BadInput(f"{where}: the rows of y differ in length: give one number, label or vector a sample") from None
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1 or labels.size == 0:
         if kind == "classification":
-            raise BadInput(f"classes must be y[samples], one label a sequence, not of shape {list(labels.shape)}")
+            raise BadInput(
+                f"{where}: classes must be y[samples], one label a sequence, not of shape {list(labels.shape)}"
+            )
         return None
+    if labels.dtype.kind == "S":
+        labels = np.char.decode(labels, "utf-8", "replace")
     if kind == "classification" or labels.dtype.kind in "bUS":
         return labels
     if labels.dtype.kind == "O":
-        return labels if all(isinstance(label, str) for label in labels) else None
+        texts = [isinstance(label, str) for label in labels]
+        if any(texts) and not all(texts):
+            raise BadInput(
+                f"{where}: y holds text and, at sample {texts.index(False)} (from 0), {labels[texts.index(False)]!r}: "
+                f"give a text for every sample, and drop samples without one"
+            )
+        return labels.astype(str) if all(texts) else None
     if labels.dtype.kind not in "iu" and not (labels.dtype.kind == "f" and bool((labels == np.round(labels)).all())):
         return None
     count = len(np.unique(labels))
     return labels if count <= MOST_CLASSES and count * PER_CLASS <= len(labels) else None
 
 
-def _one_hot(name: str, labels: NDArray[Any]) -> tuple[Floats, tuple[Any, ...]]:
+def _one_hot(where: str, labels: NDArray[Any]) -> tuple[Floats, tuple[Any, ...]]:
     """Return the labels as rows with a single 1, and their names."""
     if labels.dtype.kind == "f" and not bool(np.isfinite(labels).all()):
-        raise BadInput(f"{name}: y holds NaN or infinity at sample {int(np.argmin(np.isfinite(labels)))} (from 0)")
+        raise BadInput(
+            f"{where}: y holds NaN or infinity at sample {int(np.argmin(np.isfinite(labels)))} (from 0): "
+            f"drop or fill such entries"
+        )
     try:
         names, places = np.unique(labels, return_inverse=True)
     except TypeError:
-        raise BadInput(f"{name}: y mixes labels of different types: give all as text or all as numbers") from None
+        raise BadInput(f"{where}: y mixes labels of different types: give all as text or all as numbers") from None
     if 2 * len(names) > len(labels):
+        numbers = labels.dtype.kind in "iuf"
+        remedy = "state the kind regression if y are amounts" if numbers else "give two samples a class, or many more"
         raise BadInput(
-            f"{name}: {len(names)} classes for {len(labels)} samples: most labels occur once, so no class can be "
-            f"learned; give kind='regression' if y are numbers"
+            f"{where}: {len(names)} classes for {len(labels)} samples: most labels occur once, so no class can be "
+            f"learned; {remedy}"
         )
     if len(names) == 1:
-        raise BadInput(f"{name}: y is constant ({names[0]}): there is nothing to learn")
+        raise BadInput(f"{where}: y is constant ({names[0]}): there is nothing to learn; give two classes or more")
     return np.eye(len(names))[places], tuple(names.tolist())

@@ -17,9 +17,14 @@ Errors are validation errors at each trial's best point, in units of the varianc
 4. *How sure*: all of it again on draws of the bootstrap, over seeds within a head count, over the validation samples
    (the same for all models: differences are paired) and over the rule's constants. The interval holds the answers of
    the stated share of draws, and goes down while bad luck with seeds could explain that fewer heads failed, or while
-   one head fewer has had less than `TRIED` trials. Trials that the deadline cut off decide nothing.
-5. *No answer*: nothing better than a constant is noise; a large error without a step leaves the interval open, and is
-   failed training where seeds scatter; an error that still falls at the largest head count allowed needs more.
+   one head fewer has had less than `TRIED` trials. A single trial has no spread: the interval reaches over its head
+   count, up and down, and where neither the answer nor the head count before it has two there is no answer. Trials
+   that the deadline cut off decide nothing. A step that one head may not need is called gentle: in doubt.
+5. *No answer*: nothing better than a constant is noise, or training that fails or learns by heart: what the trials say
+   of that is the `cause`. A large error without a step leaves the interval open. It is failed training where the
+   training error is large too and seeds scatter, or longer training does better. An error that still falls at the
+   largest head count allowed needs that many or more; where the last fall is a step, that count is the answer, with
+   an open end.
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ from headcount.analysis.dimension import Choices, gaps, needed
 from headcount.base.random import generator
 
 Verdict = Literal["transition", "one-head", "gentle", "more", "failed", "noise", "budget"]
+Cause = Literal["", "unlearned", "by-heart", "scatter", "patience", "doubtful"]
 Floats = NDArray[np.float64]
 DRAWS = 400
 LUCK = 3.0
@@ -47,7 +53,8 @@ CLOSEST = 0.95
 POOR = 0.3
 """While the best error is larger than this and there is no step, D may lie beyond: the interval stays open."""
 SCATTERED = 1.2
-"""… and where the middle trial of the best head count lies above the best one by this factor, training failed."""
+"""… and where the middle trial of the best head count lies above the best one by this factor, training failed, and
+likewise where a trial that was trained longer is better by it."""
 NOTHING = 0.97
 """A validation error above this explains hardly anything: noise, unless training shows that there is more."""
 CLASSES = 2.0
@@ -56,7 +63,13 @@ TRIED = 3
 SLACK = 0.15
 """Decades that are no difference where the error falls without a step."""
 LEARNED = 0.5
-"""A training error above this, seeds apart, is failed training."""
+"""While nothing holds on the validation part, a training error below this is learned by heart …"""
+BY_HEART = 0.25
+"""… and so is one below this share of a large validation error."""
+STEEP = 1.5
+"""The fall into the largest head count allowed is a step where it is so many times the mean one before, by head."""
+TINY = 1e-3
+"""An excess at which nothing is left to gain, as a share of a constant's."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +116,11 @@ class Decision:
     levels: dict[int, float]
     rest: dict[int, float]
     """How many decades more heads still gain, by head count."""
+    cause: Cause = ""
+    """What limits the answer. Of noise: the models did not learn the training part either ("unlearned": training that
+    fails looks the same), or only by heart (too few samples look the same). Of failed training: seeds that scatter, or
+    longer training that does better ("patience"). Of an answer: learned by heart, or a step in doubt, since one head
+    may do as well."""
 
     @property
     def settled(self) -> float:
@@ -161,36 +179,82 @@ def decide(
     shown = {h: float(levels[0, i]) for i, h in enumerate(heads)}
 
     def told(
-        verdict: Verdict, answer: int | None, low: int, high: int | None, shares: dict[int, float] | None = None
-    ) -> Decision:
-        return Decision(verdict, answer, low, high, floor, spread, chance, shares or {0: 1.0}, shown, rest)
+        verdict: Verdict, answer: int | None, low: int, high: int | None, cause: Cause = "",
+        shares: dict[int, float] | None = None,
+    ) -> Decision:  # fmt: skip
+        return Decision(verdict, answer, low, high, floor, spread, chance, shares or {0: 1.0}, shown, rest, cause)
 
-    if table.champion.validation > NOTHING or chance > 0.01:
-        train = min(one.train for row in table.trials for one in row)
-        return told("noise" if train > LEARNED or chance > 0.01 else "failed", None, 1, None)
-    if not enough:
+    if not enough or max(map(len, table.trials)) < 2:
         return told("budget", None, 1, None)
+    if table.champion.validation > NOTHING or chance > 0.01:
+        fitted = min(_fitted(one) for row in table.trials for one in row)
+        return told("noise", None, 1, None, "by-heart" if fitted < LEARNED else "unlearned")
     answer, sharp = answers(table, levels, errors, spread, heads_max, confidence, seed)
     index = int(answer[0])
+    place = min(index, len(heads) - 1)  # that more heads are needed than were tried is never sure
     outside = (1.0 - confidence) / 2
     low, high = (int(i) for i in np.quantile(answer[1:], [outside, 1 - outside], method="inverted_cdf"))
-    low, high = min(low, index), max(high, index)
+    low, high = _widened(table, place, min(low, place, _lucky(table, place, floor)), max(high, index))
     names = np.array([*heads, 0])
     shares = {int(h): float((names[answer[1:]] == h).mean()) for h in names if (names[answer[1:]] == h).any()}
-    if index < len(heads):
-        low = min(low, _lucky(table, index, floor))
-        if index > 0 and len(table.trials[index - 1]) < TRIED:
-            low = min(low, index - 1)
     least = heads[low - 1] + 1 if low > 0 else 1
     most = heads[high] if high < len(heads) else None
-    if index == len(heads):
-        return told("more", None, least, None, shares)
+    if max(len(table.trials[i]) for i in (max(place - 1, 0), place)) < 2:
+        return told("budget", None, least, None)
     verdict: Verdict = "one-head" if index == 0 else "transition" if sharp else "gentle"
-    if verdict == "gentle" and table.champion.validation > POOR:
-        row = table.trials[heads.index(table.champion.heads)]
-        scattered = float(np.median([one.validation for one in row])) > SCATTERED * table.champion.validation
-        verdict, most = "failed" if scattered else verdict, None
-    return told(verdict, heads[index], least, most, shares)
+    verdict, cause = ("more" if index == len(heads) else verdict), _cause(table)
+    if verdict in ("gentle", "more") and cause in ("scatter", "patience"):
+        return told("failed", heads[place], least, None, cause, shares)
+    if verdict == "more":
+        if _ends_in_a_step(table, levels[0]):
+            shares[heads[-1]] = shares.get(heads[-1], 0.0) + shares.pop(0, 0.0)
+            return told(verdict, heads[-1], least, None, cause, shares)
+        return told(verdict, None, least, None, cause, shares)
+    cause = cause if cause == "by-heart" else ""
+    if verdict == "transition" and least == 1:
+        verdict, cause = "gentle", cause or "doubtful"
+    elif verdict == "gentle" and table.champion.validation > POOR:
+        most = None
+    return told(verdict, heads[index], least, most, cause, shares)
+
+
+def _widened(table: Table, place: int, low: int, high: int) -> tuple[int, int]:
+    """Widen an interval over head counts whose trials are too few to rule them out."""
+    if place > 0 and len(table.trials[place - 1]) < TRIED:
+        low = min(low, place - 1)
+    while low > 0 and len(table.trials[low - 1]) < 2:
+        low -= 1
+    while high + 1 < len(table.heads) and len(table.trials[high + 1]) < 2:
+        high += 1
+    if high > place and high == len(table.heads) - 1 and len(table.trials[high]) < 2:
+        high += 1  # nothing larger confirms it
+    return low, high
+
+
+def _fitted(one: Outcome) -> float:
+    """Return the smallest training error that is known of a trial."""
+    return float(np.fmin(one.train, one.fitted))
+
+
+def _cause(table: Table) -> Cause:
+    """Say why the best error is large, where it is: learned by heart, or not learned by luck or for lack of time."""
+    best = table.champion
+    if best.validation <= POOR:
+        return ""
+    if _fitted(best) < BY_HEART * best.validation:
+        return "by-heart"
+    row = table.trials[table.heads.index(best.heads)]
+    sooner = [one.validation for one in row if one.wanted.train.steps < best.wanted.train.steps]
+    if sooner and min(sooner) > SCATTERED * best.validation:
+        return "patience"
+    alike = [one.validation for one in row if one.wanted.train.steps == best.wanted.train.steps]
+    return "scatter" if float(np.median(alike)) > SCATTERED * best.validation else ""
+
+
+def _ends_in_a_step(table: Table, levels: Floats) -> bool:
+    """Whether the fall into the largest head count may be the last: a step, or nothing is left to gain."""
+    last = (levels[-2] - levels[-1]) / (table.heads[-1] - table.heads[-2])
+    return bool(levels[-1] <= np.log10(TINY) or last >= STEEP * max(-levels[-2] / table.heads[-2], 0.0))
 
 
 def answers(

@@ -68,6 +68,8 @@ class Outcome:
     wrong: float | None
     """The share of wrong classes on the validation set."""
     parameters: int = 0
+    fitted: float = float("nan")
+    """The training error at the end of training, where `train` is the one at the best validation point."""
 
     @property
     def heads(self) -> int:
@@ -151,7 +153,7 @@ class Engine:
             except Exception as error:  # one bad trial never ends the search
                 done.put((wanted, error))
 
-        timer = threading.Timer(max(self.left(), 0.01), stop.set)
+        timer = threading.Timer(min(max(self.left(), 0.01), threading.TIMEOUT_MAX), stop.set)
         timer.daemon = True
         found: list[Outcome] = []
         with single_threaded_blas(), ThreadPoolExecutor(min(self.workers, len(order))) as pool:
@@ -195,8 +197,9 @@ class Engine:
             state = _run(trial, on_step, stop)
         if best[1] is None:
             return None
-        whole = state == "done"
-        return self._outcome(wanted, trial.model, best[1], trial.moments.curve, trial.moments.step, whole, start)
+        now = trial.moments
+        one = self._outcome(wanted, trial.model, best[1], now.curve, now.step, state == "done", start)
+        return replace(one, fitted=self._fitted(trial.model, now.theta))
 
     def _outcome(
         self, wanted: Wanted, model: ModelSpec, theta: NDArray[Any], curve: list[tuple[int, float]], steps: int,
@@ -210,6 +213,10 @@ class Engine:
             wanted, model, theta, list(curve), steps, whole, time.perf_counter() - start, float(squares.mean()),
             float(train.mean()), squares, wrong, network.counts()["total"],
         )  # fmt: skip
+
+    def _fitted(self, model: ModelSpec, theta: NDArray[Any]) -> float:
+        """Return the training error of some weights."""
+        return float(measured(Flat.of(model).unpack(theta), self.some, False)[0].mean())
 
     def _stacked(self, order: Sequence[Wanted]) -> list[Outcome]:
         """All trials of a request as one stack on the GPU; recipes differ in nothing but seeds and model sizes."""
@@ -227,6 +234,7 @@ class Engine:
         every = max(1, -(-spec.steps // spec.evaluations))
         curves: list[list[tuple[int, float]]] = [[] for _ in padded]
         best: list[tuple[float, NDArray[Any] | None]] = [(float("inf"), None) for _ in padded]
+        moments = trainer.moments()
         while trainer.steps < spec.steps and (self.left() > 0 or trainer.steps == 0):
             trainer.run(min(every, spec.steps - trainer.steps))
             errors = trainer.nmse(unseen.X, unseen.y, unseen.mask)
@@ -240,10 +248,11 @@ class Engine:
                     best[m] = error, moments[m].theta.copy()
         whole, spent = trainer.steps == spec.steps, (time.perf_counter() - start) / len(order)
         found: list[Outcome] = []
-        for wanted, model, curve, (_, theta) in zip(order, models, curves, best, strict=False):
+        for wanted, model, curve, (_, theta), last in zip(order, models, curves, best, moments, strict=False):
             if theta is not None:
                 begun = time.perf_counter() - spent
-                found.append(self._outcome(wanted, model, theta, curve, trainer.steps, whole, begun))
+                one = self._outcome(wanted, model, theta, curve, trainer.steps, whole, begun)
+                found.append(replace(one, fitted=self._fitted(model, last.theta)))
                 self.told(spent)
         return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from headcount.advice.advisor_decide import POOR, Decision, decide
@@ -21,6 +21,10 @@ MORE = 3
 """Seeds of the head counts on which the answer hangs …"""
 MOST = 6
 """… and how many they may get while it is uncertain."""
+ATTEMPTS = 3 * MOST
+"""Trials that a head count may get in all, those that diverge among them."""
+OPEN = ("more", "failed", "budget")
+"""Verdicts that settle nothing."""
 TRIALS = 30
 """About as many trials as a search takes: what the budget is divided by."""
 RISING = 0.3
@@ -53,11 +57,16 @@ class Search:
     lengthened: int = 0
     """How often all head counts were trained twice as long."""
     challenged: set[int] = field(default_factory=set[int])
-    """Head counts that had twice the training."""
+    """Head counts of which a trial with twice the training was taken to its end."""
     settled: bool = False
 
     def run(self) -> Decision | None:
-        """Search until the answer is settled or the time is over; None where nothing was trained."""
+        """Search until the answer is settled or the time is over; None where nothing was trained.
+
+        Where the steps are given there is no deadline: the answer must not depend on how fast the machine is.
+        """
+        if self.steps is not None:
+            self.engine.deadline = float("inf")
         self._plan()
         self._pilot()
         self._ask(dict.fromkeys(self._first(), MORE if self.engine.gpu else SEEDS))
@@ -67,7 +76,8 @@ class Search:
             if not wanted:
                 if self._challenge(decision) or self._longer(decision):
                     continue
-                self.settled = decision.settled >= self.confidence
+                # an end that is open, or failed training, leaves something to settle
+                self.settled = decision.settled >= self.confidence and decision.verdict not in OPEN
                 return decision
             if self.engine.left() <= 0 or not self._ask(wanted):
                 return decision
@@ -80,17 +90,20 @@ class Search:
     def _challenge(self, decision: Decision) -> bool:
         """Give one head fewer twice the training, once: does it fail, or was it only slower? True where that is new."""
         below = (decision.heads or 0) - 1
-        if below < 1 or below in self.challenged or decision.verdict not in ("transition", "gentle"):
+        if below < 1 or below in self.challenged or decision.verdict not in ("transition", "gentle", "more"):
             return False
-        self.challenged.add(below)
         longer = self._recipe(2 * self.train.steps, self.train.batch)
         new = self.engine.train([Wanted(below, self.seed + 100 + s, self.options, longer) for s in range(SEEDS)])
         self.found += new
+        if any(one.whole for one in new):
+            self.challenged.add(below)
         return bool(new)
 
     def _longer(self, decision: Decision) -> bool:
         """Train all head counts twice as long where no step was seen; True where there was time for it."""
         if decision.verdict not in ("gentle", "more", "failed") or self.steps is not None or self.lengthened >= LONGER:
+            return False
+        if decision.cause == "by-heart":  # more of the same
             return False
         tried = sorted({one.heads for one in self.found})
         spent = sum(one.seconds for h in tried for one in [next(o for o in self.found if o.heads == h)])
@@ -126,8 +139,8 @@ class Search:
         """Divide the time that is left among trials, given the seconds of a step."""
         total = max(self.engine.left(), 0.0) * self.engine.workers
         # trained too little, enough heads look like too few: rather fewer trials than short ones
-        steps = int(max(total / (TRIALS * each), min(ENOUGH_STEPS, total / (FEWEST_TRIALS * each))))
-        self.train = self._recipe(max(FEWEST_STEPS, min(MOST_STEPS, steps)), self.train.batch)
+        steps = max(total / (TRIALS * each), min(ENOUGH_STEPS, total / (FEWEST_TRIALS * each)))
+        self.train = self._recipe(int(max(FEWEST_STEPS, min(MOST_STEPS, steps))), self.train.batch)
 
     def _recipe(self, steps: int, batch: int) -> TrainSpec:
         return TrainSpec(
@@ -166,12 +179,16 @@ class Search:
         self.note(f"positions: {chosen}")
 
     def _ask(self, seeds: dict[int, int]) -> bool:
-        """Train the seeds that are missing; False where nothing came of it."""
-        have = {h: sum(one.heads == h for one in self.found) for h in seeds}
+        """Train the seeds that are missing; False where nothing came of it.
+
+        A trial that was cut off, or diverged, does not count, and another seed takes its place.
+        """
+        tried = {h: sum(one.heads == h for one in self.found) for h in seeds}
+        whole = self._whole(seeds)
         wanted = [
             Wanted(h, self.seed + s, self.options, self.train)
             for h, count in seeds.items()
-            for s in range(have[h], count)
+            for s in range(tried[h], min(tried[h] + count - whole[h], ATTEMPTS))
         ]
         new = self.engine.train(wanted)
         self.found += new
@@ -180,14 +197,20 @@ class Search:
             self.note(f"h = {h}: error {best:.2e}")
         return bool(new)
 
+    def _whole(self, heads: Iterable[int]) -> dict[int, int]:
+        """Count the trials that decide, by head count."""
+        return {h: sum(one.heads == h and one.whole for one in self.found) for h in heads}
+
     def _next(self, decision: Decision) -> dict[int, int]:
         """What to train next, as seeds by head count; nothing when the answer is settled."""
         tried = sorted(decision.rest)
-        count = {h: sum(one.heads == h for one in self.found) for h in tried}
+        count = self._whole(tried)
         if decision.heads is None and decision.verdict != "more":
             return {h: MORE for h in tried if count[h] < MORE}
         bigger = min(2 * tried[-1], self.heads_max)
         if decision.verdict == "more":
+            if tried[-1] - tried[-2] > 1:  # the fall may end before the largest, which would then confirm it
+                return {(tried[-1] + tried[-2]) // 2: SEEDS}
             return self._short(count, tried[-2:], MORE)
         answer = decision.heads
         assert answer is not None

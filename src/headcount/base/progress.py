@@ -78,7 +78,7 @@ class Progress:
     def _print(self, elapsed: float, note: str, last: bool) -> None:
         """Print a plain line: how much is done, how long it will take, the note."""
         worked = self.done - self._skipped
-        left = elapsed * (self.total - self.done) / worked if worked > 0 else None
+        left = max(elapsed * (self.total - self.done) / worked, 0.0) if worked > 0 else None
         when = f" in {elapsed:.0f} s" if last else "" if left is None else f", about {_time(left)} to go"
         share = 100 if last else min(99, int(100 * self.done / self.total))
         print(f"{self.title}: {share} %{when}  {note}".rstrip(), file=sys.stderr)  # noqa: T201

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
 from headcount.cli.common import ARRAYS, Device, Json, Whole, console, print_json
 
-FILES = ("advice.json", "advice.png")
+if TYPE_CHECKING:
+    from headcount.advice.advisor import Advice
+    from headcount.advice.advisor_config import Configuration
+    from headcount.advice.advisor_witness_words import WitnessRecord
+
+LEFT = 0.07  # of the budget, that a witness may take
+SHORTEST = 2.0  # seconds, the least that a search for one needs
 
 
 def advise(
@@ -25,7 +31,13 @@ def advise(
         Literal["auto", "regression", "classification"],
         Parameter(help="What y holds; auto takes a few different whole numbers for classes."),
     ] = "auto",
-    out: Annotated[Path | None, Parameter(help="Folder to write: advice.json and advice.png.")] = None,
+    embed_dim: Annotated[
+        Whole | None, Parameter(name="--embed-dim", help="The width that your model has, for the configuration.")
+    ] = None,
+    steps: Annotated[
+        Whole | None, Parameter(help="Steps of every trial, instead of what the budget allows: the same answer always.")
+    ] = None,
+    out: Annotated[Path | None, Parameter(help="Folder to write: index.html, advice.json and advice.png.")] = None,
     seed: Annotated[Whole, Parameter(help="Seed of the split, the weights and the batches.")] = 0,
     device: Device = "cpu",
     json: Json = False,
@@ -44,26 +56,36 @@ def advise(
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
     seconds = duration(budget)
+    if embed_dim is not None and embed_dim < 1:
+        raise BadInput(f"--embed-dim must be 1 or more, not {embed_dim}")
+    if file is not None and (file.is_dir() or not file.parent.is_dir()):
+        raise BadInput(
+            f"{file}: this is {'a folder' if file.is_dir() else 'in no folder'}; --json takes a file to write"
+        )
     if out is not None:
         check_writable(out)
     found = ask(
         data, budget=seconds, heads_max=heads_max, confidence=confidence, device=device, seed=seed, kind=kind,
+        steps=steps,
     )  # fmt: skip
-    record = found.record.data()
+    config = None if found.recommended_heads is None else found.configuration(embed_dim)
+    witness = found.witness(max(SHORTEST, min(20.0, LEFT * seconds)))
+    record = {**found.record.data(), "configuration": config and config.data(), "witness": witness.data()}
     if out is not None:
         write_json(out / "advice.json", record)
         found.plot(out / "advice.png")
+        found.page(out / "index.html", config, witness)
     if json and file is None:
         print_json(record)
         return 0
     if file is not None:
         write_json(file, record)
-    _show(found, out)
+    _show(found, config, witness, out)
     return 0
 
 
-def _show(found: Any, out: Path | None) -> None:
-    """The answer first, then the curve, the price, the reasons."""
+def _show(found: Advice, config: Configuration | None, witness: WitnessRecord, out: Path | None) -> None:
+    """The answer first, then the curve, the price, the reasons, and what to write into a model."""
     from headcount.advice.advisor_words import curve_table, price_text
     from headcount.report.tables import as_terminal
 
@@ -82,8 +104,16 @@ def _show(found: Any, out: Path | None) -> None:
     for curve in record.curves:
         errors = ", ".join(f"{p.heads}: {p.validation:.2g}" for p in curve.points)
         terminal.print(f"At fixed {curve.kind} ({curve.fixed}), error by heads: {errors}.", markup=False)
-    for reason in record.reasons:
+    for reason in (*record.reasons, *witness.sentences):
         terminal.print(f"- {reason.text} ({reason.tag})", markup=False)
+    if witness.why:
+        terminal.print(f"No pair of inputs that one head fewer confuses: {witness.why}", markup=False)
     terminal.print(f"What would settle it: {record.settle}", markup=False)
+    if config is not None:
+        for layer, name in ((config.torch, "nn.MultiheadAttention"), (config.free, "hc.Attention")):
+            free = "" if layer is config.torch else f", head_dim={layer.head_dim}"
+            terminal.print(f"{name}({layer.embed_dim}, {layer.num_heads}{free})", markup=False)
+        terminal.print(config.note, markup=False)
     if out is not None:
-        terminal.print(f"Record   {out / 'advice.json'}\nPicture  {out / 'advice.png'}", markup=False)
+        names = {"Page": "index.html", "Record": "advice.json", "Picture": "advice.png"}
+        terminal.print("\n".join(f"{what:<8} {out / name}" for what, name in names.items()), markup=False)

@@ -38,6 +38,7 @@ __all__ = ["Batch", "EncoderTrainer", "Feed", "PartName", "RealTrain"]
 
 _BLOCK_INDICES = 2**22  # numbers in a block of batches: 32 MB
 _CHUNK = {"cpu": 2**26, "cuda": 2**30}  # hidden units of all models that evaluation holds at once
+TRIED_HEADS = 8
 _STATE = ("theta", "first", "second", "alive", "taken")
 MEASURES = ("accuracy", "mrr", "loss")
 """What an evaluation brings, in this order."""
@@ -299,7 +300,8 @@ def chosen_attention(spec: EncoderSpec, train: RealTrain, models: int, feed: Fee
     if device.type != "cuda" or spec.tokens <= SHORT or dtype != torch.bfloat16:
         return None
     masked = feed.part("validation", 0, 1)[2] is not None
-    return fastest(models * train.batch, spec.tokens, spec.heads, spec.head_dim, dtype, masked, device)
+    # which one wins hangs on length and head size, so all head counts share one trial: each costs a second to prepare
+    return fastest(models * train.batch, spec.tokens, TRIED_HEADS, spec.head_dim, dtype, masked, device)
 
 
 def stack_bytes(spec: EncoderSpec, train: RealTrain, models: int, feed: Feed, device: torch.device) -> int:

@@ -24,6 +24,7 @@ COLOURS = {
 }  # fmt: skip
 TONE: dict[Tone, str] = {tone: COLOURS[tone] for tone in ("few", "enough", "plain")}
 SIZE = (7.2, 5.0)
+SHORT_JUMP = 4.0
 ASIDE = 0.32
 """How far the arrow stands beside its head count."""
 
@@ -198,9 +199,11 @@ def _arrow(axes: Any, jump: Jump) -> None:
         arrowprops={"arrowstyle": "-|>,head_width=0.32,head_length=0.7", "lw": 2, "color": COLOURS["ink"],
                     "shrinkA": 0, "shrinkB": 0},
     )  # fmt: skip
+    short = jump.error_from < SHORT_JUMP * jump.error_to  # beside a short arrow the words would lie on the lines
+    y = jump.error_from if short else math.sqrt(jump.error_from * jump.error_to)
     axes.annotate(
-        jump.text, (x, math.sqrt(jump.error_from * jump.error_to)), (9, 0), textcoords="offset points",
-        va="center", fontsize=13.5, fontweight="bold", linespacing=1.3,
+        jump.text, (x, y), (9, 2 if short else 0), textcoords="offset points",
+        va="bottom" if short else "center", fontsize=13.5, fontweight="bold", linespacing=1.3,
     )  # fmt: skip
 
 

@@ -11,17 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.base.errors import BadInput
-from headcount.tasks.array_long import Arrays, Tokens, padded, roles, wanted
+from headcount.tasks.array_long import Arrays, Tokens, padded, roles, wanted, with_names
 
 _AT_ONCE = 1_000  # rows whose text is held at a time; with many more the garbage collector takes over
 _TRUTH = {"true": 1.0, "false": 0.0}  # as tables of truth values are written
 
 
-def read_csv(path: Path) -> Arrays:
-    """Read tokens in long form, and pad the sequences to the longest."""
+def read_csv(path: Path, text: bool = False) -> Arrays:
+    """Read tokens in long form, and pad the sequences to the longest; with `text` the target may hold names."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as handle:
-            return padded(path, _tokens(path, handle))
+            tokens, classes = _tokens(path, handle, text)
+        return with_names(padded(path, tokens), classes)
     except UnicodeDecodeError:
         raise BadInput(f"{path}, line {_undecodable(path)}: this is not UTF-8: save the file as CSV in UTF-8") from None
 
@@ -68,21 +69,25 @@ def _header(path: Path, records: Iterator[tuple[int, list[str]]]) -> tuple[str, 
     return where, names
 
 
-def _tokens(path: Path, handle: TextIO) -> Tokens:
-    """Read all rows, some at a time."""
+def _tokens(path: Path, handle: TextIO, text: bool) -> tuple[Tokens, list[str] | None]:
+    """Read all rows, some at a time; where the target is text, as the first row shows, also its names."""
     records = _records(path, handle)
     where, names = _header(path, records)
     targets, features = roles(where, names)
     codes: dict[str, int] = {}
+    classes: dict[str, int] | None = None
     blocks: list[_Block] = []
     while rows := _some(path, records, len(names)):
-        blocks.append(_Block(path, names, rows, codes))
+        if not blocks and text and targets == ["target"]:
+            first = rows[0][1][names.index("target")].strip().lower()
+            classes = {} if first and _number(first) is None else None
+        blocks.append(_Block(path, names, rows, codes, classes))
     if not blocks:
         raise BadInput(f"{path}: the table has no rows: give one row a token")
     lines = np.concatenate([block.lines for block in blocks])
     numbers = np.concatenate([block.numbers for block in blocks])
     labels = list(codes)
-    return Tokens(
+    tokens = Tokens(
         codes=np.concatenate([block.codes for block in blocks]),
         position=np.concatenate([block.position for block in blocks]),
         features=numbers[:, [names.index(name) for name in features]],
@@ -90,6 +95,7 @@ def _tokens(path: Path, handle: TextIO) -> Tokens:
         label=labels.__getitem__,
         place=lambda row: f"line {lines[row]}",
     )
+    return tokens, None if classes is None else list(classes)
 
 
 def _some(path: Path, records: Iterator[tuple[int, list[str]]], width: int) -> list[tuple[int, list[str]]]:
@@ -107,7 +113,10 @@ def _some(path: Path, records: Iterator[tuple[int, list[str]]], width: int) -> l
 class _Block:
     """Some rows as numbers, a column for every one of the file; those of sequence and position stay empty."""
 
-    def __init__(self, path: Path, names: list[str], rows: list[tuple[int, list[str]]], codes: dict[str, int]) -> None:
+    def __init__(
+        self, path: Path, names: list[str], rows: list[tuple[int, list[str]]], codes: dict[str, int],
+        classes: dict[str, int] | None = None,
+    ) -> None:  # fmt: skip
         self.path = path
         self.lines = np.array([line for line, _ in rows])
         self.numbers = np.zeros((len(rows), len(names)))
@@ -117,6 +126,8 @@ class _Block:
                 self.codes = np.array([codes.setdefault(label, len(codes)) for label in column], dtype=np.int64)
             elif name == "position":
                 self.position = self._whole(name, column)
+            elif name == "target" and classes is not None:
+                self.numbers[:, i] = self._named(name, column, classes)
             else:
                 self.numbers[:, i] = self._floats(name, column)
 
@@ -124,6 +135,15 @@ class _Block:
         for row, cell in enumerate(column):
             if not cell.strip():
                 raise self._bad(row, name, "has no value: fill or drop such rows")
+
+    def _named(self, name: str, column: Sequence[str], classes: dict[str, int]) -> list[int]:
+        """Return the places of the names of classes; a number among them is a slip."""
+        self._refuse_blanks(name, column)
+        words = [cell.strip() for cell in column]
+        for row, word in enumerate(words):
+            if word not in classes and _number(word.lower()) is not None:
+                raise self._bad(row, name, f"holds {_shown(word)}, but text before: it must hold one or the other")
+        return [classes.setdefault(word, len(classes)) for word in words]
 
     def _whole(self, name: str, column: Sequence[str]) -> NDArray[np.int64]:
         """Read whole numbers."""

@@ -13,18 +13,21 @@ from numpy.typing import NDArray
 
 from headcount.base.errors import BadInput, MissingExtra, nearest
 from headcount.tasks.array_csv import read_csv
-from headcount.tasks.array_long import Arrays, Tokens, padded, roles, wanted
+from headcount.tasks.array_long import Arrays, Tokens, padded, roles, wanted, with_names
 
 _NAMES = ("X", "y", "mask")
 
 
-def read_arrays(path: Path, y: Path | None = None) -> Arrays:
-    """Read X, y and the mask, by the ending of the file; `ArrayTask.load` says what each kind holds."""
+def read_arrays(path: Path, y: Path | None = None, *, text: bool = False) -> Arrays:
+    """Read X, y and the mask, by the ending of the file; `ArrayTask.load` says what each kind holds.
+
+    With `text` a column target may hold text, the names of classes, which comes as y[samples]; an array may anyway.
+    """
     readers: dict[str, Callable[[], Arrays]] = {
         ".npz": lambda: _npz(path),
         ".npy": lambda: _npy_pair(path, y),
-        ".parquet": lambda: _parquet(path),
-        ".csv": lambda: read_csv(path),
+        ".parquet": lambda: _parquet(path, text),
+        ".csv": lambda: read_csv(path, text),
     }
     ending = path.suffix.lower()
     if ending not in readers:
@@ -120,7 +123,7 @@ def _npz(path: Path) -> Arrays:
     return found["X"], found["y"], found.get("mask")
 
 
-def _parquet(path: Path) -> Arrays:
+def _parquet(path: Path, names_classes: bool) -> Arrays:
     """Read tokens in long form, and pad the sequences to the longest."""
     try:
         import pyarrow as pa
@@ -142,23 +145,38 @@ def _parquet(path: Path) -> Arrays:
         text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         whole = pa.types.is_integer(kind)
         number = whole or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-        fits = {"sequence": whole or text, "position": whole}.get(name, number)
+        named = name == "target" and names_classes and _is_text(kind)
+        fits = {"sequence": whole or text, "position": whole}.get(name, number or named)
         if not fits:
             raise BadInput(f"{path}: column {name!r} holds {kind}: it must hold {wanted(name)}, or be left out")
         if column.null_count:
             row = column.to_pylist().index(None)
             raise BadInput(f"{path}: column {name!r} has no value in row {row} (from 0): fill or drop such rows")
-    encoded = table.column("sequence").combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-    labels, codes = encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
+
+    def encoded(name: str) -> tuple[Any, NDArray[np.int64]]:
+        """Return the different values of a column, and for every row the place of its value among them."""
+        found = table.column(name).combine_chunks().dictionary_encode()
+        found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+        return found.dictionary, found.indices.to_numpy().astype(np.int64)
+
+    labels, codes = encoded("sequence")
+    named = _is_text(table.schema.field(targets[0]).type)
+    classes, numbered = encoded("target") if named else (None, codes)
     position = table.column("position").to_numpy().astype(np.int64)
 
     def block(columns: list[str]) -> NDArray[np.float64]:
         return np.stack([table.column(c).to_numpy().astype(np.float64) for c in columns], axis=1)
 
     tokens = Tokens(
-        codes, position, block(features), block(targets),
+        codes, position, block(features), block(targets) if classes is None else numbered[:, None].astype(np.float64),
         label=lambda code: labels[code].as_py(), place=lambda row: f"row {row} (from 0)",
     )  # fmt: skip
-    return padded(path, tokens)
+    return with_names(padded(path, tokens), None if classes is None else classes.to_pylist())
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether an Arrow type is text, or a category of text."""
+    import pyarrow as pa
+
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(values) or pa.types.is_large_string(values)

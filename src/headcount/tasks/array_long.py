@@ -88,6 +88,12 @@ def padded(path: Path, tokens: Tokens) -> Arrays:
     return X, y, mask
 
 
+def with_names(arrays: Arrays, names: list[str] | None) -> Arrays:
+    """Return y[samples] as text where it came as the places of these names; without names, all as it is."""
+    X, y, mask = arrays
+    return arrays if names is None else (X, np.array(names)[y[:, 0].astype(np.int64)], mask)
+
+
 def _misplaced(found: int, due: int, first: int) -> str:
     """Say how the first wrong position of a sorted sequence is wrong; the place of its row follows."""
     if found > due:

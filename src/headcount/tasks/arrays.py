@@ -43,9 +43,14 @@ class ArrayTask:
     mask: NDArray[np.bool_] | None
 
     @classmethod
-    def from_arrays(cls, X: Any, y: Any, mask: Any = None, name: str = "arrays") -> ArrayTask:
-        """Check and copy X[samples, length, dim], y[samples] or y[samples, out], mask[samples, length]."""
-        return _checked(name, name, X, y, mask)
+    def from_arrays(
+        cls, X: Any, y: Any, mask: Any = None, name: str = "arrays", where: str | None = None
+    ) -> ArrayTask:  # fmt: skip
+        """Check and copy X[samples, length, dim], y[samples] or y[samples, out], mask[samples, length].
+
+        Complaints begin with `where`, the place that the arrays came from: the name, unless it is given.
+        """
+        return _checked(name, where or name, X, y, mask)
 
     @classmethod
     def load(cls, path: str | Path, y: str | Path | None = None) -> ArrayTask:
@@ -127,7 +132,8 @@ def _checked(name: str, where: str, inputs: Any, targets: Any, padding: Any) -> 
         if array.size == 0:
             raise BadInput(f"{where}: {what} is empty (shape {list(array.shape)}): every axis needs an entry")
     if len(X) < MIN_SAMPLES:
-        raise BadInput(f"{where}: {len(X)} samples are too few: give {MIN_SAMPLES} or more")
+        few = "1 sample is" if len(X) == 1 else f"{len(X)} samples are"
+        raise BadInput(f"{where}: {few} too few: give {MIN_SAMPLES} or more")
     y = y.reshape(len(y), -1)
     mask = None if padding is None else _mask(where, padding, X.shape[:2])
     if mask is not None:
