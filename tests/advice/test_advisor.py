@@ -30,14 +30,15 @@ def two_minima():
 def test_the_step_is_found_and_everything_is_in_the_record(two_minima):
     found, _, _ = two_minima
     record = found.record
-    assert (record.verdict, found.recommended_heads, found.interval) == ("transition", 2, (2, 2))
+    assert (record.verdict, found.recommended_heads, found.interval[0]) == ("transition", 2, 2)
+    assert found.interval[1] <= 3
     assert not record.no_transition
     assert record.settled
-    assert [p.heads for p in record.curve][:3] == [1, 2, 4]
+    assert [p.heads for p in record.curve] == [1, 2, 3, 4]
     assert {r.tag for r in record.reasons} == {"proved", "measured", "extrapolated"}
     assert 0.0 <= record.noise_floor < record.noise_floor_high == min(p.validation for p in record.curve)
     below, above = record.prices
-    assert (below.heads, above.heads) == (1, 4)
+    assert (below.heads, above.heads) == (1, 3)
     assert below.told_apart
     assert below.error_ratio > 3
     assert above.parameters_ratio > 1 > below.parameters_ratio
@@ -102,6 +103,24 @@ def test_noise_is_told_from_a_task():
     assert record.sentence.startswith("Noise alone")
     assert "samples" in record.settle
     assert advise(X, y, **QUICK).record.verdict != "noise"
+
+
+@pytest.mark.parametrize("heads_max", [3, 4])
+def test_as_many_heads_as_may_be_tried_are_not_called_too_few(heads_max):
+    X = np.random.default_rng(0).normal(size=(1000, 12, 3))
+    record = advise(X, X.max(1).sum(1), steps=1500, heads_max=heads_max, quiet=True).record
+    assert [p.heads for p in record.curve] == list(range(1, heads_max + 1))
+    assert record.recommended_heads == 3
+    assert record.interval[0] <= 3 <= record.interval[1]
+    assert record.verdict == ("more" if heads_max == 3 else "transition")
+    assert record.interval_open or record.settled
+
+
+def test_a_function_without_look_ups_has_no_sure_step():
+    X = np.random.default_rng(0).normal(size=(1000, 12, 3))
+    record = advise(X, X.std(1).sum(1), steps=300, heads_max=8, quiet=True).record
+    assert record.verdict == "gentle"
+    assert not record.settled
 
 
 def test_classes_are_learned_and_named():

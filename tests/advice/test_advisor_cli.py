@@ -46,7 +46,7 @@ def test_json_goes_where_it_is_told(headcount_here, tmp_path):
 BAD = {
     "constant y": ({"y": np.ones(400)}, [], "constant"),
     "nan": ({"X": np.full((400, 6, 2), np.nan)}, [], "nan"),
-    "strings": ({"y": np.array(["a", "b"] * 200)}, [], "entries of type"),
+    "strings": ({"y": np.array(["a", "b"] * 200)}, ["--kind", "regression"], "entries of type"),
     "mask": ({"mask": np.zeros((400, 6), bool)}, [], "no real token"),
     "length 1": ({"X": np.random.default_rng(0).standard_normal((400, 1, 2))}, [], "length 1"),
     "one sample": ({"X": np.zeros((1, 6, 2)), "y": np.zeros(1)}, [], "1 sample"),

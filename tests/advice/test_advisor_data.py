@@ -103,3 +103,20 @@ def test_a_split_of_few_samples_varies_in_both_parts():
     y[11] = 1.0
     stuff = material(good(13)[0], y, kind="regression")
     assert len(set(stuff.data.validation.y[:, 0].tolist())) == 2
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-13, 1e6, 1e300, 1e307])
+def test_the_units_of_the_data_do_not_matter(unit):
+    plain, inputs, targets = material(X, Y), material(X * unit, Y), material(X, Y * unit)
+    for part in ("train", "validation"):
+        a, b, c = (getattr(one.data, part) for one in (plain, inputs, targets))
+        assert np.allclose(a.X, b.X, atol=1e-5)
+        assert np.allclose(a.y, c.y, atol=1e-5)
+    assert np.allclose(targets.data.std / unit, plain.data.std)
+    assert np.allclose(inputs.inputs(X * unit), plain.inputs(X), atol=1e-5)
+
+
+def test_a_constant_feature_stays_constant_whatever_its_size():
+    for size in (0.0, 0.1, 1e-300, 1e300):
+        stuff = material(np.concatenate([X, np.full_like(X[..., :1], size)], 2), Y)
+        assert float(stuff.data.train.X[..., 2].abs().max()) < 1e-12

@@ -10,6 +10,7 @@ from advisor_cases import made_up
 
 from headcount.advice import advisor_decide
 from headcount.advice.advisor_decide import Table, decide, levels_of, noise_floor, one_sided, told_apart
+from headcount.experiments.spec import TrainSpec
 
 
 def ask(errors, floor=0.0, **options):
@@ -60,15 +61,94 @@ def test_noise_alone_is_recognised_and_a_weak_signal_is_not_taken_for_it():
     assert ask({h: [0.001, 0.002] for h in (1, 2, 4, 8)}, 0.8, train=0.95).verdict == "one-head"
 
 
-def test_learning_by_heart_is_called_failed_training():
-    assert ask({h: [0.2, 0.3] for h in (1, 2, 4)}, 0.9, train=0.05).verdict in ("failed", "noise")
+def test_noise_that_was_not_learned_is_told_from_noise_that_was_learned_by_heart():
+    unlearned = ask({h: [0.01, 0.02] for h in (1, 2, 4)}, 1.0, train=0.95)
+    by_heart = ask({h: [0.2, 0.3] for h in (1, 2, 4)}, 0.9, train=0.05)
+    assert (unlearned.verdict, unlearned.cause) == ("noise", "unlearned")
+    assert (by_heart.verdict, by_heart.cause) == ("noise", "by-heart")
+    # the best validation point comes early: only the end of training shows what was learned by heart
+    late = [replace(one, fitted=0.01) for one in made_up({h: [0.01, 0.02] for h in (1, 2, 4)}, 1.0, train=0.95)]
+    assert decide(late, heads_max=32, draws=100).cause == "by-heart"
+
+
+POORLY = {1: [0.75] * 3, 2: [0.7] * 3, 3: [0.65] * 3, 4: [0.6] * 3, 6: [0.57] * 3}
 
 
 def test_seeds_that_scatter_while_nothing_is_learned_are_failed_training():
-    errors = {1: [0.75] * 3, 2: [0.7] * 3, 3: [0.65] * 3, 4: [0.6] * 3, 6: [0.57] * 3}
-    failed = ask({**errors, 8: [0.5, 0.7, 0.75]}, train=0.7)
-    assert (failed.verdict, failed.high) == ("failed", None)
-    assert ask({**errors, 8: [0.5, 0.51, 0.52]}, train=0.7).verdict == "gentle"
+    failed = ask({**POORLY, 8: [0.5, 0.7, 0.75]}, train=0.7)
+    assert (failed.verdict, failed.cause, failed.high) == ("failed", "scatter", None)
+    assert ask({**POORLY, 8: [0.5, 0.51, 0.52]}, train=0.7).verdict == "gentle"
+
+
+def test_a_lottery_is_failed_training_however_good_the_best():
+    """One look-up behind a function that few seeds learn, with real errors."""
+    errors = {1: [1.0, 1.0], 2: [1.0] * 6 + [0.94, 0.53], 3: [1.0, 1.0, 0.31, 0.49, 1.0, 1.0]}
+    failed = ask({**errors, 4: [1.0, 0.34, 0.25, 1.0, 1.0, 0.38]}, heads_max=4)
+    assert (failed.verdict, failed.cause, failed.high) == ("failed", "lottery", None)
+    assert ask({**errors, 4: [0.3, 0.34, 0.25, 0.3, 0.3, 0.38]}, heads_max=4).verdict != "failed"
+    one = ask({1: [0.99] * 3, 2: [0.96] * 3, 4: [0.96, 1.0, 0.83]}, train=0.9)
+    assert (one.verdict, one.cause) == ("failed", "lottery")
+
+
+def test_learned_by_heart_is_not_failed_training():
+    found = ask({**POORLY, 8: [0.5, 0.7, 0.75]}, train=0.05)
+    assert (found.verdict, found.cause, found.high) == ("gentle", "by-heart", None)
+    few = [replace(one, fitted=0.001) for one in made_up({**POORLY, 8: [0.5, 0.7, 0.75]}, train=0.7)]
+    assert decide(few, heads_max=32, draws=100).cause == "by-heart"
+
+
+def test_longer_training_that_does_better_is_failed_training():
+    found = made_up({**POORLY, 8: [0.35, 0.36, 0.55, 0.56]}, train=0.9)
+
+    def trained(twice: set[int]):
+        train = {seed: TrainSpec(steps=4000 if seed in twice else 2000) for seed in range(4)}
+        wanted = [replace(one.wanted, train=train[one.wanted.seed]) for one in found]
+        longer = [replace(one, wanted=w) for one, w in zip(found, wanted, strict=True)]
+        return decide(longer, heads_max=32, draws=100)
+
+    assert (trained({0, 1}).verdict, trained({0, 1}).cause) == ("failed", "patience")
+    assert trained({0, 1, 2, 3}).cause == "scatter"
+
+
+def test_a_step_beside_an_interval_that_begins_at_one_is_in_doubt():
+    errors = {1: [0.1] * 2, 2: [2e-4] * 3, 3: [2e-4] * 3, 4: [2e-4] * 3}
+    doubtful, sure = ask(errors), ask({**errors, 1: [0.1] * 3})
+    assert (sure.verdict, sure.heads, sure.low, sure.cause) == ("transition", 2, 2, "")
+    assert (doubtful.verdict, doubtful.heads, doubtful.low, doubtful.cause) == ("gentle", 2, 1, "doubtful")
+
+
+def test_a_step_beside_an_interval_that_reaches_far_down_is_in_doubt():
+    errors = {1: [0.9] * 8, 2: [0.1], 3: [0.1], 4: [2e-4] * 3, 5: [2e-4] * 3, 8: [2e-4] * 3}
+    found = ask(errors)
+    assert (found.verdict, found.heads, found.low, found.cause) == ("gentle", 4, 2, "doubtful")
+
+
+def test_single_trials_rule_nothing_out():
+    errors = {1: [0.3] * 3, 2: [0.1] * 3, 4: [2e-4], 8: [2e-4]}
+    found = ask(errors)
+    assert (found.low, found.high) == (3, None)
+    assert ask({**errors, 2: [0.1]}).verdict == "budget"
+    assert ask({h: e[:1] for h, e in errors.items()}).verdict == "budget"
+    assert ask({1: [2e-4], 2: [2e-4], 4: [2e-4]}).verdict == "budget"
+    assert ask({h: [1.0] for h in (1, 2, 4)}, 0.1).verdict == "budget"
+
+
+def test_the_largest_head_count_tried_is_confirmed_by_nothing():
+    found = ask({1: [0.3] * 3, 2: [0.1] * 3, 4: [0.05] * 3, 8: [0.001] * 3})
+    assert (found.heads, found.high) == (8, None)
+
+
+def test_at_the_largest_head_count_allowed_more_is_never_claimed():
+    """Three look-ups, and no more than three heads allowed."""
+    step = ask({1: [0.18] * 3, 2: [0.04] * 3, 3: [0.0011] * 3}, heads_max=3)
+    assert (step.verdict, step.heads, step.low, step.high) == ("more", 3, 3, None)
+    assert step.settled > 0.9
+    even = ask({1: [0.18] * 3, 2: [0.04] * 3}, heads_max=2)
+    assert (even.verdict, even.heads, even.low, even.high) == ("more", None, 2, None)
+    untried = ask({1: [0.18] * 3, 2: [0.04] * 3, 4: [0.0011] * 3}, heads_max=4)
+    assert untried.low == 3
+    found = ask({1: [0.18] * 3, 2: [0.04] * 3, 3: [0.0012] * 3, 4: [0.0011] * 3}, heads_max=4)
+    assert (found.verdict, found.heads) == ("transition", 3)
 
 
 def test_too_little_is_no_answer():
@@ -81,7 +161,9 @@ def test_trials_that_were_cut_off_decide_nothing():
     cut = decide([replace(one, whole=one.heads != 4) for one in found], heads_max=32, draws=100)
     assert (cut.verdict, cut.heads, cut.low) == ("transition", 5, 4)
     late = [replace(one, whole=one.wanted.seed == 0) for one in found]
-    assert decide(late, heads_max=32, draws=100).heads == 4
+    assert decide(late, heads_max=32, draws=100).verdict == "budget"
+    late = [replace(one, whole=one.wanted.seed < 2) for one in found]
+    assert (decide(late, heads_max=32, draws=100).heads, decide(late, heads_max=32, draws=100).low) == (4, 3)
     assert decide([one for one in found if one.heads > 3], heads_max=32, draws=100).verdict == "budget"
     assert decide([replace(one, whole=False) for one in found], heads_max=32, draws=100).verdict == "budget"
 

@@ -11,7 +11,7 @@ from advisor_cases import arrays
 
 pytest.importorskip("sklearn")
 
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator, check_regressors_train
 
@@ -38,7 +38,7 @@ def test_it_says_what_it_found():
     found = HeadCountAdvisor(**{**QUICK, "steps": 1200}).fit(X, y)
     assert (found.recommended_heads_, found.intrinsic_dimension_) == (2, 2)
     assert found.interval_[0] <= 2 <= found.interval_[1]
-    assert [row["heads"] for row in found.curve_] == [1, 2, 4]
+    assert [row["heads"] for row in found.curve_] == [1, 2, 3, 4]
     assert found.score(X, y) > 0.9
     assert found.n_features_in_ == 8
     assert "advice_" not in vars(clone(found))
@@ -58,6 +58,34 @@ def test_classes_are_scored_by_accuracy():
     found = HeadCountAdvisor(kind="classification", **QUICK).fit(X, labels)
     assert list(found.classes_) == ["high", "low"]
     assert 0.7 < found.score(X, labels) <= 1.0
+
+
+def test_kind_auto_scores_by_what_was_found():
+    X, y = arrays("mean", 800, 0.0, dim=2, length=6)
+    labels = (y > np.median(y)).astype(int)
+    found = HeadCountAdvisor(kind="auto", **QUICK).fit(X, labels)
+    assert is_classifier(found)
+    assert found.score(X, labels) == float((found.predict(X) == labels).mean()) > 0.7
+    assert not is_classifier(found.fit(X, y))  # the same estimator on numbers forgets the classes
+    assert not hasattr(found, "classes_")
+    assert found.score(X, y) == pytest.approx(1 - np.mean((found.predict(X) - y) ** 2) / y.var())
+    assert HeadCountAdvisor(kind="auto", **QUICK).fit(X, np.stack([y, -y], 1)).predict(X).shape == (800, 2)
+
+
+def test_sequences_of_another_length_are_predicted_and_others_refused():
+    X, y = arrays("mean", 400, 0.0, dim=2, length=6)
+    found = HeadCountAdvisor(**{**QUICK, "steps": 30, "heads_max": 2}).fit(X, y)
+    assert found.advice_.best.model.positions == "none"
+    assert np.array_equal(found.predict(X[:, :4]), found.advice_.predict(X[:, :4]))
+    mask = np.arange(6) < np.full((400, 1), 4)
+    assert np.allclose(found.predict(X, mask), found.predict(X[:, :4]), atol=1e-5)
+    with pytest.raises(ValueError, match=r"\[samples, length, 2\]"):
+        found.predict(X[:, :, :1])
+    with pytest.raises(ValueError, match=r"\[samples, length, 2\]"):
+        found.predict(X[:, :, 0])
+    table = HeadCountAdvisor(**{**QUICK, "steps": 30, "heads_max": 2}).fit(X[:, :, 0], y)
+    with pytest.raises(ValueError, match="4 features"):
+        table.predict(X[:, :4, 0])
 
 
 def test_bad_data_are_a_value_error_and_nothing_is_predicted_before_fit():

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from headcount.advice.advisor_config import Configuration, configuration
-from headcount.advice.advisor_data import Kind, Material, material
+from headcount.advice.advisor_data import Kind, Material, from_file, material
 from headcount.advice.advisor_decide import Decision, Table
 from headcount.advice.advisor_engine import Engine, Outcome
 from headcount.advice.advisor_page import write_page
@@ -164,7 +164,7 @@ def _read(data: Any, y: Any, mask: Any, kind: Kind, seed: int) -> Material:
     if isinstance(data, str | Path | Task | ArrayTask) and not (y is None and mask is None):
         raise BadInput("y and mask come with the file or the task: give them with X alone")
     if isinstance(data, str | Path):
-        data = ArrayTask.load(data)
+        return from_file(data, kind=kind, seed=seed)
     if isinstance(data, ArrayTask):
         return material(data.X, data.y, data.mask, kind=kind, seed=seed, name=data.name)
     if isinstance(data, Task):
@@ -193,8 +193,8 @@ def _record(search: Search, decision: Decision, start: float, note: Any) -> Advi
     sizes = {"length": stuff.task.length, "head_dim": search.options.head_dim, "hidden": search.options.hidden}
     high = decision.high if decision.high is not None else max(search.heads_max, decision.low)
     told = [
-        *reasons(decision, points, dict(sizes), bool(search.challenged)),
-        *in_words(shorter, {one.heads: one.validation for one in reversed(search.found)}, stuff.task.length),
+        *reasons(decision, points, dict(sizes), (decision.heads or 0) - 1 in search.challenged),
+        *in_words(shorter),
     ]
     return AdviceRecord(
         name=stuff.task.name, verdict=decision.verdict, sentence=sentence(decision, search.heads_max),

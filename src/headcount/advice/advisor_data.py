@@ -27,6 +27,7 @@ MOST_CLASSES = 20
 """Whole numbers with at most so many different values are taken for classes, unless the caller says otherwise."""
 PER_CLASS = 20
 """… and where a value has so many samples on average."""
+VARIED = "give a y that differs between samples"
 Floats = NDArray[np.float64]
 
 
@@ -89,7 +90,8 @@ def _counts(where: str, X: Any, y: Any) -> None:
     for what, value in (("X", X), ("y", y)):
         if not hasattr(value, "__len__") or getattr(value, "ndim", 1) == 0:
             axes = "X[samples, length, dim]" if what == "X" else "y[samples] or y[samples, out]"
-            raise BadInput(f"{where}: {what} must be an array {axes}, not a single {type(value).__name__}")
+            found = "a single value" if np.isscalar(value) or hasattr(value, "ndim") else type(value).__name__
+            raise BadInput(f"{where}: {what} must be an array {axes}, not {found}")
     if len(X) == 1:
         raise BadInput(f"{where}: 1 sample (n_samples = 1) cannot be split: give {FEWEST} or more")
 
@@ -99,13 +101,11 @@ def prepared(task: ArrayTask, classes: tuple[Any, ...] | None, seed: int, where:
     where = where or task.name
     longest = task.length if task.mask is None else int(task.mask.sum(1).max())
     if longest < 2:
-        raise BadInput(
-            f"{where}: every sequence has length 1: heads choose among tokens, so lengths of 2 or more are needed"
-        )
+        raise BadInput(f"{where}: every sequence has length 1: heads choose among tokens, so give lengths of 2 or more")
     if bool((task.y == task.y[:1]).all()):
         raise BadInput(
             f"{where}: y is constant ({', '.join(f'{value:g}' for value in task.y[0])}): there is nothing to learn; "
-            f"give a y that differs between samples"
+            f"{VARIED}"
         )
     known, unseen = _split(task, seed, where)
     shift, scale = _spread(known.X if known.mask is None else known.X[known.mask])
@@ -131,15 +131,15 @@ def _split(task: ArrayTask, seed: int, where: str) -> tuple[TaskPart, TaskPart]:
 
 
 def _spread(values: Tensor, least: float = 1e-12) -> tuple[Floats, Floats]:
-    """Return mean and deviation of every column; one that varies by less than `least` of its size keeps its scale.
+    """Return mean and deviation of every column, or its size where it varies by less than `least` of that.
 
     Columns are divided by a power of two about as large as they are: huge or tiny units neither overflow nor vanish.
     """
     table = values.reshape(-1, values.shape[-1])
     unit = torch.from_numpy(np.ldexp(1.0, np.frexp(table.abs().amax(0).numpy())[1] - 1))
     mean, std = (table / unit).mean(0), (table / unit).std(0, correction=0)
-    std = torch.where(std > least * mean.abs(), std * unit, torch.ones_like(std))
-    return (mean * unit).numpy(), std.numpy()
+    size = torch.where(mean == 0, 1.0, mean.abs() * unit)
+    return (mean * unit).numpy(), torch.where(std > least * mean.abs(), std * unit, size).numpy()
 
 
 def _scaled(X: Floats, mask: NDArray[np.bool_] | None, shift: Floats, scale: Floats) -> Floats:
@@ -167,7 +167,7 @@ def _labels(where: str, y: Any, kind: Kind) -> NDArray[Any] | None:
             )
         return None
     if labels.dtype.kind == "S":
-        labels = np.char.decode(labels, "utf-8", "replace")
+        return np.char.decode(labels, "utf-8", "replace")
     if kind == "classification" or labels.dtype.kind in "bUS":
         return labels
     if labels.dtype.kind == "O":
@@ -203,5 +203,5 @@ def _one_hot(where: str, labels: NDArray[Any]) -> tuple[Floats, tuple[Any, ...]]
             f"learned; {remedy}"
         )
     if len(names) == 1:
-        raise BadInput(f"{where}: y is constant ({names[0]}): there is nothing to learn; give two classes or more")
+        raise BadInput(f"{where}: y is constant ({names[0]}): there is nothing to learn; {VARIED}")
     return np.eye(len(names))[places], tuple(names.tolist())

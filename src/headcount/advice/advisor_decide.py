@@ -19,12 +19,15 @@ Errors are validation errors at each trial's best point, in units of the varianc
    the stated share of draws, and goes down while bad luck with seeds could explain that fewer heads failed, or while
    one head fewer has had less than `TRIED` trials. A single trial has no spread: the interval reaches over its head
    count, up and down, and where neither the answer nor the head count before it has two there is no answer. Trials
-   that the deadline cut off decide nothing. A step that one head may not need is called gentle: in doubt.
-5. *No answer*: nothing better than a constant is noise, or training that fails or learns by heart: what the trials say
-   of that is the `cause`. A large error without a step leaves the interval open. It is failed training where the
-   training error is large too and seeds scatter, or longer training does better. An error that still falls at the
-   largest head count allowed needs that many or more; where the last fall is a step, that count is the answer, with
-   an open end.
+   that the deadline cut off decide nothing. A step is in doubt, and called gentle, where most of the draws deny it,
+   where it hangs on a single trial, or where the interval begins at one head or two heads before the answer. The
+   largest head count tried is an answer with an open end: nothing confirms it.
+5. *No answer*: nothing better than a constant is noise, or training that fails or learns by heart; what the trials
+   say of that is the `cause`. A large error without a step leaves the interval open. Training failed where the
+   training error is large too and seeds scatter, or longer training does better; and, however good the best, where
+   there is no sure step and the middle trial of its head count explains less than `LOTTERY` of what it does. An error
+   that still falls at the largest head count allowed needs that many or more; where the last fall is a step, that
+   count is the answer, with an open end.
 """
 
 from __future__ import annotations
@@ -38,11 +41,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from headcount.advice.advisor_engine import Outcome
-from headcount.analysis.dimension import Choices, gaps, needed
+from headcount.analysis.dimension import AGREEMENT, Choices, gaps, needed
 from headcount.base.random import generator
 
 Verdict = Literal["transition", "one-head", "gentle", "more", "failed", "noise", "budget"]
-Cause = Literal["", "unlearned", "by-heart", "scatter", "patience", "doubtful"]
+Cause = Literal["", "unlearned", "by-heart", "lottery", "scatter", "patience", "doubtful"]
 Floats = NDArray[np.float64]
 DRAWS = 400
 LUCK = 3.0
@@ -62,10 +65,17 @@ TRIED = 3
 """Trials below which the head count before the answer is not ruled out."""
 SLACK = 0.15
 """Decades that are no difference where the error falls without a step."""
+LOTTERY = 0.5
+"""Where the middle trial of the best head count explains less than this share of what the best one does, training is
+a lottery, however good the best …"""
+PRIZE = 0.1
+"""… if that explains so much at least."""
 LEARNED = 0.5
 """While nothing holds on the validation part, a training error below this is learned by heart …"""
 BY_HEART = 0.25
-"""… and so is one below this share of a large validation error."""
+"""… and so is one below this share of a validation error …"""
+LARGE = 0.1
+"""… above this."""
 STEEP = 1.5
 """The fall into the largest head count allowed is a step where it is so many times the mean one before, by head."""
 TINY = 1e-3
@@ -117,10 +127,13 @@ class Decision:
     rest: dict[int, float]
     """How many decades more heads still gain, by head count."""
     cause: Cause = ""
-    """What limits the answer. Of noise: the models did not learn the training part either ("unlearned": training that
-    fails looks the same), or only by heart (too few samples look the same). Of failed training: seeds that scatter, or
-    longer training that does better ("patience"). Of an answer: learned by heart, or a step in doubt, since one head
-    may do as well."""
+    """What limits the answer.
+
+    Of noise: the models did not learn the training part either ("unlearned": training that fails looks the same), or
+    only by heart ("by-heart": too few samples look the same). Of failed training: few seeds learn ("lottery"), all
+    learn little and differ ("scatter"), or longer training does better ("patience"). Of an answer: what was learned was
+    so by heart, or the step is in doubt ("doubtful").
+    """
 
     @property
     def settled(self) -> float:
@@ -199,11 +212,15 @@ def decide(
     shares = {int(h): float((names[answer[1:]] == h).mean()) for h in names if (names[answer[1:]] == h).any()}
     least = heads[low - 1] + 1 if low > 0 else 1
     most = heads[high] if high < len(heads) else None
-    if max(len(table.trials[i]) for i in (max(place - 1, 0), place)) < 2:
+    decisive = [len(table.trials[i]) for i in (max(place - 1, 0), place)]
+    if max(decisive) < 2:
         return told("budget", None, least, None)
     verdict: Verdict = "one-head" if index == 0 else "transition" if sharp else "gentle"
     verdict, cause = ("more" if index == len(heads) else verdict), _cause(table)
-    if verdict in ("gentle", "more") and cause in ("scatter", "patience"):
+    agreed = shares.get(heads[place], 0.0) >= AGREEMENT and min(decisive) > 1
+    doubtful = verdict == "transition" and not (agreed and least >= max(2, heads[place] - 1))
+    lost = ("lottery",) if doubtful or verdict == "one-head" else ("lottery", "scatter", "patience")
+    if cause in lost and (verdict != "transition" or doubtful):
         return told("failed", heads[place], least, None, cause, shares)
     if verdict == "more":
         if _ends_in_a_step(table, levels[0]):
@@ -211,10 +228,12 @@ def decide(
             return told(verdict, heads[-1], least, None, cause, shares)
         return told(verdict, None, least, None, cause, shares)
     cause = cause if cause == "by-heart" else ""
-    if verdict == "transition" and least == 1:
+    if doubtful:
         verdict, cause = "gentle", cause or "doubtful"
     elif verdict == "gentle" and table.champion.validation > POOR:
         most = None
+    if place == len(heads) - 1 or cause == "by-heart":
+        most = None  # nothing larger confirms it
     return told(verdict, heads[index], least, most, cause, shares)
 
 
@@ -226,7 +245,7 @@ def _widened(table: Table, place: int, low: int, high: int) -> tuple[int, int]:
         low -= 1
     while high + 1 < len(table.heads) and len(table.trials[high + 1]) < 2:
         high += 1
-    if high > place and high == len(table.heads) - 1 and len(table.trials[high]) < 2:
+    if high == len(table.heads) - 1 and len(table.trials[high]) < 2:
         high += 1  # nothing larger confirms it
     return low, high
 
@@ -239,16 +258,19 @@ def _fitted(one: Outcome) -> float:
 def _cause(table: Table) -> Cause:
     """Say why the best error is large, where it is: learned by heart, or not learned by luck or for lack of time."""
     best = table.champion
-    if best.validation <= POOR:
-        return ""
-    if _fitted(best) < BY_HEART * best.validation:
+    if best.validation > LARGE and _fitted(best) < BY_HEART * best.validation:
         return "by-heart"
     row = table.trials[table.heads.index(best.heads)]
+    alike = [one.validation for one in row if one.wanted.train.steps == best.wanted.train.steps]
+    typical = float(np.median(alike))
+    if len(alike) > 2 and 1 - typical < LOTTERY * (1 - best.validation) and best.validation < 1 - PRIZE:
+        return "lottery"
+    if best.validation <= POOR:
+        return ""
     sooner = [one.validation for one in row if one.wanted.train.steps < best.wanted.train.steps]
     if sooner and min(sooner) > SCATTERED * best.validation:
         return "patience"
-    alike = [one.validation for one in row if one.wanted.train.steps == best.wanted.train.steps]
-    return "scatter" if float(np.median(alike)) > SCATTERED * best.validation else ""
+    return "scatter" if typical > SCATTERED * best.validation else ""
 
 
 def _ends_in_a_step(table: Table, levels: Floats) -> bool:

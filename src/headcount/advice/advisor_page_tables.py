@@ -59,14 +59,19 @@ def length_table(record: AdviceRecord) -> Table:
 
 
 def shorter_table(record: AdviceRecord) -> Table:
-    """Head counts on sequences that were cut short."""
+    """Head counts on sequences that were cut short, and on whole ones."""
     columns = [
-        Column(name="Length", meaning="tokens that were left of every sequence"),
+        Column(name="Length", meaning="tokens of a sequence, cut or whole"),
         Column(name="Heads", meaning="number of attention heads"),
         Column(name="Error", meaning="with the best model's predictions on what was left as y, as a share of variance"),
     ]
     rows = [[str(p.length), str(p.heads), error_text(p.error)] for p in record.shorter]
-    return Table(caption="Error on shorter sequences", columns=columns, rows=rows, marked=None)
+    return Table(
+        caption="Error on shorter and on whole sequences, with the best model's predictions as y",
+        columns=columns,
+        rows=rows,
+        marked=None,
+    )
 
 
 def layer_table(config: Configuration) -> Table:

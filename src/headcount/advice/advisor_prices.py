@@ -67,9 +67,13 @@ def prices(points: Sequence[CurvePoint], found: Sequence[Outcome], answer: int, 
 
 
 def other_curves(search: Search, decision: Decision, answer: int, engine: Engine) -> list[Curve]:
-    """Train the neighbours of the answer at its width and at its parameter count, as far as the time goes."""
+    """Train the neighbours of the answer at its width and at its parameter count, as far as the time goes.
+
+    One model each, all with the seed and the recipe of one model of the answer, which is the same on all three curves.
+    """
     heads = sorted({h for h in (1, answer - 1, answer, answer + 1, 2 * answer) if 1 <= h <= search.heads_max})
-    base = next(one for one in search.found if one.heads == answer)
+    own = [one for one in search.found if one.heads == answer]
+    base = min(own, key=lambda one: (not one.whole, one.wanted.train != search.train, one.wanted.seed))
     width, parameters = base.model.E, base.parameters
     plans: list[tuple[CurveKind, str, dict[str, int]]] = [
         ("width", f"heads × head size about {width}", {"total_head_dim": width}),
@@ -78,14 +82,13 @@ def other_curves(search: Search, decision: Decision, answer: int, engine: Engine
     curves: list[Curve] = []
     for kind, fixed, update in plans:
         options = search.options.model_copy(update=update)
-        wanted = [Wanted(h, search.seed, options, search.train, kind) for h in heads]
         if engine.gpu or engine.left() <= 0:
             continue
-        # the answer's own model is the same on all three curves
-        new = engine.train([w for w in wanted if w.heads != answer])
+        new = engine.train(
+            [Wanted(h, base.wanted.seed, options, base.wanted.train, kind) for h in heads if h != answer]
+        )
         if new:
-            own = [one for one in search.found if one.heads == answer][:1]
-            curves.append(Curve(kind=kind, fixed=fixed, points=curve_points([*new, *own], decision.floor, {})))
+            curves.append(Curve(kind=kind, fixed=fixed, points=curve_points([*new, base], decision.floor, {})))
     return curves
 
 

@@ -214,7 +214,8 @@ class Search:
             return self._short(count, tried[-2:], MORE)
         answer = decision.heads
         assert answer is not None
-        if decision.verdict in ("gentle", "failed") and decision.high is None and bigger > tried[-1]:
+        open_end = decision.verdict in ("gentle", "failed") and decision.high is None and decision.cause != "by-heart"
+        if open_end and bigger > tried[-1] and min(one.validation for one in self.found if one.whole) > POOR:
             return {bigger: SEEDS}  # nothing is learned well yet, and more heads are easier to train
         index = tried.index(answer)
         below = tried[index - 1] if index else 0
@@ -222,6 +223,8 @@ class Search:
             return {(answer + below) // 2: SEEDS}
         if bigger > tried[-1] and (index == len(tried) - 1 or decision.rest[tried[-2]] > RISING):
             return {bigger: SEEDS}  # an answer needs a larger head count that confirms it
+        if answer < self.heads_max and answer + 1 not in tried:
+            return {answer + 1: SEEDS}  # the price of one head more, and the nearest confirmation
         decisive = [h for h in (below, answer, tried[min(index + 1, len(tried) - 1)]) if h]
         short = self._short(count, decisive, MORE)
         if short or (decision.settled >= self.confidence and decision.low == answer == decision.high):

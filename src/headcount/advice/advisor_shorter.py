@@ -1,10 +1,12 @@
-"""How the error moves with the length: the same head counts on halves of the sequences.
+"""How the error moves with the length: the same head counts on halves of the sequences and on whole ones.
 
 The data have no targets for halves, so the best model stands in for the task. It can where it needs no positions, has
 learned the data well, and all sequences are equally long: then it is a function of any number of tokens.
 """
 
 from __future__ import annotations
+
+import time
 
 from headcount.advice.advisor_data import Material, prepared
 from headcount.advice.advisor_engine import Engine, Outcome, Wanted, predicted
@@ -27,36 +29,54 @@ def allows(material: Material, best: Outcome) -> bool:
     return plain and task.length >= SHORTEST and best.validation <= LEARNED
 
 
-def halved(material: Material, best: Outcome, seed: int) -> Material:
-    """Return the first halves of the sequences with the best model's predictions as targets."""
-    X = material.task.X[:MOST, : material.task.length // 2]
+def relabelled(material: Material, best: Outcome, seed: int, length: int) -> Material:
+    """Return the first tokens of the sequences with the best model's predictions as targets."""
+    X = material.task.X[:MOST, :length]
     inputs = material.inputs(X)
     y = predicted(best.network(), Part(inputs, inputs[:, 0, :1]))
-    return prepared(ArrayTask.from_arrays(X, y, name=f"{material.task.name}, halves"), None, seed)
+    return prepared(ArrayTask.from_arrays(X, y, name=f"{material.task.name}, length {length}"), None, seed)
+
+
+def halved(material: Material, best: Outcome, seed: int) -> Material:
+    """Return the first halves of the sequences with the best model's predictions as targets."""
+    return relabelled(material, best, seed, material.task.length // 2)
 
 
 def on_halves(search: Search, best: Outcome, answer: int) -> list[ShorterPoint]:
-    """Train the answer and one head fewer on halves; nothing where the task does not allow it or time is short."""
+    """Train the answer and one head fewer on halves and on whole sequences, both with the best model's predictions.
+
+    The data's own y will not do for the whole ones: its noise would look like what length costs. Nothing where the
+    task does not allow it or time is short.
+    """
     engine, material = search.engine, search.engine.material
     if engine.gpu or answer < 2 or not allows(material, best):
         return []
     spent = [one.seconds for one in search.found if one.heads == answer]
-    if sum(spent) / len(spent) > engine.left():
+    share = 0.5 * engine.left()  # the rest is for the other curves
+    if 3.0 * sum(spent) / len(spent) > share * min(engine.workers, 2):  # two of half the length, two of the whole
         return []
-    half = Engine(halved(material, best, search.seed), engine.device, engine.deadline, engine.workers)
-    found = half.train([Wanted(h, search.seed, search.options, search.train, "length") for h in (answer - 1, answer)])
-    length = material.task.length // 2
-    return [ShorterPoint(length=length, heads=one.heads, error=one.validation) for one in found if one.whole]
+    deadline = time.monotonic() + share
+    points: list[ShorterPoint] = []
+    wanted = [Wanted(h, search.seed, search.options, search.train, "length") for h in (answer - 1, answer)]
+    whole = relabelled(material, best, search.seed, material.task.length)
+    for stuff in (halved(material, best, search.seed), whole):
+        found = Engine(stuff, engine.device, deadline, engine.workers).train(wanted)
+        length = stuff.task.length
+        points += [ShorterPoint(length=length, heads=one.heads, error=one.validation) for one in found if one.whole]
+    return points
 
 
-def in_words(points: list[ShorterPoint], whole: dict[int, float], length: int) -> list[Reason]:
-    """Say how the error moves with the length, of one model each: `whole` holds that of the same seed."""
-    return [
-        Reason(
-            tag="extrapolated",
-            text=f"With {heads_text(p.heads)} one model errs by {error_text(p.error)} at length {p.length} and one by "
-            f"{error_text(whole[p.heads])} at {length}; the shorter sequences have the best model's predictions as y.",
+def in_words(points: list[ShorterPoint]) -> list[Reason]:
+    """Say how the error moves with the length, for head counts that were trained on both."""
+    told: list[Reason] = []
+    for heads in sorted({p.heads for p in points}):
+        errors = {p.length: p.error for p in points if p.heads == heads}
+        if len(errors) < 2:
+            continue
+        (short, low), (long, high) = sorted(errors.items())
+        text = (
+            f"With {heads_text(heads)} the error is {error_text(low)} at length {short} and {error_text(high)} at "
+            f"{long}: one model each, and both have the best model's predictions, which are free of noise, as y."
         )
-        for p in points
-        if p.heads in whole
-    ]
+        told.append(Reason(tag="extrapolated", text=text))
+    return told

@@ -9,40 +9,67 @@ from headcount.report.figures import FigureData, Jump, Point, Region, Series
 from headcount.report.tables import NONE, Column, Table
 from headcount.theory.lower import exponents
 
-LONGER = "a longer --budget"
+LONGER = "a longer budget"
+WEAK = 1.0
+"""A lower bound error^(−k) with k below this rules out no block that anybody would build."""
 
 
 def sentence(decision: Decision, heads_max: int) -> str:
     """Say the answer in one sentence."""
     answer, low, high = decision.heads, decision.low, decision.high
+    by_heart = ""
+    if decision.cause == "by-heart":
+        by_heart = " The models learn the training part by heart: the samples are too few to count heads."
     match decision.verdict:
         case "transition":
             assert answer is not None
             between = "" if low == high == answer else f" (between {low} and {high or f'more than {heads_max}'})"
             return f"{heads_text(answer)}{between}: fewer are clearly worse, and more gain nothing that matters."
         case "one-head":
-            return "One head suffices: no transition seen, more heads gain nothing that matters."
+            return f"One head suffices: no transition seen, more heads gain nothing that matters.{by_heart}"
         case "gentle":
             assert answer is not None
+            if decision.cause == "doubtful":
+                return (
+                    f"{heads_text(answer)}, perhaps (between {low} and {high or f'more than {heads_max}'}): the error "
+                    f"falls there, but it is not sure that fewer are worse."
+                )
             return (
                 f"No transition seen: the error falls gently with more heads; {heads_text(answer)} cannot be told from "
-                f"the best."
+                f"the best.{by_heart}"
             )
         case "more":
-            return f"More than {heads_max} heads: the error still falls at the largest head count that was tried."
-        case "failed":
-            why = "what the models learn of the training part holds nowhere else."
             if answer is not None:
-                why = f"models with equal heads differ as much as others do; {heads_text(answer)} is a guess."
-            return f"Optimisation failed, not expressivity: {why}"
+                return f"{heads_text(answer)} or more: the error falls up to {answer}, and nothing larger was tried."
+            return (
+                f"More than {heads_max} heads, as it looks: the error still falls at the largest head count that was "
+                f"tried."
+            )
+        case "failed":
+            guess = "no head count can be named" if answer is None else f"{heads_text(answer)} is a guess"
+            why = {
+                "lottery": "with equal heads few models learn it and most do not",
+                "patience": "longer training still does much better",
+            }.get(decision.cause, "models with equal heads differ as much as others do")
+            return f"Optimisation failed, not expressivity: {why}; {guess}."
         case "noise":
-            return "Noise alone: y does not depend on X as far as these data show, whatever the number of heads."
+            if decision.cause == "by-heart":
+                return (
+                    "Noise alone, or too few samples: the models learn the training part by heart, and nothing of it "
+                    "holds elsewhere."
+                )
+            return (
+                "Noise alone, or a function that these models did not learn: with no number of heads do they say more "
+                "of y than its average."
+            )
         case "budget":
             return "The budget is too small to tell: too few models were trained."
 
 
 def settles(decision: Decision, settled: bool) -> str:
     """Say what would settle what is open."""
+    if decision.cause == "by-heart":
+        return "More samples: longer training and more heads only learn these by heart."
     match decision.verdict:
         case "transition" | "one-head":
             sure = decision.low == decision.high
@@ -58,7 +85,11 @@ def settles(decision: Decision, settled: bool) -> str:
         case "failed":
             return f"{LONGER.capitalize()} (more steps and seeds), other features, or more samples."
         case "noise":
-            return "More samples, or features that carry what y depends on; more heads or training will not help."
+            return (
+                f"Noise cannot be told from a function that these models did not learn: a plain model on the minimum, "
+                f"maximum and mean of each feature tells them apart where it explains y; else more samples, other "
+                f"features, {LONGER}."
+            )
         case "budget":
             return f"{LONGER.capitalize()}, or a faster device."
 
@@ -79,6 +110,8 @@ def reasons(decision: Decision, points: list[CurvePoint], record: dict[str, obje
     if decision.verdict == "noise":
         add("measured", f"Its gain over always guessing the average would arise by chance with probability "
             f"{decision.gain:.2g}.")  # fmt: skip
+        add("measured", "Recommended is one head, the fewest, since more gained nothing; as nothing was learned, the "
+            "interval leaves every number open.")  # fmt: skip
         return told
     add("measured", f"Noise floor: between {error_text(decision.floor)} and {error_text(best.validation)} of the "
         f"variance of y; equally good models differ by {error_text(decision.spread)}.")  # fmt: skip
@@ -89,7 +122,7 @@ def reasons(decision: Decision, points: list[CurvePoint], record: dict[str, obje
             below = fewer[-1]
             add("measured", f"{heads_text(below.heads).capitalize()}: error {error_text(below.validation)}, "
                 f"{times_text(below.validation / max(at[answer].validation, 1e-300))} times that of "
-                f"{heads_text(answer)}, in the best of {below.seeds} models.")  # fmt: skip
+                f"{heads_text(answer)}, in {_of(below.seeds)}.")  # fmt: skip
             if challenged:
                 add("measured", f"{heads_text(below.heads).capitalize()} stayed worse with twice the training: it is "
                     f"not a matter of patience alone.")  # fmt: skip
@@ -116,17 +149,28 @@ def _theory(decision: Decision, answer: int, record: dict[str, object]) -> list[
     told = [Reason(tag="proved", text=f"If y is made of {answer} minima over tokens, {heads_text(answer)} reach every "
                    f"accuracy at a cost in which the length is no exponent (Theorem 2 (1)).")]  # fmt: skip
     sharp = exponents(length=length, heads=answer - 1, head_dim=head_dim, intrinsic=answer)[1]
+    fewer = f"{heads_text(answer - 1)} with bounded weights {'needs' if answer == 2 else 'need'}"
     if sharp.vacuous:
         text = (
             f"The lower bound for {heads_text(answer - 1)} (Theorem 2 (2)) says nothing at length {length}: it bites "
             f"from {sharp.bites_from_length} on."
         )
+    elif sharp.k < WEAK:
+        text = (
+            f"The lower bound for {heads_text(answer - 1)} (Theorem 2 (2)) is weak at length {length} and rules out "
+            f"little: a feed-forward block that grows like error^(−{sharp.k:.1f})."
+        )
     else:
         text = (
-            f"If y is made of {answer} minima, {heads_text(answer - 1)} with bounded weights need a feed-forward block "
-            f"that grows like error^(−{sharp.k:.1f}) (Theorem 2 (2), sup error)."
+            f"If y is made of {answer} minima, {fewer} a feed-forward block that grows like error^(−{sharp.k:.1f}) "
+            f"(Theorem 2 (2), sup error)."
         )
     return [*told, Reason(tag="proved", text=text)]
+
+
+def _of(models: int) -> str:
+    """Say of how many models a number is the best."""
+    return "the only model" if models == 1 else f"the best of {models} models"
 
 
 def curve_table(record: AdviceRecord) -> Table:

@@ -13,7 +13,7 @@ from headcount.base.errors import BadInput, MissingExtra
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
     from sklearn.utils import ClassifierTags
-    from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+    from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
 except ImportError:  # pragma: no cover
     raise MissingExtra("scikit-learn", "sklearn", "HeadCountAdvisor") from None
 
@@ -22,9 +22,10 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
     """How many attention heads do sequences need, as an estimator.
 
     X is [samples, length, dim], or [samples, length] for tokens of one number; y holds numbers, vectors, or with
-    kind="classification" labels. After `fit`: `recommended_heads_`, `interval_`, `intrinsic_dimension_` (None where no
-    transition was seen), `curve_` (a row a head count), `advice_` (all of it), and `predict` with the best model found.
-    With `steps` every model takes so many steps whatever the budget, so that the same data give the same answer.
+    kind="classification" labels; kind="auto" takes text and a few different whole numbers for labels. After `fit`:
+    `recommended_heads_`, `interval_`, `intrinsic_dimension_` (None where no transition was seen), `curve_` (a row a
+    head count), `advice_` (all of it), and `predict` with the best model found. With `steps` every model takes so many
+    steps whatever the budget, so that the same data give the same answer.
     """
 
     def __init__(
@@ -43,38 +44,47 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
         """Search for the smallest head count that cannot be told from the best; mask is True at real tokens."""
         numbers = self.kind == "regression"
         checked: Any = validate_data(
-            self, X, y, allow_nd=True, dtype=np.float64, multi_output=numbers, y_numeric=numbers, ensure_min_samples=2
-        )
+            self, X, y, allow_nd=True, dtype=np.float64, multi_output=self.kind != "classification", y_numeric=numbers,
+            ensure_min_samples=2,
+        )  # fmt: skip
         inputs, targets = checked
         try:
             self.advice_ = self._ask(_tokens(inputs), targets, mask)
         except BadInput as error:  # what scikit-learn expects of bad data
             raise ValueError(str(error)) from None
-        self._column = targets.ndim == 2
+        self._axes, self._column = inputs.ndim, targets.ndim == 2
         record = self.advice_.record
         best = min(record.curve, key=lambda point: point.validation)
         self.recommended_heads_ = record.recommended_heads or best.heads
         self.interval_ = tuple(record.interval)
         self.intrinsic_dimension_ = None if record.no_transition else record.recommended_heads
         self.curve_ = [point.data() for point in record.curve]
+        vars(self).pop("classes_", None)
         if self.advice_.material.classes is not None:
             self.classes_ = np.asarray(self.advice_.material.classes)
         return self
 
     def predict(self, X: Any, mask: Any = None) -> NDArray[Any]:
-        """Predict with the best model that was found, whatever its head count."""
+        """Predict with the best model that was found, whatever its head count; sequences may have another length."""
         check_is_fitted(self)
-        inputs: Any = validate_data(self, X, allow_nd=True, dtype=np.float64, reset=False)
-        predicted = self.advice_.predict(_tokens(inputs), mask)
+        if self._axes == 3:  # scikit-learn counts the second axis as features, which is the length here
+            inputs: Any = check_array(X, allow_nd=True, dtype="float64", estimator=self, input_name="X")
+        else:
+            inputs = validate_data(self, X, allow_nd=True, dtype=np.float64, reset=False)
+        try:
+            predicted = self.advice_.predict(inputs[:, :, None] if self._axes == 2 == inputs.ndim else inputs, mask)
+        except BadInput as error:
+            raise ValueError(str(error)) from None
         return predicted.reshape(len(predicted), -1) if self._column else predicted
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return R², or for classes the share of right ones."""
-        if self.kind != "classification":
+        """Return R², or where y was found to hold classes the share of right ones."""
+        check_is_fitted(self)
+        if self.advice_.material.classes is None:
             return float(super().score(X, y, sample_weight))
         from sklearn.metrics import accuracy_score
 
-        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+        return float(accuracy_score(np.ravel(y), np.ravel(self.predict(X)), sample_weight=sample_weight))
 
     def _ask(self, X: NDArray[np.float64], y: NDArray[Any], mask: Any) -> Advice:
         seed = self.random_state
@@ -86,12 +96,12 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
         )  # fmt: skip
 
     def __sklearn_tags__(self) -> Any:
-        """Say what the estimator takes: numbers or, with that kind, classes; vectors too."""
+        """Say what the estimator takes: numbers or, with that kind or where `fit` found them, classes; vectors too."""
         tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = self.kind == "regression"
+        tags.target_tags.multi_output = self.kind != "classification"
         tags.regressor_tags.poor_score = True  # the best of small models, trained for a budget
         tags.non_deterministic = self.steps is None
-        if self.kind == "classification":
+        if self.kind == "classification" or hasattr(self, "classes_"):
             tags.estimator_type = "classifier"
             tags.classifier_tags = ClassifierTags()
         return tags

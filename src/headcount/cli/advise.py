@@ -29,7 +29,7 @@ def advise(
     confidence: Annotated[float, Parameter(help="Confidence of the interval and of comparisons.")] = 0.95,
     kind: Annotated[
         Literal["auto", "regression", "classification"],
-        Parameter(help="What y holds; auto takes a few different whole numbers for classes."),
+        Parameter(help="What y holds; auto takes text and a few different whole numbers for classes."),
     ] = "auto",
     embed_dim: Annotated[
         Whole | None, Parameter(name="--embed-dim", help="The width that your model has, for the configuration.")
@@ -103,7 +103,9 @@ def _show(found: Advice, config: Configuration | None, witness: WitnessRecord, o
         terminal.print(price_text(price, record.recommended_heads or 1), markup=False)
     for curve in record.curves:
         errors = ", ".join(f"{p.heads}: {p.validation:.2g}" for p in curve.points)
-        terminal.print(f"At fixed {curve.kind} ({curve.fixed}), error by heads: {errors}.", markup=False)
+        terminal.print(
+            f"At fixed {curve.kind} ({curve.fixed}), error by heads, one model each: {errors}.", markup=False
+        )
     for reason in (*record.reasons, *witness.sentences):
         terminal.print(f"- {reason.text} ({reason.tag})", markup=False)
     if witness.why:

@@ -151,7 +151,10 @@ def _array(where: str, what: str, value: Any) -> NDArray[Any]:
     try:
         array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError):
-        raise BadInput(f"{where}: {what} is not an array: its rows differ in length, or hold no numbers") from None
+        remedy = "; pad shorter sequences and mark real tokens True in mask" if what == "X" else ""
+        raise BadInput(
+            f"{where}: {what} is not an array: its rows differ in length, or hold no numbers{remedy}"
+        ) from None
     if array.dtype.kind not in "biuf":
         kind = "Python objects" if array.dtype.kind == "O" else f"entries of type {array.dtype}"
         raise BadInput(f"{where}: {what} holds {kind}: give whole or floating-point numbers")

@@ -1,0 +1,166 @@
+"""The adaptive sweep: what it asks for, what counts, and when it may call an answer settled. Trials are made up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from advisor_cases import arrays, made_up
+
+from headcount.advice.advisor import advise
+from headcount.advice.advisor_data import material
+from headcount.advice.advisor_engine import Engine, Wanted
+from headcount.advice.advisor_search import ATTEMPTS, MORE, Search
+from headcount.experiments.spec import ModelOptions, TrainSpec
+
+
+class Fake:
+    """An engine that makes trials up: `error` says what a trial comes to; after `trials` the time is over."""
+
+    gpu, workers = False, 2
+    train_ratio = 0.9
+
+    def __init__(
+        self, error: Callable[[Wanted], float], trials: int = 1000, whole: Callable[[Wanted], bool] | None = None
+    ):
+        self.error, self.trials, self.whole = error, trials, whole or (lambda _: True)
+        self.material = SimpleNamespace(task=SimpleNamespace(length=16, dim=3), train_size=800, validation_size=200)
+        self.asked: list[Wanted] = []
+        self.deadline = 1e9
+
+    def left(self) -> float:
+        return 1e6 if len(self.asked) < self.trials else 0.0
+
+    def step_seconds(self, *_: object) -> float:
+        return 1e-3
+
+    def on_cores(self, wanted: list[Wanted]):
+        return self.made(wanted)
+
+    def train(self, wanted: list[Wanted]):
+        if self.left() <= 0:
+            return []
+        done = wanted[: self.trials - len(self.asked)]
+        self.asked += done
+        return self.made(done)
+
+    def made(self, wanted: list[Wanted]):
+        trials = [made_up({w.heads: [self.error(w)]}, samples=300, train=self.train_ratio)[0] for w in wanted]
+        return [replace(one, wanted=w, whole=self.whole(w)) for one, w in zip(trials, wanted, strict=True)]
+
+
+def three(wanted: Wanted) -> float:
+    """Errors of a task with D = 3."""
+    return {1: 0.18, 2: 0.04}.get(wanted.heads, 0.0011) * (1 + 0.02 * (wanted.seed % 3))
+
+
+def searched(engine: Fake, heads_max: int = 32):
+    search = Search(engine, heads_max, 0.95, 0, 60.0, 1000)
+    found = search.run()
+    assert found is not None
+    return search, found.verdict, found.heads, found.low, found.high
+
+
+def test_between_the_last_two_head_counts_it_bisects():
+    search, verdict, heads, low, _ = searched(Fake(three), heads_max=4)
+    assert {one.heads for one in search.found} == {1, 2, 3, 4}
+    assert (verdict, heads, low) == ("transition", 3, 3)
+
+
+def test_where_nothing_larger_may_be_tried_nothing_is_settled():
+    search, verdict, heads, low, high = searched(Fake(three), heads_max=3)
+    assert (verdict, heads, low, high) == ("more", 3, 3, None)
+    assert not search.settled
+    even = Fake(lambda w: 0.9 * 0.6**w.heads)
+    even.train_ratio = 0.05  # no sign of a noise floor
+    search, verdict, heads, low, high = searched(even, heads_max=8)
+    assert (verdict, heads, high) == ("more", None, None)
+    assert low <= 8
+    assert not search.settled
+
+
+def test_only_a_challenge_that_was_trained_counts():
+    whole, *_ = searched(Fake(three))
+    assert whole.settled
+    assert whole.challenged == {2}
+    count = next(n for n, w in enumerate(whole.engine.asked) if w.seed >= 100)
+    late, *answer = searched(Fake(three, trials=count))
+    assert answer[:2] == ["transition", 3]
+    assert late.challenged == set()
+    cut, *_ = searched(Fake(three, trials=count + 2, whole=lambda w: w.seed < 100))
+    assert cut.challenged == set()
+
+
+def test_trials_that_were_cut_off_count_nowhere():
+    """Of the head count that confirms the answer all trials but the first are cut off."""
+    search, *_ = searched(Fake(three, whole=lambda w: w.heads != 4 or w.seed == 0))
+    assert sum(one.whole for one in search.found if one.heads == 4) == 1
+    assert not search.settled
+
+
+def test_a_trial_that_diverges_is_replaced_but_not_for_ever():
+    some, verdict, heads, *_ = searched(Fake(three, whole=lambda w: w.heads != 2 or w.seed > 0))
+    assert (verdict, heads, some.settled) == ("transition", 3, True)
+    assert sum(one.whole for one in some.found if one.heads == 2) >= MORE
+    never, *_ = searched(Fake(three, whole=lambda w: w.heads != 3))
+    assert sum(one.heads == 3 for one in never.found) <= ATTEMPTS
+    assert not never.settled
+
+
+def test_settled_needs_all_the_trials_that_were_asked_for():
+    for trials in range(8, 24):
+        search, verdict, *_ = searched(Fake(three, trials=trials))
+        counts = [sum(one.whole and one.heads == h for one in search.found) for h in (2, 3, 4)]
+        assert not search.settled or min(counts) >= MORE
+        assert verdict != "transition" or min(counts[:2]) >= 2
+
+
+def test_given_steps_know_no_deadline():
+    X, y = arrays("sum-of-maxima", 400, 0.0, intrinsic=1, dim=1, length=6)
+    # far less than the trials take
+    found = [advise(X, y, steps=400, heads_max=2, budget=budget, quiet=True) for budget in (1e-3, 600.0)]
+    assert all(one.whole for one in found[0].trials)
+    assert [p.validation for p in found[0].record.curve] == [p.validation for p in found[1].record.curve]
+    assert found[0].record.verdict == found[1].record.verdict != "budget"
+
+
+def test_without_a_deadline_no_timer_fails(monkeypatch: pytest.MonkeyPatch):
+    failed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    X, y = arrays("mean", 60, 0.0, dim=1, length=4)
+    engine = Engine(material(X, y, None, kind="auto", seed=0, name="mean"))
+    train = TrainSpec(steps=20, warmup=2, evaluations=2, batch=16, train_size=48, validation_size=12)
+    (one,) = engine.train([Wanted(1, 0, ModelOptions(head_dim=2, hidden=8), train)])
+    assert one.whole
+    assert 0 < one.fitted < 10
+    assert failed == []
+
+
+def test_without_a_deadline_trials_take_the_most_steps():
+    search = Search(Fake(three), 4, 0.95, 0, 60.0)
+    search.engine.left = lambda: float("inf")
+    search._plan()
+    assert search.train.steps == 10_000
+
+
+def test_few_samples_are_learned_by_heart_which_is_not_failed_training():
+    X = np.random.default_rng(0).normal(size=(60, 12, 3))
+    y = np.random.default_rng(1).normal(size=60)
+    found = advise(X, y, steps=600, heads_max=4, quiet=True)
+    assert min(one.fitted for one in found.trials) < 0.1
+    assert found.record.verdict == "noise"
+
+
+def test_training_that_fails_is_called_so():
+    """One look-up behind a function that few seeds learn in so few steps: more heads only buy more tickets."""
+    X = np.random.default_rng(0).normal(size=(1500, 8, 2))
+    found = advise(X, np.sin(6 * X.max(1)[:, 0]), steps=400, heads_max=4, quiet=True)
+    assert found.best.validation < 0.7
+    assert found.best.train > 0.5 * found.best.validation
+    assert found.record.verdict == "failed"
+    assert found.record.interval_open
+    assert not found.record.settled

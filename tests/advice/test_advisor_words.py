@@ -1,0 +1,147 @@
+"""The advisor's words: what they say of noise, single models and weak bounds; the lines about length and width."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from advisor_cases import arrays, made_up
+from record_cases import made_record
+
+from headcount.advice.advisor_data import material
+from headcount.advice.advisor_decide import decide
+from headcount.advice.advisor_engine import Engine
+from headcount.advice.advisor_predict import predict
+from headcount.advice.advisor_prices import curve_points, other_curves
+from headcount.advice.advisor_record import ShorterPoint
+from headcount.advice.advisor_search import Search
+from headcount.advice.advisor_shorter import in_words, on_halves, relabelled
+from headcount.advice.advisor_words import LONGER, reasons, sentence, settles
+from headcount.base.progress import Progress
+
+STEP = {1: [0.4, 0.42, 0.5], 2: [0.001, 0.0012, 0.002], 4: [0.001, 0.0011, 0.002]}
+
+
+def told(errors: dict[int, list[float]], length: int = 32, **changed) -> list[str]:
+    """The reasons that trials with these errors give."""
+    found = made_up(errors)
+    decision = decide(found, heads_max=8)
+    points = [point.model_copy(update=changed) for point in curve_points(found, decision.floor, {})]
+    return [r.text for r in reasons(decision, points, {"length": length, "head_dim": 4, "hidden": 32}, False)]
+
+
+@pytest.mark.parametrize(("models", "text"), [(1, "in the only model."), (3, "in the best of 3 models.")])
+def test_the_number_of_models_is_good_english(models, text):
+    texts = told(STEP, seeds=models)
+    assert any(t.endswith(text) for t in texts if t.startswith("1 head: error"))
+
+
+def test_one_head_needs_and_two_heads_need():
+    assert any("1 head with bounded weights needs a feed-forward block" in t for t in told(STEP))
+    three = {1: [0.4] * 3, 2: [0.2] * 3, 3: [0.001] * 3, 4: [0.001] * 3}
+    assert any("2 heads with bounded weights need a feed-forward block" in t for t in told(three, 128))
+
+
+def test_a_bound_that_bounds_nothing_is_called_weak_or_silent():
+    three = {1: [0.4] * 3, 2: [0.2] * 3, 3: [0.001] * 3, 4: [0.001] * 3}
+    weak, silent = told(three, 16), told(three, 8)
+    assert any("is weak at length 16 and rules out little" in t and "error^(−0.1)" in t for t in weak)
+    assert not any("bounded weights need" in t for t in weak)
+    assert any("says nothing at length 8: it bites from 16 on" in t for t in silent)
+
+
+def test_noise_is_not_claimed_and_the_recommended_head_is_explained():
+    found = made_up({h: [1.0, 1.01] for h in (1, 2, 4)}, train=0.99)
+    decision = decide(found, heads_max=4)
+    assert decision.verdict == "noise"
+    assert sentence(decision, 4).startswith("Noise alone, or a function that these models did not learn: ")
+    settle = settles(decision, False)
+    assert "cannot be told from a function that these models did not learn" in settle
+    assert "minimum, maximum and mean" in settle
+    assert "will not help" not in settle
+    texts = told({h: [1.0, 1.01] for h in (1, 2, 4)})
+    assert any("Recommended is one head" in t and "interval leaves every number open" in t for t in texts)
+    record = made_record("noise")
+    assert (record.recommended_heads, record.interval_open) == (1, True)
+
+
+def test_a_longer_budget_reads_as_flag_and_as_keyword():
+    assert "--" not in LONGER
+    assert "A longer budget" in settles(decide(made_up({1: [0.1], 2: [0.1]}), heads_max=8), False)
+
+
+def test_lengths_are_compared_in_the_same_kind_of_targets():
+    measured = {(8, 2): 0.05, (8, 3): 1e-3, (16, 3): 2e-3, (16, 2): 0.1}
+    points = [ShorterPoint(length=length, heads=heads, error=e) for (length, heads), e in measured.items()]
+    two, three = (reason.text for reason in in_words(points))
+    assert two.startswith("With 2 heads the error is 0.050 at length 8 and 0.10 at 16: one model each")
+    assert three.startswith("With 3 heads the error is 0.0010 at length 8 and 0.0020 at 16")
+    assert "both have the best model's predictions, which are free of noise, as y" in two
+    assert in_words(points[:2]) == []  # nothing to compare with
+    assert in_words([]) == []
+
+
+@pytest.fixture(scope="module")
+def searched():
+    """A search on noisy maxima, as it stands when prices are asked for."""
+    X, y = arrays("sum-of-maxima", 600, 0.1, intrinsic=2, dim=2, length=8)
+    engine = Engine(material(X, y), "cpu", time.monotonic() + 300.0)
+    search = Search(engine, 4, 0.95, 0, 300.0, 400)
+    assert search.run() is not None
+    return search
+
+
+def test_noise_is_not_what_length_costs(searched):
+    best = min(searched.found, key=lambda one: one.validation)
+    learned = replace(best, validation=0.01)
+    points = on_halves(searched, learned, 2)
+    assert [(p.length, p.heads) for p in points] == [(4, 2), (4, 1), (8, 2), (8, 1)]
+    assert len(in_words(points)) == 2
+    stuff = searched.engine.material
+    whole = relabelled(stuff, learned, 0, 8)
+    assert np.allclose(
+        whole.task.y[:, 0] * stuff.data.std.item() + stuff.data.mean.item(), predict(best, stuff, stuff.task.X)
+    )
+    assert 0.99 < np.corrcoef(whole.task.y[:, 0], stuff.task.y[:, 0])[0, 1] < 0.999  # y has a hundredth of noise
+    searched.engine.deadline, kept = time.monotonic() + 0.01, searched.engine.deadline
+    assert on_halves(searched, learned, 2) == []
+    searched.engine.deadline = kept
+
+
+def test_other_curves_have_one_model_each_of_one_seed_and_one_recipe(searched):
+    decision = searched.decision()
+    asked = []
+
+    class Recording:
+        gpu = False
+
+        def left(self):
+            return 10.0
+
+        def train(self, wanted):
+            asked.extend(wanted)
+            return [replace(searched.found[0], wanted=w) for w in wanted]
+
+    own = [one for one in searched.found if one.heads == 2]
+    cut, short = replace(own[0], whole=False), own[1].wanted.train.model_copy(update={"steps": 7})
+    old = replace(own[0], wanted=replace(own[0].wanted, train=short))
+    seventh = replace(own[0], wanted=replace(own[0].wanted, seed=7), validation=0.123)
+    found = [cut, old, seventh, *(one for one in searched.found if one.heads != 2)]
+    search = SimpleNamespace(
+        found=found, heads_max=4, seed=0, options=searched.options, train=searched.train, engine=searched.engine
+    )
+    curves = other_curves(search, decision, 2, Recording())  # pyright: ignore[reportArgumentType]
+    assert [curve.kind for curve in curves] == ["width", "parameters"]
+    assert {(w.seed, w.train.steps) for w in asked} == {(7, searched.train.steps)}
+    for curve in curves:
+        assert {p.seeds for p in curve.points} == {1}
+        assert next(p.validation for p in curve.points if p.heads == 2) == 0.123
+
+
+def test_the_time_to_go_is_never_below_nothing(capsys):
+    with Progress("work", 10.0, every=0.0, closes=False) as progress:
+        progress.advance(10.4, note="late")
+    assert "about 0 s to go" in capsys.readouterr().err
