@@ -33,7 +33,7 @@ def test_the_step_is_found_and_everything_is_in_the_record(two_minima):
     assert (record.verdict, found.recommended_heads, found.interval[0]) == ("transition", 2, 2)
     assert found.interval[1] <= 3
     assert not record.no_transition
-    assert record.settled
+    assert record.settled == (record.answers["2"] >= record.confidence)
     assert [p.heads for p in record.curve] == [1, 2, 3, 4]
     assert {r.tag for r in record.reasons} == {"proved", "measured", "extrapolated"}
     assert 0.0 <= record.noise_floor < record.noise_floor_high == min(p.validation for p in record.curve)
