@@ -105,7 +105,7 @@ def test_noise_is_told_from_a_task():
     assert advise(X, y, **QUICK).record.verdict != "noise"
 
 
-@pytest.mark.parametrize("heads_max", [3, 4])
+@pytest.mark.parametrize("heads_max", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_as_many_heads_as_may_be_tried_are_not_called_too_few(heads_max):
     X = np.random.default_rng(0).normal(size=(1000, 12, 3))
     record = advise(X, X.max(1).sum(1), steps=1500, heads_max=heads_max, quiet=True).record

@@ -37,7 +37,7 @@ def test_the_studies_share_no_task() -> None:
     assert len(errors[0] | errors[1]) == 100
 
 
-@pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.parametrize("study", [pytest.param(STUDIES[0], marks=pytest.mark.slow), *STUDIES[1:]])
 def test_nine_of_ten_are_right_and_covered(study: str) -> None:
     answers = {name: (runs[0].intrinsic, found_in(runs)) for name, runs in studied(study).items()}
     tasks = {n: a for n, a in answers.items() if n.startswith("study")}

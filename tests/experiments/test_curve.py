@@ -27,6 +27,7 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_small_curve_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, headcount_here: Any
 ) -> None:

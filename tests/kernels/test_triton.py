@@ -147,7 +147,7 @@ def check_encoder(sample: bool = False) -> None:
     def unscaled(packed, seen):
         return attend_plain(packed * torch.tensor([1.01, 1.0, 1.0])[:, None, None], seen)
 
-    for case in encoders.ATTENTION[:4] if sample else encoders.ATTENTION:
+    for case in encoders.ATTENTION[1:4] if sample else encoders.ATTENTION:
         errors = encoders.attention_errors(attend_narrow, case, "cpu", torch.float32)
         assert max(errors.values()) < 1e-6 * max(1.0, case[-1] / 3), (case, errors)
         assert max(encoders.attention_errors(unscaled, case, "cpu", torch.float32).values()) > 1e-3

@@ -218,7 +218,7 @@ def no_contradiction(seed: int, seconds: float, starts: int) -> dict[str, float]
     return {"seed": seed, "eps": eps, "gap": largest, "converged": found.converged, "starts": found.starts}
 
 
-@pytest.mark.parametrize("seed", [0, 4])
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_built_models_have_no_large_pair(seed: int) -> None:
     row = no_contradiction(seed, 20.0, 8)
     assert row["gap"] <= 2 * row["eps"]
