@@ -46,7 +46,7 @@ demo: $(SETUP)
 	@$(PY) -m headcount demo $(ARGS)
 
 test: $(SETUP)
-	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(PY) -m pytest -m 'not slow' -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(PY) -m pytest -m 'not slow' -n 2 --dist loadfile $(ARGS)
 
 test-slow: $(SETUP)
 	@$(PY) -m pytest -m slow $(ARGS)

@@ -51,13 +51,3 @@ def headcount_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
         return subprocess.CompletedProcess(list(args), int(left.value.code or 0), out, err)
 
     return run
-
-
-LONGEST = ("test_documents", "test_triton", "test_reproduce_real", "test_engine", "test_attack", "test_advisor")
-"""Files that take minutes or nearly one: begun last, one core would wait for the other."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files that take longest first."""
-    order = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
