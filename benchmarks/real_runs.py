@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from headcount.paper.real_findings import findings
 from headcount.paper.reproduce import trials_csv
 from headcount.store.records import Run
 from headcount.store.store import Store
+from headcount.store.trials import FINISHED
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -38,15 +40,36 @@ def accuracies(runs: Sequence[Run]) -> dict[str, Any]:
     return found
 
 
-def keep(kind: Any, name: str, runs: Sequence[Run], spec: dict[str, Any], folder: Path) -> None:
+def pieces(store: Store, run: str) -> list[dict[str, Any]]:
+    """Return the processes that trained a run: when each began, how many trials it ended, and how long that took."""
+    found: dict[str, list[float]] = {}
+    for trial in store.trials(run=run, states=FINISHED):
+        if trial.provenance is not None:
+            found.setdefault(trial.provenance["time"], []).append(trial.updated)
+    return [
+        {"start": start, "trials": len(ends), "seconds": round(max(ends) - _seconds(start), 1)}
+        for start, ends in sorted(found.items())
+    ]
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
+
+
+def keep(kind: Any, name: str, store: Store, run: str, folder: Path) -> None:
     """Write one run's two files."""
+    runs, spec, times = stored_runs(store, run), stored_spec(store, run).data(), pieces(store, run)
+    left = sum(sum(one.left_out.values()) for one in runs)
+    if left and not name:
+        print(f"{run} is not finished, and is not kept")
+        return
     stem = f"real-{kind}-{name}" if name else f"real-{kind}"
     on_train = analyse(runs, on="train")
     trials = {state: n for state, n in on_train.counts.items() if n}
-    left = sum(sum(run.left_out.values()) for run in runs)
     content: dict[str, Any] = {
         "name": stem, "provenance": runs[0].provenance, "seeds": list(range(spec["seeds"])),
         "counts": {**trials, "left": left}, "spec": spec, "accuracies": accuracies(runs),
+        "pieces": times, "seconds": round(sum(piece["seconds"] for piece in times), 1),
     }  # fmt: skip
     if not left:
         content["findings"] = [one.data() for one in findings(real_cells(runs), kind, on_train)]
@@ -66,13 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Store.open(asked.store, create=False) as store:
         for kind in ("marco", "cifar"):
             run = f"{kind}-{asked.scale}"
-            if run not in store.runs():
-                continue
-            runs = stored_runs(store, run)
-            if not asked.name and any(sum(one.left_out.values()) for one in runs):
-                print(f"{run} is not finished, and is not kept")
-            else:
-                keep(kind, asked.name, runs, stored_spec(store, run).data(), asked.folder)
+            if run in store.runs():
+                keep(kind, asked.name, store, run, asked.folder)
     return 0
 
 

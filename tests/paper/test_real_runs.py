@@ -41,6 +41,27 @@ def test_what_documents_quote_is_in_the_rows(name: str) -> None:
                 assert cell.get("deviation", 0) == pytest.approx(np.std(own, ddof=1), abs=2e-5)
 
 
+@pytest.mark.parametrize(("kind", "cells"), [("marco", 36), ("cifar", 60)])
+def test_the_grid_is_whole_and_took_less_than_25_minutes(kind: str, cells: int) -> None:
+    about = read_json(RESULTS / f"real-{kind}.json")
+    found = [cell for row in about["accuracies"]["train"].values() for cell in row.values()]
+    assert [cell["seeds"] for cell in found] == [about["spec"]["seeds"]] * cells
+    assert about["spec"]["seeds"] >= 3
+    assert about["seconds"] < 25 * 60
+    assert all(piece["seconds"] < 9 * 60 for piece in about["pieces"])
+    assert sum(piece["trials"] for piece in about["pieces"]) == about["counts"]["done"]
+
+
+def test_bf16_keeps_the_accuracy() -> None:
+    study = script("precision_study")
+    about = read_json(RESULTS / "precision-marco.json")
+    again = study.compare(about["rows"])
+    assert [(row["p"], row["differs"]) for row in again] == [(row["p"], False) for row in about["cells"]]
+    for row in again:
+        spread = max(row["spread_float32"], row["spread_bf16"])
+        assert abs(row["mean_bf16"] - row["mean_float32"]) < spread
+
+
 def test_many_passes_are_learned_by_heart() -> None:
     found = read_json(RESULTS / "real-marco-long.json")["accuracies"]
     cells = [(part, cell) for part, of in found.items() for row in of.values() for cell in row.values()]
@@ -69,6 +90,9 @@ def test_unfinished_runs_are_kept_by_name_alone(tmp_path: Path, capsys: pytest.C
     assert keep.main([str(tmp_path / "store"), "--folder", str(tmp_path)]) == 0
     about = read_json(tmp_path / "real-cifar.json")
     assert about["counts"] == {"done": 4, "left": 0}
+    (piece,) = about["pieces"]
+    assert piece["trials"] == 4
+    assert 0 < piece["seconds"] == about["seconds"] < 600
     assert about["findings"]
 
 

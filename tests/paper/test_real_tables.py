@@ -179,6 +179,15 @@ def test_a_law_needs_three_seeds_to_be_judged(seeds: int, verdict: str) -> None:
     assert ("(" in ours[1]) == (seeds >= 3)
 
 
+def test_a_power_at_the_edge_of_its_grid_is_said_to_be_there() -> None:
+    for error, edge in ((law_error, False), (lambda h, T: 0.01 * T**0.8 * math.exp(-0.5 * h), True)):
+        runs = real_runs(
+            "marco", lambda h, T, e=error: 1 - e(h, T), lambda h, T: 0.5, lengths=(8, 16, 32, 64), heads=(2, 4, 6, 8),
+            noise=1e-6, samples={"train": 100_000_000, "validation": 1000},
+        )  # fmt: skip
+        assert ("the edge of the values tried" in law(real_cells(runs)).text) is edge
+
+
 def test_the_page_has_one_fit_of_the_law(tmp_path: Path) -> None:
     runs = marco_runs(lengths=(8, 16, 32), heads=(1, 2, 4, 6, 8))
     found = analyses(runs, resamples=100)
@@ -308,7 +317,7 @@ def test_show_writes_tables_pictures_and_findings(tmp_path: Path) -> None:
     trials = list(csv.DictReader(io.StringIO((tmp_path / "table7" / "trials.csv").read_text())))
     assert {"accuracy", "train_accuracy", "mrr", "train_mrr"} <= set(trials[0])
     about = json.loads((tmp_path / "table7" / "provenance.json").read_text())
-    assert {"claim", "verdict", "text"} == set(about["findings"][0])
+    assert {"claim", "verdict", "text", "values"} == set(about["findings"][0])
     for width in (80, 50):
         terminal = Console(width=width, record=True, file=io.StringIO())
         print_real(shown, found, terminal)

@@ -116,9 +116,14 @@ def compare(
 
 def _edge(form: Form, coefficients: dict[str, Floats]) -> str:
     """Say so where δ is at an end of its grid, and δ beyond it might fit better."""
-    if form.deltas is None or DELTAS[0] < (delta := float(coefficients["delta"][0])) < DELTAS[-1]:
+    if form.deltas is None or not at_edge(delta := float(coefficients["delta"][0])):
         return ""
     return f"delta = {delta:g} is at the edge of the values tried ({DELTAS[0]:g} to {DELTAS[-1]:g})"
+
+
+def at_edge(delta: float) -> bool:
+    """Whether δ is an end of its grid."""
+    return not DELTAS[0] < delta < DELTAS[-1]
 
 
 def fit(form: Form, h: Floats, t: Floats, logs: Floats, weights: Floats | None = None) -> dict[str, Floats]:

@@ -9,7 +9,9 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
+from headcount.analysis.law import at_edge
 from headcount.analysis.measures import Part
 from headcount.analysis.record import Analysis
 from headcount.base.spec import Spec
@@ -36,6 +38,8 @@ class Finding(Spec):
     claim: str
     verdict: Verdict
     text: str
+    values: dict[str, float] = Field(default_factory=dict[str, float])
+    """Numbers of the text that others may want to quote."""
 
     @property
     def sentence(self) -> str:
@@ -185,7 +189,8 @@ def order(cells: Cells, part: Part) -> Finding:
     told = (
         f"Their rank correlation with the paper's is {found:.2f} over {len(both)} cells; in the middle ours are {away}."
     )
-    return Finding(claim=claim, verdict=verdict, text=told)
+    values = {"rank_correlation": round(found, 4), "points": round(gap, 2)}
+    return Finding(claim=claim, verdict=verdict, text=told, values=values)
 
 
 def transition(training: Analysis, kind: RealKind) -> Finding:
@@ -216,7 +221,8 @@ def law(cells: Cells) -> Finding:
             ends[k] = f"{signed(one.coefficients[k])} ({signed(low)} to {signed(high)})"
         which = f"without h = {', '.join(map(str, one.without))}" if one.without else "with all h"
         missed = f"missing by a factor of {10**one.missed:.2f}"
-        told.append(f"{which} δ = {ends['delta']}, α = {ends['alpha']}, {missed}")
+        edge = ", the edge of the values tried" if at_edge(one.coefficients["delta"]) else ""
+        told.append(f"{which} δ = {ends['delta']}{edge}, α = {ends['alpha']}, {missed}")
     alike = next((one for one in ours if one.without), ours[0])
     if not alike.intervals:
         few = f"With fewer than {FEWEST_SEEDS} seeds a cell there is no interval to hold the paper's."
