@@ -38,7 +38,7 @@ class Fake:
     def step_seconds(self, *_: object) -> float:
         return 1e-3
 
-    def on_cores(self, wanted: list[Wanted]):
+    def try_out(self, wanted: list[Wanted]):
         return self.made(wanted)
 
     def train(self, wanted: list[Wanted]):

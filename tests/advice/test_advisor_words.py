@@ -20,6 +20,7 @@ from headcount.advice.advisor_record import ShorterPoint
 from headcount.advice.advisor_search import Search
 from headcount.advice.advisor_shorter import in_words, on_halves, relabelled
 from headcount.advice.advisor_words import LONGER, reasons, sentence, settles
+from headcount.base.errors import BadInput
 from headcount.base.progress import Progress
 
 STEP = {1: [0.4, 0.42, 0.5], 2: [0.001, 0.0012, 0.002], 4: [0.001, 0.0011, 0.002]}
@@ -121,7 +122,11 @@ def test_other_curves_have_one_model_each_of_one_seed_and_one_recipe(searched):
         def left(self):
             return 10.0
 
-        def train(self, wanted):
+        def sized(self, wanted):
+            if (wanted.tag, wanted.heads) == ("parameters", 4):
+                raise BadInput("parameters are too few")
+
+        def try_out(self, wanted):
             asked.extend(wanted)
             return [replace(searched.found[0], wanted=w) for w in wanted]
 
@@ -136,6 +141,9 @@ def test_other_curves_have_one_model_each_of_one_seed_and_one_recipe(searched):
     curves = other_curves(search, decision, 2, Recording())  # pyright: ignore[reportArgumentType]
     assert [curve.kind for curve in curves] == ["width", "parameters"]
     assert {(w.seed, w.train.steps) for w in asked} == {(7, searched.train.steps)}
+    assert [(w.tag, w.heads) for w in asked] == [
+        ("width", 4), ("width", 3), ("width", 1), ("parameters", 3), ("parameters", 1),
+    ]  # fmt: skip
     for curve in curves:
         assert {p.seeds for p in curve.points} == {1}
         assert next(p.validation for p in curve.points if p.heads == 2) == 0.123

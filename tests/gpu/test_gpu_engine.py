@@ -175,3 +175,25 @@ def test_tf32_of_the_user_does_not_reach_us() -> None:
         torch.backends.cuda.matmul.allow_tf32 = False
     (wanted,) = train_jobs([job(3, 0)], quiet=True, device="cuda")
     assert found.curve == wanted.curve
+
+
+@pytest.mark.parametrize("positions", ["none", "concatenated", "gates"])
+def test_a_stack_without_kernels_is_the_same_stack(positions: str) -> None:
+    jobs = [job(h, s, 8, {"positions": positions}) for h in (1, 3) for s in range(2)]
+    part = jobs[0].data.train
+    X, y = part.X.cuda(), part.y.cuda()
+    specs, trains, seeds = [j.model for j in jobs], [j.train for j in jobs], [j.seed for j in jobs]
+    stacks = [StackTrainer(specs, trains, seeds, X, y, plain=plain) for plain in (False, True)]
+    losses = [stack.run(20) for stack in stacks]
+    assert torch.allclose(*losses, rtol=1e-4)
+    assert torch.allclose(stacks[0].nmse(X, y), stacks[1].nmse(X, y), rtol=1e-3)
+
+
+def test_advice_on_a_gpu_has_all_its_parts() -> None:
+    task = hc.make_task("sum-of-maxima", intrinsic=2, dim=2, length=8)
+    found = hc.advise(task, device="cuda", budget=60, quiet=True).record
+    assert found.recommended_heads == 2
+    assert {curve.kind for curve in found.curves} == {"width", "parameters"}
+    assert all(point.step_seconds for point in found.curve)
+    assert {point.length for point in found.shorter} == {4, 8}
+    assert "GPU" in found.steps_on

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from headcount.advice.advisor_data import MOST_VALIDATION, Material
 from headcount.base.errors import HeadcountError
 from headcount.base.provenance import cores
-from headcount.experiments.cpu import Stepper, Stopped, TorchTrial, single_threaded_blas, torch_threads, trial_of
+from headcount.experiments.cpu import Stepper, Stopped, single_threaded_blas, torch_threads, trial_of
 from headcount.experiments.data import Part
 from headcount.experiments.devices import find_device
 from headcount.experiments.spec import ModelOptions, TrainSpec
@@ -124,10 +124,21 @@ class Engine:
         if not wanted or self.left() <= 0:
             return []
         order = sorted(wanted, key=lambda w: (w.seed, -w.heads))
-        return self._stacked(order) if self.gpu else self.on_cores(order)
+        return self._stacked(order) if self.gpu else self._on_cores(order)
+
+    def try_out(self, wanted: Sequence[Wanted]) -> list[Outcome]:
+        """Train a few models, in this order, that need not be of one kind; on a GPU without kernels to be compiled."""
+        if not self.gpu:
+            return self._on_cores(wanted) if wanted and self.left() > 0 else []
+        kinds: dict[tuple[str, TrainSpec], list[Wanted]] = {}
+        for one in wanted:
+            kinds.setdefault((one.options.positions, one.train), []).append(one)
+        return [one for alike in kinds.values() if self.left() > 0 for one in self._stacked(alike, plain=True)]
 
     def step_seconds(self, options: ModelOptions, heads: int, train: TrainSpec, steps: int = 20) -> float:
-        """Measure a step on one core: the fastest of a few short runs, waiting for others not counted."""
+        """Measure a step on one core, or on the GPU: the fastest of a few short runs; on a core others do not count."""
+        if self.gpu:
+            return self._gpu_step_seconds(self.sized(Wanted(heads, 0, options, train)), train, steps)
         trial = trial_of(self._job(Wanted(heads, 0, options, train)))
         times: list[float] = []
         with single_threaded_blas(), torch_threads(1):
@@ -140,10 +151,21 @@ class Engine:
                 times.append(time.thread_time() - start)
         return min(times) / steps
 
+    def _gpu_step_seconds(self, model: ModelSpec, train: TrainSpec, steps: int) -> float:
+        known = self.known
+        trainer = StackTrainer([model], [train], [0], known.X, known.y, known.mask, plain=True)
+        times: list[float] = []
+        for _ in range(5):
+            trainer.wait()
+            start = time.perf_counter()
+            trainer.run(steps)
+            times.append(time.perf_counter() - start)
+        return min(times) / steps
+
     def _job(self, wanted: Wanted) -> Job:
         return Job(self.material.task, self.sized(wanted), wanted.train, wanted.seed, self.material.data)
 
-    def on_cores(self, order: Sequence[Wanted]) -> list[Outcome]:
+    def _on_cores(self, order: Sequence[Wanted]) -> list[Outcome]:
         """A trial a core, in threads; a timer stops them all at the deadline."""
         stop, done = threading.Event(), queue.SimpleQueue[tuple[Wanted, Outcome | Exception | None]]()
 
@@ -180,9 +202,7 @@ class Engine:
     def _trial(self, wanted: Wanted, stop: threading.Event) -> Outcome | None:
         """Train one model, keeping the weights of the best evaluation."""
         start = time.perf_counter()
-        job = self._job(wanted)
-        # where a GPU trains, the cores try only a little: not worth half a minute of compiling, the first time
-        trial = TorchTrial(job.task, job.model, job.train, job.seed, job.data) if self.gpu else trial_of(job)
+        trial = trial_of(self._job(wanted))
         best: list[Any] = [float("inf"), None, 0]
 
         def on_step(step: int, error: float | None) -> None:
@@ -218,19 +238,22 @@ class Engine:
         """Return the training error of some weights."""
         return float(measured(Flat.of(model).unpack(theta), self.some, False)[0].mean())
 
-    def _stacked(self, order: Sequence[Wanted]) -> list[Outcome]:
+    def _stacked(self, order: Sequence[Wanted], *, plain: bool = False) -> list[Outcome]:
         """All trials of a request as one stack on the GPU; recipes differ in nothing but seeds and model sizes."""
         start, spec = time.perf_counter(), order[0].train
-        if any(w.train != spec or w.options != order[0].options for w in order):
+        if any(w.train != spec or w.options.positions != order[0].options.positions for w in order):
             raise HeadcountError("a stack needs one recipe")
-        # kernels are compiled for the largest model of a stack: one as large as ever keeps those of the first request
-        self.largest = max(self.largest, *(w.heads for w in order))
         padded = order
-        if all(w.heads < self.largest for w in order):
-            padded = [*order, replace(order[0], heads=self.largest)]
+        if not plain:
+            # kernels are compiled for the largest model of a stack: one as large as ever keeps those of the first
+            self.largest = max(self.largest, *(w.heads for w in order))
+            if all(w.heads < self.largest for w in order):
+                padded = [*order, replace(order[0], heads=self.largest)]
         train, unseen = self.known, self.unseen
         models = [self.sized(w) for w in padded]
-        trainer = StackTrainer(models, [spec] * len(padded), [w.seed for w in padded], train.X, train.y, train.mask)
+        trainer = StackTrainer(
+            models, [spec] * len(padded), [w.seed for w in padded], train.X, train.y, train.mask, plain=plain
+        )
         every = max(1, -(-spec.steps // spec.evaluations))
         curves: list[list[tuple[int, float]]] = [[] for _ in padded]
         best: list[tuple[float, NDArray[Any] | None]] = [(float("inf"), None) for _ in padded]

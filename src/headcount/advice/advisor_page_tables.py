@@ -36,7 +36,7 @@ def price_table(record: AdviceRecord) -> Table:
         Column(name="Told apart", meaning="whether the validation sequences tell the two errors apart"),
         Column(name="Parameters", meaning="of the whole model"),
         Column(name="Parameters ×", meaning="over those of the recommended heads"),
-        Column(name="Step", meaning="measured time of one training step on one core"),
+        Column(name="Step", meaning=f"measured time of one training step {record.steps_on}"),
         Column(name="Step ×", meaning="over that of the recommended heads"),
     ]
     marked = order.index(answer) if answer in order else None

@@ -11,6 +11,7 @@ from headcount.advice.advisor_decide import Decision, Table, one_sided
 from headcount.advice.advisor_engine import Engine, Outcome, Wanted
 from headcount.advice.advisor_record import Curve, CurveKind, CurvePoint, LengthPoint, Price
 from headcount.advice.advisor_search import Search
+from headcount.base.errors import BadInput
 
 GROUPS = 3
 FEWEST = 50
@@ -36,9 +37,7 @@ def curve_points(found: Sequence[Outcome], floor: float, step: dict[int, float])
 
 
 def step_times(search: Search, heads: Sequence[int]) -> dict[int, float]:
-    """Measure the time of a training step on one core, for each head count."""
-    if search.engine.gpu:
-        return {}
+    """Measure the time of a training step on one core, or on the GPU, for each head count."""
     return {h: search.engine.step_seconds(search.options, h, search.train) for h in heads}
 
 
@@ -79,17 +78,26 @@ def other_curves(search: Search, decision: Decision, answer: int, engine: Engine
         ("width", f"heads × head size about {width}", {"total_head_dim": width}),
         ("parameters", f"at most {parameters} parameters in all", {"parameters": parameters}),
     ]
+    wanted = [
+        Wanted(h, base.wanted.seed, search.options.model_copy(update=update), base.wanted.train, kind)
+        for kind, _, update in plans for h in reversed(heads) if h != answer
+    ]  # fmt: skip
+    new = engine.try_out([one for one in wanted if _fits(engine, one)])
     curves: list[Curve] = []
-    for kind, fixed, update in plans:
-        options = search.options.model_copy(update=update)
-        if engine.gpu or engine.left() <= 0:
-            continue
-        new = engine.train(
-            [Wanted(h, base.wanted.seed, options, base.wanted.train, kind) for h in heads if h != answer]
-        )
-        if new:
-            curves.append(Curve(kind=kind, fixed=fixed, points=curve_points([*new, base], decision.floor, {})))
+    for kind, fixed, _ in plans:
+        others = [one for one in new if one.wanted.tag == kind]
+        if others:
+            curves.append(Curve(kind=kind, fixed=fixed, points=curve_points([*others, base], decision.floor, {})))
     return curves
+
+
+def _fits(engine: Engine, wanted: Wanted) -> bool:
+    """Whether so many heads fit into the parameters at all."""
+    try:
+        engine.sized(wanted)
+    except BadInput:
+        return False
+    return True
 
 
 def by_length(engine: Engine, best: Outcome) -> list[LengthPoint]:

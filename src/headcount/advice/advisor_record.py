@@ -126,3 +126,9 @@ class AdviceRecord(Spec):
     budget: float
     seed: int
     provenance: dict[str, Any]
+
+    @property
+    def steps_on(self) -> str:
+        """Where the time of a step was measured."""
+        device = self.provenance.get("machine", {}).get("device", "cpu")
+        return "on one core" if device == "cpu" else f"on the GPU ({device}), in plain PyTorch, one model at a time"

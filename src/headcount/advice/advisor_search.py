@@ -152,17 +152,16 @@ class Search:
     def _pilot(self) -> None:
         """Do positions matter? The same model with and without them, on a part of the steps."""
         heads = min(4, self.heads_max)
-        most = PILOT_STEPS // 2 if self.engine.gpu else PILOT_STEPS
-        train = self._recipe(max(1, min(self.train.steps // 2, most)), self.train.batch)
+        train = self._recipe(max(1, min(self.train.steps // 2, PILOT_STEPS)), self.train.batch)
 
         def score(kind: Positions) -> float:
-            """The error of a pilot; on the cores also where there is a GPU, which would compile kernels for it."""
+            """The error of a pilot."""
             found = [one.validation for one in self.pilots if one.model.positions == kind]
             return min(found, default=float("inf"))
 
         def run(kinds: Sequence[Positions]) -> None:
             many = [self.options.model_copy(update={"positions": kind}) for kind in kinds]
-            self.pilots += self.engine.on_cores([Wanted(heads, self.seed, one, train, "pilot") for one in many])
+            self.pilots += self.engine.try_out([Wanted(heads, self.seed, one, train, "pilot") for one in many])
 
         run(["none", "concatenated"])
         # a model that knows positions can always do without them: it must be better, not as good

@@ -49,18 +49,19 @@ def on_halves(search: Search, best: Outcome, answer: int) -> list[ShorterPoint]:
     task does not allow it or time is short.
     """
     engine, material = search.engine, search.engine.material
-    if engine.gpu or answer < 2 or not allows(material, best):
+    if answer < 2 or not allows(material, best):
         return []
     spent = [one.seconds for one in search.found if one.heads == answer]
     share = 0.5 * engine.left()  # the rest is for the other curves
-    if 3.0 * sum(spent) / len(spent) > share * min(engine.workers, 2):  # two of half the length, two of the whole
+    rounds = 3.0 * sum(spent) / len(spent)  # two of half the length, two of the whole
+    if not engine.gpu and rounds > share * min(engine.workers, 2):
         return []
     deadline = time.monotonic() + share
     points: list[ShorterPoint] = []
-    wanted = [Wanted(h, search.seed, search.options, search.train, "length") for h in (answer - 1, answer)]
+    wanted = [Wanted(h, search.seed, search.options, search.train, "length") for h in (answer, answer - 1)]
     whole = relabelled(material, best, search.seed, material.task.length)
     for stuff in (halved(material, best, search.seed), whole):
-        found = Engine(stuff, engine.device, deadline, engine.workers).train(wanted)
+        found = Engine(stuff, engine.device, deadline, engine.workers).try_out(wanted)
         length = stuff.task.length
         points += [ShorterPoint(length=length, heads=one.heads, error=one.validation) for one in found if one.whole]
     return points

@@ -185,7 +185,7 @@ def curve_table(record: AdviceRecord) -> Table:
         Column(name="Excess", meaning="error above the noise floor"),
         *([Column(name="Wrong", meaning="share of wrong classes on the validation part")] if classes else []),
         Column(name="Parameters", meaning="of the whole model"),
-        Column(name="Step", meaning="measured time of one training step on one core"),
+        Column(name="Step", meaning=f"measured time of one training step {record.steps_on}"),
     ]
     rows = [
         [

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from headcount.experiments.spec import TrainSpec
 from headcount.models.flat import Flat, covering
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
-from headcount.models.stacked import adam_at, forward, loss_and_gradient
+from headcount.models.stacked import adam_at, forward, loss_and_gradient, without_kernels
 
 Batches = Callable[[int, int], Tensor]
 """(first step, count) → index[count, models, batch], rows of the training set."""
@@ -90,19 +90,20 @@ class StackTrainer:
         batches: Batches | None = None,
         theta: Float[Tensor, "models size"] | None = None,
         graph: bool | None = None,
+        plain: bool = False,
     ) -> None:
         """Place a stack on the device and in the dtype of X.
 
         One spec for all models or one for each, one TrainSpec and one seed a model; the TrainSpecs may differ in all
         but `batch`. y[samples, out_dim] is shared; of y[targets, samples, out_dim] model m learns targets[m], or its
         own where none are named. With `pools`, X and y are buffers that fresh sequences fill. Weights are drawn by
-        seed unless handed in. `batches` and `graph` are for tests.
+        seed unless handed in. `plain` leaves out kernels that would be compiled. `batches` and `graph` are for tests.
         """
         self.trains, self.seeds, self.models = list(trains), list(seeds), len(seeds)
         self.specs = [specs] * self.models if isinstance(specs, ModelSpec) else list(specs)
         self.flat, device = Flat.of(covering(self.specs)), X.device
         self.X, self.y, self.mask, self.pools = X, y, mask, pools
-        self.batch = self.trains[0].batch
+        self.batch, self.plain = self.trains[0].batch, plain
         if not len(self.trains) == len(self.specs) == self.models or len({t.batch for t in self.trains}) != 1:
             raise BadInput("a stack needs one spec and one TrainSpec a model, all with the same batch")
         chosen = range(self.models) if targets is None else targets
@@ -147,13 +148,13 @@ class StackTrainer:
     @contextmanager
     def here(self) -> Generator[None]:
         """Work on this stack's own stream, in full precision: stacks of different lengths run concurrently."""
-        if self.stream is None:
-            with full_precision():
+        with full_precision(), without_kernels() if self.plain else nullcontext():
+            if self.stream is None:
                 yield
-            return
-        self.stream.wait_stream(torch.cuda.current_stream(self.X.device))  # what the caller wrote comes first
-        with full_precision(), torch.cuda.stream(self.stream):
-            yield
+                return
+            self.stream.wait_stream(torch.cuda.current_stream(self.X.device))  # what the caller wrote comes first
+            with torch.cuda.stream(self.stream):
+                yield
 
     def _step(self) -> None:
         """One step of every model, all on the device, at the cursor of the block."""

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -20,6 +22,17 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 _LOG = logging.getLogger(__name__)
+_plain = ContextVar("plain", default=False)
+
+
+@contextmanager
+def without_kernels() -> Generator[None]:
+    """Compute in plain PyTorch inside: to compile kernels, for every shape anew, takes longer than a short run."""
+    token = _plain.set(True)
+    try:
+        yield
+    finally:
+        _plain.reset(token)
 
 
 def pool(
@@ -91,6 +104,8 @@ def _why_plain(x: Tensor, score: Tensor) -> str | None:
 
 def _why_no_kernel(x: Tensor) -> str | None:
     """Say why no kernel can take such tensors."""
+    if _plain.get():
+        return "the run is short"
     if x.device.type != "cuda":
         return f"the tensors are on the {x.device.type}"
     if x.dtype != torch.float32:

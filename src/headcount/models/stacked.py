@@ -17,11 +17,11 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from headcount.kernels.adam import adam_at
-from headcount.kernels.pool import pool, whole_step
+from headcount.kernels.pool import pool, whole_step, without_kernels
 from headcount.models.flat import Flat, collapses, pools
 from headcount.models.spec import ModelSpec
 
-__all__ = ["adam_at", "collapsed", "forward", "general", "loss_and_gradient", "split"]
+__all__ = ["adam_at", "collapsed", "forward", "general", "loss_and_gradient", "split", "without_kernels"]
 
 Weights = dict[str, Tensor]
 
