@@ -3,7 +3,7 @@
     python benchmarks/advisor_study.py OUT [--budget 120] [--device cuda] [--first 0] [--tasks 20] [--controls 10]
 
 asks the advisor about every task, prints a line each and writes OUT/advisor-study.csv. With --result the outcome of
-the whole study goes to benchmarks/results/advisor_study.json. Tasks from number 1000 on are for development; the
+the whole study goes to benchmarks/results/advisor-study.json. Tasks from number 1000 on are for development; the
 study itself is numbers 0 to 19, which nobody looks at before.
 """
 
@@ -143,7 +143,7 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--controls", type=int, default=10)
     parser.add_argument("--noise", type=int, default=2)
-    parser.add_argument("--result", action="store_true", help="write benchmarks/results/advisor_study.json too")
+    parser.add_argument("--result", action="store_true", help="write benchmarks/results/advisor-study.json too")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     drawers = ((study_task, options.tasks), (study_control, options.controls), (study_noise, options.noise))
@@ -168,7 +168,7 @@ def main() -> int:
         from results import write_result
 
         write_result(
-            "advisor_study",
+            "advisor-study",
             {"rows": rows, "budget": options.budget, "seconds": round(time.monotonic() - start, 1)},
             seeds=list(range(options.first, options.first + options.tasks)), counts=counts, device=options.device,
         )  # fmt: skip

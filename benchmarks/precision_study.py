@@ -4,13 +4,15 @@
 
 trains some cells of the paper scale in float32 and in bf16, prints both, and writes OUT/precision-KIND.json. A cell
 differs where the means of the two are further apart than chance explains: a paired t test over seeds, at 1 % for all
-cells together (Bonferroni).
+cells together (Bonferroni). With --kept FILE the bf16 trials are those of a kept grid (results/real-KIND.csv), and only
+float32 is trained, on whatever device: it takes the same seeds, and --heads and --lengths say which cells.
 """
 
 # ruff: noqa: T201
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,6 +77,18 @@ def train(source: MarcoSource | CifarSource, stated: dict[str, Any], device: str
         ]  # fmt: skip
 
 
+def kept_rows(file: Path, cells: dict[str, list[int]], tokens: dict[int, int]) -> list[dict[str, Any]]:
+    """Read the trials of some cells from a kept grid, whose lengths count tokens where cells may state sides."""
+    wanted = {tokens[length] for length in cells["lengths"]}
+    with file.open(newline="") as lines:
+        return [
+            {"length": int(row["length"]), "heads": int(row["heads"]), "seed": int(row["seed"]),
+             "accuracy": float(row["accuracy"]), "train_accuracy": float(row["train_accuracy"])}
+            for row in csv.DictReader(lines)
+            if row["state"] == "done" and int(row["length"]) in wanted and int(row["heads"]) in cells["heads"]
+        ]  # fmt: skip
+
+
 def main(arguments: Sequence[str] | None = None) -> Path:
     """Train, compare, print, write; return the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -85,11 +99,15 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--cache", type=Path)
+    parser.add_argument("--kept", type=Path, help="bf16 trials of a kept grid, instead of training them")
+    parser.add_argument("--heads", type=int, nargs="+")
+    parser.add_argument("--lengths", type=int, nargs="+", help="T, or sides of frames")
     parser.add_argument("--smoke", action="store_true", help="tiny: shows that it runs")
     asked = parser.parse_args(arguments)
     device = find_device(asked.device)
     plan = real_plan(asked.kind, "smoke" if asked.smoke else "paper")
     cells = {"heads": [1, 2], "lengths": plan.stated["lengths"]} if asked.smoke else CELLS[asked.kind]
+    cells = {"heads": asked.heads or cells["heads"], "lengths": asked.lengths or cells["lengths"]}
     stated = {**plan.stated, **cells, "seeds": asked.seeds}
     if asked.kind == "marco":
         lengths = cells["lengths"]
@@ -97,7 +115,11 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     else:
         source = open_cifar(asked.data, **plan.data)
     rows: dict[str, list[dict[str, Any]]] = {}
-    for precision in ("float32", "bf16"):
+    if asked.kept:
+        patch = plan.data.get("patch", 4)
+        tokens = {n: (n // patch) ** 2 + 1 if asked.kind == "cifar" else n for n in cells["lengths"]}
+        rows["bf16"] = [row for row in kept_rows(asked.kept, cells, tokens) if row["seed"] < asked.seeds]
+    for precision in ("float32",) if asked.kept else ("float32", "bf16"):
         train_with = {**plan.stated["train"], "precision": precision}
         rows[precision] = train(source, {**stated, "train": train_with}, str(device))
     found = compare(rows)
@@ -107,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> Path:
         print(f"T = {row['length']:<5} h = {row['heads']:<3} {row['part']:<15} {means}  p = {row['p']:.3f} {mark}")
     asked.out.mkdir(parents=True, exist_ok=True)
     content = {"cells": found, "rows": rows, "level": LEVEL, "train": plan.stated["train"],
-               "hardware": device_name(device)}  # fmt: skip
+               "hardware": device_name(device), "bf16_from": asked.kept.name if asked.kept else None}  # fmt: skip
     counts = {"cells": len(found), "differ": sum(row["differs"] for row in found)}
     return write_result(
         f"precision-{asked.kind}", content, seeds=list(range(asked.seeds)), counts=counts, device=str(device),

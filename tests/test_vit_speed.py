@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import statistics
 from pathlib import Path
@@ -19,6 +18,7 @@ from headcount.models.encoder import encode
 from headcount.models.encoder_spec import initial
 from headcount.tasks.frames import patches
 from results import RESULTS, shape_problems
+from support import benchmark
 
 PLAN = VitPlan(
     device="cpu", side=32, patch=8, heads=2, head_dim=4, depth=2, batch=4, models=2, images=24, steps=2, turns=2,
@@ -66,14 +66,9 @@ def test_every_loop_takes_its_steps() -> None:
 
 
 @pytest.fixture
-def script(repo: Path) -> ModuleType:
+def script() -> ModuleType:
     """The measurement as a module."""
-    found = importlib.util.spec_from_file_location("vit_speed", repo / "benchmarks" / "vit_speed.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+    return benchmark("vit_speed")
 
 
 def test_the_measurement_runs_tiny(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from headcount.base.files import read_json
 from headcount.store.records import Run, Trial
+from support import benchmark
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -51,9 +51,4 @@ def _trial(row: dict[str, str]) -> Trial:
 
 def script() -> ModuleType:
     """Return benchmarks/paper_runs.py."""
-    spec = importlib.util.spec_from_file_location("paper_runs", ROOT / "benchmarks" / "paper_runs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("paper_runs")

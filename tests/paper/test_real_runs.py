@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
-from kept import RESULTS, ROOT
+from kept import RESULTS
 
 from headcount.base.files import read_json
+from support import benchmark
 
 NAMES = sorted(path.stem for path in RESULTS.glob("real-*.csv"))
-
-
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -53,7 +43,7 @@ def test_the_grid_is_whole_and_took_less_than_25_minutes(kind: str, cells: int) 
 
 
 def test_bf16_keeps_the_accuracy() -> None:
-    study = script("precision_study")
+    study = benchmark("precision_study")
     about = read_json(RESULTS / "precision-marco.json")
     again = study.compare(about["rows"])
     assert [(row["p"], row["differs"]) for row in again] == [(row["p"], False) for row in about["cells"]]
@@ -79,7 +69,7 @@ def test_unfinished_runs_are_kept_by_name_alone(tmp_path: Path, capsys: pytest.C
     plan = real_plan("cifar", "smoke")
     source = open_cifar(write_pictures(tmp_path / "images"), train=60, validation=30, patch=16)
     spec = plan.spec(source.data).model_copy(update={"name": "cifar-paper"})
-    keep = script("real_runs")
+    keep = benchmark("real_runs")
     with Store.open(tmp_path / "store") as store:
         run_real(spec, store, source.feeds("cpu"), quiet=True, seconds=0.0)
     assert keep.main([str(tmp_path / "store"), "--folder", str(tmp_path)]) == 0
@@ -97,7 +87,7 @@ def test_unfinished_runs_are_kept_by_name_alone(tmp_path: Path, capsys: pytest.C
 
 
 def test_the_precision_study_sees_a_difference_and_only_that() -> None:
-    study, rng = script("precision_study"), np.random.default_rng(0)
+    study, rng = benchmark("precision_study"), np.random.default_rng(0)
     seeds = [(seed, float(rng.normal(0.7, 0.01))) for seed in range(6)]
 
     def rows(shift: float) -> list[dict[str, float]]:
@@ -111,3 +101,14 @@ def test_the_precision_study_sees_a_difference_and_only_that() -> None:
     assert [row["differs"] for row in same] == [False, False]
     worse = study.compare({"float32": rows(0.0), "bf16": rows(-0.02)})
     assert [row["differs"] for row in worse] == [True, False]
+
+
+def test_the_precision_study_reads_kept_trials_by_cell() -> None:
+    study = benchmark("precision_study")
+    rows = study.kept_rows(RESULTS / "real-cifar.csv", {"heads": [2], "lengths": [32, 64]}, {32: 65, 64: 257})
+    assert [(row["length"], row["heads"], row["seed"]) for row in rows] == [
+        (65, 2, 0), (65, 2, 1), (65, 2, 2), (257, 2, 0), (257, 2, 1), (257, 2, 2),
+    ]  # fmt: skip
+    mean = np.mean([row["accuracy"] for row in rows[:3]])
+    about = read_json(RESULTS / "real-cifar.json")["accuracies"]["validation"]["T65"]["h2"]
+    assert mean == pytest.approx(about["mean"], abs=2e-5)

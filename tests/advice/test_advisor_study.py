@@ -1,0 +1,82 @@
+"""The study of the advisor on tasks that nobody picked, from the rows that were kept; and its script."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from headcount.base.files import read_json
+from results import RESULTS
+from support import benchmark
+
+
+@pytest.fixture(scope="module")
+def study() -> ModuleType:
+    return benchmark("advisor_study")
+
+
+@pytest.fixture(scope="module")
+def kept() -> dict[str, Any]:
+    return read_json(RESULTS / "advisor-study.json")
+
+
+def again(row: dict[str, Any]) -> tuple[bool, bool]:
+    """Judge a task anew: is the count D or D + 1, does the interval cover D?"""
+    D = row["intrinsic"]
+    return D <= row["recommended"] <= D + 1, row["low"] <= D <= row["high"]
+
+
+def test_the_advice_is_right_on_tasks_that_nobody_tuned_for(study: ModuleType, kept: dict[str, Any]) -> None:
+    rows = {kind: [r for r in kept["rows"] if r["name"].startswith(kind)] for kind in ("task", "control", "noise")}
+    assert [row["name"] for row in rows["task"]] == [f"task-{n}" for n in range(20)]
+    assert {row["intrinsic"] for row in rows["task"]} == {1, 2, 3, 4, 5, 6}
+    judged = [again(row) for row in rows["task"]]
+    assert sum(right for right, _ in judged) >= 17
+    assert sum(covered for _, covered in judged) >= 18
+    assert len(rows["control"]) == 10
+    one_head = [row["recommended"] == 1 and row["no_transition"] for row in rows["control"]]
+    assert sum(one_head) >= 9
+    assert all(row["verdict"] == "noise" for row in rows["noise"])
+    assert kept["counts"] == study.summary(kept["rows"])
+    counted = [kept["counts"]["tasks_right"], kept["counts"]["tasks_covered"]]
+    assert counted == [sum(right for right, _ in judged), sum(covered for _, covered in judged)]
+    assert all(row["seconds"] <= kept["budget"] for row in kept["rows"])
+
+
+def test_the_study_has_what_makes_tasks_hard(kept: dict[str, Any]) -> None:
+    about = [row["about"] for row in kept["rows"] if row["name"].startswith("task")]
+    assert {one["family"] for one in about} == {"sum-of-maxima", "quadratic-basins", "sphere-anchors"}
+    assert {bool(one["classes"]) for one in about} == {True, False}
+    assert max(one["noise"] for one in about) > 0.08
+    assert any(one["distractors"] for one in about)
+    assert len({one["sets"] for one in about}) > 2
+    assert len({one.get("outer") for one in about}) > 3
+
+
+@pytest.mark.parametrize("number", [0, 9, 19])
+def test_a_row_is_of_the_task_that_its_number_draws(study: ModuleType, kept: dict[str, Any], number: int) -> None:
+    drawn = study.study_task(number)
+    row = next(row for row in kept["rows"] if row["name"] == drawn.name)
+    assert (row["intrinsic"], row["about"]) == (drawn.intrinsic, drawn.about)
+    other = study.study_task(number + 1)
+    assert row["about"] != other.about
+
+
+def test_wrong_advice_is_counted_as_wrong(study: ModuleType, kept: dict[str, Any]) -> None:
+    rows = [dict(row) for row in kept["rows"]]
+    task = next(row for row in rows if row["intrinsic"] == 3)
+    task |= {"recommended": 5, "right": False}
+    assert again(task)[0] is False
+    assert study.summary(rows)["tasks_right"] == kept["counts"]["tasks_right"] - 1
+    assert again({**task, "low": 4})[1] is False
+
+
+@pytest.mark.parametrize("device", ["cpu"])
+def test_how_long_advice_takes(device: str) -> None:
+    about = read_json(RESULTS / f"advisor-speed-{device}.json")
+    assert about["samples"] == 10_000
+    assert (about["task"]["intrinsic"], about["task"]["length"]) == (4, 32)
+    assert all(row["recommended_heads"] == 4 for row in about["rows"])
+    assert max(row["wall"] for row in about["rows"]) < 300
