@@ -45,8 +45,9 @@ setup: $(SETUP)
 demo: $(SETUP)
 	@$(PY) -m headcount demo $(ARGS)
 
+# Bytecode is kept, wherever the environment says otherwise: workers and child processes import the same files.
 test: $(SETUP)
-	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(PY) -m pytest -m 'not slow' -n 2 --dist loadfile $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(PY) -m pytest -m 'not slow' -n 2 --dist loadfile $(ARGS)
 
 test-slow: $(SETUP)
 	@$(PY) -m pytest -m slow $(ARGS)

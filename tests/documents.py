@@ -1,22 +1,25 @@
 """Documents that run: fenced blocks of Markdown, executed in order, one process and one folder a document.
 
+Processes of documents and of plain commands are forks of one that has imported the libraries, and nothing else.
+
     python     executed; the blocks of one document share their names
     output     what the python block before it prints
     console    `$ ` starts a command, `> ` continues it, the other lines are its output; a last line
                `(exit status 2)` expects failure. Commands of make are resolved with `make -n`, not run;
-               a plain `headcount …` is run in a fork of a process that has imported the libraries
+               a plain `headcount …` is run in a fork, anything else by bash
     toml       begins with a comment: a kind, or the file name (`# sweep.toml`) for later blocks
     json       must parse
     text, bibtex, math, no tag: shown only; a command in them is an error, so that nothing escapes
 
 In expected output `...` stands for anything within a line, and alone on its line for any number of lines.
-As a script it executes one document: `python -P tests/documents.py REPO DOCUMENT REPORT [NOT_RUN]…`.
+As a script, `python -P tests/documents.py`, it imports the libraries and waits for what to run (`serve`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
+import gc
+import importlib
 import io
 import json
 import multiprocessing
@@ -30,18 +33,21 @@ import sys
 import tempfile
 import tomllib
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 SHOWN = ("", "text", "bibtex", "math")
 COMMAND = re.compile(r"(?:\$ |(?:headcount|make|pip|pip3|python|python3|git|cd|uv|source|export) \S)")
 MAKE = re.compile(r"make(?: [^;&|]*)?")
 PLAIN = re.compile(r"headcount(?: [\w./=,:+-]+)*")
 """A command that means to the shell what it says."""
-LIBRARIES = ("torch", "numba", "scipy.optimize", "matplotlib.figure", "pydantic", "rich.console", "cyclopts", "flint")
-"""Two seconds a command; nothing of headcount is among them, so that every command imports that itself."""
+LIBRARIES = (
+    "torch", "numba", "scipy.optimize", "matplotlib.figure", "pydantic", "rich.console", "cyclopts", "flint",
+    "transformers.models.gpt2.modeling_gpt2",
+)  # fmt: skip
+"""Seven seconds a process; nothing of headcount is among them, so that every process imports that itself."""
 CONSOLE_TIMEOUT, DOCUMENT_TIMEOUT = 300, 900
 
 
@@ -138,16 +144,13 @@ def matches(expected: Sequence[str], actual: Sequence[str]) -> bool:
         None if line.strip() == "..." else ".*".join(map(re.escape, line.rstrip().split("..."))) for line in expected
     ]
 
-    @functools.cache
-    def fits(i: int, j: int) -> bool:
-        if i == len(patterns):
-            return j == len(actual)
-        pattern = patterns[i]
+    ends = {0}  # how many lines of the output the patterns so far can stand for
+    for pattern in patterns:
         if pattern is None:
-            return fits(i + 1, j) or (j < len(actual) and fits(i, j + 1))
-        return j < len(actual) and bool(re.fullmatch(pattern, actual[j].rstrip())) and fits(i + 1, j + 1)
-
-    return fits(0, 0)
+            ends = set(range(min(ends, default=len(actual) + 1), len(actual) + 1))
+        else:
+            ends = {j + 1 for j in ends if j < len(actual) and re.fullmatch(pattern, actual[j].rstrip())}
+    return len(actual) in ends
 
 
 def escapes(text: str) -> Iterator[str]:
@@ -169,8 +172,8 @@ def escapes(text: str) -> Iterator[str]:
 class Runner:
     """Execute the blocks of one document in the current folder."""
 
-    def __init__(self, repo: Path, document: Path, not_run: Sequence[str]) -> None:
-        self.repo, self.document = repo, document
+    def __init__(self, repo: Path, document: Path, not_run: Sequence[str], nursery: Nursery) -> None:
+        self.repo, self.document, self.nursery = repo, document, nursery
         self.not_run = [re.compile(pattern) for pattern in not_run]
         self.names: dict[str, Any] = {"__name__": "__main__"}
         self.printed: list[str] | None = None
@@ -238,7 +241,7 @@ class Runner:
         program = shutil.which("headcount", path=environment()["PATH"])
         try:
             if program is not None and PLAIN.fullmatch(bare(text)):
-                done = run_program(program, shlex.split(bare(text))[1:])
+                done = self.nursery.run("command", [program, *shlex.split(bare(text))[1:]], CONSOLE_TIMEOUT)
             else:
                 done = subprocess.run(
                     ["bash", "-c", f"set -o pipefail\n{text}"], cwd=folder, env=environment(),
@@ -261,28 +264,87 @@ class Runner:
             self.report(line, "\n    ".join(parts))
 
 
-def run_program(program: str, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a Python program in a process and the folder of its own, forked from one that has imported LIBRARIES."""
-    forks = multiprocessing.get_context("forkserver")
-    forks.set_forkserver_preload(list(LIBRARIES))
-    with tempfile.NamedTemporaryFile() as output:
-        process = forks.Process(target=_become, args=(program, list(arguments), output.name))
+class Nursery:
+    """Asks a process that serves (below) for children of it, one at a time."""
+
+    def __init__(self, requests: TextIO, answers: TextIO) -> None:
+        self.requests, self.answers = requests, answers
+
+    @classmethod
+    @contextlib.contextmanager
+    def started(cls) -> Iterator[Nursery]:
+        """With a process of its own, that has imported LIBRARIES."""
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "encoding": "utf-8"}
+        with subprocess.Popen([sys.executable, "-P", __file__], env=environment(), **pipes) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            yield cls(process.stdin, process.stdout)
+
+    @classmethod
+    @contextlib.contextmanager
+    def forked(cls) -> Iterator[Nursery]:
+        """With a fork of this process as it is now: what comes to pass here later, its children do not see."""
+        (asked, ask), (told, tell) = os.pipe(), os.pipe()
+        if (pid := os.fork()) == 0:
+            os.close(ask)
+            os.close(told)
+            with os.fdopen(asked) as requests, os.fdopen(tell, "w") as answers:
+                serve(requests, answers)
+            os._exit(0)
+        os.close(asked)
+        os.close(tell)
+        with os.fdopen(ask, "w") as requests, os.fdopen(told) as answers:
+            yield cls(requests, answers)
+        os.waitpid(pid, 0)
+
+    def run(self, kind: str, arguments: Sequence[str], limit: float) -> subprocess.CompletedProcess[str]:
+        """A command (program, arguments…) or a document (see `_document`) in the current folder; what it wrote."""
+        with tempfile.NamedTemporaryFile() as output:
+            request = [kind, list(arguments), str(Path.cwd()), output.name, limit]
+            print(json.dumps(request), file=self.requests, flush=True)
+            status = json.loads(self.answers.readline())
+            if status is None:
+                raise subprocess.TimeoutExpired(arguments[0], limit)
+            return subprocess.CompletedProcess(arguments, status, Path(output.name).read_text(encoding="utf-8"))
+
+
+def serve(requests: Iterable[str], answers: TextIO) -> None:
+    """Fork for every line of JSON; answer with the exit status, null where the time was up."""
+    forks = multiprocessing.get_context("fork")
+    for line in requests:
+        kind, arguments, folder, output, limit = json.loads(line)
+        process = forks.Process(target=_be, args=({"command": _command, "document": _document}[kind], *arguments),
+                                kwargs={"folder": folder, "output": output})  # fmt: skip
         process.start()
-        process.join(CONSOLE_TIMEOUT)
-        if process.exitcode is None:
+        process.join(limit)
+        late = process.exitcode is None
+        if late:
             process.kill()
             process.join()
-            raise subprocess.TimeoutExpired(program, CONSOLE_TIMEOUT)
-        return subprocess.CompletedProcess(program, process.exitcode, Path(output.name).read_text(encoding="utf-8"))
+        print(json.dumps(None if late else process.exitcode), file=answers, flush=True)
 
 
-def _become(program: str, arguments: list[str], output: str) -> None:
-    """The forked process: the very script that is on PATH, with nothing on standard input and its output in a file."""
+def _be(role: Any, *arguments: str, folder: str, output: str) -> None:
+    """The forked process: nothing on standard input, its output in a file."""
     nothing, file = os.open(os.devnull, os.O_RDONLY), os.open(output, os.O_WRONLY | os.O_APPEND)
     for descriptor, source in enumerate((nothing, file, file)):
         os.dup2(source, descriptor)
+    os.chdir(folder)
+    role(*arguments)
+
+
+def _command(program: str, *arguments: str) -> None:
+    """The very script that is on PATH."""
     sys.argv = [program, *arguments]
     runpy.run_path(program, run_name="__main__")
+
+
+def _document(repo: str, document: str, report: str, *not_run: str) -> None:
+    """All blocks of a document; its commands are forks of this process as it is before the first."""
+    sys.path.insert(0, "")
+    with Nursery.forked() as nursery:
+        problems = Runner(Path(repo), Path(document), not_run, nursery).run()
+    Path(report).write_text(json.dumps(problems), encoding="utf-8")
 
 
 def environment() -> dict[str, str]:
@@ -293,7 +355,7 @@ def environment() -> dict[str, str]:
     return {**kept, "PATH": f"{programs}{os.pathsep}{kept.get('PATH', '')}", "MPLBACKEND": "Agg"}
 
 
-def run_document(repo: Path, document: Path, not_run: Sequence[str] = ()) -> list[str]:
+def run_document(nursery: Nursery, repo: Path, document: Path, not_run: Sequence[str] = ()) -> list[str]:
     """Execute a document in a process and an empty folder of its own; return what went wrong."""
     if not document.is_file():
         return [f"{document.name} does not exist"]
@@ -303,18 +365,18 @@ def run_document(repo: Path, document: Path, not_run: Sequence[str] = ()) -> lis
         inside.mkdir()
         arguments = [str(repo), str(document), str(report), *not_run]
         try:
-            done = subprocess.run(
-                [sys.executable, "-P", __file__, *arguments], cwd=inside, env=environment(),
-                timeout=DOCUMENT_TIMEOUT, capture_output=True, text=True, check=False,
-            )  # fmt: skip
+            with contextlib.chdir(inside):
+                done = nursery.run("document", arguments, DOCUMENT_TIMEOUT)
         except subprocess.TimeoutExpired:
             return [f"{document.name}: ran longer than {DOCUMENT_TIMEOUT} s"]
         if done.returncode != 0 or not report.exists():
-            return [f"{document.name}: the document's process died ({done.returncode}): {done.stderr[-2000:]}"]
-        return json.loads(report.read_text())
+            return [f"{document.name}: the document's process died ({done.returncode}): {done.stdout[-2000:]}"]
+        return json.loads(report.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":
-    root, page, report_to, *patterns = sys.argv[1:]
-    sys.path.insert(0, "")
-    Path(report_to).write_text(json.dumps(Runner(Path(root), Path(page), patterns).run()))
+    for library in LIBRARIES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(library)
+    gc.freeze()  # the children's garbage collector need not look through the libraries
+    serve(sys.stdin, sys.stdout)

@@ -294,15 +294,16 @@ def law(rate: float) -> Callable[[int, int], float]:
     return lambda h, T: 0.9 * math.exp(-rate * h * (8 / T) ** 0.25)
 
 
-def verdicts(error: Callable[[int, int], float], draws: int = 20) -> list[tuple[str, int | None]]:
+def verdicts(error: Callable[[int, int], float], draws: int) -> list[tuple[str, int | None]]:
     found = [analyse(noisy_runs(error, i), resamples=100, on="train").dimensions[0] for i in range(draws)]
     return [(d.verdict, d.estimate) for d in found]
 
 
+@pytest.mark.parametrize("draws", [8, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rate", [0.3, 0.83])
-def test_one_law_from_the_first_head_to_the_last_is_no_transition(rate: float) -> None:
+def test_one_law_from_the_first_head_to_the_last_is_no_transition(rate: float, draws: int) -> None:
     """It ends among the head counts tried, or where no wrong answer is left (the paper's rate)."""
-    assert all(estimate is None and verdict != "transition" for verdict, estimate in verdicts(law(rate)))
+    assert all(estimate is None and verdict != "transition" for verdict, estimate in verdicts(law(rate), draws))
 
 
 def test_a_planted_step_is_a_transition() -> None:
@@ -314,7 +315,7 @@ def test_a_rule_that_takes_any_end_for_a_step_fails_the_check(monkeypatch: pytes
     """The twin: the best seed counts, and nobody asks how few answers are wrong or how even the fall is."""
     monkeypatch.setattr("headcount.analysis.dimension._no_step", lambda *_: False)
     monkeypatch.setattr(Block, "rate", property(lambda self: False))
-    found = [*verdicts(law(0.3), 10), *verdicts(law(0.83), 10)]
+    found = [*verdicts(law(0.3), 4), *verdicts(law(0.83), 4)]
     assert any(verdict == "transition" for verdict, _ in found)
 
 

@@ -73,7 +73,7 @@ class _Refuses:
 
 def test_a_unit_that_fails_ends_nothing_else(tmp_path: Path) -> None:
     """A training that diverges leaves a row with its error and no file, and the rest is done."""
-    bad = {**SMALL, "attack": {"starts": 2, "seconds": 5.0, "among": ["all"]}}
+    bad = {**SMALL, "attack": {"starts": 2, "seconds": 2.0, "among": ["all"]}}
     bad["cells"] = [{**SMALL["cells"][0], "heads": [1], "seeds": 1}]
     bad["train"] = {**SMALL["train"], "learning_rate": 10.0, "diverged_above": 1.01, "warmup": 0}
     rows = run_irreducible(IrreducibleSpec.parse(bad), tmp_path, workers=1)

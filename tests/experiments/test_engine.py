@@ -151,7 +151,7 @@ def test_diverged_trials_are_kept(tmp_path: Path) -> None:
 
 def test_kill_and_go_on(tmp_path: Path) -> None:
     """SIGKILL in the middle of a real sweep; the same command finishes it, and the results are the undisturbed ones."""
-    plan = {**SPEC, "heads": [1, 2], "lengths": [6], "train": {**SMALL, "steps": 20000, "evaluations": 50}}
+    plan = {**SPEC, "heads": [1, 2], "lengths": [6], "train": {**SMALL, "steps": 10000, "evaluations": 50}}
     (tmp_path / "sweep.json").write_text(json.dumps(plan))
     code = (
         "import json\nfrom headcount.experiments import runner\nfrom headcount.experiments.spec import SweepSpec\n"

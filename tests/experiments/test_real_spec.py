@@ -196,6 +196,7 @@ def test_images_that_cannot_be_had(folders, options, line):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow  # tests/tasks/test_frames.py reads and cuts the same images
 @pytest.mark.skipif(not (REAL / "cifar10").is_dir(), reason="there is no CIFAR-10 subset in ../shared/data/cifar10")
 def test_the_image_subset():
     source = open_cifar(REAL / "cifar10", train=1000, validation=200)
@@ -213,6 +214,7 @@ def test_the_image_subset():
     assert len(y.unique()) == 10
 
 
+@pytest.mark.slow  # tests/tasks/test_marco_real.py reads and mines the same folder
 @pytest.mark.skipif(not (REAL / "msmarco").is_dir(), reason="there is no MS MARCO subset in ../shared/data/msmarco")
 def test_the_passage_subset(tmp_path):
     pieces = write_bert(tmp_path / "bert", positions=512)  # digits and w: enough for sizes, not for sense

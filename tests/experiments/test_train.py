@@ -72,7 +72,7 @@ def test_all_shapes_train(options: dict[str, object]) -> None:
     """Every weight gets a gradient, and a few steps lower the error."""
     task = make_task("quadratic-basins", length=6, outer="vector", sets="bands")
     spec = ModelSpec(dim=2, length=6, out_dim=3, **options)
-    recipe = TrainSpec(steps=300, warmup=10, batch=64, train_size=500, validation_size=200, learning_rate=1e-2)
+    recipe = TrainSpec(steps=200, warmup=10, batch=64, train_size=500, validation_size=200, learning_rate=1e-2)
     trained = train(task, spec, recipe)
     assert trained.trial.curve[-1][1] < 0.95 * trained.trial.curve[0][1]
     model = type(trained.model)(spec, seed=0)

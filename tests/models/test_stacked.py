@@ -63,6 +63,14 @@ DEEP = [  # every pair of these options, at sizes of a head that the fused atten
 ]  # fmt: skip
 
 
+CASES = [
+    *itertools.product([*COLLAPSED, *FIVE, *GENERAL], [False, True]),
+    *((options, n % 2 == 0) for n, options in enumerate(DEEP)),
+    *(pytest.param(options, n % 2 == 1, marks=pytest.mark.slow) for n, options in enumerate(DEEP)),
+]
+"""Options, and whether there is a mask; every pair of DEEP meets one of both by day."""
+
+
 def stack(options: dict, models: int = 3):
     spec = ModelSpec(**{**SMALL, **options})
     flat = Flat.of(spec)
@@ -134,8 +142,7 @@ def test_collapsed_is_the_reference(options, with_mask):
     compare(collapsed, options, with_mask, np.float32)
 
 
-@pytest.mark.parametrize("with_mask", [False, True])
-@pytest.mark.parametrize("options", [*COLLAPSED, *FIVE, *GENERAL, *DEEP])
+@pytest.mark.parametrize(("options", "with_mask"), CASES)
 def test_general_is_the_reference(options, with_mask):
     compare(general, options, with_mask)
     compare(general, options, with_mask, np.float32)

@@ -188,15 +188,20 @@ def test_a_power_at_the_edge_of_its_grid_is_said_to_be_there() -> None:
         assert ("the edge of the values tried" in law(real_cells(runs)).text) is edge
 
 
-def test_the_page_has_one_fit_of_the_law(tmp_path: Path) -> None:
-    runs = marco_runs(lengths=(8, 16, 32), heads=(1, 2, 4, 6, 8))
+@pytest.fixture(scope="module")
+def cifar_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = cifar_runs(lengths=(65, 257), heads=(1, 4, 10, 12, 24))
+    return page_real(runs, analyses(runs, resamples=100), tmp_path_factory.mktemp("cifar") / "page", "train")
+
+
+def test_the_page_has_one_fit_of_the_law(tmp_path: Path, cifar_page: Path) -> None:
+    runs = marco_runs(lengths=(8, 16), heads=(1, 2, 4, 8))
     found = analyses(runs, resamples=100)
     page = page_real(runs, found, tmp_path / "marco").read_text()
     assert "The law Err = c·T^b·exp(α·h/T^δ)" in page
     assert found["train"].laws
     assert "Fitted laws" not in page
-    cifar = cifar_runs(lengths=(65, 145), heads=(1, 4, 8))  # the paper fits none there: the run's own stands alone
-    assert "Fitted laws" in page_real(cifar, analyses(cifar, resamples=100), tmp_path / "cifar").read_text()
+    assert "Fitted laws" in cifar_page.read_text()  # the paper fits none there: the run's own stands alone
 
 
 def test_reversal_of_the_papers_own_tables() -> None:
@@ -335,17 +340,15 @@ def test_the_csv_is_in_one_unit() -> None:
     assert float(row["accuracy"]) == pytest.approx(cells["train", 10, 577].mean, abs=1e-6)
 
 
-def test_the_page_of_cifar_says_patch_and_both_parts(tmp_path: Path) -> None:
-    runs = cifar_runs(lengths=(65, 257), heads=(1, 4, 10, 12, 24))
-    page = page_real(runs, analyses(runs, resamples=100), tmp_path / "page", "train")
-    html = page.read_text()
+def test_the_page_of_cifar_says_patch_and_both_parts(cifar_page: Path) -> None:
+    html = cifar_page.read_text()
     for said in (
         "Patches have a side of 8 in the paper&#x27;s text, of 4 by the lengths of its tables; here of 4",
         "On the validation data: ", "Training error (1 − accuracy)", "accuracy-validation", "paper train",
         "The size of the data, theirs and ours",
     ):  # fmt: skip
         assert said in html, said
-    assert (tmp_path / "page" / "accuracy-train.png").exists()
+    assert (cifar_page.parent / "accuracy-train.png").exists()
 
 
 def test_papers_errors() -> None:
