@@ -76,7 +76,7 @@ def test_all_parts_are_there():
         "One head fewer (2): error × 62", "Error by length", "3 to 8", "What 2 heads cannot tell apart",
         "Two inputs look the same.", "[[0.25, 1.0]]", "5 is the smallest larger number",
         "Do more heads add parameters?",
-        "heads × head size about 12", "at most 2100 parameters", "Nothing is open.", "the answer is 3 heads in 100 %",
+        "heads × head size about 12", "at most 2100 parameters", "width 2 6 32", "Nothing is open.", "the answer is 3 heads in 100 %",
     ):  # fmt: skip
         assert text in seen, text
     assert "No pair of inputs is shown. It is hard." in words(
@@ -98,7 +98,13 @@ def test_charts_hold_the_numbers_of_the_record():
     assert [p.high for p in band.points] == [p.worst for p in record.curve]
     assert [p.y for s in first.series if s.name == "training" for p in s.points] == [p.train for p in record.curve]
     assert {p.y for s in first.series if s.name == "noise floor" for p in s.points} == {record.noise_floor}
-    assert [s.name for s in second.series] == ["same head size", "same width", "same parameters"]
+    curves = [record.curve, *(curve.points for curve in record.curves)]
+    for style in ("band", "line"):
+        drawn = [s for s in second.series if s.style == style]
+        assert [s.name for s in drawn] == ["same head size", "same width", "same parameters"]
+        assert [[p.y for p in s.points] for s in drawn] == [[p.validation for p in points] for points in curves]
+        spread = [[p.worst if style == "band" else None for p in points] for points in curves]
+        assert [[p.high for p in s.points] for s in drawn] == spread
     few, enough = first.shades
     assert 2 < few.high == enough.low < 3
     perfect = [p.model_copy(update={"validation": 0.0, "train": 0.0, "worst": 0.0}) for p in record.curve]

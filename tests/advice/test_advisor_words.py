@@ -19,7 +19,7 @@ from headcount.advice.advisor_prices import curve_points, other_curves
 from headcount.advice.advisor_record import ShorterPoint
 from headcount.advice.advisor_search import Search
 from headcount.advice.advisor_shorter import in_words, on_halves, relabelled
-from headcount.advice.advisor_words import LONGER, reasons, sentence, settles
+from headcount.advice.advisor_words import LONGER, curve_text, reasons, sentence, settles
 from headcount.base.errors import BadInput
 from headcount.base.progress import Progress
 
@@ -112,41 +112,50 @@ def test_noise_is_not_what_length_costs(searched):
     searched.engine.deadline = kept
 
 
-def test_other_curves_have_one_model_each_of_one_seed_and_one_recipe(searched):
-    decision = searched.decision()
+@pytest.mark.parametrize(("case", "seeds"), [("time for all", 2), ("time for one", 1), ("the second is cut off", 1)])
+def test_other_curves_take_rounds_of_one_seed_and_one_recipe(searched, case, seeds):
+    """A round that the deadline cut off would compare short training with long."""
     asked = []
 
     class Recording:
         gpu = False
 
         def left(self):
-            return 10.0
+            return 0.0 if case == "time for one" else 10.0
 
         def sized(self, wanted):
             if (wanted.tag, wanted.heads) == ("parameters", 4):
                 raise BadInput("parameters are too few")
 
         def try_out(self, wanted):
-            asked.extend(wanted)
-            return [replace(searched.found[0], wanted=w) for w in wanted]
+            cut = case == "the second is cut off" and len(asked) > 0
+            asked.append(wanted)
+            return [replace(searched.found[0], wanted=w, whole=not (cut and w is wanted[-1])) for w in wanted]
 
     own = [one for one in searched.found if one.heads == 2]
     cut, short = replace(own[0], whole=False), own[1].wanted.train.model_copy(update={"steps": 7})
     old = replace(own[0], wanted=replace(own[0].wanted, train=short))
     seventh = replace(own[0], wanted=replace(own[0].wanted, seed=7), validation=0.123)
-    found = [cut, old, seventh, *(one for one in searched.found if one.heads != 2)]
+    eighth = replace(own[0], wanted=replace(own[0].wanted, seed=8), validation=0.122)
+    found = [cut, old, eighth, seventh, *(one for one in searched.found if one.heads != 2)]
     search = SimpleNamespace(
         found=found, heads_max=4, seed=0, options=searched.options, train=searched.train, engine=searched.engine
     )
-    curves = other_curves(search, decision, 2, Recording())  # pyright: ignore[reportArgumentType]
+    curves = other_curves(search, searched.decision(), 2, Recording())  # pyright: ignore[reportArgumentType]
     assert [curve.kind for curve in curves] == ["width", "parameters"]
-    assert {(w.seed, w.train.steps) for w in asked} == {(7, searched.train.steps)}
-    assert [(w.tag, w.heads) for w in asked] == [
-        ("width", 4), ("width", 3), ("width", 1), ("parameters", 3), ("parameters", 1),
-    ]  # fmt: skip
+    for seed, wanted in zip((7, 8), asked, strict=False):
+        assert {(w.seed, w.train.steps) for w in wanted} == {(seed, searched.train.steps)}
+        assert [(w.tag, w.heads) for w in wanted] == [
+            ("width", 4), ("width", 3), ("width", 1), ("parameters", 3), ("parameters", 1),
+        ]  # fmt: skip
+    assert len(asked) == (1 if case == "time for one" else 2)
     for curve in curves:
-        assert {p.seeds for p in curve.points} == {1}
-        assert next(p.validation for p in curve.points if p.heads == 2) == 0.123
+        assert {p.seeds for p in curve.points} == {seeds}
+        two = next(p for p in curve.points if p.heads == 2)
+        assert (two.validation, two.worst) == ((0.122, 0.123) if seeds == 2 else (0.123, 0.123))
+        text = curve_text(curve)
+        assert ("best of 2 models (median)" in text) is ("one model each" not in text) is (seeds == 2)
+        assert ("2: 0.12 (0.12)" in text) is (seeds == 2)
 
 
 def test_the_time_to_go_is_never_below_nothing(capsys):

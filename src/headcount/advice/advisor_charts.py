@@ -74,20 +74,26 @@ def fixed_chart(record: AdviceRecord) -> Chart:
     """The same question asked three ways: what is kept while heads are added?"""
     own = Curve(kind="head-size", fixed=f"heads of size {record.curve[0].head_dim}", points=record.curve)
     curves = [own, *record.curves]
-    series = [
-        ChartSeries(
-            name=f"same {NAMES[curve.kind]}", style="line", colour=ramp(i, len(curves)), shape=SHAPES[i % len(SHAPES)],
-            points=[Dot(x=p.heads, y=_above(p.validation), text=_sizes(p)) for p in curve.points],
-        )
-        for i, curve in enumerate(curves)
-    ]  # fmt: skip
+    series: list[ChartSeries] = []
+    for i, curve in enumerate(curves):
+        name, colour, shape = f"same {NAMES[curve.kind]}", ramp(i, len(curves)), SHAPES[i % len(SHAPES)]
+        dots = [
+            Dot(x=p.heads, y=_above(p.validation), low=_above(p.validation), high=_above(p.worst), text=_sizes(p))
+            for p in curve.points
+        ]
+        series.append(ChartSeries(name=name, style="band", colour=colour, points=dots))
+        bare = [d.model_copy(update=_BARE) for d in dots]
+        series.append(ChartSeries(name=name, style="line", colour=colour, shape=shape, points=bare))
+    series.sort(key=lambda s: s.style)  # bands below lines
     points = [p for curve in curves for p in curve.points]
     fixed = "; ".join(f"same {NAMES[curve.kind]}: {curve.fixed}" for curve in curves)
     return Chart(
         id="what-is-fixed", kind="what-is-fixed", title="More heads, or larger ones?",
         subtitle="validation error of the best model, with something else kept fixed",
-        x=_heads_axis([p.heads for p in points]), y=log_axis(ERROR, _errors([p.validation for p in points])),
-        series=series, caption=f"What is kept: {fixed}.", alt=f"Validation error by number of heads. {fixed}.",
+        x=_heads_axis([p.heads for p in points]),
+        y=log_axis(ERROR, _errors([v for p in points for v in (p.validation, p.worst)])),
+        series=series, caption=f"What is kept: {fixed}. The bands reach up to the worst start.",
+        alt=f"Validation error by number of heads. {fixed}.",
     )  # fmt: skip
 
 
@@ -126,4 +132,4 @@ def _seeds(point: CurvePoint) -> str:
 
 
 def _sizes(point: CurvePoint) -> str:
-    return f"head size {point.head_dim}, {point.hidden} hidden units, {point.parameters:,} parameters"
+    return f"head size {point.head_dim}, {point.hidden} hidden units, {point.parameters:,} parameters, {_seeds(point)}"

@@ -9,7 +9,15 @@ from pathlib import Path
 
 from headcount.advice.advisor_charts import advice_charts
 from headcount.advice.advisor_config import Configuration, configuration
-from headcount.advice.advisor_page_tables import layer_table, length_table, origin, price_table, settings, shorter_table
+from headcount.advice.advisor_page_tables import (
+    fixed_table,
+    layer_table,
+    length_table,
+    origin,
+    price_table,
+    settings,
+    shorter_table,
+)
 from headcount.advice.advisor_record import AdviceRecord, Reason
 from headcount.advice.advisor_witness_words import WitnessRecord
 from headcount.advice.advisor_words import curve_table, price_text
@@ -53,7 +61,9 @@ def advice_page(record: AdviceRecord, config: Configuration | None = None, witne
             "Why", _reasons(record.reasons) + f'<p class="small">{escape(f"{_again(record)} {TAGS}".strip())}</p>\n'
         ),
         _prices(record),
-        section("At fixed head size, width or parameters", "\n".join(rest)) if rest else "",
+        section("At fixed head size, width or parameters", "\n".join([*rest, _table(fixed_table(record))]))
+        if rest
+        else "",
         section("The numbers", _table(curve_table(record))),
         _lengths(record),
         _witness(witness),

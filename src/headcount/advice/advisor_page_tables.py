@@ -43,6 +43,27 @@ def price_table(record: AdviceRecord) -> Table:
     return Table(caption="One head fewer, one more", columns=columns, rows=[rows[h] for h in order], marked=marked)
 
 
+def fixed_table(record: AdviceRecord) -> Table:
+    """The head counts at fixed width and at fixed parameter count."""
+    columns = [
+        Column(name="Kept", meaning="what is the same in all rows"),
+        Column(name="Heads", meaning="number of attention heads"),
+        Column(name="Size", meaning="of every head"),
+        Column(name="Hidden", meaning="units of the feed-forward block"),
+        Column(name="Parameters", meaning="of the whole model"),
+        Column(name="Models", meaning="models trained from different random starts"),
+        Column(name="Error", meaning="of the best model on the validation part, as a share of the variance of y"),
+        Column(name="Median", meaning="of the models"),
+        Column(name="Training", meaning="error of the best model on the training part"),
+    ]
+    rows = [
+        [curve.kind, str(p.heads), str(p.head_dim), str(p.hidden), f"{p.parameters:,}", str(p.seeds),
+         *(error_text(e) for e in (p.validation, p.median, p.train))]
+        for curve in record.curves for p in curve.points
+    ]  # fmt: skip
+    return Table(caption="The same width, the same parameters", columns=columns, rows=rows, marked=None)
+
+
 def length_table(record: AdviceRecord) -> Table:
     """The best model's error on sequences of different lengths."""
     columns = [

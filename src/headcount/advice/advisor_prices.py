@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,8 @@ from headcount.advice.advisor_record import Curve, CurveKind, CurvePoint, Length
 from headcount.advice.advisor_search import Search
 from headcount.base.errors import BadInput
 
+ROUNDS = 3
+"""Models a head count of the other curves, where the time suffices."""
 GROUPS = 3
 FEWEST = 50
 """Validation sequences that a group of lengths needs."""
@@ -68,27 +71,54 @@ def prices(points: Sequence[CurvePoint], found: Sequence[Outcome], answer: int, 
 def other_curves(search: Search, decision: Decision, answer: int, engine: Engine) -> list[Curve]:
     """Train the neighbours of the answer at its width and at its parameter count, as far as the time goes.
 
-    One model each, all with the seed and the recipe of one model of the answer, which is the same on all three curves.
+    A round is one model each, all with the seed and the recipe of one model of the answer, which is the same on all
+    three curves; there are up to `ROUNDS`, and a later one counts if all of it was trained to the end.
     """
     heads = sorted({h for h in (1, answer - 1, answer, answer + 1, 2 * answer) if 1 <= h <= search.heads_max})
-    own = [one for one in search.found if one.heads == answer]
-    base = min(own, key=lambda one: (not one.whole, one.wanted.train != search.train, one.wanted.seed))
-    width, parameters = base.model.E, base.parameters
+    own = _seeds_of(search, answer)
+    width, parameters = own[0].model.E, own[0].parameters
     plans: list[tuple[CurveKind, str, dict[str, int]]] = [
         ("width", f"heads × head size about {width}", {"total_head_dim": width}),
         ("parameters", f"at most {parameters} parameters in all", {"parameters": parameters}),
     ]
-    wanted = [
-        Wanted(h, base.wanted.seed, search.options.model_copy(update=update), base.wanted.train, kind)
-        for kind, _, update in plans for h in reversed(heads) if h != answer
+    rounds = [
+        [
+            Wanted(h, base.wanted.seed, search.options.model_copy(update=update), base.wanted.train, kind)
+            for kind, _, update in plans for h in reversed(heads) if h != answer
+        ]
+        for base in own
     ]  # fmt: skip
-    new = engine.try_out([one for one in wanted if _fits(engine, one)])
+    new, count = _trained([[one for one in wanted if _fits(engine, one)] for wanted in rounds], engine)
     curves: list[Curve] = []
     for kind, fixed, _ in plans:
         others = [one for one in new if one.wanted.tag == kind]
         if others:
-            curves.append(Curve(kind=kind, fixed=fixed, points=curve_points([*others, base], decision.floor, {})))
+            points = curve_points([*others, *own[:count]], decision.floor, {})
+            curves.append(Curve(kind=kind, fixed=fixed, points=points))
     return curves
+
+
+def _seeds_of(search: Search, answer: int) -> list[Outcome]:
+    """The models of the answer that the rounds go with: first the best kept one, then others of the same recipe."""
+    own = [one for one in search.found if one.heads == answer]
+    own.sort(key=lambda one: (not one.whole, one.wanted.train != search.train, one.wanted.seed))
+    return [own[0], *(one for one in own[1:] if one.whole and one.wanted.train == own[0].wanted.train)][:ROUNDS]
+
+
+def _trained(rounds: Sequence[Sequence[Wanted]], engine: Engine) -> tuple[list[Outcome], int]:
+    """Train the rounds, on a GPU side by side and else one after the other; return also how many of them count."""
+    if engine.gpu:
+        return engine.try_out([one for wanted in rounds for one in wanted]), len(rounds)
+    new: list[Outcome] = []
+    for number, wanted in enumerate(rounds):
+        start = time.monotonic()
+        got = engine.try_out(wanted)
+        if number and (len(got) < len(wanted) or not all(one.whole for one in got)):
+            return new, number
+        new += got
+        if 1.1 * (time.monotonic() - start) > engine.left():
+            return new, number + 1
+    return new, len(rounds)
 
 
 def _fits(engine: Engine, wanted: Wanted) -> bool:

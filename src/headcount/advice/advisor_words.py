@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headcount.advice.advisor_decide import Decision
-from headcount.advice.advisor_record import AdviceRecord, CurvePoint, Price, Reason
+from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, Price, Reason
 from headcount.analysis.wording import error_text, heads_text, times_text
 from headcount.report.figures import FigureData, Jump, Point, Region, Series
 from headcount.report.tables import NONE, Column, Table
@@ -210,6 +210,15 @@ def price_text(price: Price, answer: int) -> str:
     count = abs(price.heads - answer)
     what = f"one head {less}" if count == 1 else f"{count} heads {less}"
     return f"{what.capitalize()} ({price.heads}): {error}, parameters × {price.parameters_ratio:.2f}{step}."
+
+
+def curve_text(curve: Curve) -> str:
+    """Say what the errors are while something else than the head size is kept."""
+    several = max(p.seeds for p in curve.points) > 1
+    spread = lambda p: f" ({p.median:.2g})" if several else ""  # noqa: E731
+    errors = ", ".join(f"{p.heads}: {p.validation:.2g}{spread(p)}" for p in curve.points)
+    of = f"best of {max(p.seeds for p in curve.points)} models (median)" if several else "one model each"
+    return f"At fixed {curve.kind} ({curve.fixed}), error by heads, {of}: {errors}."
 
 
 def figure(record: AdviceRecord, dots: dict[int, list[float]]) -> FigureData:

@@ -86,7 +86,7 @@ def advise(
 
 def _show(found: Advice, config: Configuration | None, witness: WitnessRecord, out: Path | None) -> None:
     """The answer first, then the curve, the price, the reasons, and what to write into a model."""
-    from headcount.advice.advisor_words import curve_table, price_text
+    from headcount.advice.advisor_words import curve_table, curve_text, price_text
     from headcount.report.tables import as_terminal
 
     record, terminal = found.record, console()
@@ -102,10 +102,7 @@ def _show(found: Advice, config: Configuration | None, witness: WitnessRecord, o
     for price in record.prices:
         terminal.print(price_text(price, record.recommended_heads or 1), markup=False)
     for curve in record.curves:
-        errors = ", ".join(f"{p.heads}: {p.validation:.2g}" for p in curve.points)
-        terminal.print(
-            f"At fixed {curve.kind} ({curve.fixed}), error by heads, one model each: {errors}.", markup=False
-        )
+        terminal.print(curve_text(curve), markup=False)
     for reason in (*record.reasons, *witness.sentences):
         terminal.print(f"- {reason.text} ({reason.tag})", markup=False)
     if witness.why:
