@@ -101,6 +101,28 @@ def test_a_learned_target_is_measured_and_all_good_models_must_agree(case):
     assert agreed(model, [*judges, model], stuff, pair, 0) < 1e-6  # one judge who sees nothing is enough
 
 
+def test_classes_that_one_head_cannot_tell_apart():
+    """Two classes by the sum of two maxima, away from the border: the models' classes of the pair are the true ones."""
+    X = np.random.default_rng(0).random((6000, 8, 2))
+    sums = X.max(1).sum(1)
+    border = np.median(sums)
+    clear = np.flatnonzero(np.abs(sums - border) > 0.06)[:2000]
+    stuff = material(X[clear], np.where(sums[clear] > border, "in time", "late"))
+    train = TrainSpec(
+        steps=1000, warmup=100, learning_rate=1e-2, evaluations=10, batch=128, train_size=1600, validation_size=400
+    )
+    wanted = [Wanted(h, s, ModelOptions(head_dim=4, hidden=32), train) for h in (1, 2) for s in (0, 1)]
+    trials = Engine(stuff, deadline=time.monotonic() + 300).train(wanted)
+    found = find_witness(trials, stuff, 2, seconds=SECONDS)
+    assert (found.heads, found.tag, found.why) == (1, "measured", "")
+    above = np.array([found.X1, found.X2]).max(1).sum(1) > border
+    first, second = ("in time" if high else "late" for high in above)
+    assert first != second
+    assert f"call the first {first} and the second {second}" in found.sentences[1].text
+    assert f"scores of class {stuff.classes[found.output]}" in found.sentences[0].text
+    assert abs(found.predictions[0] - found.predictions[1]) < 1e-6
+
+
 def test_where_there_is_none_it_says_why(case):
     task, stuff, trials = case
     assert "no trained layer with fewer heads" in find_witness(trials, stuff, None).why

@@ -20,7 +20,7 @@ from headcount.advice.advisor_prices import by_length, curve_points, other_curve
 from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, ShorterPoint
 from headcount.advice.advisor_search import SHARE, Search
 from headcount.advice.advisor_shorter import in_words, on_halves
-from headcount.advice.advisor_witness import find_witness
+from headcount.advice.advisor_witness import find_witness, save_witness
 from headcount.advice.advisor_witness_words import WitnessRecord
 from headcount.advice.advisor_words import figure, reasons, sentence, settles
 from headcount.base.errors import BadInput
@@ -39,6 +39,8 @@ MOST_HEADS = 256
 SAMPLES = 10_000
 PRICED = 0.93
 """Of the budget after which prices end; a witness may take what is left."""
+AFTERWARDS = 0.3
+"""Of the budget that prices may take at most, so that a quick answer stays quick."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,10 @@ class Advice:
         """Two inputs that the layer with one head fewer cannot tell apart, or why there are none."""
         heads, seed = self.recommended_heads, self.record.seed
         return find_witness(self.trials, self.material, heads, task=self.task, seconds=seconds, seed=seed)
+
+    def save_witness(self, found: WitnessRecord, folder: str | Path) -> None:
+        """Write a proved witness and its layer as a folder that `headcount recheck` verifies."""
+        save_witness(found, self.trials, self.material, self.recommended_heads, self.task, Path(folder))
 
     def page(
         self, path: str | Path, config: Configuration | None = None, witness: WitnessRecord | None = None
@@ -187,7 +193,7 @@ def _record(search: Search, decision: Decision, start: float, note: Any) -> Advi
     champion = Table.of(search.found).champion
     if answer is not None and decision.verdict in ("transition", "one-head", "gentle") and search.steps is None:
         note("prices")
-        engine.deadline = min(engine.deadline, time.monotonic() + 0.2 * search.budget)
+        engine.deadline = min(engine.deadline, time.monotonic() + AFTERWARDS * search.budget)
         shorter = on_halves(search, champion, answer)
         curves = other_curves(search, decision, answer, engine)
     sizes = {"length": stuff.task.length, "head_dim": search.options.head_dim, "hidden": search.options.hidden}

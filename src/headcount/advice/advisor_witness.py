@@ -72,11 +72,12 @@ def find_witness(
 
 
 def save_witness(
-    found: WitnessRecord, trials: Sequence[Outcome], material: Material, heads: int, task: Task, folder: Path
-) -> None:
+    found: WitnessRecord, trials: Sequence[Outcome], material: Material, heads: int | None, task: Task | None,
+    folder: Path,
+) -> None:  # fmt: skip
     """Write the layer and its proved pair as a folder that `headcount recheck` verifies."""
     layer = weaker(trials, heads)
-    if found.file is None or layer is None:
+    if found.file is None or layer is None or task is None:
         raise BadInput(f"nothing is proved, so there is nothing to verify: {found.why or 'the pair is measured'}")
     own_units(layer, material, task, _box(material, task)).save(folder, {"witness.json": found.file})
 
