@@ -76,7 +76,8 @@ def test_all_parts_are_there():
         "One head fewer (2): error × 62", "Error by length", "3 to 8", "What 2 heads cannot tell apart",
         "Two inputs look the same.", "[[0.25, 1.0]]", "5 is the smallest larger number",
         "Do more heads add parameters?",
-        "heads × head size about 12", "at most 2100 parameters", "width 2 6 32", "Nothing is open.", "the answer is 3 heads in 100 %",
+        "heads × head size about 12", "at most 2100 parameters", "width 2 6 32",
+        "Nothing is open.", "the answer is 3 heads in 100 %",
     ):  # fmt: skip
         assert text in seen, text
     assert "No pair of inputs is shown. It is hard." in words(

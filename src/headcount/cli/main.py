@@ -111,7 +111,8 @@ def _explain(error: Exception) -> int:
     if isinstance(error, HeadcountError):
         _complain(str(error))
     elif isinstance(error, CycloptsError):
-        _complain(f"{_usage(error)} (headcount --help lists what is allowed)")
+        command = " ".join(["headcount", *(error.command_chain or ())])
+        _complain(f"{_usage(error)} ({command} --help lists what is allowed)")
     elif isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         _complain(f"{error.strerror or error}{where}")
