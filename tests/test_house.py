@@ -165,6 +165,33 @@ def test_style_problems_are_reported(tmp_path):
     assert len(style_problems(path)) == 4
 
 
+def write_problems(path: Path) -> list[str]:
+    """Files that are opened to be written, or written by a path's own method: both leave half a file on a full disk."""
+    problems: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        modes = [value.value for value in given if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+        opened = name in ("open", "fdopen") and any(re.fullmatch("[rwaxbt+]*[wax+][rwaxbt+]*", mode) for mode in modes)
+        if opened or (isinstance(node.func, ast.Attribute) and name in ("write_text", "write_bytes")):
+            problems.append(f"{path}:{node.lineno}: {name} writes in place: take headcount.base.files")
+    return problems
+
+
+def test_files_are_written_whole_or_not_at_all(source):
+    found = {path: write_problems(path) for path in sorted(source.rglob("*.py"))}
+    assert [path.relative_to(source).as_posix() for path, lines in found.items() if lines] == ["base/files.py"]
+
+
+def test_writing_in_place_is_reported(tmp_path):
+    path = tmp_path / "a.py"
+    bad = ["p.write_text('x')", "p.write_bytes(b'x')", "open(p, 'w')", "p.open('ab')", "open(p, mode='r+')"]
+    path.write_text("\n".join([*bad, "open(p)", "p.open('rb')", "write_text(p, 'x')", "zip.open('a.csv')"]))
+    assert len(write_problems(path)) == len(bad)
+
+
 def test_files_are_small(repo, source):
     lengths = {p: len(p.read_text().splitlines()) for d in (source, repo / "tests") for p in d.rglob("*.py")}
     assert {str(p.relative_to(repo)): n for p, n in lengths.items() if n > 500} == {}
