@@ -24,7 +24,16 @@ def _sync_directory(path: Path) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that no reader, crash or full disk ever sees half of it."""
+    """Write a file so that no reader, crash or full disk ever sees half of it.
+
+    A link stays and what it points to is written; a device or a pipe, which a rename would replace, is written to.
+    """
+    stream = str(path.absolute().parent) in ("/dev", "/dev/fd", "/proc/self/fd")  # /dev/stdout may be a plain file
+    if path.exists() and not path.is_dir() and (stream or not path.is_file()):
+        with path.open("ab") as handle:
+            handle.write(content)
+        return
+    path = path.resolve() if path.is_symlink() else path
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:

@@ -1,0 +1,70 @@
+"""Writes: whole or absent, through links, and into pipes without replacing them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from headcount.base.files import write_bytes, write_json, write_text
+
+STDOUT = """
+import sys
+from pathlib import Path
+from headcount.base.files import write_text
+write_text(Path(sys.argv[1]), "new")
+"""
+
+
+def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.json"
+    write_json(path, {"x": 1})
+    before = path.read_text()
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(path, {"x": float("nan")})
+    assert path.read_text() == before
+    assert [p.name for p in path.parent.iterdir()] == ["a.json"]
+
+
+def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to(target.name)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    target.unlink()
+    write_text(link, "newer")
+    assert link.is_symlink()
+    assert target.read_text() == "newer"
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    write_bytes(pipe, b"new")
+    reader.join(10)
+    assert read == [b"new"]
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("into", ["pipe", "file"])
+def test_standard_output_is_written_to_and_stays(into: str, tmp_path: Path) -> None:
+    """In a folder of its own that stands for /dev, and in /dev itself where that could do no harm."""
+    name, before = Path("/dev/stdout"), os.lstat("/dev/stdout")
+    if os.access("/dev", os.W_OK):  # a failing test must not break the machine
+        name = tmp_path / "stdout"
+        name.symlink_to("/proc/self/fd/1")
+        before = os.lstat(name)
+    out = tmp_path / "out.txt"
+    with out.open("wb") as file:
+        command = [sys.executable, "-c", STDOUT, str(name)]
+        done = subprocess.run(command, stdout=file if into == "file" else subprocess.PIPE, check=True)
+    assert (out.read_bytes() if into == "file" else done.stdout) == b"new"
+    assert os.lstat(name).st_ino == before.st_ino
