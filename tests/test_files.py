@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headcount.base.files import write_bytes, write_json, write_text
+from headcount.base.files import write_all, write_bytes, write_json, write_text
 
 STDOUT = """
 import sys
@@ -28,6 +28,30 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path: Path) -> None:
         write_json(path, {"x": float("nan")})
     assert path.read_text() == before
     assert [p.name for p in path.parent.iterdir()] == ["a.json"]
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from headcount.base.files import write_all
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    write_all(Path(sys.argv[1]), {"a": b"new", "b": bytes(2000)})
+except OSError as error:
+    print(error.strerror, error.filename)
+"""
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_a_folder_is_written_whole_or_stays_as_it_was(new: bool, tmp_path: Path) -> None:
+    """The system refuses the second file in the middle."""
+    folder = tmp_path / ("x/y" if new else ".")
+    if not new:
+        write_all(folder, {"a": b"old", "b": b"old"})
+    command = [sys.executable, "-c", LIMITED, str(folder)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert told == f"File too large {folder / 'b'}"
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == ({} if new else {"a": b"old", "b": b"old"})
 
 
 def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:

@@ -170,8 +170,16 @@ def test_the_budget_is_kept_and_what_is_trained_counts():
 
 def test_a_budget_of_nothing_is_answered_in_one_line():
     X, y = arrays("mean", 4000, 0.0, dim=2, length=64)
-    with pytest.raises(BadInput, match="budget is too small"):
+    with pytest.raises(BadInput, match="budget is too small, nothing was trained"):
         advise(X, y, budget=1e-6, quiet=True)
+
+
+def test_too_few_samples_to_train_on_are_named_as_the_reason():
+    """Two sequences validate, and their targets are nearly equal: no error is within bounds, whatever the budget."""
+    X = np.random.default_rng(0).standard_normal((10, 6, 3))
+    y = np.where(np.arange(10) == 0, 5.0, 1e-7 * np.arange(10))
+    with pytest.raises(BadInput, match=r"nothing could be trained \(.*errors beyond all bounds on the 2 sequences"):
+        advise(X, y, steps=20, heads_max=2, budget=60.0, quiet=True)
 
 
 def test_a_task_may_stand_for_arrays():

@@ -40,7 +40,11 @@ GIVEN = {
     "lengths of 1 by the mask": ((X, Y, np.arange(5) < np.ones((60, 1))), {}, "length 1: .*2 or more"),
     "strings in X": ((X.astype(str), Y), {}, "X holds entries of type <U32: give whole or floating-point numbers"),
     "objects in X": ((X.astype(object), Y), {}, "X holds Python objects: give whole or floating-point numbers"),
-    "strings for numbers": ((X, Y.astype(str)), {"kind": "regression"}, "y holds entries of type .*give whole or"),
+    "strings for numbers": (
+        (X, Y.astype(str)),
+        {"kind": "regression"},
+        "y holds text: give numbers, or state the kind",
+    ),
     "mask that hides all": ((X, Y, ~MASK), {}, "mask has no real token in sample 0: drop the sample, or mark one"),
     "mask that hides one": ((X, Y, changed(MASK, 3, False)), {}, "no real token in sample 3: drop the sample"),
     "mask of another shape": (
@@ -98,7 +102,11 @@ FILES = {
     "length 1": ({"X": X[:, :1]}, {}, "every sequence has length 1"),
     "hardly any variety": ({"y": np.eye(60)[0]}, {"kind": "regression"}, "y hardly varies"),
     "a class a sample": ({"y": np.arange(60)}, CLASSES, "60 classes for 60 samples"),
-    "text for numbers": ({"y": np.array(["a", "b"] * 30)}, {"kind": "regression"}, "y holds entries of type <U1"),
+    "text for numbers": (
+        {"y": np.array(["a", "b"] * 30)},
+        {"kind": "regression"},
+        "y holds text: give numbers, or state the kind",
+    ),
     "NaN": ({"y": changed(Y, 2, np.nan)}, {}, "y holds nan at sample 2"),
     "two axes": ({"X": X[:, 0]}, {}, "X must be"),
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
@@ -46,7 +48,7 @@ def test_json_goes_where_it_is_told(headcount_here, tmp_path):
 BAD = {
     "constant y": ({"y": np.ones(400)}, [], "constant"),
     "nan": ({"X": np.full((400, 6, 2), np.nan)}, [], "nan"),
-    "strings": ({"y": np.array(["a", "b"] * 200)}, ["--kind", "regression"], "entries of type"),
+    "strings": ({"y": np.array(["a", "b"] * 200)}, ["--kind", "regression"], "y holds text: give numbers"),
     "mask": ({"mask": np.zeros((400, 6), bool)}, [], "no real token"),
     "length 1": ({"X": np.random.default_rng(0).standard_normal((400, 1, 2))}, [], "length 1"),
     "one sample": ({"X": np.zeros((1, 6, 2)), "y": np.zeros(1)}, [], "1 sample"),
@@ -54,6 +56,10 @@ BAD = {
     "budget": ({}, ["--budget", "soon"], "a time is written like"),
     "seed": ({}, ["--seed", "-1"], "--seed"),
     "width": ({}, ["--embed-dim", "0"], "--embed-dim"),
+    "huge width": ({}, ["--embed-dim", "2000000"], "--embed-dim must be a whole number from 1 to 1000000"),
+    "endless budget": ({}, ["--budget", "999999999h"], "below 10,000,000 seconds"),
+    "this folder": ({}, ["--out", ""], "this very folder"),
+    "the record over data": ({}, ["--json", "other.csv"], "these are data"),
     "steps": ({}, ["--steps", "0"], "steps"),
     "a folder for the record": ({}, ["--json", "."], "--json takes a file"),
 }
@@ -66,6 +72,55 @@ def test_bad_input_is_one_line_and_status_2(headcount_here, tmp_path, name):
     assert done.returncode == 2
     assert text in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_what_is_the_users_stays_the_users(headcount_here, tmp_path):
+    """Refused before the search: a record over the data, also through a link, and a page over a page."""
+    path = saved(tmp_path)
+    before = path.read_bytes()
+    (tmp_path / "link.json").symlink_to(path)
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "index.html").write_text("mine")
+    for options, text in ((["--json", path], "these are data"), (["--json", "link.json"], "these are data"),
+                          (["--out", "site"], "site holds other files (index.html)")):  # fmt: skip
+        done = headcount_here("advise", path, "--steps", 5, "--heads-max", 2, *options)
+        assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
+        assert text in done.stderr
+    assert path.read_bytes() == before
+    assert (site / "index.html").read_text() == "mine"
+
+
+def test_the_answer_survives_what_comes_after_it(headcount_here, tmp_path, monkeypatch):
+    """A width into which no heads fit, an earlier folder, and a full disk: the answer is printed all the same."""
+    path, quick = saved(tmp_path), ("--steps", 20, "--heads-max", 2, "--budget", "10s")
+    X, y = arrays("sum-of-maxima", 1500, 0.0, intrinsic=2, dim=4, length=16)
+    np.savez(tmp_path / "two.npz", X=X, y=y)
+    done = headcount_here("advise", "two.npz", "--steps", 600, "--heads-max", 4, "--embed-dim", 3, "--json")
+    record = json.loads(done.stdout)
+    assert record["recommended_heads"] == 2
+    assert "embed_dim 3 is not divided by 2 heads" in record["configuration"]["note"]
+    for _ in range(2):  # the second replaces the first
+        assert headcount_here("advise", path, *quick, "--out", "found").returncode == 0
+    kept = {p.name: p.read_bytes() for p in (tmp_path / "found").iterdir()}
+    assert set(kept) == {"advice.json", "advice.png", "index.html"}
+    real = os.fsync
+    written = []
+
+    def full(descriptor):
+        written.append(descriptor)
+        if len(written) > 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    for folder in ("found", "new/folder"):
+        written.clear()
+        done = headcount_here("advise", path, *quick, "--out", folder)
+        assert (done.returncode, "Recommended heads" in done.stdout) == (2, True)
+        assert f"No space left on device: {folder}" in done.stderr
+    assert {p.name: p.read_bytes() for p in (tmp_path / "found").iterdir()} == kept
+    assert not (tmp_path / "new").exists()
 
 
 def test_other_files_are_refused(headcount_here, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from headcount.advice.advisor_data import material
 from headcount.base.errors import BadInput
@@ -38,7 +39,7 @@ BAD = {
     "length 1": (lambda: material(X[:, :1], Y), "length 1.*2 or more"),
     "length 1 by mask": (lambda: material(X, Y, np.arange(5)[None] < np.ones((60, 1))), "length 1"),
     "strings in X": (lambda: material(X.astype(str), Y), "X holds entries of type"),
-    "strings for numbers": (lambda: material(X, Y.astype(str), kind="regression"), "y holds entries of type"),
+    "strings for numbers": (lambda: material(X, Y.astype(str), kind="regression"), "y holds text: give numbers"),
     "mask that hides all": (lambda: material(X, Y, hidden_all(60, 5)), "no real token in sample 3"),
     "classes all distinct": (lambda: material(X, [f"c{n}" for n in range(60)]), "60 classes for 60 samples"),
     "X not 3-D": (lambda: material(X[:, 0], Y), r"X must be X\[samples, length, dim\]"),
@@ -55,6 +56,16 @@ def test_bad_data_get_one_line(name):
     with pytest.raises(BadInput, match=text) as caught:
         ask()
     assert "\n" not in str(caught.value)
+
+
+def test_tensors_of_every_precision_and_with_gradients_are_numbers():
+    """As a training loop has them at hand."""
+    wanted = material(X, Y).task
+    for dtype, apart in ((torch.float64, 1e-12), (torch.float32, 1e-6), (torch.bfloat16, 0.05)):
+        inputs, targets = (torch.tensor(a, dtype=dtype, requires_grad=True) for a in (X, Y))
+        found = material(inputs, targets).task
+        assert np.allclose(found.X, wanted.X, atol=apart, rtol=apart)
+        assert np.allclose(found.y, wanted.y, atol=apart, rtol=apart)
 
 
 def test_good_data_pass_and_validation_is_never_trained_on():

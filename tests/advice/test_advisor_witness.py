@@ -125,7 +125,7 @@ def test_classes_that_one_head_cannot_tell_apart():
 
 def test_where_there_is_none_it_says_why(case):
     task, stuff, trials = case
-    assert "no trained layer with fewer heads" in find_witness(trials, stuff, None).why
+    assert "No number of heads is recommended" in find_witness(trials, stuff, None).why
     assert "no trained layer with fewer heads" in find_witness(trials, stuff, 1).why
     poor = [replace(one, validation=0.2) for one in trials]
     assert "above 0.05 it cannot stand in" in find_witness(poor, stuff, 2).why

@@ -26,12 +26,12 @@ from headcount.base.progress import Progress
 STEP = {1: [0.4, 0.42, 0.5], 2: [0.001, 0.0012, 0.002], 4: [0.001, 0.0011, 0.002]}
 
 
-def told(errors: dict[int, list[float]], length: int = 32, **changed) -> list[str]:
+def told(errors: dict[int, list[float]], length: int = 32, patience: float | None = None, **changed) -> list[str]:
     """The reasons that trials with these errors give."""
     found = made_up(errors)
     decision = decide(found, heads_max=8)
     points = [point.model_copy(update=changed) for point in curve_points(found, decision.floor, {})]
-    return [r.text for r in reasons(decision, points, {"length": length, "head_dim": 4, "hidden": 32}, False)]
+    return [r.text for r in reasons(decision, points, {"length": length, "head_dim": 4, "hidden": 32}, patience)]
 
 
 @pytest.mark.parametrize(("models", "text"), [(1, "in the only model."), (3, "in the best of 3 models.")])
@@ -72,6 +72,35 @@ def test_noise_is_not_claimed_and_the_recommended_head_is_explained():
 def test_a_longer_budget_reads_as_flag_and_as_keyword():
     assert "--" not in LONGER
     assert "A longer budget" in settles(decide(made_up({1: [0.1], 2: [0.1]}), heads_max=8), False)
+
+
+def test_short_training_is_told():
+    """Where twice the training helped fewer heads much, or the steps were given, the answer is not called settled."""
+    enough = {1: [0.4, 0.4, 0.4], 2: [0.001, 0.001, 0.0011], 3: [0.001, 0.0011, 0.0011], 4: [0.001, 0.001, 0.0011]}
+    decision = decide(made_up(enough), heads_max=8)
+    assert (decision.verdict, decision.low, decision.high) == ("transition", 2, 2)
+    assert any(
+        t.endswith("twice the training: it is not a matter of patience alone.") for t in told(enough, patience=1.1)
+    )
+    assert any("that divided the error by 3.0: with still more training" in t for t in told(enough, patience=3.0))
+    assert not any("twice the training" in t for t in told(enough))
+    assert settles(decision, True, 1.1) == "Nothing is open."
+    assert "gained much by twice the training" in settles(decision, True, 3.0)
+    assert settles(decision, True, 1.1, 200).startswith("Nothing else is open: every model took 200 steps")
+    assert "gained much by twice the training. Every model took 200 steps" in settles(decision, True, 3.0, 200)
+
+
+def test_an_interval_that_reaches_further_than_the_draws_is_explained():
+    few = {1: [0.4, 0.41], 2: [0.1, 0.12], 3: [0.0010, 0.0011, 0.0011], 4: [0.001, 0.001, 0.001]}
+    decision = decide(made_up(few), heads_max=8)
+    assert decision.low < min(h for h in decision.shares if h)
+    assert any(f"The interval goes down to {decision.low}" in t for t in told(few))
+    assert not any("The interval goes down" in t for t in told({h: row * 3 for h, row in STEP.items()}))
+
+
+def test_a_small_gain_is_named_where_one_head_is_the_answer():
+    assert any(t.endswith("against 0.20: less than a step, and counted as none.") for t in told(
+        {1: [0.2, 0.29, 0.3], 2: [0.16, 0.28, 0.3], 4: [0.15, 0.28, 0.3]}))  # fmt: skip
 
 
 def test_lengths_are_compared_in_the_same_kind_of_targets():

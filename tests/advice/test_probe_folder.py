@@ -37,6 +37,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tokenizer(here / kind)
     rng = np.random.default_rng(0)
     np.savez(here / "images.npz", images=rng.integers(0, 255, (6, 8, 8, 3), dtype=np.uint8), y=rng.integers(0, 5, 6))
+    np.savez(here / "classes.npz", images=np.zeros((6, 8, 8, 3), np.uint8), y=np.array([0, 8, 1, 2, 3, 4]))
+    said = np.array([[-1, 3, *[-100] * 10]] * 6)
+    np.savez(here / "said.npz", input_ids=rng.integers(0, 120, (6, 12)), labels=said)
     np.savez(here / "ids.npz", input_ids=rng.integers(0, 120, (6, 12)))
     np.savez(here / "large.npz", input_ids=rng.integers(0, 500, (6, 12)))
     np.savez(here / "long.npz", input_ids=rng.integers(0, 120, (6, 90)))
@@ -176,6 +179,8 @@ BAD = {
     "unknown": (["unknown"], "'t5' is not known to probe: known are BERT .*ViT .*GPT-2 .*Llama"),
     "ours": (["headcount"], "model of headcount itself"),
     "unknown class": (["no-class"], "BertForTea"),
+    "unknown labels": (["vit", "classes.npz"], "labels must lie from 0 to 4, not 0 to 8"),
+    "unknown tokens to say": (["gpt2", "said.npz"], "labels must lie from 0 to .*, not -1 to 3"),
     "no weights": (["no-weights"], "no weights"),
     "damaged weights": (["cut-weights"], "damaged"),
     "other sizes": (["other-sizes"], "damaged|size"),

@@ -136,7 +136,7 @@ CELL = "s2,1,0.5,1,4"  # line 7, but for the numbers
         (HEADER + "\n\n", "the table has no rows"),
         (GOOD.replace("sequence", "Sequence"), "line 1: there is no column 'sequence': a row is a token"),
         ("\n\n" + GOOD.replace("position", "place"), "line 3: there is no column 'position'"),
-        (GOOD.replace("target", "y"), r"line 1: the columns of the target are \[\]"),
+        (GOOD.replace("target", "y"), r"line 1: there is no column .target.: a row is"),
         (GOOD.replace("b,target", "target_1,target_2"), "line 1: the columns of the target are"),
         (GOOD.replace("b,", "a,"), "line 1: there are two columns 'a'"),
         (GOOD.replace("sequence,position,a,b", "sequence,position,target_0,target_1"), "columns of the target"),

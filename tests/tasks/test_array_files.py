@@ -63,7 +63,7 @@ def test_npy_with_a_named_second_file(tmp_path):
     np.save(tmp_path / "labels.npy", targets(X))
     task = ArrayTask.load(tmp_path / "features.npy", y=tmp_path / "labels.npy")
     assert task.hash() == ArrayTask.from_arrays(X, targets(X)).hash()
-    unreadable("not clear from this name: state it with y=", tmp_path / "features.npy")
+    unreadable("not clear from this name: call them X.npy and y.npy", tmp_path / "features.npy")
     unreadable("there is no file .*none.npy", tmp_path / "none.npy")
     with pytest.raises(BadInput, match=r"there is no file .*gone\.npy"):
         ArrayTask.load(tmp_path / "features.npy", y=tmp_path / "gone.npy")

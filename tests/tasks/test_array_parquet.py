@@ -112,8 +112,8 @@ def _set(name, row, value):
     [
         (_without("sequence"), "there is no column 'sequence': a row is a token"),
         (_without("position"), "there is no column 'position'"),
-        (_without("target"), r"columns of the target are \[\]: .*target_0"),
-        (_with(target_1=lambda c: c["target"]), r"columns of the target are \['target', 'target_1'\]"),
+        (_without("target"), "there is no column .target.: .*target_0"),
+        (_with(target_1=lambda c: c["target"]), "columns of the target are target, target_1"),
         (_with(targets=lambda c: c["b"]), "columns of the target"),
         (_without("a", "b"), "no column of features"),
         (_with(a=lambda c: ["x"] * len(c["a"])), "column 'a' holds string: it must hold numbers"),

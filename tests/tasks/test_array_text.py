@@ -79,7 +79,7 @@ def test_text_is_classes_for_the_advisor(tmp_path, way):
         ("csv", "line 2: column 'target' holds the text 'low': it must hold numbers; number classes 0, 1, 2"),
         ("parquet", "column 'target' holds string: it must hold numbers, or be left out"),
         ("categories", "column 'target' holds dictionary.*: it must hold numbers"),
-        ("npz", "y holds entries of type <U9: give whole or floating-point numbers"),
+        ("npz", "y holds (entries of type <U9: give whole or floating-point|text: give) numbers"),
     ],
 )
 def test_others_need_numbers_and_say_so_as_before(tmp_path, way, text):

@@ -14,7 +14,7 @@ from headcount.advice.advisor_config import Configuration, configuration
 from headcount.advice.advisor_data import Kind, Material, from_file, material
 from headcount.advice.advisor_decide import Decision, Table
 from headcount.advice.advisor_engine import Engine, Outcome
-from headcount.advice.advisor_page import write_page
+from headcount.advice.advisor_page import advice_page, write_page
 from headcount.advice.advisor_predict import predict
 from headcount.advice.advisor_prices import by_length, curve_points, other_curves, prices, step_times
 from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, ShorterPoint
@@ -24,6 +24,7 @@ from headcount.advice.advisor_witness import find_witness, save_witness
 from headcount.advice.advisor_witness_words import WitnessRecord
 from headcount.advice.advisor_words import figure, reasons, sentence, settles
 from headcount.base.errors import BadInput
+from headcount.base.files import check_own, json_bytes, write_all
 from headcount.base.progress import Progress
 from headcount.base.provenance import provenance
 from headcount.experiments.cpu import start_kernels
@@ -36,6 +37,8 @@ from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.task import Task
 
 MOST_HEADS = 256
+MOST_SECONDS = 10_000_000
+FILES = ("advice.json", "advice.png", "index.html")
 SAMPLES = 10_000
 PRICED = 0.93
 """Of the budget after which prices end; a witness may take what is left."""
@@ -88,6 +91,23 @@ class Advice:
         """Write the plain-language page, one file that needs no other."""
         write_page(self.record, Path(path), config, witness)
 
+    def data(self, config: Configuration | None = None, witness: WitnessRecord | None = None) -> dict[str, Any]:
+        """The record as plain data, with the configuration and the witness where they are given."""
+        return {
+            **self.record.data(),
+            "configuration": None if config is None else config.data(),
+            "witness": None if witness is None else witness.data(),
+        }
+
+    def write(
+        self, folder: str | Path, config: Configuration | None = None, witness: WitnessRecord | None = None
+    ) -> None:  # fmt: skip
+        """Write a folder with the record, the picture and the page, all or none of them."""
+        check_own(Path(folder), FILES, FILES[0])
+        page = advice_page(self.record, config, witness)
+        contents = (json_bytes(self.data(config, witness)), draw.png(self.figure()), page.encode())
+        write_all(Path(folder), dict(zip(FILES, contents, strict=True)))
+
     def figure(self) -> FigureData:
         """Error against heads as figure data."""
         table = Table.of(self.trials)
@@ -138,8 +158,12 @@ def advise(
         search = Search(engine, heads_max, confidence, seed, budget, steps, note)
         decision = search.run()
         if decision is None:
-            reason = engine.failures[0] if engine.failures else f"not one evaluation in {budget:g} s"
-            raise BadInput(f"the budget is too small, nothing was trained ({reason}): give more time or fewer samples")
+            if engine.failures:
+                raise BadInput(f"nothing could be trained ({engine.failures[0]}): give more samples, or other features")
+            raise BadInput(
+                f"the budget is too small, nothing was trained (not one evaluation in {budget:g} s): give more time or "
+                f"fewer samples"
+            )
         engine.deadline = start + PRICED * budget if steps is None else engine.deadline
         found = _record(search, decision, start, note)
     task = data if isinstance(data, Task) else None
@@ -155,8 +179,8 @@ def _check(budget: float, heads_max: int, confidence: float, steps: int | None) 
         if isinstance(value, bool) or not isinstance(value, kinds):
             what = "a whole number" if kinds is int else "a number of seconds" if name == "budget" else "a number"
             raise BadInput(f"{name} must be {what}, not {value!r}")
-    if not 0 < budget < 1e7:
-        raise BadInput(f"budget must be a number of seconds above 0, not {budget}")
+    if not 0 < budget < MOST_SECONDS:
+        raise BadInput(f"budget must be above 0 and below {MOST_SECONDS:,} seconds, not {budget:g}")
     if not 2 <= heads_max <= MOST_HEADS:  # one head count has nothing to be compared with
         raise BadInput(f"heads_max must lie between 2 and {MOST_HEADS}, not {heads_max}")
     if not 0.5 <= confidence < 1:
@@ -198,8 +222,9 @@ def _record(search: Search, decision: Decision, start: float, note: Any) -> Advi
         curves = other_curves(search, decision, answer, engine)
     sizes = {"length": stuff.task.length, "head_dim": search.options.head_dim, "hidden": search.options.hidden}
     high = decision.high if decision.high is not None else max(search.heads_max, decision.low)
+    patience = search.patience((decision.heads or 0) - 1)
     told = [
-        *reasons(decision, points, dict(sizes), (decision.heads or 0) - 1 in search.challenged),
+        *reasons(decision, points, dict(sizes), patience),
         *in_words(shorter),
     ]
     return AdviceRecord(
@@ -212,9 +237,11 @@ def _record(search: Search, decision: Decision, start: float, note: Any) -> Advi
         lengths=by_length(engine, champion),
         answers={str(h) if h else "none": share for h, share in sorted(decision.shares.items())},
         reasons=told, shorter=shorter,
-        settle=settles(decision, search.settled), kind="regression" if stuff.classes is None else "classification",
+        settle=settles(decision, search.settled, patience, search.steps),
+        kind="regression" if stuff.classes is None else "classification",
         classes=None if stuff.classes is None else list(stuff.classes), samples=stuff.task.samples,
         train_samples=stuff.train_size, validation_samples=stuff.validation_size, length=stuff.task.length,
+        shortest=None if stuff.task.mask is None else int(stuff.task.mask.sum(1).min()),
         dim=stuff.task.dim, out_dim=stuff.task.out_dim, model=search.options.data(), train=search.train.data(),
         trials=len(search.found) + len(search.pilots), seconds=time.monotonic() - start, budget=search.budget,
         seed=search.seed, provenance=provenance(device_name(engine.where)),

@@ -87,6 +87,12 @@ def free_sizes(embed_dim: int, heads: int, head_dim: int) -> LayerSizes:
     return LayerSizes(embed_dim=E, num_heads=h, head_dim=n, parameters=4 * h * n * E + 3 * h * n + E)
 
 
+def check_width(embed_dim: int | None, name: str = "embed_dim") -> None:
+    """Refuse a width that is none, before the work."""
+    if embed_dim is not None:
+        _whole(name, embed_dim)
+
+
 def _whole(name: str, value: Any) -> int:
     """Refuse what is no size."""
     if type(value) is not int or not 1 <= value <= MOST_WIDTH:

@@ -14,7 +14,7 @@ from torch import Tensor
 from headcount.base.errors import BadInput
 from headcount.experiments.data import Dataset, Part
 from headcount.tasks.array_files import read_arrays
-from headcount.tasks.arrays import ArrayTask
+from headcount.tasks.arrays import ArrayTask, plain
 from headcount.tasks.arrays import Part as TaskPart
 
 Kind = Literal["auto", "regression", "classification"]
@@ -152,12 +152,14 @@ def _scaled(X: Floats, mask: NDArray[np.bool_] | None, shift: Floats, scale: Flo
 
 def _labels(where: str, y: Any, kind: Kind) -> NDArray[Any] | None:
     """Return y as labels where it holds classes; None where it holds numbers."""
-    if kind == "regression":
-        return None
     try:
-        labels = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
+        labels = np.asarray(plain(y))
     except ValueError:
         raise BadInput(f"{where}: the rows of y differ in length: give one number, label or vector a sample") from None
+    if kind == "regression":
+        if labels.dtype.kind in "US":
+            raise BadInput(f"{where}: y holds text: give numbers, or state the kind classification")
+        return None
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1 or labels.size == 0:

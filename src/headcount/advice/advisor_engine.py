@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from headcount.advice.advisor_data import MOST_VALIDATION, Material
+from headcount.analysis.wording import heads_text
 from headcount.base.errors import HeadcountError
 from headcount.base.provenance import cores
 from headcount.experiments.cpu import Stepper, Stopped, single_threaded_blas, torch_threads, trial_of
@@ -186,7 +187,8 @@ class Engine:
                 for _ in order:
                     wanted, outcome = done.get()
                     if isinstance(outcome, Exception):
-                        self.failures.append(f"{wanted.heads} heads: {type(outcome).__name__}: {outcome}")
+                        kind = "" if isinstance(outcome, HeadcountError) else f"{type(outcome).__name__}: "
+                        self.failures.append(f"{heads_text(wanted.heads)}: {kind}{outcome}")
                     elif outcome is not None:
                         found.append(outcome)
                         self.told(outcome.seconds)
@@ -216,6 +218,8 @@ class Engine:
         with torch_threads(1):
             state = _run(trial, on_step, stop)
         if best[1] is None:
+            if state == "diverged":
+                raise HeadcountError(self._beyond())
             return None
         now = trial.moments
         one = self._outcome(wanted, trial.model, best[1], now.curve, now.step, state == "done", start)
@@ -233,6 +237,10 @@ class Engine:
             wanted, model, theta, list(curve), steps, whole, time.perf_counter() - start, float(squares.mean()),
             float(train.mean()), squares, wrong, network.counts()["total"],
         )  # fmt: skip
+
+    def _beyond(self) -> str:
+        """Why a trial counts for nothing that diverged before its first evaluation."""
+        return f"errors beyond all bounds on the {self.material.validation_size} sequences that validate"
 
     def _fitted(self, model: ModelSpec, theta: NDArray[Any]) -> float:
         """Return the training error of some weights."""
@@ -272,7 +280,9 @@ class Engine:
         whole, spent = trainer.steps == spec.steps, (time.perf_counter() - start) / len(order)
         found: list[Outcome] = []
         for wanted, model, curve, (_, theta), last in zip(order, models, curves, best, moments, strict=False):
-            if theta is not None:
+            if theta is None:
+                self.failures.append(f"{heads_text(wanted.heads)}: {self._beyond()}")
+            else:
                 begun = time.perf_counter() - spent
                 one = self._outcome(wanted, model, theta, curve, trainer.steps, whole, begun)
                 found.append(replace(one, fitted=self._fitted(model, last.theta)))

@@ -21,7 +21,7 @@ from headcount.advice.advisor_page_tables import (
 from headcount.advice.advisor_record import AdviceRecord, Reason
 from headcount.advice.advisor_witness_words import WitnessRecord
 from headcount.advice.advisor_words import curve_table, price_text
-from headcount.analysis.wording import heads_text
+from headcount.analysis.wording import heads_text, percent
 from headcount.base.files import write_text
 from headcount.report.chart_page import HINT, figure, script, script_hash, style
 from headcount.report.page import document, name_list, section
@@ -93,7 +93,7 @@ def _header(record: AdviceRecord) -> str:
 def _recommended(record: AdviceRecord) -> str:
     """The recommended heads and the interval in words."""
     low, high = record.interval
-    at = f"at {100 * record.confidence:.0f} % confidence"
+    at = f"at {percent(record.confidence)} confidence"
     end = f"{low} or more" if record.interval_open else f"{low} to {high}" if low != high else f"{low} only"
     if record.recommended_heads is None:
         return f"No number of heads is recommended; the interval {at}: {end}."
@@ -103,10 +103,11 @@ def _recommended(record: AdviceRecord) -> str:
 
 def _again(record: AdviceRecord) -> str:
     """What the draws of the bootstrap answer."""
-    named = {h: share for h, share in record.answers.items() if h != "none" and share >= 0.005}
-    if not named:
+    named = {h: share for h, share in record.answers.items() if share >= 0.005}
+    if not named or set(named) == {"none"}:
         return ""
-    shares = ", ".join(f"{heads_text(int(h))} in {100 * share:.0f} %" for h, share in named.items())
+    words = {h: "more than were tried" if h == "none" else heads_text(int(h)) for h in named}
+    shares = ", ".join(f"{words[h]} in {percent(share)}" for h, share in named.items())
     return f"If seeds and validation sequences are drawn again, the answer is {shares} of the draws. "
 
 

@@ -115,7 +115,8 @@ def settings(record: AdviceRecord) -> list[tuple[str, str]]:
     """What was trained, on what, and how."""
     classes = f", {len(record.classes)} classes" if record.classes is not None else ""
     model, train = record.model, record.train
-    sizes = f"{record.samples:,} sequences of up to {record.length} tokens with {record.dim} features"
+    tokens = str(record.length) if record.shortest is None else f"{record.shortest} to {record.length}"
+    sizes = f"{record.samples:,} sequences of {tokens} tokens with {record.dim} features"
     return [
         ("Data", f"{record.name}: {sizes}"),
         ("Target", f"{record.kind}{classes}, {record.out_dim} output{'' if record.out_dim == 1 else 's'}"),

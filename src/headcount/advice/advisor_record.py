@@ -117,6 +117,8 @@ class AdviceRecord(Spec):
     train_samples: int
     validation_samples: int
     length: int
+    shortest: int | None = None
+    """Tokens of the shortest sequence, where lengths differ."""
     dim: int
     out_dim: int
     model: dict[str, Any]

@@ -99,6 +99,15 @@ class Search:
             self.challenged.add(below)
         return bool(new)
 
+    def patience(self, heads: int) -> float | None:
+        """By what twice the training divided the error of a head count; None where that was not tried."""
+        own = [one for one in self.found if one.heads == heads and one.whole]
+        most = max((one.steps for one in own), default=0)
+        sooner, later = ([one.validation for one in own if (one.steps == most) is last] for last in (False, True))
+        if heads not in self.challenged or not sooner:
+            return None
+        return min(sooner) / max(min(later), 1e-300)
+
     def _longer(self, decision: Decision) -> bool:
         """Train all head counts twice as long where no step was seen; True where there was time for it."""
         if decision.verdict not in ("gentle", "more", "failed") or self.steps is not None or self.lengthened >= LONGER:

@@ -55,7 +55,11 @@ def find_witness(
     if not 2 <= seconds < 1e6:
         raise BadInput(f"the search for a witness needs 2 seconds or more, not {seconds}")
     if heads is None or layer is None:
-        found: WitnessRecord | str = "There is no trained layer with fewer heads than recommended."
+        found: WitnessRecord | str = (
+            "No number of heads is recommended, so there is no layer with fewer."
+            if heads is None
+            else "There is no trained layer with fewer heads than recommended."
+        )
     else:
         found = _unfit(trials, material, task)
         try:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from headcount.advice.advisor_decide import Decision
 from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, Price, Reason
-from headcount.analysis.wording import error_text, heads_text, times_text
+from headcount.analysis.wording import error_text, heads_text, percent, times_text
 from headcount.report.figures import FigureData, Jump, Point, Region, Series
 from headcount.report.tables import NONE, Column, Table
 from headcount.theory.lower import exponents
 
 LONGER = "a longer budget"
+NOTHING = "Nothing is open."
+IMPATIENT = 1.5
+"""Where twice the training divides the error of fewer heads by so much, training was short."""
+SMALL_GAIN = 0.9
+"""A gain beyond this factor is named even where it counts as none."""
 WEAK = 1.0
 """A lower bound error^(−k) with k below this rules out no block that anybody would build."""
 
@@ -32,7 +37,7 @@ def sentence(decision: Decision, heads_max: int) -> str:
             if decision.cause == "doubtful":
                 return (
                     f"{heads_text(answer)}, perhaps (between {low} and {high or f'more than {heads_max}'}): the error "
-                    f"falls there, but it is not sure that fewer are worse."
+                    f"falls there, but too few models, or models that scatter, leave it open whether fewer would do."
                 )
             return (
                 f"No transition seen: the error falls gently with more heads; {heads_text(answer)} cannot be told from "
@@ -66,22 +71,30 @@ def sentence(decision: Decision, heads_max: int) -> str:
             return "The budget is too small to tell: too few models were trained."
 
 
-def settles(decision: Decision, settled: bool) -> str:
-    """Say what would settle what is open."""
+def settles(decision: Decision, settled: bool, patience: float | None = None, steps: int | None = None) -> str:
+    """Say what would settle what is open; `patience` is what twice the training divided the error of fewer heads by."""
+    text = _open(decision, settled, patience)
+    if steps is None or decision.cause == "by-heart":
+        return text
+    asked = f"every model took {steps} steps, as asked, and twice as many show whether the answer stays."
+    return f"Nothing else is open: {asked}" if text == NOTHING else f"{text} {asked[0].upper()}{asked[1:]}"
+
+
+def _open(decision: Decision, settled: bool, patience: float | None) -> str:
+    """What is open, whatever the number of steps."""
     if decision.cause == "by-heart":
         return "More samples: longer training and more heads only learn these by heart."
     match decision.verdict:
         case "transition" | "one-head":
-            sure = decision.low == decision.high
-            return (
-                "Nothing is open."
-                if settled and sure
-                else f"{LONGER.capitalize()} or more samples narrow the interval."
-            )
+            if not settled or decision.low != decision.high:
+                return f"{LONGER.capitalize()} or more samples narrow the interval."
+            if patience is not None and patience >= IMPATIENT:
+                return f"{LONGER.capitalize()}: fewer heads still gained much by twice the training."
+            return NOTHING
         case "gentle":
             return f"More samples show whether the gain of more heads is real; {LONGER} trains longer and wider models."
         case "more":
-            return f"A larger heads_max and {LONGER} show where the error stops falling."
+            return f"More heads to try (--heads-max, heads_max=) and {LONGER} show where the error stops falling."
         case "failed":
             return f"{LONGER.capitalize()} (more steps and seeds), other features, or more samples."
         case "noise":
@@ -94,8 +107,10 @@ def settles(decision: Decision, settled: bool) -> str:
             return f"{LONGER.capitalize()}, or a faster device."
 
 
-def reasons(decision: Decision, points: list[CurvePoint], record: dict[str, object], challenged: bool) -> list[Reason]:
-    """Say why, each reason with what it rests on."""
+def reasons(
+    decision: Decision, points: list[CurvePoint], record: dict[str, object], patience: float | None
+) -> list[Reason]:
+    """Say why, each reason with what it rests on; `patience` is None where fewer heads were not trained longer."""
     told: list[Reason] = []
 
     def add(tag: str, text: str) -> None:
@@ -123,15 +138,23 @@ def reasons(decision: Decision, points: list[CurvePoint], record: dict[str, obje
             add("measured", f"{heads_text(below.heads).capitalize()}: error {error_text(below.validation)}, "
                 f"{times_text(below.validation / max(at[answer].validation, 1e-300))} times that of "
                 f"{heads_text(answer)}, in {_of(below.seeds)}.")  # fmt: skip
-            if challenged:
-                add("measured", f"{heads_text(below.heads).capitalize()} stayed worse with twice the training: it is "
-                    f"not a matter of patience alone.")  # fmt: skip
+            if patience is not None:
+                slow = patience >= IMPATIENT
+                rest = f", but that divided the error by {times_text(patience)}: with still more training they may do"
+                add("measured", f"{heads_text(below.heads).capitalize()} stayed worse with twice the training"
+                    f"{rest if slow else ': it is not a matter of patience alone'}.")  # fmt: skip
         if more:
             least = min(more, key=lambda p: p.validation)
+            gain = decision.verdict == "one-head" and least.validation < SMALL_GAIN * at[answer].validation
             add("measured", f"More heads than {answer} reach {error_text(least.validation)} at best, against "
-                f"{error_text(at[answer].validation)}.")  # fmt: skip
-        add("measured", f"{100 * decision.settled:.0f} % of the bootstrap's draws over seeds, validation sequences and "
+                f"{error_text(at[answer].validation)}{': less than a step, and counted as none' if gain else ''}."
+                )  # fmt: skip
+        add("measured", f"{percent(decision.settled)} of the bootstrap's draws over seeds, validation sequences and "
             f"the rule's constants give this answer.")  # fmt: skip
+        drawn = [h for h in decision.shares if h]
+        if drawn and decision.low < min(drawn):
+            add("measured", f"The interval goes down to {decision.low}: fewer models than the rule asks for, or models "
+                f"that scatter, leave it open whether fewer heads only had bad luck.")  # fmt: skip
         told.extend(_theory(decision, answer, record))
     add("extrapolated", f"The models have one layer, heads of size {record['head_dim']} and {record['hidden']} hidden "
         f"units; deeper or wider models may need fewer heads a layer.")  # fmt: skip

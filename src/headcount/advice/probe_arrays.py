@@ -58,7 +58,21 @@ def _tensor(path: Path, name: str, array: Any, model: Any) -> Tensor:
             raise BadInput(f"{path}: input_ids must lie from 0 to {most - 1}, not {array.min()} to {array.max()}")
         if array.shape[1] > longest or array.shape[1] < 2:
             raise BadInput(f"{path}: input_ids have {array.shape[1]} tokens, and the model takes 2 to {longest}")
+    if name == "labels" and array.dtype.kind in "iu":
+        _labels(path, array, model)
     return torch.from_numpy(array).float() if array.dtype.kind == "f" else torch.from_numpy(array.astype(np.int64))
+
+
+def _labels(path: Path, array: Any, model: Any) -> None:
+    """Refuse classes and tokens that the model does not know; −100 is a token that does not count."""
+    whole = type(model).__name__.endswith(("ForSequenceClassification", "ForImageClassification"))
+    classes = whole or type(model).__name__.endswith("ForTokenClassification")
+    known = int(model.config.num_labels if classes else getattr(model.config, "vocab_size", 0))
+    if known < 2:  # a regression, or a kind of model whose labels we do not know
+        return
+    counted = array if whole else array[array != -100]
+    if counted.size and (counted.min() < 0 or counted.max() >= known):
+        raise BadInput(f"{path}: labels must lie from 0 to {known - 1}, not {counted.min()} to {counted.max()}")
 
 
 def image_shape(config: Any) -> tuple[int, int, int]:

@@ -8,8 +8,7 @@ from pathlib import Path
 from headcount.advice.probe_picture import heat_figure, png, svg
 from headcount.advice.probe_record import ProbeRecord
 from headcount.advice.probe_words import MEANING, head_table, headline, layer_table, markdown, sentences
-from headcount.base.errors import BadInput
-from headcount.base.files import check_writable, write_bytes, write_json, write_text
+from headcount.base.files import check_own, json_bytes, write_all
 from headcount.report.page import document, name_list, section
 from headcount.report.tables import Table, as_html
 
@@ -29,21 +28,16 @@ CAPTION = (
 
 def check_out(folder: Path) -> None:
     """Refuse a folder that holds anything but an earlier probe."""
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder} is a file, not a folder: choose another --out")
-    foreign = sorted(p.name for p in folder.iterdir() if p.name not in FILES) if folder.is_dir() else []
-    if foreign or (folder.is_dir() and any(folder.iterdir()) and not (folder / "probe.json").is_file()):
-        raise BadInput(f"{folder} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
-    check_writable(folder)
+    check_own(folder, FILES, "probe.json")
 
 
 def write_folder(record: ProbeRecord, folder: Path) -> None:
-    """Write probe.json, heads.md, heads.png and index.html."""
+    """Write probe.json, heads.md, heads.png and index.html, all or none."""
     check_out(folder)
-    write_json(folder / "probe.json", record.data())
-    write_text(folder / "heads.md", markdown(record))
-    write_bytes(folder / "heads.png", png(heat_figure(record)))
-    write_text(folder / "index.html", page(record))  # last: whoever sees the page finds the rest beside it
+    write_all(folder, {
+        "probe.json": json_bytes(record.data()), "heads.md": markdown(record).encode(),
+        "heads.png": png(heat_figure(record)), "index.html": page(record).encode(),
+    })  # fmt: skip
 
 
 def page(record: ProbeRecord) -> str:

@@ -38,6 +38,7 @@ def save_pruned(
         raise BadInput(f"nothing to save: {found.record.not_pruned}")
     if not found.record.pruned.equal:
         raise BadInput("the pruned model's outputs differ from the masked model's: it is not saved")
+    from safetensors import SafetensorError
     from safetensors.torch import save_model
 
     with whole_folder(target) as folder:
@@ -45,7 +46,10 @@ def save_pruned(
             if file.is_file() and file.name not in (*WEIGHTS, HEADS) and file.suffix in (".json", ".txt", ".model"):
                 shutil.copyfile(file, folder / file.name)
         stored = model if next(model.parameters()).dtype == dtype else copy.deepcopy(model).to(dtype)
-        save_model(stored, str(folder / "model.safetensors"), {"format": "pt"})
+        try:
+            save_model(stored, str(folder / "model.safetensors"), {"format": "pt"})
+        except SafetensorError as error:
+            raise BadInput(f"{target} cannot be written: {error}") from None
         write_json(folder / HEADS, {"format": "headcount-pruned", "version": 1, "kept": kept_of(found, source)})
     again = load_folder(target).model.to(next(model.parameters()).device)
     with torch.no_grad():

@@ -31,6 +31,14 @@ def times_text(factor: float) -> str:
     return f"{float(f'{factor:.1e}'):,.0f}"
 
 
+def percent(share: float) -> str:
+    """Write a share in per cent; only a whole one is 100 %, and only nothing is 0 %."""
+    text = f"{100 * share:.0f}"
+    if (text == "100" and share < 1) or (text == "0" and share > 0):
+        text = f"{100 * share:.7g}" if share > 0.5 else f"{100 * share:.1g}"
+    return f"{text} %"
+
+
 def heads_text(heads: int) -> str:
     """Write a head count: 1 head, 2 heads."""
     return "1 head" if heads == 1 else f"{heads} heads"

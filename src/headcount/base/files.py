@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,39 @@ def write_bytes(path: Path, content: bytes) -> None:
             os.fsync(handle.fileno())
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):  # in the name that the user knows; a full disk has none
+            raise OSError(error.errno, error.strerror, str(path)) from None
         raise
     _sync_directory(path.parent)
+
+
+def write_all(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write the files of a folder, all or none: those that stand there are kept until all new ones are on the disk."""
+    new = next((p for p in reversed((folder, *folder.parents)) if not p.exists()), None)
+    folder.mkdir(parents=True, exist_ok=True)
+    aside = {name: folder / f".{name}.part" for name in contents}
+    try:
+        for name, content in contents.items():
+            try:
+                write_bytes(aside[name], content)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(folder / name)) from None
+        for name, part in aside.items():
+            part.replace(folder / name)
+    except BaseException:
+        for part in aside.values():
+            part.unlink(missing_ok=True)
+        if new is not None:
+            shutil.rmtree(new, ignore_errors=True)
+        raise
+    _sync_directory(folder)
+
+
+def json_bytes(value: Any) -> bytes:
+    """JSON for people and programs: indented, NaN refused."""
+    return (json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
 def write_text(path: Path, content: str) -> None:
@@ -55,8 +84,8 @@ def write_text(path: Path, content: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON for people and programs: indented, NaN refused."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    """Write JSON whole or not at all."""
+    write_bytes(path, json_bytes(value))
 
 
 _OURS = {
@@ -81,13 +110,26 @@ def check_folder(target: Path) -> None:
     check_writable(target.absolute().parent)
 
 
-def check_writable(folder: Path) -> None:
+def check_own(folder: Path, names: Collection[str], sign: str) -> None:
+    """Refuse an --out that is a file, or a folder that holds anything but an earlier result: `names` with `sign`."""
+    if folder == Path():
+        raise BadInput("--out is this very folder: choose an empty or new folder")
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file, not a folder: choose another --out")
+    there = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+    foreign = [name for name in there if name not in names] or (there if there and sign not in there else [])
+    if foreign:
+        raise BadInput(f"{folder} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
+    check_writable(folder)
+
+
+def check_writable(folder: Path, what: str = "--out") -> None:
     """Refuse a folder in which nothing can be made, before the work and not after it."""
     parent = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
     try:  # permissions alone do not tell: some file systems refuse whatever they say
         Path(tempfile.mkdtemp(dir=parent, prefix=".headcount-")).rmdir()
     except OSError:
-        raise BadInput(f"{parent} is not a folder that can be written to: choose another --out") from None
+        raise BadInput(f"{parent} is not a folder that can be written to: choose another {what}") from None
 
 
 @contextmanager

@@ -43,8 +43,10 @@ def advise(
     json: Json = False,
 ) -> int:
     """Say how many attention heads some sequences need: the smallest count that cannot be told from the best."""
+    from headcount.advice.advisor import FILES
     from headcount.advice.advisor import advise as ask
-    from headcount.base.files import check_writable, write_json
+    from headcount.advice.advisor_config import check_width
+    from headcount.base.files import check_own, write_json
     from headcount.cli.sweep import duration
 
     if file is not None and not json:
@@ -56,49 +58,77 @@ def advise(
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
     seconds = duration(budget)
-    if embed_dim is not None and embed_dim < 1:
-        raise BadInput(f"--embed-dim must be 1 or more, not {embed_dim}")
-    if file is not None and (file.is_dir() or not file.parent.is_dir()):
-        raise BadInput(
-            f"{file}: this is {'a folder' if file.is_dir() else 'in no folder'}; --json takes a file to write"
-        )
+    check_width(embed_dim, "--embed-dim")
+    if file is not None and str(file) in ("-", "/dev/stdout"):
+        file = None
+    if file is not None:
+        _check_record(file, data)
     if out is not None:
-        check_writable(out)
+        check_own(out, FILES, FILES[0])
     found = ask(
         data, budget=seconds, heads_max=heads_max, confidence=confidence, device=device, seed=seed, kind=kind,
         steps=steps,
     )  # fmt: skip
-    config = None if found.recommended_heads is None else found.configuration(embed_dim)
+    config = _sizes(found, embed_dim)
     witness = found.witness(max(SHORTEST, min(20.0, LEFT * seconds)))
-    record = {**found.record.data(), "configuration": config and config.data(), "witness": witness.data()}
-    if out is not None:
-        write_json(out / "advice.json", record)
-        found.plot(out / "advice.png")
-        found.page(out / "index.html", config, witness)
     if json and file is None:
-        print_json(record)
-        return 0
+        print_json(found.data(config, witness))
+    else:
+        _show(found, config, witness)  # before anything is written: no full disk may cost the answer
     if file is not None:
-        write_json(file, record)
-    _show(found, config, witness, out)
+        write_json(file, found.data(config, witness))
+    if out is not None:
+        found.write(out, config, witness)
+        if not json or file is not None:
+            names = {"Page": "index.html", "Record": "advice.json", "Picture": "advice.png"}
+            console().print("\n".join(f"{what:<8} {out / name}" for what, name in names.items()), markup=False)
     return 0
 
 
-def _show(found: Advice, config: Configuration | None, witness: WitnessRecord, out: Path | None) -> None:
+def _sizes(found: Advice, embed_dim: int | None) -> Configuration | None:
+    """The sizes at the user's width; where no count of heads fits into it those at the measured one, and why."""
+    if found.recommended_heads is None:
+        return None
+    try:
+        return found.configuration(embed_dim)
+    except BadInput as error:
+        note = f"{error}. The sizes here are those at the measured width."
+        return found.configuration().model_copy(update={"note": note})
+
+
+def _check_record(file: Path, data: Path) -> None:
+    """Refuse a file for the record that would be in the way of something else, before the work and not after it."""
+    from headcount.base.files import check_writable
+
+    if file.is_dir() or not file.parent.is_dir():
+        raise BadInput(
+            f"{file}: this is {'a folder' if file.is_dir() else 'in no folder'}; --json takes a file to write"
+        )
+    if file.suffix.lower() in ARRAYS or (file.exists() and data.exists() and file.samefile(data)):
+        raise BadInput(
+            f"{file}: these are data, which --json would overwrite: give the record a name that ends in .json"
+        )
+    if file.is_file() or not file.exists():
+        check_writable(file.parent, "--json FILE")
+
+
+def _show(found: Advice, config: Configuration | None, witness: WitnessRecord) -> None:
     """The answer first, then the curve, the price, the reasons, and what to write into a model."""
     from headcount.advice.advisor_words import curve_table, curve_text, price_text
-    from headcount.report.tables import as_terminal
+    from headcount.analysis.wording import percent
+    from headcount.report.narrow import print_table
 
     record, terminal = found.record, console()
     low, high = record.interval
+    end = f"{low} or more" if record.interval_open else f"{low} to {high}"
     terminal.print(f"[bold]{record.sentence}[/bold]")
-    if record.recommended_heads is not None:
-        more = " or more" if record.interval_open else ""
-        terminal.print(
-            f"Recommended heads: {record.recommended_heads}   interval at {100 * record.confidence:.0f} %: "
-            f"{low} to {high}{more}   {record.trials} models in {record.seconds:.0f} s", markup=False,
-        )  # fmt: skip
-    terminal.print(as_terminal(curve_table(record)))
+    terminal.print(
+        f"Recommended heads: {record.recommended_heads or 'none'}   interval at {percent(record.confidence)}: "
+        f"{end}   {record.trials} models in {record.seconds:.0f} s", markup=False,
+    )  # fmt: skip
+    table = curve_table(record)
+    names = [column.name for column in table.columns]
+    print_table(terminal, table.caption, names, table.rows, keys=1, marked=table.marked)
     for price in record.prices:
         terminal.print(price_text(price, record.recommended_heads or 1), markup=False)
     for curve in record.curves:
@@ -113,6 +143,3 @@ def _show(found: Advice, config: Configuration | None, witness: WitnessRecord, o
             free = "" if layer is config.torch else f", head_dim={layer.head_dim}"
             terminal.print(f"{name}({layer.embed_dim}, {layer.num_heads}{free})", markup=False)
         terminal.print(config.note, markup=False)
-    if out is not None:
-        names = {"Page": "index.html", "Record": "advice.json", "Picture": "advice.png"}
-        terminal.print("\n".join(f"{what:<8} {out / name}" for what, name in names.items()), markup=False)

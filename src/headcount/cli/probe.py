@@ -53,11 +53,13 @@ def probe(
         print_json(found.record.data())
         return 0
     from headcount.advice.probe_words import headline, layer_table, sentences
-    from headcount.report.tables import as_terminal
+    from headcount.report.narrow import print_table
 
     terminal = console()
     terminal.print(f"[bold]{headline(found.record)}[/bold] (measured)")
-    terminal.print(as_terminal(layer_table(found.record)))
+    table = layer_table(found.record)
+    names = [column.name for column in table.columns]
+    print_table(terminal, table.caption, names, table.rows, keys=1, marked=table.marked)
     for text in [*sentences(found.record), *found.record.notes]:
         terminal.print(text, markup=False)
     if save is not None:

@@ -14,7 +14,7 @@ GAP = 2
 
 def print_table(
     terminal: Console, title: str, names: Sequence[str], rows: Sequence[Sequence[str]], *, keys: int,
-    texts: Collection[str] = (),
+    texts: Collection[str] = (), marked: int | None = None,
 ) -> None:  # fmt: skip
     """Print a table; the first `keys` columns say what a row is, and stand before every part of it.
 
@@ -37,8 +37,8 @@ def print_table(
         for i in part:
             justify = "left" if names[i] in texts else "right"
             table.add_column(Text(names[i]), justify=justify, no_wrap=names[i] not in texts, width=widths[i])
-        for row in rows:
-            table.add_row(*(Text(row[i]) for i in part))
+        for place, row in enumerate(rows):
+            table.add_row(*(Text(row[i]) for i in part), style="bold" if place == marked else None)
         needed = sum(widths.values()) + GAP * (len(part) - 1)
         if needed > terminal.width:  # too narrow for even one column: the line is long, but whole
             table.width = needed

@@ -92,9 +92,12 @@ def _npy_pair(path: Path, y: Path | None) -> Arrays:
     if y is None:
         stem, found = re.subn(r"(?<![A-Za-z])[Xx](?![A-Za-z])", "y", path.stem)
         if found != 1:
-            raise BadInput(f"{path}: the file of the targets is not clear from this name: state it with y=")
+            raise BadInput(
+                f"{path}: the file of the targets is not clear from this name: call them X.npy and y.npy, or state y= "
+                f"in Python"
+            )
         y = path.with_name(stem + path.suffix)
-        _check_file(y, f" with the targets of {path}: write it, or state another with y=")
+        _check_file(y, f" with the targets of {path}: write it, or state another with y= in Python")
     else:
         _check_file(y)
     return _npy(path), _npy(y), None

@@ -35,7 +35,9 @@ class Tokens:
 
 def wanted(name: str) -> str:
     """What the column of this name must hold."""
-    return {"sequence": "whole numbers or text", "position": "whole numbers"}.get(name, "numbers")
+    return {"sequence": "whole numbers or text", "position": "whole numbers from 0 on, not too large"}.get(
+        name, "numbers"
+    )
 
 
 def roles(where: str, names: list[str]) -> tuple[list[str], list[str]]:
@@ -49,7 +51,8 @@ def roles(where: str, names: list[str]) -> tuple[list[str], list[str]]:
     found = [name for name in names if name.startswith("target")]
     numbered = [f"target_{i}" for i in range(len(found))]
     if set(found) not in ({"target"}, set(numbered)) or not found:
-        raise BadInput(f"{where}: the columns of the target are {found}: {_COLUMNS}")
+        what = f"the columns of the target are {', '.join(found)}" if found else "there is no column 'target'"
+        raise BadInput(f"{where}: {what}: {_COLUMNS}")
     features = [name for name in names if name not in ("sequence", "position", *found)]
     if not features:
         raise BadInput(f"{where}: there is no column of features: {_COLUMNS}")

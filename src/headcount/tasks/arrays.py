@@ -146,10 +146,17 @@ def _checked(name: str, where: str, inputs: Any, targets: Any, padding: Any) -> 
     return ArrayTask(name, X, y, mask)
 
 
+def plain(value: Any) -> Any:
+    """Return what NumPy reads of a tensor, whatever its device, gradient and precision; all else as it is."""
+    if not isinstance(value, Tensor):
+        return value
+    return (value.float() if value.dtype is torch.bfloat16 else value).detach().cpu()
+
+
 def _array(where: str, what: str, value: Any) -> NDArray[Any]:
     """Make an array of numbers or truth values of anything like one, and nothing else."""
     try:
-        array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+        array = np.asarray(plain(value))
     except (TypeError, ValueError):
         remedy = "; pad shorter sequences and mark real tokens True in mask" if what == "X" else ""
         raise BadInput(
