@@ -83,6 +83,11 @@ def svg(figure: HeatFigure) -> str:
     return text.replace("<svg ", f'<svg role="img" aria-label="{escape(figure.alt, quote=True)}" ', 1)
 
 
+def _lines(text: str, width: float) -> list[str]:
+    """Break a text between words, never between a number and its per cent sign."""
+    return textwrap.wrap(text.replace(" %", "\N{NO-BREAK SPACE}%"), int(width))
+
+
 def _draw(figure: HeatFigure, *, titled: bool) -> Any:
     from matplotlib.figure import Figure
 
@@ -90,8 +95,8 @@ def _draw(figure: HeatFigure, *, titled: bool) -> Any:
     most = max(len(row) for row in figure.panels[0].rows)
     cell = min(0.52, max(0.2, 4.6 / max(most, 1)))
     wide, tall = max(most * cell, 2.6), max(layers * cell, 0.9)
-    title = textwrap.wrap(figure.title, int((2 * wide + 3) * 8.2)) if titled else []
-    subtitle = textwrap.wrap(figure.subtitle, int((2 * wide + 3) * 10.5)) if titled else []
+    title = _lines(figure.title, (2 * wide + 3) * 8.2) if titled else []
+    subtitle = _lines(figure.subtitle, (2 * wide + 3) * 10.5) if titled else []
     head = 0.25 + 0.28 * len(title) + 0.22 * len(subtitle) if titled else 0.05
     width, height = 2 * wide + 3.1, head + 0.75 + tall + 1.0
     fig = Figure(figsize=(width, height), facecolor="white")

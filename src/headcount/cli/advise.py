@@ -20,7 +20,9 @@ SHORTEST = 2.0  # seconds, the least that a search for one needs
 
 
 def advise(
-    data: Annotated[Path, Parameter(help="Arrays: .npz (X, y, mask), .npy, .parquet or .csv in long form.")],
+    data: Annotated[
+        Path, Parameter(help="Arrays: .npz (X, y, mask), X.npy beside y.npy, .parquet or .csv in long form.")
+    ],
     file: Annotated[Path | None, Parameter(help="With --json: the file to write instead of standard output.")] = None,
     /,
     *,
