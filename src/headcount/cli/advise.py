@@ -131,6 +131,7 @@ def _show(found: Advice, config: Configuration | None, witness: WitnessRecord) -
     table = curve_table(record)
     names = [column.name for column in table.columns]
     print_table(terminal, table.caption, names, table.rows, keys=1, marked=table.marked)
+    terminal.print()
     for price in record.prices:
         terminal.print(price_text(price, record.recommended_heads or 1), markup=False)
     for curve in record.curves:
