@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from html import unescape
 
+import numpy as np
 import pytest
 from record_cases import VERDICTS, made_record
 
+import headcount as hc
 from headcount.advice.advisor_charts import advice_charts, error_chart
 from headcount.advice.advisor_config import configuration
 from headcount.advice.advisor_page import advice_page, write_page
@@ -137,3 +139,16 @@ def test_in_a_real_browser_nothing_foreign_runs_and_nothing_is_clipped(tmp_path)
         assert browser.errors  # the browser refuses any other script
     finally:
         browser.close()
+
+
+def test_advice_writes_its_folder_and_no_other(tmp_path):
+    X = np.random.default_rng(0).standard_normal((60, 5, 2))
+    found = hc.advise(X, X.mean((1, 2)), steps=5, heads_max=2, quiet=True)
+    for _ in range(2):
+        found.write(tmp_path / "new" / "advice")
+    names = sorted(p.name for p in (tmp_path / "new" / "advice").iterdir())
+    assert names == ["advice.json", "advice.png", "index.html"]
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(hc.BadInput, match="holds other files"):
+        found.write(tmp_path)
+    assert (tmp_path / "index.html").read_text() == "mine"
