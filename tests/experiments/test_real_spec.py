@@ -134,7 +134,7 @@ def test_opening_candidates(folders, tmp_path):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"queries": 49}, "queries is 49: .* has 48 with a positive"),
+        ({"queries": 49}, "has 48 queries with a positive .*and 49 are asked for: give --train"),
         ({"lengths": [65]}, "length is 65: a set has 2 to 64"),
         ({"lengths": []}, "no length is given"),
         ({"validation": 48}, "validation is 48: it must be 0 or more, and less than the 48"),

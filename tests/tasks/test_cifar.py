@@ -115,6 +115,9 @@ FORMS = {
     "official Python": lambda at: python(at),
     "official Python version, .*batches-py": lambda at: python(at / "cifar-10-batches-py").parent,
     "official Python version, .*p0": lambda at: python(at / "p0", python3(0)),
+    "official Python version, .*again": lambda at: python(
+        at / "again", lambda planes, labels: pickle.dumps({b"data": planes, b"labels": labels.tolist()}, 2)
+    ),
     "official Python version, .*p4": lambda at: python(at / "p4", python3(4)),
     "binary.*cifar-10-binary.tar.gz": lambda at: packed(binary(at / "a"), at / "cifar-10-binary.tar.gz").parent,
     "Python.*cifar-10-python.tar.gz": lambda at: packed(python(at / "a"), at / "cifar-10-python.tar.gz").parent,
@@ -248,7 +251,9 @@ BAD = {
     "image of text": (edit(image_folder, PNG, b"hello"), f"{PNG}: the image cannot be read"),
     "image size": (edit(image_folder, PNG, encoded(np.zeros((32, 31, 3), np.uint8))), f"{PNG}: 31 × 32 pixels in RGB"),
     "image mode": (edit(image_folder, PNG, encoded(np.zeros((32, 32), np.uint16))), "32 × 32 pixels in I;16"),
-    "images without class": (edit(image_folder, "train/note.png", b""), "cannot read .*note.png: Not a directory"),
+    "images without class": (edit(image_folder, "train/note.png", b""), "note.png is a file: .* a folder for each"),
+    "one class": (lambda at: compact(at, "test", labels=0 * data("test")[1]), "all test images are of one class"),
+    "a file of two": (lambda at: compact(at) / "train.npz", "is a file of the compact form: give the folder"),
     "no image": (edit(image_folder, "test/cat", FOLDER), "test/cat: an empty folder"),
     "no class": (edit(image_folder, "test", FOLDER), "test: an empty folder"),
     "class missing": (edit(image_folder, "test/cat", GONE), "only one of train and test has a folder cat"),

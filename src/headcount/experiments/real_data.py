@@ -85,7 +85,15 @@ def open_marco(
     collection = read_marco(folder)
     total = len(collection.queries)
     if queries is not None and not 2 <= queries <= total:
-        raise BadInput(f"queries is {queries}: {folder} has {total} with a positive that may be used; ask for no more")
+        raise BadInput(
+            f"{folder} has {total} queries with a positive that may be used, and {queries} are asked for: give --train "
+            f"and --validation (queries and validation, in Python) that add up to no more"
+        )
+    if len(collection.passages) < max(lengths):
+        raise BadInput(
+            f"{folder} has {len(collection.passages)} passages, and sets of {max(lengths)} candidates need more: give "
+            f"a larger collection, or a --scale with shorter sets"
+        )
     tokens = Tokens.of(collection, pieces, quiet=quiet)
     vectors = tokens.vectors(tables.words)
     with TemporaryDirectory() as folder_for_now:  # the search is for all lengths at once, and they share its file
@@ -105,13 +113,14 @@ def open_marco(
     content = content_hash({"collection": collection.content_hash, "mining": VERSION})
     data = MarcoData(
         content=content, train=len(first.query) - apart, validation=apart, passages=len(collection.passages),
-        seed=seed, embeddings=_embeddings_hash(pieces, tables), dim=int(tables.words.shape[1]), entry=entry, most=most,
+        seed=seed, embeddings=embeddings_hash(pieces, tables), dim=int(tables.words.shape[1]), entry=entry, most=most,
         standard=standard,
     )  # fmt: skip
     return MarcoSource(data, tokens, tables, sets)
 
 
-def _embeddings_hash(pieces: WordPiece, tables: Tables) -> str:
+def embeddings_hash(pieces: WordPiece, tables: Tables) -> str:
+    """Name a vocabulary and its embeddings: other numbers make other trials."""
     named = {name: table.numpy() for name, table in zip(tables._fields, tables, strict=True)}
     return arrays_hash({**named, "pieces": np.array(pieces.pieces)})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal, get_args
@@ -69,12 +70,12 @@ ITEMS = {**PAPER, **BEYOND}
 GROUPS: dict[str, tuple[str, ...]] = {"synthetic": tuple(PAPER), "beyond-the-paper": tuple(BEYOND)}
 
 
-def names_of(name: str) -> tuple[str, ...]:
-    """Return the tables and figures that a name stands for."""
+def names_of(name: str, others: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the tables and figures that a name stands for; `others` are names that may have been meant too."""
     if name in GROUPS:
         return GROUPS[name]
     if name not in ITEMS:
-        raise BadInput(f"nothing is called {name!r}: {nearest(name, [*ITEMS, *GROUPS])}")
+        raise BadInput(f"nothing is called {name!r}: {nearest(name, [*ITEMS, *GROUPS, *others])}")
     return (name,)
 
 

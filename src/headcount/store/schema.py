@@ -116,7 +116,7 @@ def _read_only(folder: Path) -> str:
 def damaged(folder: Path, why: str) -> str:
     """Say that the database is damaged, and what can be done."""
     return (
-        f"{folder / DATABASE} is damaged ({why}): nothing was changed; put back a copy, "
+        f"{folder / DATABASE} is damaged ({why}), and was left as it is: put back a copy, "
         f"rescue what is readable with `sqlite3 {DATABASE} .recover`, or choose another --store"
     )
 

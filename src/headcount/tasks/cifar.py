@@ -57,12 +57,19 @@ def read_cifar(folder: str | Path) -> Images:
     or *.jpg, and test/ likewise), and the compact form (train.npz and test.npz, each with jpeg, offsets, labels and
     classes). Nothing is written to disk, and no code in a pickle is run.
     """
+    if Path(folder).is_file() and Path(folder).suffix == ".npz":
+        raise BadInput(f"{folder} is a file of the compact form: give the folder that holds train.npz and test.npz")
     try:
         train, test, classes, source = _archive(Path(folder)) if Path(folder).is_file() else _chosen(Path(folder))
     except OSError as error:
         raise BadInput(f"cannot read {error.filename or folder}: {error.strerror}") from None
     if len(set(classes)) < max(len(classes), 1):
         raise BadInput(f"{source}: the classes are {list(classes)}: each needs a name of its own")
+    for part, (_, labels) in (("training", train), ("test", test)):
+        if len(np.unique(labels)) < 2:
+            raise BadInput(
+                f"{source}: all {part} images are of one class, nothing is to be told apart: give two or more"
+            )
     arrays = dict(zip(("train_pixels", "train_labels", "test_pixels", "test_labels"), (*train, *test), strict=True))
     identity = arrays_hash({**arrays, "classes": np.array(classes)})
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -181,7 +188,9 @@ def _unpickled(where: Path, raw: bytes) -> dict[str, Any]:
                 raise BadInput(f"{where}: the pickle asks for {wanted!r}, but only plain data and arrays are read")
             return allowed[wanted]
 
-    return Restricted(io.BytesIO(raw), encoding="latin1").load()
+    found = Restricted(io.BytesIO(raw), encoding="latin1").load()
+    text = lambda key: key.decode("latin1") if isinstance(key, bytes) else key  # noqa: E731
+    return {text(key): value for key, value in found.items()}  # bytes where Python 3 saved it again
 
 
 def _labels(where: Path, values: Any, count: int, classes: Sequence[str]) -> NDArray[np.int64]:
@@ -215,6 +224,8 @@ def _image_folder(folder: Path) -> Parts:
 def _listing(part: Path) -> dict[str, list[Path]]:
     """List the images of each class; hidden files, which some systems leave everywhere, are passed over."""
     folders = [path for path in sorted(part.iterdir()) if not path.name.startswith(".")]
+    for stray in [path for path in folders if not path.is_dir()]:
+        raise BadInput(f"{stray} is a file: {part} must hold a folder for each class, and nothing else")
     found = {folder.name: [path for path in sorted(folder.iterdir()) if path.name[0] != "."] for folder in folders}
     for empty in [folder for folder in folders if not found[folder.name]] if found else [part]:
         raise BadInput(f"{empty}: an empty folder: {part} must hold a folder for each class, with images in it")

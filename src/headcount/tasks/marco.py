@@ -88,6 +88,8 @@ def read_marco(folder: Path | str, *, splits: Sequence[str] | None = None, title
     rows = read(folder, splits)
     for ident, text, flag, place in rows.passages:
         builder.add_passage(ident, text, flag, place)
+    if not builder.texts:
+        raise BadInput(f"{folder}: there is no passage in the files of the {form} form: fetch them again")
     for judged in rows.queries(builder.by_id):
         builder.add_query(judged)
     return builder.collection(folder, form, splits or ("train", "dev"), titled)

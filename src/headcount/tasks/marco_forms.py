@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -63,7 +64,8 @@ def _lines(path: Path) -> Iterator[tuple[str, Place]]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as handle:
             for number, raw in enumerate(handle, 1):
-                if line := raw.decode().rstrip("\r\n"):
+                # some editors put a byte order mark before the first line
+                if line := raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"):
                     yield line, Place(path, number)
     except UnicodeDecodeError:
         raise BadInput(f"{Place(path, number)}: not UTF-8 text: it may be another kind of file") from None
@@ -114,7 +116,7 @@ def _official_queries(split: str, queries_path: Path, qrels_path: Path, ids: Con
             raise BadInput(f"{place}: query {query!r} is not in {queries_path.name}")
         if passage not in ids:
             raise BadInput(f"{place}: query {query!r} names passage {passage!r}, which is not in the collection")
-        if not grade.lstrip("-").isdigit():
+        if not re.fullmatch("-?[0-9]+", grade):
             raise BadInput(f"{place}: the grade is {grade!r}: it must be a whole number")
         if int(grade) > 0:
             positives[query].append(passage)
@@ -171,12 +173,14 @@ def parquet_rows(folder: Path, splits: Sequence[str] | None) -> Rows:
     files: list[tuple[str, Path]] = []
     for path in sorted(folder.rglob("*.parquet")):
         name = path.name.split("-")[0].removesuffix(".parquet")
+        name = path.parent.name if path.parent != folder and name.isdecimal() else name  # train/0000.parquet
         split = {"validation": "dev"}.get(name, name)
         if split not in ("train", "dev", "test"):
-            raise BadInput(f"{path}: the name must begin with train, validation or test, to tell the split")
+            raise BadInput(f"{path}: the name, or its folder's, must be train, validation or test, to tell the split")
         if split in (splits or ("train", "dev")):
             files.append((split, path))
-    folders = sorted({str(path.parent.relative_to(folder)) for _, path in files})
+    tops = {path.parent.parent if path.stem.isdecimal() else path.parent for _, path in files}
+    folders = sorted(str(top.relative_to(folder)) if top != folder else "." for top in tops)
     if len(folders) > 1:
         raise BadInput(f"{folder}: there are Parquet files in {' and '.join(folders)}: choose one of these folders")
     for split in splits or (() if files else ("train",)):

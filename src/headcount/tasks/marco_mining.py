@@ -90,12 +90,15 @@ def mine(
     mined = _load(path, key, collection)
     if mined is None:
         if path is not None:
-            check_writable(path.parent)  # before the work, not after it
+            check_writable(path.parent, "--store")  # before the work, not after it
         mined = _search(collection, seed, count, apart, embeddings, quiet)
+        cut = _cut(collection, mined, length, seed, key)  # before it is kept: sets that are too short are not
         if path is not None:
             buffer = io.BytesIO()
-            np.savez_compressed(buffer, allow_pickle=False, key=np.array(key), **mined)
+            content = np.array(arrays_hash(mined))
+            np.savez_compressed(buffer, allow_pickle=False, key=np.array(key), content=content, **mined)
             write_bytes(path, buffer.getvalue())
+        return cut
     return _cut(collection, mined, length, seed, key)
 
 
@@ -106,7 +109,10 @@ def _cut(collection: Collection, mined: dict[str, NDArray[Any]], length: int, se
     if short.size:
         few = int((negatives[short[0]] >= 0).sum())
         name = collection.queries[int(mined["query"][short[0]])].id
-        raise BadInput(f"query {name!r} has only {few} passages that may be negatives: length is {few + 1} at most")
+        raise BadInput(
+            f"query {name!r} has only {few} passages that may be negatives, and a set of {length} candidates needs "
+            f"{length - 1}: give a larger collection, or shorter sets"
+        )
     rows = len(negatives)
     place = generator(seed, f"marco place {length}").integers(length, size=rows)
     others = np.arange(length - 1)[None] + (np.arange(length - 1)[None] >= place[:, None])  # [n, T−1], around the place
@@ -127,6 +133,8 @@ def _load(path: Path | None, key: str, collection: Collection) -> dict[str, NDAr
             if str(file["key"]) != key:
                 return None
             found = {name: file[name] for name in _NAMES}
+            if str(file["content"]) != arrays_hash(found):
+                return None
     except Exception:  # zip, zlib and NumPy's header each have errors of their own, and all mean the same here
         return None
     rows, passages = len(found["query"]), len(collection.passages)

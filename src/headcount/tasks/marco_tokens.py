@@ -96,6 +96,8 @@ def read_vocabulary(folder: Path) -> WordPiece:
 def read_tables(folder: Path) -> Tables:
     """Read word, position and segment embeddings, and nothing else of the model."""
     config = read_json(folder / "config.json")
+    if not isinstance(config, dict):
+        raise BadInput(f"{folder / 'config.json'}: it must hold an object with the sizes of the model")
     safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
     path = next((p for p in (safe, pickled) if p.is_file()), None)
     if path is None:
@@ -109,7 +111,7 @@ def read_tables(folder: Path) -> Tables:
             raise BadInput(f"{path}: there is no table {name}: the model is not of BERT's family")
     tables = Tables(*(found[name].to(torch.float32).contiguous() for name in _TABLES.values()))
     for key, table in zip(("vocab_size", "max_position_embeddings", "type_vocab_size"), tables, strict=True):
-        stated = config.get(key, len(table)) if isinstance(config, dict) else None
+        stated = config.get(key, len(table))
         if stated != len(table):
             raise BadInput(f"{path}: a table has {len(table)} rows, and config.json says {key} = {stated}")
     if len({table.shape[1] for table in tables}) > 1 or len(tables.segments) < 2:
