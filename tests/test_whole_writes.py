@@ -70,7 +70,7 @@ def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
 def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
     pipe, read = tmp_path / "pipe", []
     os.mkfifo(pipe)
-    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
     reader.start()
     write_bytes(pipe, b"new")
     reader.join(10)

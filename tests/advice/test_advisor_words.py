@@ -20,6 +20,7 @@ from headcount.advice.advisor_record import ShorterPoint
 from headcount.advice.advisor_search import Search
 from headcount.advice.advisor_shorter import in_words, on_halves, relabelled
 from headcount.advice.advisor_words import LONGER, curve_text, reasons, sentence, settles
+from headcount.analysis.wording import percent
 from headcount.base.errors import BadInput
 from headcount.base.progress import Progress
 
@@ -88,6 +89,23 @@ def test_short_training_is_told():
     assert "gained much by twice the training" in settles(decision, True, 3.0)
     assert settles(decision, True, 1.1, 200).startswith("Nothing else is open: every model took 200 steps")
     assert "gained much by twice the training. Every model took 200 steps" in settles(decision, True, 3.0, 200)
+
+
+def test_patience_is_what_twice_the_training_divided_the_error_by(searched):
+    own = next(one for one in searched.found if one.heads == 2)
+    short, long = replace(own, steps=10, validation=0.6), replace(own, steps=20, validation=0.2)
+    for found, challenged, wanted in (
+        ([short, long], {2}, 3.0), ([short, long], set(), None), ([long], {2}, None),
+        ([short, replace(long, whole=False)], {2}, None),
+    ):  # fmt: skip
+        search = SimpleNamespace(found=found, challenged=challenged)
+        factor = Search.patience(search, 2)  # pyright: ignore[reportArgumentType]
+        assert factor == (None if wanted is None else pytest.approx(wanted))
+
+
+def test_only_a_whole_share_is_100_percent():
+    shares = (1.0, 0.9975, 0.9999999, 0.5, 0.004, 0.0)
+    assert [percent(s) for s in shares] == ["100 %", "99.75 %", "99.99999 %", "50 %", "0.4 %", "0 %"]
 
 
 def test_an_interval_that_reaches_further_than_the_draws_is_explained():
