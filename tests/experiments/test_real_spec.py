@@ -228,3 +228,15 @@ def test_the_passage_subset(tmp_path):
     assert X.isfinite().all()
     assert y.min() >= 0
     assert y.max() < 8
+
+
+def test_sets_longer_than_the_collection_are_refused_before_the_search(folders, tmp_path):
+    passages, queries = corpus()
+    few = passages[:5]
+    ids = {passage["id"] for passage in few}
+    own = [query for query in queries if {*query["pos"], *query.get("rel", {})} <= ids]
+    assert own
+    write_compact(tmp_path, few, own)
+    with pytest.raises(BadInput, match="has 5 passages, and sets of 8 candidates need more"):
+        open_marco(tmp_path, folders["bert"], lengths=[2, 8], cache=tmp_path / "cache", quiet=True)
+    assert not (tmp_path / "cache").exists()
