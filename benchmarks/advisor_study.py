@@ -3,8 +3,8 @@
     python benchmarks/advisor_study.py OUT [--budget 120] [--device cuda] [--first 0] [--tasks 20] [--controls 10]
 
 asks the advisor about every task, prints a line each and writes OUT/advisor-study.csv. With --result the outcome of
-the whole study goes to benchmarks/results/advisor-study.json. Tasks from number 1000 on are for development; the
-study itself is numbers 0 to 19, which nobody looks at before.
+the whole study goes to OUT/advisor-study.json, on a GPU advisor-study-cuda.json. Tasks from number 1000 on are for
+development; the study itself is numbers 0 to 19, on a GPU 100 to 119, which nobody looks at before.
 """
 
 # ruff: noqa: T201
@@ -24,6 +24,7 @@ from dimension_study import fair
 from numpy.typing import NDArray
 
 from headcount.advice.advisor import advise
+from headcount.experiments.devices import device_name, find_device
 from headcount.tasks.serial import parse_task
 
 OUTER = ["sum", "product", "sum-product", "square", "tanh", "exp"]
@@ -143,7 +144,7 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--controls", type=int, default=10)
     parser.add_argument("--noise", type=int, default=2)
-    parser.add_argument("--result", action="store_true", help="write benchmarks/results/advisor-study.json too")
+    parser.add_argument("--result", action="store_true", help="write the outcome as a result file too")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     drawers = ((study_task, options.tasks), (study_control, options.controls), (study_noise, options.noise))
@@ -167,10 +168,12 @@ def main() -> int:
         sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
         from results import write_result
 
+        device = find_device(options.device)
         write_result(
-            "advisor-study",
+            "advisor-study" if device.type == "cpu" else f"advisor-study-{device.type}",
             {"rows": rows, "budget": options.budget, "seconds": round(time.monotonic() - start, 1)},
-            seeds=list(range(options.first, options.first + options.tasks)), counts=counts, device=options.device,
+            seeds=list(range(options.first, options.first + options.tasks)), counts=counts, device=device_name(device),
+            folder=options.out,
         )  # fmt: skip
     return 0
 

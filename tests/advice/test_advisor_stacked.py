@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 import torch
 from advisor_cases import arrays
 
+from headcount.advice import advisor_engine
 from headcount.advice.advisor_data import material
-from headcount.advice.advisor_engine import Engine, Wanted
+from headcount.advice.advisor_engine import Engine, Outcome, Wanted
+from headcount.advice.side_by_side import together
 from headcount.base.errors import HeadcountError
 from headcount.experiments.spec import ModelOptions, TrainSpec
-from headcount.kernels.pool import pool, whole_step, without_kernels
+from headcount.kernels import step_plain
+from headcount.kernels.pool import kernels_wanted, pool, whole_step, without_kernels
 
 RECIPE = TrainSpec(steps=40, batch=32, warmup=4, evaluations=4, train_size=160, validation_size=40)
 
@@ -66,19 +72,89 @@ def test_after_the_deadline_nothing_is_tried_out(engines: tuple[Engine, Engine])
 
 
 def test_without_kernels_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Where a kernel would apply, it does not inside; the marks on tensors that say so are made up."""
+    """Where kernels are not wanted nothing is said of it; elsewhere one line says why there are none."""
     from headcount.kernels import pool as module
 
     module._say_once.cache_clear()  # a test: what was said before is said again
     theta = torch.zeros(1, 4)
     with caplog.at_level("INFO", logger=module.__name__):
         with without_kernels():
-            assert whole_step(theta, (1, 1, 1, 1, 1, 1, 1, 1)) is None
+            assert not kernels_wanted()
+            assert whole_step(theta, (1, 1, 1, 1, 1, 1, 1, 1)) is step_plain.loss_and_gradient
             x, index = torch.randn(3, 4, 2), torch.zeros(1, 2, dtype=torch.int64)
             pool(x, index, torch.randn(1, 2, 5), torch.zeros(1, 1, 5), torch.randn(1, 2, 5))
+        assert caplog.records == []
+        assert kernels_wanted()
         assert whole_step(theta, (1, 1, 1, 1, 1, 1, 1, 1)) is None
-    said = [record.getMessage() for record in caplog.records]
-    assert said == [
-        "the step goes through autograd: the run is short", "pooling runs in plain PyTorch: the run is short",
-        "the step goes through autograd: the tensors are on the cpu",
-    ]  # fmt: skip
+    assert [record.getMessage() for record in caplog.records] == [
+        "the step goes through autograd: the tensors are on the cpu"
+    ]
+
+
+def test_a_stack_is_plain_until_kernels_pay(engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By size alone: so many numbers a step, or a run; and what is compiled stays in use."""
+    _, stacks = engines
+    ways: list[bool] = []
+    monkeypatch.setattr(Engine, "_stacked", lambda self, order, plain: ways.append(plain) or [])
+    few, many = wanted({}, (1, 2)), wanted({}, (1, 2, 3, 4))
+    each = len(many) * RECIPE.batch * 6 * (8 + 4)  # models, sequences, tokens, hidden units and heads
+    for limit, value in (("PLAIN_STEP", each), ("PLAIN_RUN", each * RECIPE.steps)):
+        stacks.compiled = False
+        monkeypatch.setattr(advisor_engine, limit, value)
+        stacks.train(many)
+        monkeypatch.setattr(advisor_engine, limit, value - 1)
+        stacks.train(few)
+        stacks.train(many)
+        stacks.train(few)
+        monkeypatch.setattr(advisor_engine, limit, 1e12)
+    assert ways == 2 * [True, True, False, False]
+
+
+def test_a_failure_ends_what_runs_beside_it(engines: tuple[Engine, Engine]) -> None:
+    """The other stack would take minutes; it ends at its next evaluation."""
+    _, stacks = engines
+    long = RECIPE.model_copy(update={"steps": 200_000, "evaluations": 2000})
+    slow = [Wanted(1, 0, ModelOptions(head_dim=2, hidden=8), long)]
+
+    def fails() -> list[Outcome]:
+        raise HeadcountError("broken")
+
+    start = time.monotonic()
+    with pytest.raises(HeadcountError, match="broken"):
+        together([fails, lambda: stacks.try_out(slow)], threads=True, halt=stacks.halt.set)
+    assert stacks.halt.is_set()
+    assert stacks.left() == 0
+    assert time.monotonic() - start < 30
+
+
+def test_work_side_by_side_keeps_its_order() -> None:
+    meet = threading.Barrier(2, timeout=30)  # passed by two at once alone
+    calls = [lambda n=n: (meet.wait(), n)[1] for n in (1, 2)]
+    assert together(calls, threads=True, halt=lambda: None) == [1, 2]
+    order: list[int] = []
+    assert together([lambda: order.append(1), lambda: order.append(2)], threads=False, halt=lambda: None) == [None] * 2
+    assert order == [1, 2]
+
+
+def test_a_stack_that_does_not_fit_is_halved(engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allocator is made up; how the trials come out is not."""
+    _, stacks = engines
+    asked, right, sizes = wanted({}), Engine._stack, list[int]()
+    whole = by_place(stacks.try_out(asked))
+
+    def full(self: Engine, order: list[Wanted], *, plain: bool) -> list[Outcome]:
+        sizes.append(len(order))
+        if len(order) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return right(self, order, plain=plain)
+
+    most = 2
+    monkeypatch.setattr(Engine, "_stack", full)
+    halves = by_place(stacks.try_out(asked))
+    assert sizes == [6, 3, 1, 2, 3, 1, 2]
+    assert halves.keys() == whole.keys()
+    for place, one in halves.items():
+        assert one.validation == pytest.approx(whole[place].validation, rel=1e-3)
+    most = 0
+    with pytest.raises(HeadcountError, match="does not fit into the GPU's memory"):
+        stacks.try_out(asked)

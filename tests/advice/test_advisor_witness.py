@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import replace
 
@@ -11,9 +12,13 @@ import pytest
 import torch
 
 import headcount as hc
+from headcount.advice import advisor
 from headcount.advice.advisor_data import Material, material
 from headcount.advice.advisor_engine import Engine, Outcome, Wanted
 from headcount.advice.advisor_witness import agreed, find_witness, own_units, save_witness, weaker
+from headcount.advice.advisor_witness_words import WitnessRecord
+from headcount.base.errors import BadInput
+from headcount.experiments.cpu import Stopped
 from headcount.experiments.spec import ModelOptions, TrainSpec
 from headcount.tasks.task import Task
 
@@ -140,3 +145,41 @@ def test_where_there_is_none_it_says_why(case):
     assert "does not cover this case" in find_witness(trials, stuff, 2, task=other).why
     with pytest.raises(hc.BadInput, match="2 seconds or more, not 1"):
         find_witness(trials, stuff, 2, seconds=1)
+
+
+def test_a_search_that_runs_beside_other_work_can_be_ended(case):
+    task, stuff, trials = case
+    halt = threading.Event()
+    halt.set()
+    start = time.monotonic()
+    for known in (task, None):
+        with pytest.raises(Stopped):
+            find_witness(trials, stuff, 2, task=known, seconds=60.0, halt=halt)
+    assert time.monotonic() - start < 30
+
+
+def test_advice_looks_for_a_witness_when_told_to(case):
+    task, *_ = case
+    sizes = {"steps": 300, "heads_max": 2, "quiet": True}
+    found = hc.advise(task, witness=2.0, **sizes)
+    assert found.looked is not None
+    assert found.looked.heads in (0, 1)
+    assert found.looked.target == "task"
+    assert found.looked.tag or found.looked.why
+    assert hc.advise(task, **sizes).looked is None
+    for wrong in (1.0, -1, float("nan"), 1e9, "2", True):
+        with pytest.raises(BadInput, match="^witness must be "):
+            hc.advise(task, witness=wrong, **sizes)
+
+
+def test_a_quick_answer_stays_quick(case, monkeypatch):
+    """A witness gets half of the time that the answer took, two seconds at least and no more than asked."""
+    task, *_ = case
+    asked: list[float] = []
+    found = WitnessRecord(heads=1, tag=None, why="made up", target="task")
+    monkeypatch.setattr(advisor, "find_witness", lambda *_, seconds, **__: asked.append(seconds) or found)
+    for share, most in ((advisor.QUICK, 500.0), (1e6, 500.0), (1e6, 7.0)):
+        monkeypatch.setattr(advisor, "QUICK", share)
+        assert hc.advise(task, witness=most, steps=20, heads_max=2, quiet=True).looked is found
+    assert 2.0 <= asked[0] < 60
+    assert asked[1:] == [500.0, 7.0]

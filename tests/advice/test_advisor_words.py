@@ -209,3 +209,6 @@ def test_the_time_to_go_is_never_below_nothing(capsys):
     with Progress("work", 10.0, every=0.0, closes=False) as progress:
         progress.advance(10.4, note="late")
     assert "about 0 s to go" in capsys.readouterr().err
+    with Progress("advising", 10.0, every=0.0, closes=False, bound=True) as progress:
+        progress.advance(4.0, note="h = 2")  # a budget: nobody knows how much of it is needed
+    assert "at most 0 s to go" in capsys.readouterr().err

@@ -52,6 +52,20 @@ def test_a_stack_is_the_plain_loop(options):
         assert float(errors[m]) == pytest.approx(alone.trial.nmse, rel=1e-9)
 
 
+def test_outputs_are_those_of_the_models():
+    stack = trainer({"positions": "gates"})
+    before = stack.theta.clone()
+    stack.run(3)
+    X, mask = torch.randn(7, 4, 2, dtype=torch.float64), torch.ones(7, 4, dtype=torch.bool)
+    mask[::2, 1:] = False
+    for theta in (before, stack.theta):  # with other weights than those of now, too
+        found = stack.outputs(theta, X, mask)
+        for m, weights in enumerate(stack.own(theta)):
+            alone = stack.flat.unpack(weights)(X, mask)
+            torch.testing.assert_close(found[m], alone.detach(), rtol=1e-10, atol=1e-10)
+    assert not torch.allclose(stack.outputs(before, X), stack.outputs(stack.theta, X), rtol=1e-3)
+
+
 def test_a_model_does_not_depend_on_its_neighbours():
     together = trainer()
     together.run(6)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -189,10 +190,50 @@ def test_a_stack_without_kernels_is_the_same_stack(positions: str) -> None:
     assert torch.allclose(stacks[0].nmse(X, y), stacks[1].nmse(X, y), rtol=1e-3)
 
 
+def test_stacks_of_several_threads_are_captured_one_after_the_other() -> None:
+    """A capture forbids what the beginning of another does: without a lock some of these fail."""
+    part = job(1, 0).data.train
+    X, y = part.X.cuda(), part.y.cuda()
+
+    def trained(heads: int) -> torch.Tensor:
+        jobs = [job(heads, seed) for seed in range(3)]
+        stack = StackTrainer([j.model for j in jobs], [j.train for j in jobs], range(3), X, y, plain=True)
+        losses = stack.run(40)
+        return torch.cat([losses, stack.nmse(X, y)[None]])
+
+    counts = [1, 2, 3, 4, 5, 6] * 4
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(trained, counts))
+    for heads, one in zip(counts, found, strict=True):
+        torch.testing.assert_close(one, trained(heads), rtol=1e-5, atol=1e-7)
+
+
+def test_nothing_is_compiled_for_a_plain_stack(tmp_path: Path) -> None:
+    """In a process of its own, with an empty cache: training and evaluation leave it empty, and Triton unused."""
+    code = (
+        "import sys, torch, headcount as hc\nfrom headcount.experiments.stack import StackTrainer\n"
+        "spec, recipe = hc.ModelSpec(dim=2, length=8, heads=2), hc.TrainSpec(steps=300, batch=64)\n"
+        "X, y = torch.randn(200, 8, 2, device='cuda'), torch.randn(200, 1, device='cuda')\n"
+        "stack = StackTrainer([spec], [recipe], [0], X, y, plain=True)\nstack.run(20)\nstack.nmse(X, y)\n"
+        "print('headcount.kernels.adam_triton' in sys.modules)\n"
+    )
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TRITON_CACHE_DIR": str(tmp_path / "cache")
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.strip() == "False", done.stderr[-2000:]
+    assert not (tmp_path / "cache").exists()
+
+
 def test_advice_on_a_gpu_has_all_its_parts() -> None:
-    task = hc.make_task("sum-of-maxima", intrinsic=2, dim=2, length=8)
-    found = hc.advise(task, device="cuda", budget=60, quiet=True).record
+    task = hc.make_task("sum-of-maxima", intrinsic=2, dim=2, length=8, limit=2.5)
+    advice = hc.advise(task, device="cuda", budget=60, witness=4.0, quiet=True)
+    found = advice.record
     assert found.recommended_heads == 2
+    assert advice.looked is not None
+    assert advice.looked.tag == "proved"
     assert {curve.kind for curve in found.curves} == {"width", "parameters"}
     assert all(point.step_seconds for point in found.curve)
     assert {point.length for point in found.shorter} == {4, 8}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from headcount.advice.advisor_shorter import in_words, on_halves
 from headcount.advice.advisor_witness import find_witness, save_witness
 from headcount.advice.advisor_witness_words import WitnessRecord
 from headcount.advice.advisor_words import figure, reasons, sentence, settles
+from headcount.advice.side_by_side import together
 from headcount.base.errors import BadInput
 from headcount.base.files import check_own, json_bytes, write_all
 from headcount.base.progress import Progress
@@ -30,6 +32,7 @@ from headcount.base.provenance import provenance
 from headcount.experiments.cpu import start_kernels
 from headcount.experiments.devices import device_name, find_device
 from headcount.experiments.spec import ModelOptions
+from headcount.experiments.stack import full_precision
 from headcount.experiments.train import whole_seed
 from headcount.report import draw
 from headcount.report.figures import FigureData
@@ -44,6 +47,8 @@ PRICED = 0.93
 """Of the budget after which prices end; a witness may take what is left."""
 AFTERWARDS = 0.3
 """Of the budget that prices may take at most, so that a quick answer stays quick."""
+SHORTEST, QUICK = 2.0, 0.5
+"""Seconds that a search for a witness needs, and the share of the time so far that it may take."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +61,8 @@ class Advice:
     trials: tuple[Outcome, ...]
     task: Task | None = None
     """What the data were sampled from, where that is known."""
+    looked: WitnessRecord | None = None
+    """The witness, where `advise` was told to look for one."""
 
     @property
     def recommended_heads(self) -> int | None:
@@ -134,19 +141,25 @@ def advise(
     seed: int = 0,
     kind: Kind = "auto",
     steps: int | None = None,
+    witness: float | None = None,
     quiet: bool = False,
 ) -> Advice:
     """Say how many heads some data need, within a budget of seconds.
 
     `data` is a task, a file of arrays, or X[samples, length, dim] with y and, where sequences differ in length, a
     mask. `kind` says whether whole numbers are classes; "auto" takes few different ones for classes. With `steps` every
-    trial takes so many instead of what the budget allows, and the answer is the same every time. The clock starts when
-    the data are read and the kernels are loaded (compiled, the first time on a machine).
+    trial takes so many instead of what the budget allows, and the answer is the same every time. `witness` seconds at
+    most go to two inputs that one head fewer confuses (`Advice.looked`), and fewer where the answer came quickly. The
+    clock starts when the data are read and the kernels are loaded (compiled, the first time on a machine).
     """
-    _check(budget, heads_max, confidence, steps)
+    _check(budget, heads_max, confidence, steps, witness)
     seed = whole_seed(seed)
     stuff = _read(data, y, mask, kind, seed)
-    with Progress("advising", float(budget), quiet=quiet, every=10.0, closes=False) as progress:
+    task = data if isinstance(data, Task) else None
+    with (
+        full_precision(),
+        Progress("advising", float(budget), quiet=quiet, every=10.0, closes=False, bound=True) as progress,
+    ):
         if find_device(device).type == "cpu":
             start_kernels(progress, "float32", [ModelOptions().model(heads=1, dim=1, length=2, out_dim=1)])
         start = time.monotonic()
@@ -165,19 +178,30 @@ def advise(
                 f"fewer samples"
             )
         engine.deadline = start + PRICED * budget if steps is None else engine.deadline
-        found = _record(search, decision, start, note)
-    task = data if isinstance(data, Task) else None
-    return Advice(found, Table.of(search.found).champion, stuff, tuple(search.found), task)
+        looked: list[WitnessRecord] = []
+
+        def look() -> None:
+            if witness is not None:
+                seconds = max(SHORTEST, min(witness, QUICK * (time.monotonic() - start)))
+                looked.append(
+                    find_witness(
+                        search.found, stuff, _answer(decision), task=task, seconds=seconds, seed=seed, halt=engine.halt
+                    )
+                )
+
+        found = _record(search, decision, start, note, look)
+    return Advice(found, Table.of(search.found).champion, stuff, tuple(search.found), task, *looked)
 
 
-def _check(budget: float, heads_max: int, confidence: float, steps: int | None) -> None:
+def _check(budget: float, heads_max: int, confidence: float, steps: int | None, witness: float | None) -> None:
     """Refuse numbers that mean nothing."""
     for name, value, kinds in (
         ("budget", budget, int | float), ("confidence", confidence, int | float), ("heads_max", heads_max, int),
-        ("steps", 1 if steps is None else steps, int),
+        ("steps", 1 if steps is None else steps, int), ("witness", 20 if witness is None else witness, int | float),
     ):  # fmt: skip
         if isinstance(value, bool) or not isinstance(value, kinds):
-            what = "a whole number" if kinds is int else "a number of seconds" if name == "budget" else "a number"
+            timed = name in ("budget", "witness")
+            what = "a whole number" if kinds is int else "a number of seconds" if timed else "a number"
             raise BadInput(f"{name} must be {what}, not {value!r}")
     if not 0 < budget < MOST_SECONDS:
         raise BadInput(f"budget must be above 0 and below {MOST_SECONDS:,} seconds, not {budget:g}")
@@ -187,6 +211,8 @@ def _check(budget: float, heads_max: int, confidence: float, steps: int | None) 
         raise BadInput(f"confidence must lie between 0.5 and 1, not {confidence}")
     if steps is not None and steps < 1:
         raise BadInput(f"steps must be 1 or more, not {steps}")
+    if witness is not None and not SHORTEST <= witness < MOST_SECONDS:
+        raise BadInput(f"witness must be {SHORTEST:g} seconds or more, or None, not {witness:g}")
 
 
 def _read(data: Any, y: Any, mask: Any, kind: Kind, seed: int) -> Material:
@@ -205,12 +231,19 @@ def _read(data: Any, y: Any, mask: Any, kind: Kind, seed: int) -> Material:
     return material(data, y, mask, kind=kind, seed=seed)
 
 
-def _record(search: Search, decision: Decision, start: float, note: Any) -> AdviceRecord:
-    """Put everything into the record; prices take what is left of the time."""
+def _answer(decision: Decision) -> int | None:
+    """The recommended head count: of noise one, since it is the fewest."""
+    return decision.heads if decision.heads is not None else 1 if decision.verdict == "noise" else None
+
+
+def _record(
+    search: Search, decision: Decision, start: float, note: Callable[[str], None], look: Callable[[], None]
+) -> AdviceRecord:
+    """Put everything into the record; prices take what is left of the time, and `look` goes with them."""
     stuff, engine = search.engine.material, search.engine
     heads = sorted({one.heads for one in search.found})
-    answer = decision.heads if decision.heads is not None else 1 if decision.verdict == "noise" else None
-    step = step_times(search, heads) if engine.left() > 0 else {}
+    answer = _answer(decision)
+    step = step_times(search, heads) if engine.left() > 0 else {}  # before anything runs beside it
     points: list[CurvePoint] = curve_points(search.found, decision.floor, step)
     curves: list[Curve] = []
     shorter: list[ShorterPoint] = []
@@ -218,8 +251,13 @@ def _record(search: Search, decision: Decision, start: float, note: Any) -> Advi
     if answer is not None and decision.verdict in ("transition", "one-head", "gentle") and search.steps is None:
         note("prices")
         engine.deadline = min(engine.deadline, time.monotonic() + AFTERWARDS * search.budget)
-        shorter = on_halves(search, champion, answer)
-        curves = other_curves(search, decision, answer, engine)
+        work = [
+            lambda: shorter.extend(on_halves(search, champion, answer)),
+            lambda: curves.extend(other_curves(search, decision, answer, engine)),
+        ]
+        together([*work, look], threads=engine.gpu, halt=engine.halt.set)
+    else:
+        look()
     sizes = {"length": stuff.task.length, "head_dim": search.options.head_dim, "hidden": search.options.hidden}
     high = decision.high if decision.high is not None else max(search.heads_max, decision.low)
     patience = search.patience((decision.heads or 0) - 1)

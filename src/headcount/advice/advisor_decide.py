@@ -38,7 +38,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special  # scipy.stats, which has the same, takes a second to load
 
 from headcount.advice.advisor_engine import Outcome
 from headcount.analysis.dimension import AGREEMENT, Choices, gaps, needed
@@ -312,7 +312,7 @@ def _margins(table: Table, confidence: float) -> Floats:
     """Return [head count]: the difference to the best trial that the validation samples cannot tell from none."""
     best = table.champion.squares.astype(np.float64)
     spreads = [float((table.best(i).squares - best).std()) for i in range(len(table.heads))]
-    return np.array(spreads) * float(stats.norm.ppf(confidence)) / len(best) ** 0.5
+    return np.array(spreads) * float(special.ndtri(confidence)) / len(best) ** 0.5
 
 
 def told_apart(table: Table, index: int, confidence: float) -> bool:
@@ -329,7 +329,7 @@ def one_sided(difference: Floats) -> float:
     spread = float(difference.std(ddof=1))
     if spread == 0.0:
         return 0.0 if difference[0] > 0 else 1.0
-    return float(stats.t.sf(float(difference.mean()) * len(difference) ** 0.5 / spread, len(difference) - 1))
+    return float(special.stdtr(len(difference) - 1, -float(difference.mean()) * len(difference) ** 0.5 / spread))
 
 
 def _gain(best: Outcome) -> float:

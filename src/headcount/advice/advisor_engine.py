@@ -1,7 +1,9 @@
 """Trains what the advisor asks for, keeps every trial at its best validation point, and keeps the deadline.
 
 A trial that the deadline cuts off counts with its best point so far. On a CPU each core takes a trial; on a GPU all
-trials of a request are one stack.
+trials of a request are one stack, or a few side by side. A stack of ordinary size is trained in plain PyTorch: its
+kernels would take longer to compile than they save. Which way it goes depends on its size alone, never on a clock, so
+that the same question has the same answer.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from headcount.advice.advisor_data import MOST_VALIDATION, Material
+from headcount.advice.side_by_side import together
 from headcount.analysis.wording import heads_text
 from headcount.base.errors import HeadcountError
 from headcount.base.provenance import cores
@@ -35,6 +39,11 @@ from headcount.models.spec import ModelSpec
 BATCH = 128
 EVALUATIONS = 24
 CHUNK = 2048
+PLAIN_STEP, PLAIN_RUN = 2.5e8, 1e12
+"""Numbers that a stack makes of its tokens, in a step and in a run, up to which it does without kernels.
+
+On an H200 that is a run of 25 s, half of which kernels would save; to compile them takes 12 s. A step fills some 4 GB.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +102,13 @@ class Engine:
     told: Callable[[float], None] = lambda _: None
     """Called with the seconds of work that were done on one core."""
     failures: list[str] = field(default_factory=list[str])
+    halt: threading.Event = field(default_factory=threading.Event)
+    """Ends what is being trained on a GPU at its next evaluation."""
 
     def __post_init__(self) -> None:
         self.where = find_device(self.device)
         self.workers = self.workers or cores()
-        self.largest = 1
+        self.largest, self.compiled = 1, False
         self.known, self.unseen = (self._place(p) for p in (self.material.data.train, self.material.data.validation))
         self.some = self.known.rows(torch.arange(min(len(self.known.X), MOST_VALIDATION), device=self.where))
 
@@ -113,7 +124,7 @@ class Engine:
 
     def left(self) -> float:
         """Seconds to the deadline."""
-        return self.deadline - time.monotonic()
+        return 0.0 if self.halt.is_set() else self.deadline - time.monotonic()
 
     def sized(self, wanted: Wanted) -> ModelSpec:
         """Return the whole spec of a trial's model."""
@@ -125,16 +136,40 @@ class Engine:
         if not wanted or self.left() <= 0:
             return []
         order = sorted(wanted, key=lambda w: (w.seed, -w.heads))
-        return self._stacked(order) if self.gpu else self._on_cores(order)
+        if not self.gpu:
+            return self._on_cores(order)
+        if not self.compiled:  # what is compiled serves smaller stacks as well
+            step = self._numbers(order)
+            self.compiled = step > PLAIN_STEP or step * order[0].train.steps > PLAIN_RUN
+        return self._finished(self._stacked(order, plain=not self.compiled))
 
     def try_out(self, wanted: Sequence[Wanted]) -> list[Outcome]:
         """Train a few models, in this order, that need not be of one kind; on a GPU without kernels to be compiled."""
+        if not wanted or self.left() <= 0:
+            return []
         if not self.gpu:
-            return self._on_cores(wanted) if wanted and self.left() > 0 else []
-        kinds: dict[tuple[str, TrainSpec], list[Wanted]] = {}
-        for one in wanted:
-            kinds.setdefault((one.options.positions, one.train), []).append(one)
-        return [one for alike in kinds.values() if self.left() > 0 for one in self._stacked(alike, plain=True)]
+            return self._on_cores(wanted)
+        kinds: dict[tuple[object, ...], list[Wanted]] = {}
+        for one in wanted:  # of different curves the sizes differ most, and a stack has the largest of all
+            kinds.setdefault((one.options.positions, one.train, one.tag), []).append(one)
+        stacks = list(kinds.values())
+        found = together(
+            [partial(self._stacked, alike, plain=True) for alike in stacks],
+            threads=sum(map(self._numbers, stacks)) <= PLAIN_STEP, halt=self.halt.set,
+        )  # fmt: skip
+        return self._finished([one for some in found for one in some])
+
+    def _numbers(self, order: Sequence[Wanted]) -> float:
+        """How many numbers a stack makes of its tokens in one step; padding counts."""
+        models, batch = [self.sized(w) for w in order], order[0].train.batch
+        each = max(m.hidden for m in models) + max(m.heads for m in models)
+        return float(len(models) * batch * models[0].length * each)
+
+    def _finished(self, found: list[Outcome]) -> list[Outcome]:
+        """Tell of trials that were trained side by side."""
+        for one in found:
+            self.told(one.seconds)
+        return found
 
     def step_seconds(self, options: ModelOptions, heads: int, train: TrainSpec, steps: int = 20) -> float:
         """Measure a step on one core, or on the GPU: the fastest of a few short runs; on a core others do not count."""
@@ -221,33 +256,42 @@ class Engine:
             if state == "diverged":
                 raise HeadcountError(self._beyond())
             return None
-        now = trial.moments
-        one = self._outcome(wanted, trial.model, best[1], now.curve, now.step, state == "done", start)
-        return replace(one, fitted=self._fitted(trial.model, now.theta))
+        now, flat = trial.moments, Flat.of(trial.model)
+        network, last = flat.unpack(best[1]), flat.unpack(now.theta)
+        outputs = predicted(network, self.unseen), predicted(network, self.some), predicted(last, self.some)
+        return self._outcome(wanted, trial.model, best[1], now.curve, now.step, state == "done", start, outputs)
 
     def _outcome(
         self, wanted: Wanted, model: ModelSpec, theta: NDArray[Any], curve: list[tuple[int, float]], steps: int,
-        whole: bool, start: float,
+        whole: bool, start: float, outputs: Sequence[NDArray[np.float64]],
     ) -> Outcome:  # fmt: skip
-        """Measure a model on both parts."""
-        network = Flat.of(model).unpack(theta)
-        squares, wrong = measured(network, self.unseen, self.material.classes is not None)
-        train, _ = measured(network, self.some, False)
+        """Measure a model by its outputs at the best point, on unseen and on known sequences, and at the end."""
+        unseen, some, last = outputs
+        squares, wrong = measured(unseen, self.unseen, self.material.classes is not None)
+        train, fitted = (float(measured(found, self.some, False)[0].mean()) for found in (some, last))
         return Outcome(
             wanted, model, theta, list(curve), steps, whole, time.perf_counter() - start, float(squares.mean()),
-            float(train.mean()), squares, wrong, network.counts()["total"],
+            train, squares, wrong, Flat.of(model).size, fitted,
         )  # fmt: skip
 
     def _beyond(self) -> str:
         """Why a trial counts for nothing that diverged before its first evaluation."""
         return f"errors beyond all bounds on the {self.material.validation_size} sequences that validate"
 
-    def _fitted(self, model: ModelSpec, theta: NDArray[Any]) -> float:
-        """Return the training error of some weights."""
-        return float(measured(Flat.of(model).unpack(theta), self.some, False)[0].mean())
-
     def _stacked(self, order: Sequence[Wanted], *, plain: bool = False) -> list[Outcome]:
-        """All trials of a request as one stack on the GPU; recipes differ in nothing but seeds and model sizes."""
+        """All trials of a request as one stack on the GPU, or as two halves where memory has no room for it."""
+        try:
+            return self._stack(order, plain=plain)
+        except torch.OutOfMemoryError:
+            if len(order) == 1:
+                raise HeadcountError(
+                    "one model does not fit into the GPU's memory: give shorter sequences, or the device cpu"
+                ) from None
+        half = len(order) // 2  # from here, where the error no longer holds on to what it had taken
+        return [one for part in (order[:half], order[half:]) for one in self._stacked(part, plain=plain)]
+
+    def _stack(self, order: Sequence[Wanted], *, plain: bool) -> list[Outcome]:
+        """All trials of a request as one stack; recipes differ in nothing but seeds and model sizes."""
         start, spec = time.perf_counter(), order[0].train
         if any(w.train != spec or w.options.positions != order[0].options.positions for w in order):
             raise HeadcountError("a stack needs one recipe")
@@ -264,29 +308,29 @@ class Engine:
         )
         every = max(1, -(-spec.steps // spec.evaluations))
         curves: list[list[tuple[int, float]]] = [[] for _ in padded]
-        best: list[tuple[float, NDArray[Any] | None]] = [(float("inf"), None) for _ in padded]
-        moments = trainer.moments()
+        least = torch.full((len(padded),), torch.inf, dtype=torch.float64, device=self.where)
+        best = trainer.theta.clone()
         while trainer.steps < spec.steps and (self.left() > 0 or trainer.steps == 0):
             trainer.run(min(every, spec.steps - trainer.steps))
             errors = trainer.nmse(unseen.X, unseen.y, unseen.mask)
             trainer.wait()
-            moments = trainer.moments()
-            for m, error in enumerate(errors.tolist()):
-                if not error <= spec.diverged_above:  # NaN fails every comparison
-                    continue
-                curves[m].append((trainer.steps, error))
-                if error < best[m][0]:
-                    best[m] = error, moments[m].theta.copy()
+            better = (errors < least) & (errors <= spec.diverged_above)  # NaN fails every comparison
+            least, best = torch.where(better, errors, least), torch.where(better[:, None], trainer.theta, best)
+            for curve, error in zip(curves, errors.tolist(), strict=True):
+                if error <= spec.diverged_above:
+                    curve.append((trainer.steps, error))
         whole, spent = trainer.steps == spec.steps, (time.perf_counter() - start) / len(order)
+        parts = ((best, unseen), (best, self.some), (trainer.theta, self.some))
+        made = [trainer.outputs(theta, part.X, part.mask) for theta, part in parts]
+        trainer.wait()
+        outputs = [every.double().cpu().numpy() for every in made]
         found: list[Outcome] = []
-        for wanted, model, curve, (_, theta), last in zip(order, models, curves, best, moments, strict=False):
-            if theta is None:
-                self.failures.append(f"{heads_text(wanted.heads)}: {self._beyond()}")
+        for m, (wanted, theta) in enumerate(zip(order, trainer.own(best), strict=False)):
+            if curves[m]:
+                begun, mine = time.perf_counter() - spent, [every[m] for every in outputs]
+                found.append(self._outcome(wanted, models[m], theta, curves[m], trainer.steps, whole, begun, mine))
             else:
-                begun = time.perf_counter() - spent
-                one = self._outcome(wanted, model, theta, curve, trainer.steps, whole, begun)
-                found.append(replace(one, fitted=self._fitted(model, last.theta)))
-                self.told(spent)
+                self.failures.append(f"{heads_text(wanted.heads)}: {self._beyond()}")
         return found
 
 
@@ -308,9 +352,9 @@ def predicted(network: Transformer, part: Part) -> NDArray[np.float64]:
     return torch.cat(outputs).double().cpu().numpy()
 
 
-def measured(network: Transformer, part: Part, classes: bool) -> tuple[NDArray[np.float32], float | None]:
+def measured(outputs: NDArray[np.float64], part: Part, classes: bool) -> tuple[NDArray[np.float32], float | None]:
     """Return squared errors [samples] in units of the variance, and the share of wrong classes."""
-    outputs, y = predicted(network, part), part.y.double().cpu().numpy()
+    y = part.y.double().cpu().numpy()
     variance = float(np.square(y - y.mean(0)).sum(1).mean())
     squares = np.square(outputs - y).sum(1) / variance
     wrong = float((outputs.argmax(1) != y.argmax(1)).mean()) if classes else None

@@ -15,7 +15,7 @@ HIDDEN = 32
 FIRST = (1, 2, 4, 8)
 GPU_FIRST = (1, 2, 3, 4, 5, 6, 7, 8, 16)
 """A GPU trains all of these in the time of one."""
-GPU_STEPS, GPU_BATCH = 6000, 256
+GPU_BATCH = 256
 SEEDS = 2
 MORE = 3
 """Seeds of the head counts on which the answer hangs …"""
@@ -140,7 +140,7 @@ class Search:
         batch = min(GPU_BATCH if self.engine.gpu else BATCH, material.train_size)
         self.train = self._recipe(MOST_STEPS, batch)
         if self.steps is not None or self.engine.gpu:
-            self.train = self._recipe(self.steps or GPU_STEPS, batch)
+            self.train = self._recipe(self.steps or ENOUGH_STEPS, batch)
             return
         self._spread_out(self.engine.step_seconds(self.options, USUAL, self.train))
 

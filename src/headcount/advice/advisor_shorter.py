@@ -7,11 +7,13 @@ learned the data well, and all sequences are equally long: then it is a function
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from headcount.advice.advisor_data import Material, prepared
 from headcount.advice.advisor_engine import Engine, Outcome, Wanted, predicted
 from headcount.advice.advisor_record import Reason, ShorterPoint
 from headcount.advice.advisor_search import Search
+from headcount.advice.side_by_side import together
 from headcount.analysis.wording import error_text, heads_text
 from headcount.experiments.data import Part
 from headcount.tasks.arrays import ArrayTask
@@ -57,14 +59,16 @@ def on_halves(search: Search, best: Outcome, answer: int) -> list[ShorterPoint]:
     if not engine.gpu and rounds > share * min(engine.workers, 2):
         return []
     deadline = time.monotonic() + share
-    points: list[ShorterPoint] = []
     wanted = [Wanted(h, search.seed, search.options, search.train, "length") for h in (answer, answer - 1)]
-    whole = relabelled(material, best, search.seed, material.task.length)
-    for stuff in (halved(material, best, search.seed), whole):
-        found = Engine(stuff, engine.device, deadline, engine.workers).try_out(wanted)
+
+    def trained(stuff: Material) -> list[ShorterPoint]:
+        found = Engine(stuff, engine.device, deadline, engine.workers, halt=engine.halt).try_out(wanted)
         length = stuff.task.length
-        points += [ShorterPoint(length=length, heads=one.heads, error=one.validation) for one in found if one.whole]
-    return points
+        return [ShorterPoint(length=length, heads=one.heads, error=one.validation) for one in found if one.whole]
+
+    whole = relabelled(material, best, search.seed, material.task.length)
+    both = [partial(trained, stuff) for stuff in (halved(material, best, search.seed), whole)]
+    return [point for some in together(both, threads=engine.gpu, halt=engine.halt.set) for point in some]
 
 
 def in_words(points: list[ShorterPoint]) -> list[Reason]:

@@ -8,6 +8,7 @@ gap is the smallest that any model which does about as well sees, and it must be
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,11 +24,12 @@ from headcount.advice.advisor_engine import Outcome
 from headcount.advice.advisor_witness_words import WitnessRecord, learned_words, proved_words
 from headcount.analysis.wording import error_text
 from headcount.base.errors import BadInput
+from headcount.experiments.cpu import Stopped
 from headcount.models.files import SavedModel
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.sampling import Box
 from headcount.tasks.task import Task
-from headcount.theory.attack import Among, attack
+from headcount.theory.attack import Among, Told, attack
 from headcount.theory.layer import state_map
 from headcount.theory.witness import make_witness
 
@@ -48,9 +50,17 @@ EDGES = (0.01, 0.99)
 
 def find_witness(
     trials: Sequence[Outcome], material: Material, heads: int | None, *, task: Task | None = None,
-    seconds: float = 20.0, seed: int = 0,
+    seconds: float = 20.0, seed: int = 0, halt: threading.Event | None = None,
 ) -> WitnessRecord:  # fmt: skip
-    """Look for a witness against the best trained layer with fewer than `heads` heads, the recommended count."""
+    """Look for a witness against the best trained layer with fewer than `heads` heads, the recommended count.
+
+    `halt` ends the search with an error, for one that runs beside other work.
+    """
+
+    def told(*_: object) -> None:
+        if halt is not None and halt.is_set():
+            raise Stopped
+
     start, layer = time.monotonic(), weaker(trials, heads)
     if not 2 <= seconds < 1e6:
         raise BadInput(f"the search for a witness needs 2 seconds or more, not {seconds}")
@@ -64,9 +74,9 @@ def find_witness(
         found = _unfit(trials, material, task)
         try:
             if not found and task is not None:
-                found = _known(layer, material, task, seconds, seed)
+                found = _known(layer, material, task, seconds, seed, told)
             elif not found:
-                found = _learned(layer, trials, material, heads, seconds, seed)
+                found = _learned(layer, trials, material, heads, seconds, seed, told)
         except BadInput as error:
             found = f"The search for a witness does not cover this case: {error}."
     if isinstance(found, str):
@@ -141,7 +151,9 @@ def _unfit(trials: Sequence[Outcome], material: Material, task: Task | None) -> 
     return ""
 
 
-def _known(layer: Outcome, material: Material, task: Task, seconds: float, seed: int) -> WitnessRecord | str:
+def _known(
+    layer: Outcome, material: Material, task: Task, seconds: float, seed: int, told: Told
+) -> WitnessRecord | str:
     """Attack with the task itself, among typical sequences first, and prove what was found."""
     box = _box(material, task)
     model = own_units(layer, material, task, box)
@@ -149,7 +161,8 @@ def _known(layer: Outcome, material: Material, task: Task, seconds: float, seed:
     for among in order if isinstance(task, GeneralizedRetrieval) else order[1:]:
         left = seconds - (time.monotonic() - start)
         share = 0.6 if among == "typical" else 0.95
-        found = attack(model, task, box, among=among, starts=STARTS, seconds=max(share * left, 1.0), seed=seed)
+        time_left = max(share * left, 1.0)
+        found = attack(model, task, box, among=among, starts=STARTS, seconds=time_left, seed=seed, told=told)
         if found.near or not found.gaps:
             continue
         chances = replace(found, **{k: getattr(found, k)[:CHANCES] for k in ("X", "gaps", "outputs", "distances")})
@@ -162,7 +175,7 @@ def _known(layer: Outcome, material: Material, task: Task, seconds: float, seed:
 
 
 def _learned(
-    layer: Outcome, trials: Sequence[Outcome], material: Material, heads: int, seconds: float, seed: int
+    layer: Outcome, trials: Sequence[Outcome], material: Material, heads: int, seconds: float, seed: int, told: Told
 ) -> WitnessRecord | str:
     """Attack with the best model in place of the task; all models that do as well must see the gap."""
     most = min(JURY * min(one.validation for one in trials), LEARNED)
@@ -172,7 +185,7 @@ def _learned(
         return "Fewer than two models with enough heads come near the best one, and one alone may err."
     model = own_units(layer, material, None, box)
     judges = [own_units(one, material, None, box) for one in near]
-    found = attack(model, None, box, surrogate=judges[0], starts=STARTS, seconds=0.95 * seconds, seed=seed)
+    found = attack(model, None, box, surrogate=judges[0], starts=STARTS, seconds=0.95 * seconds, seed=seed, told=told)
     pairs = zip(found.X, found.outputs, strict=True)
     gap, k = max((agreed(model, judges, material, X, j) or 0.0, k) for k, (X, j) in enumerate(pairs))
     j = found.outputs[k]

@@ -18,10 +18,15 @@ class Progress:
     """
 
     def __init__(
-        self, title: str, total: float, *, quiet: bool = False, every: float = 10.0, closes: bool = True
-    ) -> None:
-        """Take the work; `closes` lets the last unit print the closing line, else the caller marks it."""
+        self, title: str, total: float, *, quiet: bool = False, every: float = 10.0, closes: bool = True,
+        bound: bool = False,
+    ) -> None:  # fmt: skip
+        """Take the work; `closes` lets the last unit print the closing line, else the caller marks it.
+
+        With `bound` the total is what the work may take at most.
+        """
         self.title, self.total, self.quiet, self.every, self.closes = title, total, quiet, every, closes
+        self.bound = bound
         self.done = 0.0
         self._skipped = 0.0
         self._bar: Any = None
@@ -79,7 +84,8 @@ class Progress:
         """Print a plain line: how much is done, how long it will take, the note."""
         worked = self.done - self._skipped
         left = max(elapsed * (self.total - self.done) / worked, 0.0) if worked > 0 else None
-        when = f" in {elapsed:.0f} s" if last else "" if left is None else f", about {_time(left)} to go"
+        about = "at most" if self.bound else "about"
+        when = f" in {elapsed:.0f} s" if last else "" if left is None else f", {about} {_time(left)} to go"
         share = 100 if last else min(99, int(100 * self.done / self.total))
         print(f"{self.title}: {share} %{when}  {note}".rstrip(), file=sys.stderr)  # noqa: T201
 

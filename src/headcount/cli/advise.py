@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from headcount.advice.advisor_config import Configuration
     from headcount.advice.advisor_witness_words import WitnessRecord
 
-LEFT = 0.07  # of the budget, that a witness may take
-SHORTEST = 2.0  # seconds, the least that a search for one needs
+LEFT, LONGEST = 0.07, 20.0  # of the budget, and seconds, that a witness may take
 
 
 def advise(
@@ -45,7 +44,7 @@ def advise(
     json: Json = False,
 ) -> int:
     """Say how many attention heads some sequences need: the smallest count that cannot be told from the best."""
-    from headcount.advice.advisor import FILES
+    from headcount.advice.advisor import FILES, SHORTEST
     from headcount.advice.advisor import advise as ask
     from headcount.advice.advisor_config import check_width
     from headcount.base.files import check_own, write_json
@@ -69,10 +68,11 @@ def advise(
         check_own(out, FILES, FILES[0])
     found = ask(
         data, budget=seconds, heads_max=heads_max, confidence=confidence, device=device, seed=seed, kind=kind,
-        steps=steps,
+        steps=steps, witness=max(SHORTEST, min(LONGEST, LEFT * seconds)),
     )  # fmt: skip
     config = _sizes(found, embed_dim)
-    witness = found.witness(max(SHORTEST, min(20.0, LEFT * seconds)))
+    witness = found.looked
+    assert witness is not None
     if json and file is None:
         print_json(found.data(config, witness))
     else:

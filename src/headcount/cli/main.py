@@ -116,7 +116,7 @@ def _explain(error: Exception) -> int:
     elif isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         _complain(f"{error.strerror or error}{where}")
-    elif isinstance(error, MemoryError) or "allocate memory" in str(error):
+    elif isinstance(error, MemoryError) or any(word in str(error) for word in ("allocate memory", "out of memory")):
         _complain("out of memory: choose a smaller batch, length or hidden size")
     else:
         _complain(f"unexpected {type(error).__name__}: {error} (a bug: run again with --debug and report it)")

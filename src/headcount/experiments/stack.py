@@ -10,13 +10,16 @@ that step; the others do not notice.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.base.errors import BadInput
@@ -34,6 +37,7 @@ Batches = Callable[[int, int], Tensor]
 
 _BLOCK_INDICES = 2**22  # numbers in a block of batches: 32 MB
 _CHUNK_TOKENS = 2**22  # tokens that all models together evaluate at once
+_capturing = threading.Lock()
 
 
 @contextmanager
@@ -169,7 +173,8 @@ class StackTrainer:
         """Run the step a few times, so that all is compiled and allocated, put the state back, and record it."""
         assert self.stream is not None
         start = self.state()
-        with self.here():
+        # a capture begins by waiting for the whole device, which that of another thread forbids
+        with _capturing, self.here():
             for _ in range(3):
                 self._cursor.zero_()
                 self._step()
@@ -252,16 +257,33 @@ class StackTrainer:
             targets = y.expand(self.models, *y.shape) if y.ndim == 2 else y[self.target[:, 0]]
             spread = (y.double() - y.double().mean(-2, keepdim=True)).square().sum((-2, -1))
             error = torch.zeros(self.models, dtype=torch.float64, device=X.device)
-            chunk = max(1, _CHUNK_TOKENS // (self.models * X.shape[1]))
-            for rows in torch.arange(len(X), device=X.device).split(chunk):
-                index = rows.expand(self.models, -1).contiguous()
-                out = forward(self.flat, self.theta, X, index, mask, self.betas)
+            for rows, out in self._chunks(self.theta, X, mask):
                 error += (out - targets[:, rows]).double().square().sum((1, 2))
             return error / (spread if y.ndim == 2 else spread[self.target[:, 0]])
 
+    @torch.no_grad()
+    def outputs(
+        self, theta: Float[Tensor, "models size"], X: Tensor, mask: Tensor | None = None
+    ) -> Float[Tensor, "models samples out_dim"]:
+        """Return y of every model on a set of sequences, with these weights of the stack, padding included."""
+        with self.here():
+            return torch.cat([out for _, out in self._chunks(theta, X, mask)], 1)
+
+    def _chunks(self, theta: Tensor, X: Tensor, mask: Tensor | None) -> Generator[tuple[Tensor, Tensor]]:
+        """Yield rows of X and y of every model on them, so many at once as memory has room for."""
+        chunk = max(1, _CHUNK_TOKENS // (self.models * X.shape[1]))
+        for rows in torch.arange(len(X), device=X.device).split(chunk):
+            index = rows.expand(self.models, -1).contiguous()
+            yield rows, forward(self.flat, theta, X, index, mask, self.betas)
+
     def model(self, m: int) -> Transformer:
         """Return one model of the stack as a reference model on the CPU."""
-        return self._own[m].unpack(self.theta[m].cpu().numpy()[self._places[m]])
+        return self._own[m].unpack(self.own(self.theta)[m])
+
+    def own(self, theta: Float[Tensor, "models size"]) -> list[NDArray[Any]]:
+        """Return weights of the stack model by model, without the padding."""
+        every = theta.cpu().numpy()
+        return [every[m, at] for m, at in enumerate(self._places)]
 
     def moments(self) -> list[Moments]:
         """Return what a checkpoint of each model holds, without the padding, the steps it has taken included."""

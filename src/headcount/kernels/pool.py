@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 _LOG = logging.getLogger(__name__)
+_CHOSEN = "the caller wants none"
 _plain = ContextVar("plain", default=False)
 
 
@@ -33,6 +34,11 @@ def without_kernels() -> Generator[None]:
         yield
     finally:
         _plain.reset(token)
+
+
+def kernels_wanted() -> bool:
+    """Whether kernels that would be compiled may be used here."""
+    return not _plain.get()
 
 
 def pool(
@@ -53,7 +59,7 @@ def pool(
         from headcount.kernels.pool_triton import pool_triton
 
         return pool_triton(x, index, W1, hidden_bias, score, score_bias, mask)
-    _say_once("pooling runs in plain PyTorch", reason)
+    _say("pooling runs in plain PyTorch", reason)
     return pool_plain(x, index, W1, hidden_bias, score, score_bias, mask)
 
 
@@ -79,8 +85,13 @@ def pool_plain(
 def whole_step(theta: Float[Tensor, "models size"], sizes: tuple[int, ...]) -> Callable[..., Any] | None:
     """Return the kernels for a whole step (`step_triton.loss_and_gradient`); None, and one line why, without them.
 
-    `sizes` is what `models/flat.py` gives: dim, length, hidden, width, heads, head_dim, hidden_ff, out_dim.
+    Where none are wanted it is the same step in plain PyTorch, `step_plain.loss_and_gradient`. `sizes` is what
+    `models/flat.py` gives: dim, length, hidden, width, heads, head_dim, hidden_ff, out_dim.
     """
+    if not kernels_wanted():
+        from headcount.kernels import step_plain
+
+        return step_plain.loss_and_gradient
     reason = _why_no_kernel(theta)
     if reason is None:
         from headcount.kernels import step_triton
@@ -88,7 +99,7 @@ def whole_step(theta: Float[Tensor, "models size"], sizes: tuple[int, ...]) -> C
         reason = step_triton.why_not(sizes)
         if reason is None:
             return step_triton.loss_and_gradient
-    _say_once("the step goes through autograd", reason)
+    _say("the step goes through autograd", reason)
     return None
 
 
@@ -105,7 +116,7 @@ def _why_plain(x: Tensor, score: Tensor) -> str | None:
 def _why_no_kernel(x: Tensor) -> str | None:
     """Say why no kernel can take such tensors."""
     if _plain.get():
-        return "the run is short"
+        return _CHOSEN
     if x.device.type != "cuda":
         return f"the tensors are on the {x.device.type}"
     if x.dtype != torch.float32:
@@ -117,6 +128,12 @@ def _why_no_kernel(x: Tensor) -> str | None:
 def has_triton() -> bool:
     """Whether Triton can be imported."""
     return importlib.util.find_spec("triton") is not None
+
+
+def _say(what: str, reason: str) -> None:
+    """Tell why kernels do not apply, where somebody may have expected them."""
+    if reason != _CHOSEN:
+        _say_once(what, reason)
 
 
 @cache
