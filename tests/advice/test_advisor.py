@@ -13,7 +13,7 @@ from advisor_cases import arrays
 
 from headcount.advice.advisor import advise
 from headcount.advice.advisor_record import AdviceRecord
-from headcount.advice.advisor_shorter import allows, halved
+from headcount.advice.advisor_shorter import allows, relabelled
 from headcount.base.errors import BadInput
 from headcount.tasks.families import make_task
 
@@ -60,7 +60,7 @@ def test_it_predicts_with_the_best_model(two_minima):
 def test_halves_are_labelled_by_the_best_model_where_it_can(two_minima):
     found, X, y = two_minima
     assert allows(found.material, found.best)
-    half = halved(found.material, found.best, 0)
+    half = relabelled(found.material, found.best, 0, found.material.task.length // 2)
     assert (half.task.length, half.task.dim) == (4, 2)
     a = make_task("sum-of-maxima", intrinsic=2, dim=2, length=4).value(torch.from_numpy(X[:, :4]))[:, 0].numpy()
     assert np.corrcoef(a, half.task.y[:, 0])[0, 1] > 0.9

@@ -15,7 +15,7 @@ import torch
 import headcount as hc
 from headcount.experiments import stacking, stacks
 from headcount.experiments.data import prepare
-from headcount.experiments.devices import find_device
+from headcount.experiments.devices import find_device, wake
 from headcount.experiments.run import train_jobs
 from headcount.experiments.runner import run_on_store
 from headcount.experiments.spec import SweepSpec
@@ -308,3 +308,16 @@ def test_a_device_that_is_not_there_is_one_line(name, monkeypatch):
     with pytest.raises(hc.BadInput) as caught:
         find_device(name)
     assert "\n" not in str(caught.value)
+
+
+def test_a_device_that_is_not_there_is_woken_in_vain() -> None:
+    """Nothing is said of it here: whoever asks for the device is told."""
+    before = threading.active_count()
+    for name in ("cpu", "cuda:97", "cudas"):
+        wake(name)
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join(60)
+    assert threading.active_count() <= before
+    with pytest.raises(hc.BadInput, match="not there"):
+        find_device("cuda:97")

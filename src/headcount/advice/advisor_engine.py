@@ -191,7 +191,7 @@ class Engine:
         known = self.known
         trainer = StackTrainer([model], [train], [0], known.X, known.y, known.mask, plain=True)
         times: list[float] = []
-        for _ in range(5):
+        for _ in range(3):
             trainer.wait()
             start = time.perf_counter()
             trainer.run(steps)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from functools import partial
 
+import torch
+
 from headcount.advice.advisor_data import Material, prepared
 from headcount.advice.advisor_engine import Engine, Outcome, Wanted, predicted
 from headcount.advice.advisor_record import Reason, ShorterPoint
@@ -31,17 +33,14 @@ def allows(material: Material, best: Outcome) -> bool:
     return plain and task.length >= SHORTEST and best.validation <= LEARNED
 
 
-def relabelled(material: Material, best: Outcome, seed: int, length: int) -> Material:
-    """Return the first tokens of the sequences with the best model's predictions as targets."""
+def relabelled(
+    material: Material, best: Outcome, seed: int, length: int, where: torch.device | str = "cpu"
+) -> Material:
+    """Return the first tokens of the sequences with the best model's predictions, made on a device, as targets."""
     X = material.task.X[:MOST, :length]
-    inputs = material.inputs(X)
+    inputs = material.inputs(X).to(where)
     y = predicted(best.network(), Part(inputs, inputs[:, 0, :1]))
     return prepared(ArrayTask.from_arrays(X, y, name=f"{material.task.name}, length {length}"), None, seed)
-
-
-def halved(material: Material, best: Outcome, seed: int) -> Material:
-    """Return the first halves of the sequences with the best model's predictions as targets."""
-    return relabelled(material, best, seed, material.task.length // 2)
 
 
 def on_halves(search: Search, best: Outcome, answer: int) -> list[ShorterPoint]:
@@ -66,8 +65,9 @@ def on_halves(search: Search, best: Outcome, answer: int) -> list[ShorterPoint]:
         length = stuff.task.length
         return [ShorterPoint(length=length, heads=one.heads, error=one.validation) for one in found if one.whole]
 
-    whole = relabelled(material, best, search.seed, material.task.length)
-    both = [partial(trained, stuff) for stuff in (halved(material, best, search.seed), whole)]
+    lengths = (material.task.length // 2, material.task.length)
+    stuffs = [relabelled(material, best, search.seed, length, engine.where) for length in lengths]
+    both = [partial(trained, stuff) for stuff in stuffs]
     return [point for some in together(both, threads=engine.gpu, halt=engine.halt.set) for point in some]
 
 

@@ -44,6 +44,9 @@ def advise(
     json: Json = False,
 ) -> int:
     """Say how many attention heads some sequences need: the smallest count that cannot be told from the best."""
+    from headcount.experiments.devices import wake
+
+    wake(device)
     from headcount.advice.advisor import FILES, SHORTEST
     from headcount.advice.advisor import advise as ask
     from headcount.advice.advisor_config import check_width

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import torch
 
@@ -24,6 +25,23 @@ def find_device(name: str) -> torch.device:
     if number >= count:
         raise BadInput(f"device {name} is not there: {count} GPU{'s' if count > 1 else ''} found, counted from 0")
     return torch.device("cuda", number)
+
+
+def wake(name: str) -> None:
+    """Start a GPU in a thread while the caller does other things: its driver, memory and cuBLAS take most of a second.
+
+    What is wrong with a device `find_device` says; here it is passed over.
+    """
+
+    def start() -> None:
+        try:
+            some = torch.ones(1, 8, 8, device=torch.device(name))
+            torch.bmm(some, some).sum().item()
+        except (RuntimeError, AssertionError):  # torch without CUDA asserts
+            return
+
+    if name.startswith("cuda"):
+        threading.Thread(target=start).start()  # waited for at the end: none may be cut off inside the driver
 
 
 def device_name(device: torch.device) -> str:
