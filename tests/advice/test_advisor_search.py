@@ -65,6 +65,18 @@ def searched(engine: Fake, heads_max: int = 32):
     return search, found.verdict, found.heads, found.low, found.high
 
 
+@pytest.mark.parametrize(("budget", "steps"), [(5.0, 4000), (300.0, 4000), (600.0, 8000), (1e6, 40_000)])
+def test_on_a_gpu_a_larger_budget_is_longer_training(budget: float, steps: int):
+    engine = Fake(three)
+    engine.gpu = True
+    search = Search(engine, 32, 0.95, 0, budget)
+    search.run()
+    assert {w.train.steps for w in engine.asked if w.seed < 100} == {steps}
+    assert {w.train.steps for w in engine.asked if w.seed >= 100} == {2 * steps}  # the challenge of one head fewer
+    assert {w.train.batch for w in engine.asked} == {256}
+    assert {w.heads for w in engine.asked} == {1, 2, 3, 4, 5, 6, 7, 8, 16}
+
+
 def test_between_the_last_two_head_counts_it_bisects():
     search, verdict, heads, low, _ = searched(Fake(three), heads_max=4)
     assert {one.heads for one in search.found} == {1, 2, 3, 4}

@@ -17,9 +17,14 @@ def study() -> ModuleType:
     return benchmark("advisor_study")
 
 
-@pytest.fixture(scope="module")
-def kept() -> dict[str, Any]:
-    return read_json(RESULTS / "advisor-study.json")
+@pytest.fixture(scope="module", params=["advisor-study", "advisor-study-cuda"])
+def kept(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return read_json(RESULTS / f"{request.param}.json")
+
+
+def first(kept: dict[str, Any]) -> int:
+    """The number of a study's first task: on a GPU it has others."""
+    return 100 if kept["name"].endswith("cuda") else 0
 
 
 def again(row: dict[str, Any]) -> tuple[bool, bool]:
@@ -30,7 +35,7 @@ def again(row: dict[str, Any]) -> tuple[bool, bool]:
 
 def test_the_advice_is_right_on_tasks_that_nobody_tuned_for(study: ModuleType, kept: dict[str, Any]) -> None:
     rows = {kind: [r for r in kept["rows"] if r["name"].startswith(kind)] for kind in ("task", "control", "noise")}
-    assert [row["name"] for row in rows["task"]] == [f"task-{n}" for n in range(20)]
+    assert [row["name"] for row in rows["task"]] == [f"task-{first(kept) + n}" for n in range(20)]
     assert {row["intrinsic"] for row in rows["task"]} == {1, 2, 3, 4, 5, 6}
     judged = [again(row) for row in rows["task"]]
     assert sum(right for right, _ in judged) >= 17
@@ -57,10 +62,10 @@ def test_the_study_has_what_makes_tasks_hard(kept: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("number", [0, 9, 19])
 def test_a_row_is_of_the_task_that_its_number_draws(study: ModuleType, kept: dict[str, Any], number: int) -> None:
-    drawn = study.study_task(number)
+    drawn = study.study_task(first(kept) + number)
     row = next(row for row in kept["rows"] if row["name"] == drawn.name)
     assert (row["intrinsic"], row["about"]) == (drawn.intrinsic, drawn.about)
-    other = study.study_task(number + 1)
+    other = study.study_task(first(kept) + number + 1)
     assert row["about"] != other.about
 
 
@@ -73,10 +78,11 @@ def test_wrong_advice_is_counted_as_wrong(study: ModuleType, kept: dict[str, Any
     assert again({**task, "low": 4})[1] is False
 
 
-@pytest.mark.parametrize("device", ["cpu"])
-def test_how_long_advice_takes(device: str) -> None:
+@pytest.mark.parametrize(("device", "most"), [("cpu", 300), ("cuda", 20)])
+def test_how_long_advice_takes(device: str, most: float) -> None:
     about = read_json(RESULTS / f"advisor-speed-{device}.json")
     assert about["samples"] == 10_000
     assert (about["task"]["intrinsic"], about["task"]["length"]) == (4, 32)
     assert all(row["recommended_heads"] == 4 for row in about["rows"])
-    assert max(row["wall"] for row in about["rows"]) < 300
+    assert len(about["rows"]) >= 2
+    assert max(row["wall"] for row in about["rows"]) < most

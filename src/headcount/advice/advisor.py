@@ -19,7 +19,7 @@ from headcount.advice.advisor_page import advice_page, write_page
 from headcount.advice.advisor_predict import predict
 from headcount.advice.advisor_prices import by_length, curve_points, other_curves, prices, step_times
 from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, ShorterPoint
-from headcount.advice.advisor_search import SHARE, Search
+from headcount.advice.advisor_search import SHARE, USUAL_BUDGET, Search
 from headcount.advice.advisor_shorter import in_words, on_halves
 from headcount.advice.advisor_witness import find_witness, save_witness
 from headcount.advice.advisor_witness_words import WitnessRecord
@@ -134,7 +134,7 @@ def advise(
     y: Any = None,
     mask: Any = None,
     *,
-    budget: float = 300.0,
+    budget: float = USUAL_BUDGET,
     heads_max: int = 32,
     confidence: float = 0.95,
     device: str = "cpu",

@@ -35,6 +35,8 @@ LONGER = 2
 USUAL = 5
 """The head count of an average trial."""
 PILOT_STEPS = 2000
+USUAL_BUDGET, MOST_PATIENCE = 300.0, 10.0
+"""Seconds; and how many times longer the trials of a GPU become at most with a larger budget, in proportion."""
 SHARE = 0.8
 """Of the budget that the search itself may use; the rest is for prices."""
 
@@ -140,7 +142,9 @@ class Search:
         batch = min(GPU_BATCH if self.engine.gpu else BATCH, material.train_size)
         self.train = self._recipe(MOST_STEPS, batch)
         if self.steps is not None or self.engine.gpu:
-            self.train = self._recipe(self.steps or ENOUGH_STEPS, batch)
+            # a GPU is quick enough for the usual budget, whatever it is; who gives more time wants longer training
+            patience = min(max(self.budget / USUAL_BUDGET, 1.0), MOST_PATIENCE)
+            self.train = self._recipe(self.steps or int(patience * ENOUGH_STEPS), batch)
             return
         self._spread_out(self.engine.step_seconds(self.options, USUAL, self.train))
 
