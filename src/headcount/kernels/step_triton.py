@@ -27,10 +27,9 @@ from triton.language.extra import libdevice
 
 from headcount.kernels import pool_triton
 from headcount.kernels.pool_triton import INTERPRETED, _product, _thirds, power
+from headcount.kernels.step_plain import PLACES
 
 MAX_HEAD, MAX_FF = 64, 64  # larger ones would not fit a program's registers
-# Where each tensor begins in the flat weights, in the order of `cpu_step.TENSORS`.
-PLACES = ("C", "W1", "B1", "HB", "W2", "B2", "WQ", "WK", "WV", "WO", "GT", "LB", "F1", "BF1", "F2", "BF2")
 
 
 @triton.jit
