@@ -182,6 +182,8 @@ def advise(
 
         def look() -> None:
             if witness is not None:
+                if not engine.gpu:  # there it is not the only thing that goes on
+                    note("two inputs that one head fewer confuses")
                 seconds = max(SHORTEST, min(witness, QUICK * (time.monotonic() - start)))
                 looked.append(
                     find_witness(
