@@ -54,6 +54,7 @@ BAD = {
     "one sample": ({"X": np.zeros((1, 6, 2)), "y": np.zeros(1)}, [], "1 sample"),
     "all classes distinct": ({"y": np.arange(400)}, ["--kind", "classification"], "400 classes"),
     "budget": ({}, ["--budget", "soon"], "a time is written like"),
+    "budget below nothing": ({}, ["--budget", "-5s"], "more than nothing: not '-5s'"),
     "seed": ({}, ["--seed", "-1"], "--seed"),
     "width": ({}, ["--embed-dim", "0"], "--embed-dim"),
     "huge width": ({}, ["--embed-dim", "2000000"], "--embed-dim must be a whole number from 1 to 1000000"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import ARRAYS, Device, Json, Whole, console, print_json
+from headcount.cli.common import ARRAYS, Device, Json, Time, Whole, console, duration, print_json
 
 if TYPE_CHECKING:
     from headcount.advice.advisor import Advice
@@ -25,7 +25,7 @@ def advise(
     file: Annotated[Path | None, Parameter(help="With --json: the file to write instead of standard output.")] = None,
     /,
     *,
-    budget: Annotated[str, Parameter(help="Time for the answer: 90s, 5m, 1h.")] = "5m",
+    budget: Annotated[Time, Parameter(help="Time for the answer: 90s, 5m, 1h.")] = "5m",
     heads_max: Annotated[Whole, Parameter(name="--heads-max", help="The largest head count to try.")] = 32,
     confidence: Annotated[float, Parameter(help="Confidence of the interval and of comparisons.")] = 0.95,
     kind: Annotated[
@@ -51,7 +51,6 @@ def advise(
     from headcount.advice.advisor import advise as ask
     from headcount.advice.advisor_config import check_width
     from headcount.base.files import check_own, write_json
-    from headcount.cli.sweep import duration
 
     if file is not None and not json:
         raise BadInput(f"{file}: one data file is enough; a second name is that of the record, with --json")

@@ -14,11 +14,13 @@ from headcount.cli.common import (
     Device,
     Json,
     Setting,
+    Time,
     Whole,
     above,
     below,
     box_text,
     console,
+    duration,
     print_json,
     read_box,
     read_task,
@@ -53,11 +55,11 @@ def attack(
         bool, Parameter(negative=(), help="Run the paper's own adversary instead, at several ε (basins, any h < D).")
     ] = False,
     enclose: Annotated[
-        str | None, Parameter(help="Then bound the gap from above too, for this long (e.g. 60s): few tokens only.")
+        Time | None, Parameter(help="Then bound the gap from above too, for this long (e.g. 60s): few tokens only.")
     ] = None,
     starts: Annotated[Whole, Parameter(help="Pairs that are searched at once.")] = 64,
     for_: Annotated[
-        str, Parameter(name="--for", help="Stop after e.g. 50s, 5m; the best pair by then counts.")
+        Time, Parameter(name="--for", help="Stop after e.g. 50s, 5m; the best pair by then counts.")
     ] = "55s",
     seed: Annotated[Whole, Parameter(help="Seed of the starts.")] = 0,
     device: Device = "cpu",
@@ -66,7 +68,6 @@ def attack(
     """Find two inputs with equal attention output and targets far apart: the proof of too few heads."""
     from headcount.base.files import check_folder, check_writable
     from headcount.base.progress import Progress
-    from headcount.cli.sweep import duration
     from headcount.front import attack as search
     from headcount.models.files import load_model
 

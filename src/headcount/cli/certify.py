@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import BoxSides, Json, Whole, above, box_text, console, print_json, read_box
+from headcount.cli.common import BoxSides, Json, Time, Whole, above, box_text, console, duration, print_json, read_box
 
 if TYPE_CHECKING:
     from headcount.theory.certify import Certificate
@@ -20,7 +20,7 @@ def certify(
     /,
     *,
     for_: Annotated[
-        str, Parameter(name="--for", help="Stop after e.g. 90s, 9m; what is proved by then holds.")
+        Time, Parameter(name="--for", help="Stop after e.g. 90s, 9m; what is proved by then holds.")
     ] = "60s",
     box: BoxSides = None,
     goal: Annotated[float, Parameter(help="Finished when the bound is this multiple of the worst error.")] = 1.1,
@@ -31,7 +31,6 @@ def certify(
     """Prove an upper bound of a saved model's worst error on a box of tokens, and search for the worst error."""
     from headcount.base.files import write_json
     from headcount.base.progress import Progress
-    from headcount.cli.sweep import duration
     from headcount.models.files import load_model
     from headcount.theory.certify import certify as prove
 

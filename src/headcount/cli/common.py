@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,10 +54,19 @@ BoxSides = Annotated[
         help="Input box LOW,HIGH for every coordinate of a token, e.g. -2.5,2.5 (default: the model's, or its task's).",
     ),
 ]  # fmt: skip
+Time = Annotated[str, Parameter(allow_leading_hyphen=True)]  # a time below nothing shall be refused as a time
 Device = Annotated[str, Parameter(name="--device", help="cpu (all cores), cuda (one GPU), cuda:1.")]
 StoreFolder = Annotated[Path, Parameter(name="--store", help="Folder of the store.")]
 
 ARRAYS = (".npz", ".npy", ".parquet", ".csv")
+
+
+def duration(text: str) -> float:
+    """Read 90s, 9m or 2h as seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
+    if found is None or float(found[1]) == 0:
+        raise BadInput(f"a time is written like 90s, 9m or 2h, and is more than nothing: not {text!r}")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def given(**values: Any) -> dict[str, Any]:

@@ -86,6 +86,11 @@ def _run(tokens: list[str]) -> int:
     from cyclopts import App
 
     from headcount import __version__
+    from headcount.base.errors import BadInput
+
+    if "" in tokens:  # as a path it would be this folder
+        before = tokens[: tokens.index("")]
+        raise BadInput(f"an empty text is no value: give one after {before[-1] if before else 'headcount'}")
 
     app = App(
         name="headcount",

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Device, Json, StoreFolder, Whole, console, print_json
-from headcount.cli.sweep import duration
+from headcount.cli.common import Device, Json, StoreFolder, Time, Whole, console, duration, print_json
 
 if TYPE_CHECKING:
     from headcount.paper.reproduce import Shown
@@ -32,7 +31,7 @@ def reproduce(
     out: Annotated[Path | None, Parameter(help="Folder to write (default: reproduce-NAME).")] = None,
     store: StoreFolder = Path("headcount-runs"),
     for_: Annotated[
-        str | None, Parameter(name="--for", help="Stop cleanly after e.g. 90s, 9m, 2h; the same command goes on.")
+        Time | None, Parameter(name="--for", help="Stop cleanly after e.g. 90s, 9m, 2h; the same command goes on.")
     ] = None,
     device: Device = "cpu",
     workers: Annotated[Whole | None, Parameter(help="Cores to use (default: all).")] = None,

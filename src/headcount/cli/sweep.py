@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from importlib import resources
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Device, Json, StoreFolder, Whole, console, print_json
+from headcount.cli.common import Device, Json, StoreFolder, Time, Whole, console, duration, print_json
 
 
 def sweep(
@@ -20,7 +19,7 @@ def sweep(
     *,
     store: StoreFolder = Path("headcount-runs"),
     for_: Annotated[
-        str | None,
+        Time | None,
         Parameter(name="--for", help="Stop cleanly after e.g. 90s, 9m, 2h (a first compilation is not cut)."),
     ] = None,
     device: Device = "cpu",
@@ -79,14 +78,6 @@ def sweep(
     else:
         terminal.print(f"headcount report {plan.name} writes the page.")
     return 0
-
-
-def duration(text: str) -> float:
-    """Read 90s, 9m or 2h as seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
-    if found is None or float(found[1]) == 0:
-        raise BadInput(f"a time is written like 90s, 9m or 2h, and is more than nothing: not {text!r}")
-    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _example(path: Path) -> int:
