@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from headcount import ModelSpec, SavedModel, Transformer
-from headcount.cli.main import VERBS, main
+from headcount.cli.main import VERBS, _explain, main
 from headcount.experiments import cpu
 from support import Cli
 
@@ -168,6 +168,20 @@ def test_bad_input_is_one_line(here: Path, capsys: pytest.CaptureFixture[str], c
 
     assert re.search(complaint, lines[0]), lines[0]
     assert snapshot(here) == before
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (MemoryError(), 2, "out of memory: choose"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 3 GiB"), 2, "out of memory: choose"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 2, "out of memory: choose"),
+        (RuntimeError("something else"), 1, "(a bug: run again with --debug and report it)"),
+    ],
+)
+def test_full_memory_is_no_bug(error: Exception, status: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _explain(error) == status
+    assert text in capsys.readouterr().err
 
 
 def test_debug_shows_the_traceback(headcount_cli: Cli, headcount_here: Cli) -> None:

@@ -13,6 +13,7 @@ from advisor_cases import arrays
 
 from headcount.advice.advisor import advise
 from headcount.advice.advisor_record import AdviceRecord
+from headcount.advice.advisor_search import Search
 from headcount.advice.advisor_shorter import allows, relabelled
 from headcount.base.errors import BadInput
 from headcount.tasks.families import make_task
@@ -204,3 +205,19 @@ def test_numbers_that_mean_nothing_are_refused(options, text):
 def test_y_must_be_there():
     with pytest.raises(BadInput, match="y is missing"):
         advise(np.zeros((20, 3, 1)))
+
+
+def test_tf32_of_the_user_does_not_reach_the_models(monkeypatch):
+    """Not in the search, its prices or its threads: it is off from the first model to the last, and then as it was."""
+    seen, right = [], Search.run
+    monkeypatch.setattr(
+        Search, "run", lambda self: (seen.append(torch.backends.cuda.matmul.allow_tf32), right(self))[1]
+    )
+    X, y = arrays("sum-of-maxima", 200, 0.0, intrinsic=1, dim=1, length=4)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        advise(X, y, steps=5, heads_max=2, quiet=True)
+        assert torch.backends.cuda.matmul.allow_tf32
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+    assert seen == [False]

@@ -15,7 +15,7 @@ import headcount as hc
 from headcount.advice import advisor
 from headcount.advice.advisor_data import Material, material
 from headcount.advice.advisor_engine import Engine, Outcome, Wanted
-from headcount.advice.advisor_witness import agreed, find_witness, own_units, save_witness, weaker
+from headcount.advice.advisor_witness import SHORTEST, agreed, find_witness, own_units, save_witness, weaker
 from headcount.advice.advisor_witness_words import WitnessRecord
 from headcount.base.errors import BadInput
 from headcount.experiments.cpu import Stopped
@@ -143,8 +143,8 @@ def test_where_there_is_none_it_says_why(case):
     assert "full length" in find_witness(trials, padded, 2, task=task).why
     other = hc.make_task("sum-of-maxima", intrinsic=2, length=8, limit=2.5)
     assert "does not cover this case" in find_witness(trials, stuff, 2, task=other).why
-    with pytest.raises(hc.BadInput, match="2 seconds or more, not 1"):
-        find_witness(trials, stuff, 2, seconds=1)
+    for seconds in (1.9, -5.0):
+        assert "no time left" in find_witness(trials, stuff, 2, task=task, seconds=seconds).why
 
 
 def test_a_search_that_runs_beside_other_work_can_be_ended(case):
@@ -166,7 +166,13 @@ def test_advice_looks_for_a_witness_when_told_to(case):
     assert found.looked.heads in (0, 1)
     assert found.looked.target == "task"
     assert found.looked.tag or found.looked.why
-    assert hc.advise(task, **sizes).looked is None
+    assert found.data()["witness"] == found.looked.data()  # and so in what is written
+    without = hc.advise(task, **sizes)
+    assert without.looked is None
+    assert without.data()["witness"] is None
+    for seconds in (1.0, float("nan"), 1e9):
+        with pytest.raises(BadInput, match="needs 2 seconds or more"):
+            without.witness(seconds)
     for wrong in (1.0, -1, float("nan"), 1e9, "2", True):
         with pytest.raises(BadInput, match="^witness must be "):
             hc.advise(task, witness=wrong, **sizes)
@@ -177,9 +183,21 @@ def test_a_quick_answer_stays_quick(case, monkeypatch):
     task, *_ = case
     asked: list[float] = []
     found = WitnessRecord(heads=1, tag=None, why="made up", target="task")
-    monkeypatch.setattr(advisor, "find_witness", lambda *_, seconds, **__: asked.append(seconds) or found)
+
+    def noted(*_, seconds, halt, **__):
+        asked.append(seconds)
+        assert isinstance(halt, threading.Event)
+        return found
+
+    monkeypatch.setattr(advisor, "find_witness", noted)
     for share, most in ((advisor.QUICK, 500.0), (1e6, 500.0), (1e6, 7.0)):
         monkeypatch.setattr(advisor, "QUICK", share)
         assert hc.advise(task, witness=most, steps=20, heads_max=2, quiet=True).looked is found
     assert 2.0 <= asked[0] < 60
     assert asked[1:] == [500.0, 7.0]
+    for budget in (1.0, 12.0):  # and no more than is left of the budget
+        start = time.monotonic()
+        record = hc.advise(task, witness=500.0, heads_max=2, budget=budget, quiet=True).record
+        assert asked[-1] <= budget + 0.5
+        assert record.seconds <= time.monotonic() - start
+    assert asked[-2] < SHORTEST

@@ -11,11 +11,12 @@ import pytest
 from advisor_cases import arrays, made_up
 from record_cases import made_record
 
+from headcount.advice import advisor_shorter
 from headcount.advice.advisor_data import material
 from headcount.advice.advisor_decide import decide
 from headcount.advice.advisor_engine import Engine
 from headcount.advice.advisor_predict import predict
-from headcount.advice.advisor_prices import curve_points, other_curves
+from headcount.advice.advisor_prices import _counting, curve_points, other_curves
 from headcount.advice.advisor_record import ShorterPoint
 from headcount.advice.advisor_search import Search
 from headcount.advice.advisor_shorter import in_words, on_halves, relabelled
@@ -27,18 +28,27 @@ from headcount.base.progress import Progress
 STEP = {1: [0.4, 0.42, 0.5], 2: [0.001, 0.0012, 0.002], 4: [0.001, 0.0011, 0.002]}
 
 
-def told(errors: dict[int, list[float]], length: int = 32, patience: float | None = None, **changed) -> list[str]:
+def told(
+    errors: dict[int, list[float]], length: int = 32, patience: float | None = None, apart: bool = True, **changed
+) -> list[str]:
     """The reasons that trials with these errors give."""
     found = made_up(errors)
     decision = decide(found, heads_max=8)
     points = [point.model_copy(update=changed) for point in curve_points(found, decision.floor, {})]
-    return [r.text for r in reasons(decision, points, {"length": length, "head_dim": 4, "hidden": 32}, patience)]
+    sizes = {"length": length, "head_dim": 4, "hidden": 32}
+    return [r.text for r in reasons(decision, points, sizes, patience, apart)]
 
 
 @pytest.mark.parametrize(("models", "text"), [(1, "in the only model."), (3, "in the best of 3 models.")])
 def test_the_number_of_models_is_good_english(models, text):
     texts = told(STEP, seeds=models)
     assert any(t.endswith(text) for t in texts if t.startswith("1 head: error"))
+
+
+def test_what_cannot_be_told_apart_is_not_told_as_if_it_could():
+    for apart in (True, False):
+        (text,) = [t for t in told(STEP, apart=apart) if t.startswith("1 head: error")]
+        assert text.endswith("so few validation sequences do not tell the two apart.") is not apart
 
 
 def test_one_head_needs_and_two_heads_need():
@@ -157,6 +167,35 @@ def test_noise_is_not_what_length_costs(searched):
     searched.engine.deadline, kept = time.monotonic() + 0.01, searched.engine.deadline
     assert on_halves(searched, learned, 2) == []
     searched.engine.deadline = kept
+
+
+def test_on_a_gpu_rounds_that_the_time_cut_off_do_not_count(searched):
+    """They end at the same time there: the first counts if anything of it is whole, a later one if all of it is."""
+    one = searched.found[0]
+    rounds = [[replace(one.wanted, seed=s, heads=h) for h in (3, 1)] for s in range(3)]
+
+    def counted(*cut):
+        found = [replace(one, wanted=w, whole=(w.seed, w.heads) not in cut) for wanted in rounds for w in wanted]
+        new, count = _counting(rounds, found)
+        return [(o.wanted.seed, o.heads) for o in new], count
+
+    first, second, third = [(0, 3), (0, 1)], [(1, 3), (1, 1)], [(2, 3), (2, 1)]
+    assert counted() == ([*first, *second, *third], 3)
+    assert counted((1, 1)) == (first, 1)
+    assert counted((2, 3)) == ([*first, *second], 2)
+    assert counted((0, 3)) == ([(0, 1), *second, *third], 3)  # it diverged: the time was not over
+    assert counted(*first, *second, *third) == ([], 0)
+    assert _counting(rounds, []) == ([], 0)
+
+
+def test_halves_end_with_the_search(searched, monkeypatch):
+    best = replace(min(searched.found, key=lambda one: one.validation), validation=0.01)
+    given = []
+    monkeypatch.setattr(
+        advisor_shorter, "Engine", lambda *_, halt: given.append(halt) or SimpleNamespace(try_out=lambda _: [])
+    )
+    assert on_halves(searched, best, 2) == []
+    assert given == [searched.engine.halt] * 2
 
 
 @pytest.mark.parametrize(("case", "seeds"), [("time for all", 2), ("time for one", 1), ("the second is cut off", 1)])

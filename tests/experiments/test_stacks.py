@@ -302,7 +302,7 @@ def test_a_sweep_on_a_store_through_stacks(tmp_path: Path, monkeypatch):
             assert arrays["theta"].size == trial.metrics["parameters_total"]
 
 
-@pytest.mark.parametrize("name", ["cuda", "cuda:7", "tpu", "", "cuda:x"])
+@pytest.mark.parametrize("name", ["cuda", "cuda:7", "tpu", "", "cuda:x", "cuda:٣", "cuda:99999999999999999999"])
 def test_a_device_that_is_not_there_is_one_line(name, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(hc.BadInput) as caught:
@@ -310,14 +310,16 @@ def test_a_device_that_is_not_there_is_one_line(name, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_a_device_that_is_not_there_is_woken_in_vain() -> None:
+def test_a_device_that_is_not_there_is_woken_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is said of it here: whoever asks for the device is told."""
-    before = threading.active_count()
+    before, complaints = threading.active_count(), list[object]()
+    monkeypatch.setattr(threading, "excepthook", complaints.append)
     for name in ("cpu", "cuda:97", "cudas"):
         wake(name)
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
             thread.join(60)
     assert threading.active_count() <= before
+    assert complaints == []
     with pytest.raises(hc.BadInput, match="not there"):
         find_device("cuda:97")

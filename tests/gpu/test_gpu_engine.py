@@ -23,6 +23,7 @@ from headcount.experiments.run import train_jobs
 from headcount.experiments.stack import StackTrainer
 from headcount.experiments.stacking import Job, plan
 from headcount.experiments.train import train
+from headcount.kernels.pool import has_triton
 from headcount.store.schema import DATABASE
 from headcount.store.store import Store
 
@@ -208,6 +209,7 @@ def test_stacks_of_several_threads_are_captured_one_after_the_other() -> None:
         torch.testing.assert_close(one, trained(heads), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.skipif(not has_triton(), reason="without Triton nothing can be compiled")
 def test_nothing_is_compiled_for_a_plain_stack(tmp_path: Path) -> None:
     """In a process of its own, with an empty cache: training and evaluation leave it empty, and Triton unused."""
     code = (

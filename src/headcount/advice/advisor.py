@@ -21,7 +21,7 @@ from headcount.advice.advisor_prices import by_length, curve_points, other_curve
 from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, ShorterPoint
 from headcount.advice.advisor_search import SHARE, USUAL_BUDGET, Search
 from headcount.advice.advisor_shorter import in_words, on_halves
-from headcount.advice.advisor_witness import find_witness, save_witness
+from headcount.advice.advisor_witness import SHORTEST, find_witness, save_witness
 from headcount.advice.advisor_witness_words import WitnessRecord
 from headcount.advice.advisor_words import figure, reasons, sentence, settles
 from headcount.advice.side_by_side import together
@@ -47,8 +47,10 @@ PRICED = 0.93
 """Of the budget after which prices end; a witness may take what is left."""
 AFTERWARDS = 0.3
 """Of the budget that prices may take at most, so that a quick answer stays quick."""
-SHORTEST, QUICK = 2.0, 0.5
-"""Seconds that a search for a witness needs, and the share of the time so far that it may take."""
+QUICK = 0.5
+"""Of the time that the answer took, so much may go to a witness."""
+ROUNDING = 0.5
+"""Seconds by which a witness may be late."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +87,8 @@ class Advice:
 
     def witness(self, seconds: float = 20.0) -> WitnessRecord:
         """Two inputs that the layer with one head fewer cannot tell apart, or why there are none."""
+        if not SHORTEST <= seconds < MOST_SECONDS:
+            raise BadInput(f"the search for a witness needs {SHORTEST:g} seconds or more, not {seconds}")
         heads, seed = self.recommended_heads, self.record.seed
         return find_witness(self.trials, self.material, heads, task=self.task, seconds=seconds, seed=seed)
 
@@ -96,10 +100,11 @@ class Advice:
         self, path: str | Path, config: Configuration | None = None, witness: WitnessRecord | None = None
     ) -> None:  # fmt: skip
         """Write the plain-language page, one file that needs no other."""
-        write_page(self.record, Path(path), config, witness)
+        write_page(self.record, Path(path), config, witness or self.looked)
 
     def data(self, config: Configuration | None = None, witness: WitnessRecord | None = None) -> dict[str, Any]:
-        """The record as plain data, with the configuration and the witness where they are given."""
+        """The record as plain data, with the configuration where it is given and the witness where there is one."""
+        witness = witness or self.looked
         return {
             **self.record.data(),
             "configuration": None if config is None else config.data(),
@@ -111,7 +116,7 @@ class Advice:
     ) -> None:  # fmt: skip
         """Write a folder with the record, the picture and the page, all or none of them."""
         check_own(Path(folder), FILES, FILES[0])
-        page = advice_page(self.record, config, witness)
+        page = advice_page(self.record, config, witness or self.looked)
         contents = (json_bytes(self.data(config, witness)), draw.png(self.figure()), page.encode())
         write_all(Path(folder), dict(zip(FILES, contents, strict=True)))
 
@@ -158,7 +163,7 @@ def advise(
     task = data if isinstance(data, Task) else None
     with (
         full_precision(),
-        Progress("advising", float(budget), quiet=quiet, every=10.0, closes=False, bound=True) as progress,
+        Progress("advising", float(budget), quiet=quiet, every=10.0, closes=False, bound=steps is None) as progress,
     ):
         if find_device(device).type == "cpu":
             start_kernels(progress, "float32", [ModelOptions().model(heads=1, dim=1, length=2, out_dim=1)])
@@ -177,14 +182,20 @@ def advise(
                 f"the budget is too small, nothing was trained (not one evaluation in {budget:g} s): give more time or "
                 f"fewer samples"
             )
-        engine.deadline = start + PRICED * budget if steps is None else engine.deadline
+        if steps is None:
+            room = budget - SHORTEST  # for prices, where a witness has room after them
+            fits = witness is not None and room >= SHARE * budget
+            engine.deadline = start + min(PRICED * budget, room if fits else budget)
         looked: list[WitnessRecord] = []
 
         def look() -> None:
             if witness is not None:
                 if not engine.gpu:  # there it is not the only thing that goes on
                     note("two inputs that one head fewer confuses")
-                seconds = max(SHORTEST, min(witness, QUICK * (time.monotonic() - start)))
+                now = time.monotonic()
+                seconds = max(SHORTEST, min(witness, QUICK * (now - start)))
+                if steps is None:
+                    seconds = min(seconds, start + budget - now + ROUNDING)
                 looked.append(
                     find_witness(
                         search.found, stuff, _answer(decision), task=task, seconds=seconds, seed=seed, halt=engine.halt
@@ -263,17 +274,16 @@ def _record(
     sizes = {"length": stuff.task.length, "head_dim": search.options.head_dim, "hidden": search.options.hidden}
     high = decision.high if decision.high is not None else max(search.heads_max, decision.low)
     patience = search.patience((decision.heads or 0) - 1)
-    told = [
-        *reasons(decision, points, dict(sizes), patience),
-        *in_words(shorter),
-    ]
+    listed = prices(points, search.found, answer, search.confidence) if answer in heads else []
+    apart = all(price.told_apart for price in listed if price.heads < (answer or 0))
+    told = [*reasons(decision, points, dict(sizes), patience, apart), *in_words(shorter)]
     return AdviceRecord(
         name=stuff.task.name, verdict=decision.verdict, sentence=sentence(decision, search.heads_max),
         recommended_heads=answer, interval=[decision.low, high], interval_open=decision.high is None,
         no_transition=decision.verdict != "transition" and decision.verdict != "more",
         confidence=search.confidence, settled=search.settled, noise_floor=decision.floor,
         noise_floor_high=champion.validation, curve=points, curves=curves,
-        prices=prices(points, search.found, answer, search.confidence) if answer in heads else [],
+        prices=listed,
         lengths=by_length(engine, champion),
         answers={str(h) if h else "none": share for h, share in sorted(decision.shares.items())},
         reasons=told, shorter=shorter,

@@ -3,7 +3,7 @@
 A trial that the deadline cuts off counts with its best point so far. On a CPU each core takes a trial; on a GPU all
 trials of a request are one stack, or a few side by side. A stack of ordinary size is trained in plain PyTorch: its
 kernels would take longer to compile than they save. Which way it goes depends on its size alone, never on a clock, so
-that the same question has the same answer.
+that the same question has the same answer (to rounding, where memory is short and a stack is halved).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from headcount.base.provenance import cores
 from headcount.experiments.cpu import Stepper, Stopped, single_threaded_blas, torch_threads, trial_of
 from headcount.experiments.data import Part
 from headcount.experiments.devices import find_device
+from headcount.experiments.engine import lacks_memory
 from headcount.experiments.spec import ModelOptions, TrainSpec
 from headcount.experiments.stack import StackTrainer
 from headcount.experiments.stacking import Job
@@ -282,11 +283,12 @@ class Engine:
         """All trials of a request as one stack on the GPU, or as two halves where memory has no room for it."""
         try:
             return self._stack(order, plain=plain)
-        except torch.OutOfMemoryError:
-            if len(order) == 1:
-                raise HeadcountError(
-                    "one model does not fit into the GPU's memory: give shorter sequences, or the device cpu"
-                ) from None
+        except RuntimeError as error:
+            if not lacks_memory(error):
+                raise
+        if len(order) == 1:
+            self.failures.append(f"{heads_text(order[0].heads)}: one model does not fit into the GPU's memory")
+            return []
         half = len(order) // 2  # from here, where the error no longer holds on to what it had taken
         return [one for part in (order[:half], order[half:]) for one in self._stacked(part, plain=plain)]
 
@@ -314,21 +316,23 @@ class Engine:
             trainer.run(min(every, spec.steps - trainer.steps))
             errors = trainer.nmse(unseen.X, unseen.y, unseen.mask)
             trainer.wait()
-            better = (errors < least) & (errors <= spec.diverged_above)  # NaN fails every comparison
+            trainer.alive.logical_and_(errors <= spec.diverged_above)  # NaN fails every comparison; it stays as it is
+            better = trainer.alive & (errors < least)
             least, best = torch.where(better, errors, least), torch.where(better[:, None], trainer.theta, best)
-            for curve, error in zip(curves, errors.tolist(), strict=True):
-                if error <= spec.diverged_above:
+            for curve, error, goes_on in zip(curves, errors.tolist(), trainer.alive.tolist(), strict=True):
+                if goes_on:
                     curve.append((trainer.steps, error))
-        whole, spent = trainer.steps == spec.steps, (time.perf_counter() - start) / len(order)
+        spent = (time.perf_counter() - start) / len(order)
         parts = ((best, unseen), (best, self.some), (trainer.theta, self.some))
         made = [trainer.outputs(theta, part.X, part.mask) for theta, part in parts]
         trainer.wait()
-        outputs = [every.double().cpu().numpy() for every in made]
+        outputs = [some.double().cpu().numpy() for some in made]
+        taken, whole = trainer.taken.tolist(), (trainer.alive & (trainer.taken == spec.steps)).tolist()
         found: list[Outcome] = []
         for m, (wanted, theta) in enumerate(zip(order, trainer.own(best), strict=False)):
             if curves[m]:
-                begun, mine = time.perf_counter() - spent, [every[m] for every in outputs]
-                found.append(self._outcome(wanted, models[m], theta, curves[m], trainer.steps, whole, begun, mine))
+                begun, mine = time.perf_counter() - spent, [some[m] for some in outputs]
+                found.append(self._outcome(wanted, models[m], theta, curves[m], taken[m], whole[m], begun, mine))
             else:
                 self.failures.append(f"{heads_text(wanted.heads)}: {self._beyond()}")
         return found

@@ -108,7 +108,7 @@ def _seeds_of(search: Search, answer: int) -> list[Outcome]:
 def _trained(rounds: Sequence[Sequence[Wanted]], engine: Engine) -> tuple[list[Outcome], int]:
     """Train the rounds, on a GPU side by side and else one after the other; return also how many of them count."""
     if engine.gpu:
-        return engine.try_out([one for wanted in rounds for one in wanted]), len(rounds)
+        return _counting(rounds, engine.try_out([one for wanted in rounds for one in wanted]))
     new: list[Outcome] = []
     for number, wanted in enumerate(rounds):
         start = time.monotonic()
@@ -118,6 +118,19 @@ def _trained(rounds: Sequence[Sequence[Wanted]], engine: Engine) -> tuple[list[O
         new += got
         if 1.1 * (time.monotonic() - start) > engine.left():
             return new, number + 1
+    return new, len(rounds)
+
+
+def _counting(rounds: Sequence[Sequence[Wanted]], found: Sequence[Outcome]) -> tuple[list[Outcome], int]:
+    """Of rounds that ended at the same time: none where the time was over, the first, and later ones that are whole."""
+    new: list[Outcome] = []
+    for number, wanted in enumerate(rounds):
+        asked = {id(one) for one in wanted}
+        got = [one for one in found if id(one.wanted) in asked]
+        whole = [one for one in got if one.whole]
+        if len(whole) < (len(wanted) if number else 1):
+            return new, number
+        new += got if number else whole
     return new, len(rounds)
 
 

@@ -44,6 +44,8 @@ EQUAL = 1e-6
 JURY, FEWEST_JUDGES, MOST_JUDGES = 4.0, 2, 8
 """Models with enough heads and within this factor of the best error stand in for the task, from so many to so many."""
 STARTS, CHANCES, FEWEST_VALUES = 48, 3, 12
+SHORTEST = 2.0
+"""Seconds that a search needs."""
 EDGES = (0.01, 0.99)
 """Of the values of every feature: between them inputs are looked for where only data are known."""
 
@@ -62,14 +64,14 @@ def find_witness(
             raise Stopped
 
     start, layer = time.monotonic(), weaker(trials, heads)
-    if not 2 <= seconds < 1e6:
-        raise BadInput(f"the search for a witness needs 2 seconds or more, not {seconds}")
     if heads is None or layer is None:
         found: WitnessRecord | str = (
             "No number of heads is recommended, so there is no layer with fewer."
             if heads is None
             else "There is no trained layer with fewer heads than recommended."
         )
+    elif seconds < SHORTEST:
+        found = f"There was no time left to look for them, which takes {SHORTEST:g} seconds or more."
     else:
         found = _unfit(trials, material, task)
         try:

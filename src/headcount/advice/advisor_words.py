@@ -108,9 +108,12 @@ def _open(decision: Decision, settled: bool, patience: float | None) -> str:
 
 
 def reasons(
-    decision: Decision, points: list[CurvePoint], record: dict[str, object], patience: float | None
+    decision: Decision, points: list[CurvePoint], record: dict[str, object], patience: float | None, apart: bool = True
 ) -> list[Reason]:
-    """Say why, each reason with what it rests on; `patience` is None where fewer heads were not trained longer."""
+    """Say why, each reason with what it rests on; `patience` is None where fewer heads were not trained longer.
+
+    `apart` says whether the validation sequences tell the answer from one head fewer.
+    """
     told: list[Reason] = []
 
     def add(tag: str, text: str) -> None:
@@ -137,7 +140,8 @@ def reasons(
             below = fewer[-1]
             add("measured", f"{heads_text(below.heads).capitalize()}: error {error_text(below.validation)}, "
                 f"{times_text(below.validation / max(at[answer].validation, 1e-300))} times that of "
-                f"{heads_text(answer)}, in {_of(below.seeds)}.")  # fmt: skip
+                f"{heads_text(answer)}, in {_of(below.seeds)}"
+                f"{'' if apart else '; so few validation sequences do not tell the two apart'}.")  # fmt: skip
             if patience is not None:
                 slow = patience >= IMPATIENT
                 rest = f", but that divided the error by {times_text(patience)}: with still more training they may do"

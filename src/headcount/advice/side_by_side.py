@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -19,6 +19,9 @@ def together(calls: Sequence[Callable[[], T]], *, threads: bool, halt: Callable[
     with ThreadPoolExecutor(len(calls)) as pool:
         work = [pool.submit(call) for call in calls]
         try:
+            wait(work, return_when=FIRST_EXCEPTION)
+            failed = next((one for one in work if one.done() and one.exception() is not None), work[0])
+            failed.result()
             return [one.result() for one in work]
         except BaseException:
             halt()

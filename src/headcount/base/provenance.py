@@ -9,7 +9,7 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-PACKAGES = ("headcount", "torch", "numpy", "scipy", "pydantic", "python-flint")
+PACKAGES = ("headcount", "torch", "triton", "numpy", "scipy", "pydantic", "python-flint")
 
 
 def _commit() -> str | None:

@@ -47,9 +47,10 @@ def advise(
     from headcount.experiments.devices import wake
 
     wake(device)
-    from headcount.advice.advisor import FILES, SHORTEST
+    from headcount.advice.advisor import FILES
     from headcount.advice.advisor import advise as ask
     from headcount.advice.advisor_config import check_width
+    from headcount.advice.advisor_witness import SHORTEST
     from headcount.base.files import check_own, write_json
 
     if file is not None and not json:

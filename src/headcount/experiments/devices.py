@@ -12,7 +12,7 @@ from headcount.base.errors import BadInput
 
 def find_device(name: str) -> torch.device:
     """Return a device by name (cpu, cuda, cuda:1), or say what is missing."""
-    if re.fullmatch(r"cpu|cuda(:\d+)?", name) is None:
+    if re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", name) is None:
         raise BadInput(f"a device is cpu, cuda or cuda:1 (by number), not {name!r}")
     device = torch.device(name)
     if device.type == "cpu":

@@ -238,12 +238,12 @@ class Failure:
     def of(cls, error: Exception) -> Failure:
         """Say in one line what went wrong; what libraries call a CUDA error may be lack of memory alone."""
         text = (str(error).splitlines() or [""])[0]
-        full = _lacks_memory(error)
+        full = lacks_memory(error)
         line = f"{type(error).__name__}: {text.split('. ')[0] if full else text}"
         return cls(line, full, "CUDA error" in text and not full)
 
 
-def _lacks_memory(error: BaseException | None) -> bool:
+def lacks_memory(error: BaseException | None) -> bool:
     """Whether an error, or one that it came from (a capture that memory ended fails once more), is lack of memory."""
     while error is not None:
         if isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in _FULL):
