@@ -168,7 +168,7 @@ def test_a_failure_ends_what_runs_beside_it(
 ) -> None:
     """The other stack would take minutes; it ends at its next evaluation, whichever of the two is waited for first."""
     _, stacks = engines
-    long = RECIPE.model_copy(update={"steps": 200_000, "evaluations": 2000})
+    long = RECIPE.model_copy(update={"steps": 20_000, "evaluations": 400})
     slow = [Wanted(1, 0, ModelOptions(head_dim=2, hidden=8), long)]
     trains, right = threading.Event(), StackTrainer.nmse
     monkeypatch.setattr(StackTrainer, "nmse", lambda *a: (trains.set(), right(*a))[1])
