@@ -62,7 +62,9 @@ BAD = {
     "this folder": ({}, ["--out", "."], "this very folder"),
     "no folder": ({}, ["--out", ""], "no value: give one after --out"),
     "the record over data": ({}, ["--json", "other.csv"], "these are data"),
-    "steps": ({}, ["--steps", "0"], "steps"),
+    "steps": ({}, ["--steps", "0"], "headcount: --steps must be 1 or more, not 0"),
+    "heads": ({}, ["--heads-max", "1"], "headcount: --heads-max must lie between 2 and 256, not 1"),
+    "confidence": ({}, ["--confidence", "nan"], "headcount: --confidence must lie between 0.5 and 1, not nan"),
     "a folder for the record": ({}, ["--json", "."], "--json takes a file"),
 }
 

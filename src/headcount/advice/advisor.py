@@ -157,7 +157,7 @@ def advise(
     most go to two inputs that one head fewer confuses (`Advice.looked`), and fewer where the answer came quickly. The
     clock starts when the data are read and the kernels are loaded (compiled, the first time on a machine).
     """
-    _check(budget, heads_max, confidence, steps, witness)
+    check_numbers(budget, heads_max, confidence, steps, witness)
     seed = whole_seed(seed)
     stuff = _read(data, y, mask, kind, seed)
     task = data if isinstance(data, Task) else None
@@ -206,8 +206,15 @@ def advise(
     return Advice(found, Table.of(search.found).champion, stuff, tuple(search.found), task, *looked)
 
 
-def _check(budget: float, heads_max: int, confidence: float, steps: int | None, witness: float | None) -> None:
-    """Refuse numbers that mean nothing."""
+def check_numbers(
+    budget: float, heads_max: int, confidence: float, steps: int | None, witness: float | None = None, *,
+    flags: bool = False,
+) -> None:  # fmt: skip
+    """Refuse numbers that mean nothing, by the names of `advise` or by those of the command's flags."""
+
+    def called(name: str) -> str:
+        return f"--{name.replace('_', '-')}" if flags else name
+
     for name, value, kinds in (
         ("budget", budget, int | float), ("confidence", confidence, int | float), ("heads_max", heads_max, int),
         ("steps", 1 if steps is None else steps, int), ("witness", 20 if witness is None else witness, int | float),
@@ -215,15 +222,15 @@ def _check(budget: float, heads_max: int, confidence: float, steps: int | None, 
         if isinstance(value, bool) or not isinstance(value, kinds):
             timed = name in ("budget", "witness")
             what = "a whole number" if kinds is int else "a number of seconds" if timed else "a number"
-            raise BadInput(f"{name} must be {what}, not {value!r}")
+            raise BadInput(f"{called(name)} must be {what}, not {value!r}")
     if not 0 < budget < MOST_SECONDS:
-        raise BadInput(f"budget must be above 0 and below {MOST_SECONDS:,} seconds, not {budget:g}")
+        raise BadInput(f"{called('budget')} must be above 0 and below {MOST_SECONDS:,} seconds, not {budget:g}")
     if not 2 <= heads_max <= MOST_HEADS:  # one head count has nothing to be compared with
-        raise BadInput(f"heads_max must lie between 2 and {MOST_HEADS}, not {heads_max}")
+        raise BadInput(f"{called('heads_max')} must lie between 2 and {MOST_HEADS}, not {heads_max}")
     if not 0.5 <= confidence < 1:
-        raise BadInput(f"confidence must lie between 0.5 and 1, not {confidence}")
+        raise BadInput(f"{called('confidence')} must lie between 0.5 and 1, not {confidence}")
     if steps is not None and steps < 1:
-        raise BadInput(f"steps must be 1 or more, not {steps}")
+        raise BadInput(f"{called('steps')} must be 1 or more, not {steps}")
     if witness is not None and not SHORTEST <= witness < MOST_SECONDS:
         raise BadInput(f"witness must be {SHORTEST:g} seconds or more, or None, not {witness:g}")
 

@@ -47,7 +47,7 @@ def advise(
     from headcount.experiments.devices import wake
 
     wake(device)
-    from headcount.advice.advisor import FILES
+    from headcount.advice.advisor import FILES, check_numbers
     from headcount.advice.advisor import advise as ask
     from headcount.advice.advisor_config import check_width
     from headcount.advice.advisor_witness import SHORTEST
@@ -62,6 +62,7 @@ def advise(
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
     seconds = duration(budget)
+    check_numbers(seconds, heads_max, confidence, steps, flags=True)
     check_width(embed_dim, "--embed-dim")
     if file is not None and str(file) in ("-", "/dev/stdout"):
         file = None
