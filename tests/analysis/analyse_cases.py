@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from headcount.analysis.bootstrap import draw_setting
-from headcount.analysis.dimension import dimension
+from headcount.analysis.heads_needed import dimension
 from headcount.analysis.record import Dimension
 from headcount.analysis.rows import blocks
 from headcount.store.records import Run, Trial

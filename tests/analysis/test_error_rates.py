@@ -14,7 +14,7 @@ import pytest
 from headcount.analysis import measures
 from headcount.analysis.analyse import analyse
 from headcount.analysis.bootstrap import draw_setting
-from headcount.analysis.dimension import SOLVED, faint_below
+from headcount.analysis.heads_needed import SOLVED, faint_below
 from headcount.analysis.measures import UNMEASURED, ZERO, floor, guessing, notes, seen, words
 from headcount.analysis.record import Analysis
 from headcount.analysis.rows import Block, blocks
@@ -313,7 +313,7 @@ def test_a_planted_step_is_a_transition() -> None:
 
 def test_a_rule_that_takes_any_end_for_a_step_fails_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: the best seed counts, and nobody asks how few answers are wrong or how even the fall is."""
-    monkeypatch.setattr("headcount.analysis.dimension._no_step", lambda *_: False)
+    monkeypatch.setattr("headcount.analysis.heads_needed._no_step", lambda *_: False)
     monkeypatch.setattr(Block, "rate", property(lambda self: False))
     found = [*verdicts(law(0.3), 4), *verdicts(law(0.83), 4)]
     assert any(verdict == "transition" for verdict, _ in found)

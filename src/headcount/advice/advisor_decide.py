@@ -8,7 +8,7 @@ Errors are validation errors at each trial's best point, in units of the varianc
 2. *Level* of h: log10 of the best seed's excess over the floor, in units of the excess of a constant. Without noise
    the floor is nearly 0 and levels are those of the errors themselves. Of classes the level counts `CLASSES` times:
    only samples near a boundary are wrong, and their share goes with the root of a squared error.
-3. *Answer*: the rule of `analysis/dimension.py` on these levels: the smallest head count that is enough (what is
+3. *Answer*: the rule of `analysis/heads_needed.py` on these levels: the smallest head count that is enough (what is
    left to gain with more heads is small) and sharp (the fall into it is large beside what is left; a fall over head
    counts that were not tried is shared among them). Where none is
    sharp there is no transition, and the answer is the smallest head count that lies within `SLACK` decades of the
@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from scipy import special  # scipy.stats, which has the same, takes a second to load
 
 from headcount.advice.advisor_engine import Outcome
-from headcount.analysis.dimension import AGREEMENT, Choices, gaps, needed
+from headcount.analysis.heads_needed import AGREEMENT, Choices, gaps, needed
 from headcount.base.random import generator
 
 Verdict = Literal["transition", "one-head", "gentle", "more", "failed", "noise", "budget"]

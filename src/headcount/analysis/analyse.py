@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headcount.analysis.bootstrap import Drawn, draw_setting
 from headcount.analysis.cells import cells, drops
-from headcount.analysis.dimension import dimension
+from headcount.analysis.heads_needed import dimension
 from headcount.analysis.law import laws
 from headcount.analysis.measures import UNMEASURED, Part, measure_of, notes, seen
 from headcount.analysis.record import Analysis
