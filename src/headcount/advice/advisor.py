@@ -18,12 +18,13 @@ from headcount.advice.advisor_engine import Engine, Outcome
 from headcount.advice.advisor_page import advice_page, write_page
 from headcount.advice.advisor_predict import predict
 from headcount.advice.advisor_prices import by_length, curve_points, other_curves, prices, step_times
-from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, ShorterPoint
+from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, Reason, ShorterPoint
 from headcount.advice.advisor_search import SHARE, USUAL_BUDGET, Search
 from headcount.advice.advisor_shorter import in_words, on_halves
+from headcount.advice.advisor_warnings import data_warnings
 from headcount.advice.advisor_witness import SHORTEST, find_witness, save_witness
 from headcount.advice.advisor_witness_words import WitnessRecord
-from headcount.advice.advisor_words import figure, reasons, sentence, settles
+from headcount.advice.advisor_words import category_text, data_text, figure, reasons, sentence, settles
 from headcount.advice.side_by_side import together
 from headcount.base.errors import BadInput
 from headcount.base.files import check_own, json_bytes, write_all
@@ -198,12 +199,18 @@ def advise(
                     seconds = min(seconds, start + budget - now + ROUNDING)
                 looked.append(
                     find_witness(
-                        search.found, stuff, _answer(decision), task=task, seconds=seconds, seed=seed, halt=engine.halt
+                        search.found,
+                        engine.material,
+                        _answer(decision),
+                        task=task,
+                        seconds=seconds,
+                        seed=seed,
+                        halt=engine.halt,
                     )
                 )
 
         found = _record(search, decision, start, note, look)
-    return Advice(found, Table.of(search.found).champion, stuff, tuple(search.found), task, *looked)
+    return Advice(found, Table.of(search.found).champion, engine.material, tuple(search.found), task, *looked)
 
 
 def check_numbers(
@@ -280,10 +287,21 @@ def _record(
         look()
     sizes = {"length": stuff.task.length, "head_dim": search.options.head_dim, "hidden": search.options.hidden}
     high = decision.high if decision.high is not None else max(search.heads_max, decision.low)
-    patience = search.patience((decision.heads or 0) - 1)
-    listed = prices(points, search.found, answer, search.confidence) if answer in heads else []
+    inflation = stuff.splits.inflation
+    listed = prices(points, search.found, answer, search.confidence, inflation) if answer in heads else []
     apart = all(price.told_apart for price in listed if price.heads < (answer or 0))
-    told = [*reasons(decision, points, dict(sizes), patience, apart), *in_words(shorter)]
+    folds, challenges = stuff.splits.folds, list(search.challenges.values())
+    tried, ids = search.tried_codes, stuff.task.codes
+    coded = category_text(
+        0 if ids is None else len(ids.values[0][1]), [] if tried is None else tried.columns, stuff.codes is not None
+    )
+    told = [
+        *data_warnings(stuff),
+        Reason(tag="measured", text=data_text(stuff.validation_size, folds, len(stuff.splits.repeats) > 1)),
+        *([Reason(tag="measured", text=coded)] if coded else []),
+        *reasons(decision, points, dict(sizes), challenges, apart),
+        *in_words(shorter),
+    ]
     return AdviceRecord(
         name=stuff.task.name, verdict=decision.verdict, sentence=sentence(decision, search.heads_max),
         recommended_heads=answer, interval=[decision.low, high], interval_open=decision.high is None,
@@ -294,12 +312,13 @@ def _record(
         lengths=by_length(engine, champion),
         answers={str(h) if h else "none": share for h, share in sorted(decision.shares.items())},
         reasons=told, shorter=shorter,
-        settle=settles(decision, search.settled, patience, search.steps),
+        settle=settles(decision, search.challenges.get((decision.heads or 0) - 1), search.steps),
+        margin=decision.margin, challenges=challenges, folds=folds, categories=coded,
         kind="regression" if stuff.classes is None else "classification",
         classes=None if stuff.classes is None else list(stuff.classes), samples=stuff.task.samples,
         train_samples=stuff.train_size, validation_samples=stuff.validation_size, length=stuff.task.length,
         shortest=None if stuff.task.mask is None else int(stuff.task.mask.sum(1).min()),
-        dim=stuff.task.dim, out_dim=stuff.task.out_dim, model=search.options.data(), train=search.train.data(),
+        dim=stuff.dim, out_dim=stuff.task.out_dim, model=search.options.data(), train=search.train.data(),
         trials=len(search.found) + len(search.pilots), seconds=time.monotonic() - start, budget=search.budget,
         seed=search.seed, provenance=provenance(device_name(engine.where)),
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headcount.advice.advisor_split import Split, Splits, plan_splits
 from headcount.base.errors import BadInput
 from headcount.experiments.data import Dataset, Part
 from headcount.tasks.array_files import read_arrays
 from headcount.tasks.arrays import ArrayTask
-from headcount.tasks.arrays import Part as TaskPart
+from headcount.tasks.codes import Codes
 from headcount.tasks.labels import VARIED, Kind, class_labels, one_hot
 
-FRACTION = 0.2
-MOST_VALIDATION = 5000
-"""Sequences that validate, at most: more say little more, and every trial is measured on them many times."""
 FEWEST = 10
 TRIES = 50
 Floats = NDArray[np.float64]
@@ -31,28 +30,68 @@ class Material:
     """The data of one question: what is trained on, what validates it, and the way back to the user's units."""
 
     task: ArrayTask
-    """Inputs in units of their spread, targets as given or one-hot."""
-    data: Dataset
+    """Inputs as given or one-hot, targets as given or one-hot."""
+    whole: Part
+    """All sequences, inputs and targets in units of their spread."""
+    splits: Splits
     classes: tuple[Any, ...] | None
     """The labels in the order of the outputs; None for a regression."""
     shift: Floats
     """[dim]: what is taken from every feature."""
     scale: Floats
     """[dim]: … and what it is then divided by."""
+    center: Tensor
+    """[out]: what is taken from every target."""
+    width: Tensor
+    """[out]: … and what it is then divided by."""
     mean_length: float
+    codes: Codes | None = None
+    """The columns that became one-hot vectors because models did better with them."""
+
+    def dataset(self, split: Split) -> Dataset:
+        """Return the sequences of a split."""
+        train, validation = (self.whole.rows(torch.from_numpy(rows)) for rows in (split.train, split.validation))
+        return Dataset(train, validation, self.center, self.width)
+
+    @cached_property
+    def data(self) -> Dataset:
+        """The sequences of the first split."""
+        return self.dataset(self.splits.repeats[0][0])
+
+    @cached_property
+    def variance(self) -> float:
+        """The variance of the targets that validate, all outputs together, in the units of training."""
+        y = self.whole.y[torch.from_numpy(self.splits.validated)].double()
+        return float((y - y.mean(0)).square().sum(1).mean())
 
     @property
     def train_size(self) -> int:
         """How many sequences are trained on."""
-        return len(self.data.train.X)
+        return len(self.splits.repeats[0][0].train)
 
     @property
     def validation_size(self) -> int:
-        """How many sequences validate."""
-        return len(self.data.validation.X)
+        """How many sequences validate, each fold in turn."""
+        return len(self.splits.validated)
+
+    @property
+    def categories(self) -> Codes | None:
+        """What of the user's data became one-hot vectors."""
+        return self.codes or self.task.codes
+
+    @property
+    def dim(self) -> int:
+        """Numbers a token, as the user has them."""
+        codes = self.categories
+        return self.task.dim if codes is None else self.task.dim + sum(1 - len(values) for _, values in codes.values)
 
     def inputs(self, X: Floats, mask: NDArray[np.bool_] | None = None) -> Tensor:
-        """Return new sequences in the units of training."""
+        """Return new sequences, as the user has them, in the units of training."""
+        codes = self.categories
+        return self.units(X if codes is None else codes.apply(X, mask), mask)
+
+    def units(self, X: Floats, mask: NDArray[np.bool_] | None = None) -> Tensor:
+        """Return sequences of the task, one-hot where it is, in the units of training."""
         return torch.from_numpy(_scaled(X, mask, self.shift, self.scale)).float()
 
 
@@ -91,8 +130,15 @@ def _counts(where: str, X: Any, y: Any) -> None:
         raise BadInput(f"{where}: 1 sample (n_samples = 1) cannot be split: give {FEWEST} or more")
 
 
-def prepared(task: ArrayTask, classes: tuple[Any, ...] | None, seed: int, where: str | None = None) -> Material:
-    """Split a task and scale it by what the training part shows; every complaint begins with `where`."""
+def prepared(
+    task: ArrayTask, classes: tuple[Any, ...] | None, seed: int, where: str | None = None, *,
+    splits: Splits | None = None, codes: Codes | None = None,
+) -> Material:  # fmt: skip
+    """Split a task and scale it; every complaint begins with `where`.
+
+    Where a part is held back for good, the rest alone says how to scale; in folds all sequences do, so that errors of
+    different folds are in the same units. `splits` are other than the usual ones, `codes` what became one-hot.
+    """
     where = where or task.name
     longest = task.length if task.mask is None else int(task.mask.sum(1).max())
     if longest < 2:
@@ -102,26 +148,42 @@ def prepared(task: ArrayTask, classes: tuple[Any, ...] | None, seed: int, where:
             f"{where}: y is constant ({', '.join(f'{value:g}' for value in task.y[0])}): there is nothing to learn; "
             f"{VARIED}"
         )
-    known, unseen = _split(task, seed, where)
-    shift, scale = _spread(known.X if known.mask is None else known.X[known.mask])
-    center, width = (torch.from_numpy(found) for found in _spread(known.y, 0.0))
-
-    def part_of(X: Tensor, y: Tensor, mask: Tensor | None) -> Part:
-        inputs = _scaled(X.numpy(), None if mask is None else mask.numpy(), shift, scale)
-        return Part(torch.from_numpy(inputs).float(), ((y / 2 - center / 2) / (width / 2)).float(), mask)
-
-    data = Dataset(part_of(*known), part_of(*unseen), center, width)
+    splits = splits or _splits(task, classes, seed, where)
+    first = splits.repeats[0][0]
+    rows = first.train if splits.folds == 1 else np.arange(task.samples)
+    X, y = torch.from_numpy(task.X[rows]), torch.from_numpy(task.y[rows])
+    shift, scale = _spread(X if task.mask is None else X[torch.from_numpy(task.mask[rows])])
+    center, width = (torch.from_numpy(found) for found in _spread(y, 0.0))
+    if classes is not None:
+        # one unit for all classes: by its own, a class of 1 % would count for as much as all others together
+        width = width.square().mean().sqrt().expand_as(width).clone()
+    inputs = torch.from_numpy(_scaled(task.X, task.mask, shift, scale)).float()
+    targets = ((torch.tensor(task.y) / 2 - center / 2) / (width / 2)).float()
+    whole = Part(inputs, targets, None if task.mask is None else torch.from_numpy(task.mask))
     length = float(task.length) if task.mask is None else float(task.mask.sum(1).mean())
-    return Material(task, data, classes, shift, scale, length)
+    return Material(task, whole, splits, classes, shift, scale, center, width, length, codes)
 
 
-def _split(task: ArrayTask, seed: int, where: str) -> tuple[TaskPart, TaskPart]:
-    """Split by seed; of few samples another seed may be needed for targets that vary in both parts."""
-    fraction = min(FRACTION, MOST_VALIDATION / task.samples)
+def encoded(material: Material, codes: Codes) -> Material:
+    """Return the same data, split alike, with some columns as one-hot vectors."""
+    task = material.task
+    X = codes.apply(task.X, task.mask)
+    found = ArrayTask.from_arrays(X, task.y, task.mask, name=task.name)
+    return prepared(found, material.classes, 0, splits=material.splits, codes=codes)
+
+
+def _splits(task: ArrayTask, classes: tuple[Any, ...] | None, seed: int, where: str) -> Splits:
+    """Split by seed; of few samples another seed may be needed for targets that vary in what is trained on."""
+    labels = None if classes is None else task.y.argmax(1)
     for offset in range(TRIES):
-        known, unseen = task.split(seed + 1_000_003 * offset, fraction)
-        if all(bool((part.y != part.y[:1]).any()) for part in (known, unseen)):
-            return known, unseen
+        splits = plan_splits(task, labels, seed + 1_000_003 * offset)
+        parts = [split.train for repeat in splits.repeats for split in repeat]
+        if splits.folds == 1:
+            parts.append(splits.repeats[0][0].validation)
+            if len(parts[0]) == 0:
+                raise BadInput(f"{where}: all sequences are equal: give sequences that differ")
+        if all(bool((task.y[rows] != task.y[rows[:1]]).any()) for rows in parts):
+            return splits
     raise BadInput(f"{where}: y hardly varies: more samples, or more variety, are needed to split them")
 
 

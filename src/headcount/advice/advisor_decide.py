@@ -8,20 +8,22 @@ Errors are validation errors at each trial's best point, in units of the varianc
 2. *Level* of h: log10 of the best seed's excess over the floor, in units of the excess of a constant. Without noise
    the floor is nearly 0 and levels are those of the errors themselves. Of classes the level counts `CLASSES` times:
    only samples near a boundary are wrong, and their share goes with the root of a squared error.
-3. *Answer*: the rule of `analysis/heads_needed.py` on these levels: the smallest head count that is enough (what is
-   left to gain with more heads is small) and sharp (the fall into it is large beside what is left; a fall over head
-   counts that were not tried is shared among them). Where none is
-   sharp there is no transition, and the answer is the smallest head count that lies within `SLACK` decades of the
-   best and cannot be told from it, neither by the validation samples nor by luck. One head is the answer wherever a
-   paired test finds nothing better.
-4. *How sure*: all of it again on draws of the bootstrap, over seeds within a head count, over the validation samples
-   (the same for all models: differences are paired) and over the rule's constants. The interval holds the answers of
-   the stated share of draws, and goes down while bad luck with seeds could explain that fewer heads failed, or while
-   one head fewer has had less than `TRIED` trials. A single trial has no spread: the interval reaches over its head
-   count, up and down, and where neither the answer nor the head count before it has two there is no answer. Trials
-   that the deadline cut off decide nothing. A step is in doubt, and called gentle, where most of the draws deny it,
-   where it hangs on a single trial, or where the interval begins at one head or two heads before the answer. The
-   largest head count tried is an answer with an open end: nothing confirms it.
+3. *Margin.* A head count is *enough* where its error is within the margin of the best of all head counts: an excess
+   of at most `RATIO` times the best one's, or `OF_NOISE` of the noise floor, or `SMALL` of the variance of y. Where
+   the rule of `analysis/heads_needed.py` sees a step in the levels, what has reached the step is enough too: what more
+   heads gain beyond it is small beside the step (a fall over head counts that were not tried is shared among them).
+   That two head counts cannot be told apart is no sign that they are equally good.
+4. *Answer*: the smallest head count that is enough, and how sure that is: everything again on draws of the bootstrap,
+   over seeds within a head count, over the sequences that validate (the same for all models: differences are paired)
+   and over the rule's constants. Of n sequences a draw takes n over the inflation of `advisor_split.py`, since their
+   errors depend on each other; so the level of the interval is nominal. a: all smaller head counts are shown not to
+   be enough, all at once. b: the smallest head count that is shown to be enough, by Holm's test over head counts. The
+   answer is settled where a = b; open above where there is no b. a goes down while bad luck with seeds could explain
+   that fewer heads failed, or while one head fewer has had less than `TRIED` trials. A single trial has no spread: the
+   interval reaches over its head count, up and down, and where neither the answer nor the head count before it has two
+   there is no answer. Trials that the deadline cut off decide nothing. A step is in doubt, and called gentle, where
+   most of the draws deny it, where it hangs on a single trial, or where the interval begins at one head or two heads
+   before the answer. The largest head count tried is an answer with an open end: nothing confirms it.
 5. *No answer*: nothing better than a constant is noise, or training that fails or learns by heart; what the trials
    say of that is the `cause`. A large error without a step leaves the interval open. Training failed where the
    training error is large too and seeds scatter, or longer training does better; and, however good the best, where
@@ -41,13 +43,13 @@ from numpy.typing import NDArray
 from scipy import special  # scipy.stats, which has the same, takes a second to load
 
 from headcount.advice.advisor_engine import Outcome
-from headcount.analysis.heads_needed import AGREEMENT, Choices, gaps, needed
+from headcount.analysis.heads_needed import AGREEMENT, Choices, needed, shown
 from headcount.base.random import generator
 
 Verdict = Literal["transition", "one-head", "gentle", "more", "failed", "noise", "budget"]
 Cause = Literal["", "unlearned", "by-heart", "lottery", "scatter", "patience", "doubtful"]
 Floats = NDArray[np.float64]
-DRAWS = 400
+DRAWS = 1000
 LUCK = 3.0
 NEAR = 1.5
 """A head count whose best trial is within this factor of the best of all does about as well."""
@@ -63,8 +65,12 @@ NOTHING = 0.97
 CLASSES = 2.0
 TRIED = 3
 """Trials below which the head count before the answer is not ruled out."""
-SLACK = 0.15
-"""Decades that are no difference where the error falls without a step."""
+RATIO = 1.4
+"""The excess of a head count that is enough, over that of the best, at most; …"""
+OF_NOISE = 0.05
+"""… or so much of the noise floor, …"""
+SMALL = 1e-4
+"""… or so much of the variance of y: what is below counts as solved."""
 LOTTERY = 0.5
 """Where the middle trial of the best head count explains less than this share of what the best one does, training is
 a lottery, however good the best …"""
@@ -78,6 +84,10 @@ LARGE = 0.1
 """… above this."""
 STEEP = 1.5
 """The fall into the largest head count allowed is a step where it is so many times the mean one before, by head."""
+SURELY = 2.5
+"""Standard deviations that a difference must have to be shown."""
+MOST_SEQUENCES = 1e6
+"""Beyond this an extrapolated number of sequences says nothing."""
 TINY = 1e-3
 """An excess at which nothing is left to gain, as a share of a constant's."""
 
@@ -126,6 +136,10 @@ class Decision:
     levels: dict[int, float]
     rest: dict[int, float]
     """How many decades more heads still gain, by head count."""
+    margin: float = 0.0
+    """What a head count may err more than the best and still be enough, as a share of the variance of y."""
+    sequences: int | None = None
+    """About how many sequences would settle it, where that can be extrapolated."""
     cause: Cause = ""
     """What limits the answer.
 
@@ -136,9 +150,14 @@ class Decision:
     """
 
     @property
-    def settled(self) -> float:
+    def agreed(self) -> float:
         """The share of the draws that agree."""
         return self.shares.get(self.heads or 0, 0.0)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all fewer heads are shown not to be enough, and these are shown to be."""
+        return self.heads is not None and self.low == self.heads == self.high
 
 
 def noise_floor(table: Table) -> tuple[float, float]:
@@ -155,17 +174,26 @@ def noise_floor(table: Table) -> tuple[float, float]:
     return max(0.0, middle - LUCK * spread), spread
 
 
-def drawn_errors(table: Table, draws: int, seed: int) -> Floats:
-    """Return [draw, head count]: the error of the best of the drawn seeds on the drawn samples; row 0 is the data."""
+def drawn_errors(
+    table: Table, draws: int, seed: int, *, inflation: float = 1.0, folded: bool = False
+) -> Floats:  # fmt: skip
+    """Return [draw, head count]: the error of the best of the drawn seeds on the drawn samples; row 0 is the data.
+
+    In folds the better half of the seeds counts, not the best: each is a mean over several models already, and the
+    best of a few noisy means is too good.
+    """
     rng = generator(seed, "advice bootstrap")
     samples = len(table.trials[0][0].squares)
-    weights = np.concatenate([np.ones((1, samples)), rng.multinomial(samples, np.full(samples, 1 / samples), draws)])
+    taken = max(2, round(samples / inflation))
+    weights = rng.multinomial(taken, np.full(samples, 1 / samples), draws) / taken
+    weights = np.concatenate([np.full((1, samples), 1 / samples), weights])
     found = np.empty((draws + 1, len(table.heads)))
     for i, row in enumerate(table.trials):
-        errors = weights @ np.stack([one.squares for one in row]).T.astype(np.float64) / samples
+        errors = weights @ np.stack([one.squares for one in row]).T.astype(np.float64)
         chosen = rng.integers(0, len(row), (draws + 1, len(row)))
         chosen[0] = np.arange(len(row))
-        found[:, i] = np.take_along_axis(errors, chosen, 1).min(1)
+        ranked = np.sort(np.take_along_axis(errors, chosen, 1), 1)
+        found[:, i] = ranked[:, : (len(row) + 1) // 2 if folded else 1].mean(1)
     return found
 
 
@@ -177,37 +205,48 @@ def levels_of(errors: Floats, floor: float) -> Floats:
 
 
 def decide(
-    found: Sequence[Outcome], *, heads_max: int, confidence: float = 0.95, seed: int = 0, draws: int = DRAWS
-) -> Decision:
-    """Apply the rule to all trials of the curve at fixed head size; those that were cut off decide nothing."""
+    found: Sequence[Outcome], *, heads_max: int, confidence: float = 0.95, seed: int = 0, draws: int = DRAWS,
+    inflation: float = 1.0, folded: bool = False,
+) -> Decision:  # fmt: skip
+    """Apply the rule to all trials of the curve at fixed head size; those that were cut off decide nothing.
+
+    `inflation` and `folded` say how the sequences were split (`advisor_split.py`).
+    """
     whole = [one for one in found if one.whole]
     enough = len({one.heads for one in whole}) > 1 and min(one.heads for one in whole) == 1
     table = Table.of(whole if enough else found)
     heads, floor_spread = list(table.heads), noise_floor(table)
     floor, spread = floor_spread
-    errors = drawn_errors(table, draws, seed)
-    chance = _gain(table.champion)
+    errors = drawn_errors(table, draws, seed, inflation=inflation, folded=folded)
+    chance = _gain(table.champion, inflation)
     levels = levels_of(errors, floor) * (1.0 if table.champion.wrong is None else CLASSES)
     rest = {h: float(max(levels[0, i] - levels[0, i + 1 :].min(initial=levels[0, i]), 0)) for i, h in enumerate(heads)}
-    shown = {h: float(levels[0, i]) for i, h in enumerate(heads)}
+    by_heads = {h: float(levels[0, i]) for i, h in enumerate(heads)}
+    margin = float(margins(errors, floor)[0])
+    limits, samples = errors.min(1) + margins(errors, floor), len(table.champion.squares)
 
     def told(
         verdict: Verdict, answer: int | None, low: int, high: int | None, cause: Cause = "",
         shares: dict[int, float] | None = None,
     ) -> Decision:  # fmt: skip
-        return Decision(verdict, answer, low, high, floor, spread, chance, shares or {0: 1.0}, shown, rest, cause)
+        return Decision(
+            verdict, answer, low, high, floor, spread, chance, shares or {0: 1.0}, by_heads, rest, margin,
+            None if answer is None else _would_settle(errors, limits, heads.index(answer), samples), cause,
+        )  # fmt: skip
 
     if not enough or max(map(len, table.trials)) < 2:
         return told("budget", None, 1, None)
     if table.champion.validation > NOTHING or chance > 0.01:
         fitted = min(_fitted(one) for row in table.trials for one in row)
         return told("noise", None, 1, None, "by-heart" if fitted < LEARNED else "unlearned")
-    answer, sharp = answers(table, levels, errors, spread, heads_max, confidence, seed)
+    good, sharp = are_enough(heads, levels, errors, floor, heads_max, seed)
+    answer = np.where(good.any(1), good.argmax(1), len(heads))
     index = int(answer[0])
     place = min(index, len(heads) - 1)  # that more heads are needed than were tried is never sure
-    outside = (1.0 - confidence) / 2
-    low, high = (int(i) for i in np.quantile(answer[1:], [outside, 1 - outside], method="inverted_cdf"))
-    low, high = _widened(table, place, min(low, place, _lucky(table, place, floor)), max(high, index))
+    low, end = shown(good[1:], (1.0 - confidence) / 2)
+    low, high = _widened(
+        table, place, min(low, place, _lucky(table, place, floor)), max(len(heads) if end is None else end, index)
+    )
     names = np.array([*heads, 0])
     shares = {int(h): float((names[answer[1:]] == h).mean()) for h in names if (names[answer[1:]] == h).any()}
     least = heads[low - 1] + 1 if low > 0 else 1
@@ -219,6 +258,7 @@ def decide(
     verdict, cause = ("more" if index == len(heads) else verdict), _cause(table)
     agreed = shares.get(heads[place], 0.0) >= AGREEMENT and min(decisive) > 1
     doubtful = verdict == "transition" and not (agreed and least >= max(2, heads[place] - 1))
+    doubtful = doubtful or (verdict == "one-head" and most != 1)
     lost = ("lottery",) if doubtful or verdict == "one-head" else ("lottery", "scatter", "patience")
     if cause in lost and (verdict != "transition" or doubtful):
         return told("failed", heads[place], least, None, cause, shares)
@@ -235,6 +275,17 @@ def decide(
     if place == len(heads) - 1 or cause == "by-heart":
         most = None  # nothing larger confirms it
     return told(verdict, heads[index], least, most, cause, shares)
+
+
+def _would_settle(errors: Floats, limits: Floats, place: int, samples: int) -> int | None:
+    """Extrapolate how many sequences would show that these heads are enough and one step fewer are not.
+
+    The spread of a mean falls with the root of their number; what seeds add to it does not, so this is a guess.
+    """
+    asked = [limits - errors[:, place], *([errors[:, place - 1] - limits] if place else [])]
+    needed = [(SURELY * float(some[1:].std()) / max(float(some[0]), 1e-12)) ** 2 for some in asked]
+    most = max(needed) * samples
+    return int(float(f"{most:.1e}")) if samples < most <= MOST_SEQUENCES else None
 
 
 def _widened(table: Table, place: int, low: int, high: int) -> tuple[int, int]:
@@ -279,14 +330,20 @@ def _ends_in_a_step(table: Table, levels: Floats) -> bool:
     return bool(levels[-1] <= np.log10(TINY) or last >= STEEP * max(-levels[-2] / table.heads[-2], 0.0))
 
 
-def answers(
-    table: Table, levels: Floats, errors: Floats, spread: float, heads_max: int, confidence: float, seed: int
-) -> tuple[NDArray[np.int64], bool]:
-    """Return the index of the answer in every draw, and whether that of the data is a transition.
+def margins(errors: Floats, floor: float) -> Floats:
+    """Return [draw]: by how much a head count may err more than the best one and still be enough."""
+    best = errors.min(1)
+    floors = floor * best / best[0]  # the floor moves with the drawn samples
+    return np.maximum(np.maximum((RATIO - 1.0) * (best - floors), OF_NOISE * floors), SMALL)
 
-    The number of head counts stands for "more than were tried".
+
+def are_enough(
+    heads: Sequence[int], levels: Floats, errors: Floats, floor: float, heads_max: int, seed: int
+) -> tuple[NDArray[np.bool_], bool]:
+    """Return [draw, head count]: which are enough; and whether the data themselves show a step.
+
+    In a draw whose error still falls where the search must end, none is.
     """
-    heads = list(table.heads)
     choices = Choices.draw(len(levels), seed)
     # a fall over head counts that were not tried is shared among them: it must not look like the step of one head
     every = np.arange(heads[0], heads[-1] + 1)
@@ -294,25 +351,13 @@ def answers(
     flat = np.full_like(between, -99.0)  # whether an error is small enough to be useful is asked elsewhere
     place = needed(between[:, None, :], flat, every.tolist(), choices)
     none = place == len(every)
-    found = np.searchsorted(heads, every[np.minimum(place, len(every) - 1)])
-    gap = np.concatenate([gaps(levels[:, None, :])[:, 1:], np.zeros((len(levels), 1))], 1)
-    ahead = np.minimum.accumulate(errors[:, ::-1], 1)[:, ::-1]  # the best of this and all larger head counts
-    worse = errors - ahead > np.maximum(spread, _margins(table, confidence))
-    gentle = ((gap <= SLACK * choices.slack[:, None]) & ~worse).argmax(1)
-    if heads[-1] >= heads_max and len(heads) > 1:  # still falling where the search must end
-        falling = (gentle == len(heads) - 1) & (gap[:, -2] > SLACK * choices.slack)
-        gentle = np.where(falling, len(heads), gentle)
-    found = np.where(none, gentle, found)
-    if not told_apart(table, 0, confidence):
-        found[0] = 0
-    return found, not none[0]
-
-
-def _margins(table: Table, confidence: float) -> Floats:
-    """Return [head count]: the difference to the best trial that the validation samples cannot tell from none."""
-    best = table.champion.squares.astype(np.float64)
-    spreads = [float((table.best(i).squares - best).std()) for i in range(len(table.heads))]
-    return np.array(spreads) * float(special.ndtri(confidence)) / len(best) ** 0.5
+    step = np.searchsorted(heads, every[np.minimum(place, len(every) - 1)])
+    limit = errors.min(1) + margins(errors, floor)
+    reached = np.take_along_axis(errors, step[:, None], 1)[:, 0]
+    good = errors <= np.where(none, limit, np.maximum(limit, reached))[:, None]
+    if heads[-1] >= heads_max and len(heads) > 1:
+        good &= ~(none & (good.argmax(1) == len(heads) - 1))[:, None]
+    return good, not none[0]
 
 
 def told_apart(table: Table, index: int, confidence: float) -> bool:
@@ -324,17 +369,17 @@ def told_apart(table: Table, index: int, confidence: float) -> bool:
     return one_sided(difference) < 1 - confidence
 
 
-def one_sided(difference: Floats) -> float:
-    """Return the chance of so large a mean, were the true one 0 or less (paired t-test)."""
-    spread = float(difference.std(ddof=1))
+def one_sided(difference: Floats, inflation: float = 1.0) -> float:
+    """Return the chance of so large a mean, were the true one 0 or less (paired t-test, corrected variance)."""
+    spread = float(difference.std(ddof=1)) * inflation**0.5
     if spread == 0.0:
         return 0.0 if difference[0] > 0 else 1.0
     return float(special.stdtr(len(difference) - 1, -float(difference.mean()) * len(difference) ** 0.5 / spread))
 
 
-def _gain(best: Outcome) -> float:
+def _gain(best: Outcome, inflation: float) -> float:
     """Return the chance of the best trial's gain over a constant on these samples, were there none."""
-    return one_sided(1.0 - best.squares.astype(np.float64))
+    return one_sided(1.0 - best.squares.astype(np.float64), inflation)
 
 
 def _lucky(table: Table, index: int, floor: float) -> int:

@@ -15,19 +15,22 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from headcount.advice.advisor_data import MOST_VALIDATION, Material
+from headcount.advice.advisor_data import Material
+from headcount.advice.advisor_split import MOST_VALIDATION, Split
 from headcount.advice.side_by_side import together
 from headcount.analysis.wording import heads_text
 from headcount.base.errors import HeadcountError
 from headcount.base.provenance import cores
+from headcount.experiments.batches import keys, stacked_indices
 from headcount.experiments.cpu import Stepper, Stopped, single_threaded_blas, torch_threads, trial_of
-from headcount.experiments.data import Part
+from headcount.experiments.data import Dataset, Part
 from headcount.experiments.devices import find_device
 from headcount.experiments.engine import lacks_memory
 from headcount.experiments.spec import ModelOptions, TrainSpec
@@ -57,11 +60,30 @@ class Wanted:
     train: TrainSpec
     tag: str = "heads"
     """Which curve it belongs to: heads, width, parameters, pilot, length."""
+    fold: int = 0
+    """Which of the folds of its seed is held back, where there are several."""
+
+
+class Path(NamedTuple):
+    """What one fold measured at every evaluation."""
+
+    squares: NDArray[np.float32]
+    """[evaluations, validation samples]."""
+    wrong: NDArray[np.bool_] | None
+
+
+class Parts(NamedTuple):
+    """The sequences of one split, where trials are measured."""
+
+    data: Dataset
+    unseen: Part
+    some: Part
+    """Some of those that are trained on."""
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """One trained model at its best validation point."""
+    """One trained model at its best validation point, or one model a fold at the best point of all of them."""
 
     wanted: Wanted
     model: ModelSpec
@@ -81,6 +103,8 @@ class Outcome:
     parameters: int = 0
     fitted: float = float("nan")
     """The training error at the end of training, where `train` is the one at the best validation point."""
+    path: Path | None = None
+    """What a single fold measured at every evaluation, until the folds are put together."""
 
     @property
     def heads(self) -> int:
@@ -110,13 +134,33 @@ class Engine:
         self.where = find_device(self.device)
         self.workers = self.workers or cores()
         self.largest, self.compiled = 1, False
-        self.known, self.unseen = (self._place(p) for p in (self.material.data.train, self.material.data.validation))
-        self.some = self.known.rows(torch.arange(min(len(self.known.X), MOST_VALIDATION), device=self.where))
+        self._placing = threading.Lock()
+        self.use(self.material)
+
+    def use(self, material: Material) -> None:
+        """Train on other data from now on."""
+        self.material, self.folds = material, material.splits.folds
+        self._parts: dict[int, Parts] = {}
+        self.whole = self._place(material.whole)
 
     def _place(self, part: Part) -> Part:
         """Put a part where trials are measured."""
         mask = None if part.mask is None else part.mask.to(self.where)
         return Part(part.X.to(self.where), part.y.to(self.where), mask)
+
+    def split(self, wanted: Wanted) -> Split:
+        """Return what a trial trains on and what validates it."""
+        return self.material.splits.of(wanted.seed)[wanted.fold]
+
+    def parts(self, wanted: Wanted) -> Parts:
+        """Return the sequences of a trial's split."""
+        split = self.split(wanted)
+        with self._placing:
+            if id(split) not in self._parts:
+                data = self.material.dataset(split)
+                rows = torch.from_numpy(split.train[:MOST_VALIDATION]).to(self.where)
+                self._parts[id(split)] = Parts(data, self._place(data.validation), self.whole.rows(rows))
+            return self._parts[id(split)]
 
     @property
     def gpu(self) -> bool:
@@ -136,7 +180,47 @@ class Engine:
         """Train all that is asked for, the large models first; what had no time for a first evaluation is left out."""
         if not wanted or self.left() <= 0:
             return []
-        order = sorted(wanted, key=lambda w: (w.seed, -w.heads))
+        return self._in_folds(sorted(wanted, key=lambda w: (w.seed, -w.heads)), self._train)
+
+    def _in_folds(self, order: Sequence[Wanted], how: Callable[[Sequence[Wanted]], list[Outcome]]) -> list[Outcome]:
+        """Train a model a fold for every trial, and put them together."""
+        if self.folds == 1:
+            return how(order)
+        parts = [replace(one, fold=fold) for one in order for fold in range(len(self.material.splits.of(one.seed)))]
+        parent = {id(part): n for part, n in zip(parts, _owners(order, self.material), strict=True)}
+        found: dict[int, list[Outcome]] = {}
+        for one in how(parts):
+            found.setdefault(parent[id(one.wanted)], []).append(one)
+        whole = [self._together(order[n], found[n]) for n in sorted(found)]
+        return [one for one in whole if one is not None]
+
+    def _together(self, wanted: Wanted, parts: Sequence[Outcome]) -> Outcome | None:
+        """Put the folds of a trial together at the evaluation that is best for all; None where one is missing."""
+        splits = self.material.splits
+        if len(parts) < len(splits.of(wanted.seed)):
+            return None
+        rows = splits.validated
+        paths = [one.path for one in parts if one.path is not None]
+        count = min(len(path.squares) for path in paths)
+        squares, wrong, times = np.zeros((count, len(rows))), np.zeros((count, len(rows))), np.zeros(len(rows))
+        for one, path in zip(parts, paths, strict=True):
+            at = np.searchsorted(rows, self.split(one.wanted).validation)
+            squares[:, at] += path.squares[:count]
+            wrong[:, at] += 0 if path.wrong is None else path.wrong[:count]
+            times[at] += 1
+        squares, wrong = squares / times, wrong / times
+        errors = squares.mean(1)
+        at, best = int(errors.argmin()), min(parts, key=lambda one: one.validation)
+        return replace(
+            best, wanted=wanted, path=None, steps=min(one.steps for one in parts),
+            whole=all(one.whole for one in parts), seconds=sum(one.seconds for one in parts),
+            curve=[(step, float(error)) for (step, _), error in zip(parts[0].curve, errors, strict=False)],
+            validation=float(errors[at]), squares=squares[at].astype(np.float32),
+            wrong=None if best.wrong is None else float(wrong[at].mean()),
+            train=float(np.mean([one.train for one in parts])), fitted=float(np.mean([one.fitted for one in parts])),
+        )  # fmt: skip
+
+    def _train(self, order: Sequence[Wanted]) -> list[Outcome]:
         if not self.gpu:
             return self._on_cores(order)
         if not self.compiled:  # what is compiled serves smaller stacks as well
@@ -148,6 +232,9 @@ class Engine:
         """Train a few models, in this order, that need not be of one kind; on a GPU without kernels to be compiled."""
         if not wanted or self.left() <= 0:
             return []
+        return self._in_folds(wanted, self._try_out)
+
+    def _try_out(self, wanted: Sequence[Wanted]) -> list[Outcome]:
         if not self.gpu:
             return self._on_cores(wanted)
         kinds: dict[tuple[object, ...], list[Wanted]] = {}
@@ -189,8 +276,8 @@ class Engine:
         return min(times) / steps
 
     def _gpu_step_seconds(self, model: ModelSpec, train: TrainSpec, steps: int) -> float:
-        known = self.known
-        trainer = StackTrainer([model], [train], [0], known.X, known.y, known.mask, plain=True)
+        some = self.whole
+        trainer = StackTrainer([model], [train], [0], some.X, some.y, some.mask, plain=True)
         times: list[float] = []
         for _ in range(3):
             trainer.wait()
@@ -200,7 +287,7 @@ class Engine:
         return min(times) / steps
 
     def _job(self, wanted: Wanted) -> Job:
-        return Job(self.material.task, self.sized(wanted), wanted.train, wanted.seed, self.material.data)
+        return Job(self.material.task, self.sized(wanted), wanted.train, wanted.seed, self.parts(wanted).data)
 
     def _on_cores(self, order: Sequence[Wanted]) -> list[Outcome]:
         """A trial a core, in threads; a timer stops them all at the deadline."""
@@ -240,14 +327,18 @@ class Engine:
     def _trial(self, wanted: Wanted, stop: threading.Event) -> Outcome | None:
         """Train one model, keeping the weights of the best evaluation."""
         start = time.perf_counter()
-        trial = trial_of(self._job(wanted))
+        trial, parts = trial_of(self._job(wanted)), self.parts(wanted)
         best: list[Any] = [float("inf"), None, 0]
+        measures: list[tuple[NDArray[np.float32], NDArray[np.bool_] | None]] = []
 
         def on_step(step: int, error: float | None) -> None:
             del step
             curve = trial.moments.curve
             if error is not None and len(curve) > best[2]:
                 best[2] = len(curve)
+                if self.folds > 1:
+                    network = Flat.of(trial.model).unpack(trial.moments.theta)
+                    measures.append(self._measured(predicted(network, parts.unseen), parts.unseen))
                 if curve[-1][1] < best[0]:
                     best[0], best[1] = curve[-1][1], trial.moments.theta.copy()
 
@@ -259,8 +350,9 @@ class Engine:
             return None
         now, flat = trial.moments, Flat.of(trial.model)
         network, last = flat.unpack(best[1]), flat.unpack(now.theta)
-        outputs = predicted(network, self.unseen), predicted(network, self.some), predicted(last, self.some)
-        return self._outcome(wanted, trial.model, best[1], now.curve, now.step, state == "done", start, outputs)
+        outputs = predicted(network, parts.unseen), predicted(network, parts.some), predicted(last, parts.some)
+        found = self._outcome(wanted, trial.model, best[1], now.curve, now.step, state == "done", start, outputs)
+        return found if self.folds == 1 else replace(found, path=_path(measures))
 
     def _outcome(
         self, wanted: Wanted, model: ModelSpec, theta: NDArray[Any], curve: list[tuple[int, float]], steps: int,
@@ -268,12 +360,20 @@ class Engine:
     ) -> Outcome:  # fmt: skip
         """Measure a model by its outputs at the best point, on unseen and on known sequences, and at the end."""
         unseen, some, last = outputs
-        squares, wrong = measured(unseen, self.unseen, self.material.classes is not None)
-        train, fitted = (float(measured(found, self.some, False)[0].mean()) for found in (some, last))
+        parts = self.parts(wanted)
+        squares, wrong = self._measured(unseen, parts.unseen)
+        train, fitted = (float(measured(found, parts.some)[0].mean()) for found in (some, last))
         return Outcome(
             wanted, model, theta, list(curve), steps, whole, time.perf_counter() - start, float(squares.mean()),
-            train, squares, wrong, Flat.of(model).size, fitted,
+            train, squares, None if wrong is None else float(wrong.mean()), Flat.of(model).size, fitted,
         )  # fmt: skip
+
+    def _measured(
+        self, outputs: NDArray[np.float64], part: Part
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+        """Return squared errors and wrong classes; in folds the unit is the variance over all of them."""
+        squares, wrong = measured(outputs, part, None if self.folds == 1 else self.material.variance)
+        return squares, wrong if self.material.classes is not None else None
 
     def _beyond(self) -> str:
         """Why a trial counts for nothing that diverged before its first evaluation."""
@@ -303,18 +403,27 @@ class Engine:
             self.largest = max(self.largest, *(w.heads for w in order))
             if all(w.heads < self.largest for w in order):
                 padded = [*order, replace(order[0], heads=self.largest)]
-        train, unseen = self.known, self.unseen
-        models = [self.sized(w) for w in padded]
+        models, whole = [self.sized(w) for w in padded], self.whole
+        rows, counts = self._rows(padded)
+
+        def batches(first: int, count: int) -> Tensor:
+            """The same numbers as on a core, of rows that differ from fold to fold."""
+            index = stacked_indices(keys_of, first, count, spec.batch, counts)
+            return rows.expand(count, -1, -1).gather(2, index)
+
+        keys_of = torch.from_numpy(keys([w.seed for w in padded], "batches")).to(self.where)
         trainer = StackTrainer(
-            models, [spec] * len(padded), [w.seed for w in padded], train.X, train.y, train.mask, plain=plain
-        )
+            models, [spec] * len(padded), [w.seed for w in padded], whole.X, whole.y, whole.mask, plain=plain,
+            batches=batches,
+        )  # fmt: skip
+        judge = _Judge(self, padded)
         every = max(1, -(-spec.steps // spec.evaluations))
         curves: list[list[tuple[int, float]]] = [[] for _ in padded]
         least = torch.full((len(padded),), torch.inf, dtype=torch.float64, device=self.where)
         best = trainer.theta.clone()
         while trainer.steps < spec.steps and (self.left() > 0 or trainer.steps == 0):
             trainer.run(min(every, spec.steps - trainer.steps))
-            errors = trainer.nmse(unseen.X, unseen.y, unseen.mask)
+            errors = judge.errors(trainer)
             trainer.wait()
             trainer.alive.logical_and_(errors <= spec.diverged_above)  # NaN fails every comparison; it stays as it is
             better = trainer.alive & (errors < least)
@@ -323,19 +432,85 @@ class Engine:
                 if goes_on:
                     curve.append((trainer.steps, error))
         spent = (time.perf_counter() - start) / len(order)
-        parts = ((best, unseen), (best, self.some), (trainer.theta, self.some))
-        made = [trainer.outputs(theta, part.X, part.mask) for theta, part in parts]
-        trainer.wait()
-        outputs = [some.double().cpu().numpy() for some in made]
-        taken, whole = trainer.taken.tolist(), (trainer.alive & (trainer.taken == spec.steps)).tolist()
+        taken, done = trainer.taken.tolist(), (trainer.alive & (trainer.taken == spec.steps)).tolist()
+        outputs = judge.outputs(trainer, best)
         found: list[Outcome] = []
         for m, (wanted, theta) in enumerate(zip(order, trainer.own(best), strict=False)):
             if curves[m]:
-                begun, mine = time.perf_counter() - spent, [some[m] for some in outputs]
-                found.append(self._outcome(wanted, models[m], theta, curves[m], taken[m], whole[m], begun, mine))
+                begun = time.perf_counter() - spent
+                one = self._outcome(wanted, models[m], theta, curves[m], taken[m], done[m], begun, outputs[m])
+                found.append(one if self.folds == 1 else replace(one, path=judge.path(m, len(curves[m]))))
             else:
                 self.failures.append(f"{heads_text(wanted.heads)}: {self._beyond()}")
         return found
+
+    def _rows(self, order: Sequence[Wanted]) -> tuple[Tensor, Tensor]:
+        """Return the rows that each model trains on, padded to equal length, and how many there are."""
+        rows = [torch.from_numpy(self.split(one).train) for one in order]
+        counts = torch.tensor([[len(some)] for some in rows], device=self.where)
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.where)[None], counts
+
+
+class _Judge:
+    """Measures a stack: every model on the sequences that its own split holds back."""
+
+    def __init__(self, engine: Engine, order: Sequence[Wanted]) -> None:
+        self.engine, self.order = engine, order
+        self.unseen = [engine.split(one).validation for one in order]
+        self.known = [engine.split(one).train[:MOST_VALIDATION] for one in order]
+        self.alike = engine.folds == 1
+        self.paths: list[tuple[NDArray[np.float32], NDArray[np.bool_]]] = []
+
+    def errors(self, trainer: StackTrainer) -> Tensor:
+        """Return every model's error, and keep in folds what every sequence has to do with it."""
+        if self.alike:
+            unseen = self.engine.parts(self.order[0]).unseen
+            return trainer.nmse(unseen.X, unseen.y, unseen.mask)
+        whole, variance = self.engine.whole, self.engine.material.variance
+        out = trainer.outputs(trainer.theta, whole.X, whole.mask)
+        trainer.wait()
+        squares = ((out - whole.y).double().square().sum(2) / variance).float()
+        wrong = out.argmax(2) != whole.y.argmax(1)
+        self.paths.append((squares.cpu().numpy(), wrong.cpu().numpy()))
+        means = [self.paths[-1][0][m, rows].astype(np.float64).mean() for m, rows in enumerate(self.unseen)]
+        return torch.tensor(means, dtype=torch.float64, device=out.device)
+
+    def path(self, m: int, count: int) -> Path:
+        """Return what one model measured, at every evaluation that counts."""
+        rows, classes = self.unseen[m], self.engine.material.classes is not None
+        squares = np.stack([squares[m, rows] for squares, _ in self.paths[:count]])
+        return Path(squares, np.stack([wrong[m, rows] for _, wrong in self.paths[:count]]) if classes else None)
+
+    def outputs(self, trainer: StackTrainer, best: Tensor) -> list[list[NDArray[np.float64]]]:
+        """Return every model's outputs: unseen and known sequences with the best weights, known with the last."""
+        asked = [best, best, trainer.theta]
+        if self.alike:
+            parts = self.engine.parts(self.order[0])
+            made = [
+                trainer.outputs(theta, part.X, part.mask)
+                for theta, part in zip(asked, (parts.unseen, parts.some, parts.some), strict=True)
+            ]
+            trainer.wait()
+            arrays = [some.double().cpu().numpy() for some in made]
+            return [[some[m] for some in arrays] for m in range(len(self.order))]
+        whole = self.engine.whole
+        made = [trainer.outputs(theta, whole.X, whole.mask) for theta in (best, trainer.theta)]
+        trainer.wait()
+        first, last = (some.double().cpu().numpy() for some in made)
+        return [
+            [first[m, a], first[m, b], last[m, b]] for m, (a, b) in enumerate(zip(self.unseen, self.known, strict=True))
+        ]
+
+
+def _owners(order: Sequence[Wanted], material: Material) -> list[int]:
+    """Return for every fold of every trial the number of the trial."""
+    return [n for n, one in enumerate(order) for _ in material.splits.of(one.seed)]
+
+
+def _path(measures: Sequence[tuple[NDArray[np.float32], NDArray[np.bool_] | None]]) -> Path:
+    """Stack what was measured at every evaluation."""
+    wrong = [one for _, one in measures if one is not None]
+    return Path(np.stack([squares for squares, _ in measures]), np.stack(wrong) if wrong else None)
 
 
 def _run(trial: Stepper, on_step: Callable[[int, float | None], None], stop: threading.Event) -> str:
@@ -356,10 +531,10 @@ def predicted(network: Transformer, part: Part) -> NDArray[np.float64]:
     return torch.cat(outputs).double().cpu().numpy()
 
 
-def measured(outputs: NDArray[np.float64], part: Part, classes: bool) -> tuple[NDArray[np.float32], float | None]:
-    """Return squared errors [samples] in units of the variance, and the share of wrong classes."""
+def measured(
+    outputs: NDArray[np.float64], part: Part, variance: float | None = None
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Return squared errors [samples] in units of the variance (of the part, unless given), and wrong classes."""
     y = part.y.double().cpu().numpy()
-    variance = float(np.square(y - y.mean(0)).sum(1).mean())
-    squares = np.square(outputs - y).sum(1) / variance
-    wrong = float((outputs.argmax(1) != y.argmax(1)).mean()) if classes else None
-    return squares.astype(np.float32), wrong
+    unit = float(np.square(y - y.mean(0)).sum(1).mean()) if variance is None else variance
+    return (np.square(outputs - y).sum(1) / unit).astype(np.float32), outputs.argmax(1) != y.argmax(1)

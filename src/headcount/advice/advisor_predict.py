@@ -19,7 +19,7 @@ def predict(best: Outcome, material: Material, X: Any, mask: Any = None) -> NDAr
     sequences, seen = _checked(best, material, X, mask)
     inputs = material.inputs(sequences, seen)
     part = Part(inputs, torch.zeros(len(inputs), 1), None if seen is None else torch.from_numpy(seen))
-    values = predicted(best.network(), part) * material.data.std.numpy() + material.data.mean.numpy()
+    values = predicted(best.network(), part) * material.width.numpy() + material.center.numpy()
     if material.classes is not None:
         return np.asarray(material.classes)[values.argmax(1)]
     return values[:, 0] if values.shape[1] == 1 else values
@@ -29,11 +29,12 @@ def _checked(
     best: Outcome, material: Material, X: Any, mask: Any
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
     """Refuse sequences that the model cannot take."""
-    dim, length = material.task.dim, material.task.length
+    dim, length = material.dim, material.task.length
     try:
         found = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError):
         raise BadInput(f"X must hold numbers, [samples, length, {dim}]") from None
+    found = found[:, :, None] if found.ndim == 2 and dim == 1 else found
     if found.ndim != 3 or found.shape[2] != dim or 0 in found.shape:
         raise BadInput(f"X must be [samples, length, {dim}], as it was trained on, not {list(found.shape)}")
     if best.model.positions != "none" and found.shape[1] != length:

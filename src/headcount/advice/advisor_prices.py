@@ -44,7 +44,9 @@ def step_times(search: Search, heads: Sequence[int]) -> dict[int, float]:
     return {h: search.engine.step_seconds(search.options, h, search.train) for h in heads}
 
 
-def prices(points: Sequence[CurvePoint], found: Sequence[Outcome], answer: int, confidence: float) -> list[Price]:
+def prices(
+    points: Sequence[CurvePoint], found: Sequence[Outcome], answer: int, confidence: float, inflation: float
+) -> list[Price]:  # fmt: skip
     """Compare the neighbours of the recommended head count with it."""
     at = {point.heads: point for point in points}
     table = Table.of(found)
@@ -55,7 +57,7 @@ def prices(points: Sequence[CurvePoint], found: Sequence[Outcome], answer: int, 
     for other in [*counts[max(place - 1, 0) : place], *counts[place + 1 : place + 2]]:
         point, model = at[other], table.best(counts.index(other))
         difference = model.squares.astype(np.float64) - chosen.squares
-        apart = min(one_sided(difference), one_sided(-difference)) < (1 - confidence) / 2
+        apart = min(one_sided(d, inflation) for d in (difference, -difference)) < (1 - confidence) / 2
         times = (point.step_seconds, base.step_seconds)
         listed.append(
             Price(
@@ -145,10 +147,10 @@ def _fits(engine: Engine, wanted: Wanted) -> bool:
 
 def by_length(engine: Engine, best: Outcome) -> list[LengthPoint]:
     """Return the best model's error on short, middle and long sequences, where lengths vary."""
-    mask = engine.material.data.validation.mask
+    mask = engine.material.task.mask
     if mask is None:
         return []
-    lengths = mask.sum(1).numpy()
+    lengths = mask[engine.material.splits.validated].sum(1)
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, GROUPS + 1)))
     points: list[LengthPoint] = []
     for low, high in itertools.pairwise(edges):

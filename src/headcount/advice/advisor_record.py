@@ -81,6 +81,28 @@ class ShorterPoint(Spec):
     error: float
 
 
+class Challenge(Spec):
+    """A head count that was to be called too few, given twice the hidden units and twice the training."""
+
+    heads: int
+    hidden: int
+    steps: int
+    before: float
+    """The error of its best model with the usual sizes."""
+    after: float
+    passed: bool
+    """Whether it was enough then."""
+    hidden_alone: float | None = None
+    """The error with twice the hidden units and the usual training, where the challenge was passed …"""
+    steps_alone: float | None = None
+    """… and with the usual hidden units and twice the training."""
+
+    @property
+    def gain(self) -> float:
+        """By what it divided the error."""
+        return self.before / max(self.after, 1e-300)
+
+
 class AdviceRecord(Spec):
     """All that the advisor found out about some data."""
 
@@ -88,14 +110,17 @@ class AdviceRecord(Spec):
     verdict: Verdict
     sentence: str
     recommended_heads: int | None
-    """The smallest head count whose excess over the noise floor cannot be told from the best one's."""
+    """The smallest head count that is enough, as measured: within the margin of the best, or past a step."""
     interval: list[int]
+    """[a, b]: fewer than a are shown not to be enough, b are shown to be."""
     interval_open: bool
-    """Whether the upper end is only the largest head count that was tried."""
+    """Whether nothing is shown to be enough: the upper end is only the largest head count that was allowed."""
+    margin: float = 0.0
+    """What a head count may err more than the best and still be enough, as a share of the variance of y."""
     no_transition: bool
     confidence: float
     settled: bool
-    """Whether the search ended because the answer was sure, not because the time was over."""
+    """Whether the interval is one head count, and the search ended for that and not because the time was over."""
     noise_floor: float
     """Share of the variance of y that no model is expected to explain, at least; measured."""
     noise_floor_high: float
@@ -106,6 +131,7 @@ class AdviceRecord(Spec):
     prices: list[Price]
     lengths: list[LengthPoint]
     shorter: list[ShorterPoint] = Field(default_factory=list[ShorterPoint])
+    challenges: list[Challenge] = Field(default_factory=list[Challenge])
     answers: dict[str, float]
     """How many of the bootstrap's draws give which head count; "none" for none."""
     reasons: list[Reason]
@@ -116,6 +142,11 @@ class AdviceRecord(Spec):
     samples: int
     train_samples: int
     validation_samples: int
+    """Sequences that decided: held back, or with several folds all of them in turn."""
+    folds: int = 1
+    """Models a trial, each with another part held back; 1 where one part is held back for good."""
+    categories: str = ""
+    """Which numbers were taken for categories, and why."""
     length: int
     shortest: int | None = None
     """Tokens of the shortest sequence, where lengths differ."""

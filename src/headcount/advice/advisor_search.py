@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from headcount.advice.advisor_data import encoded
 from headcount.advice.advisor_decide import POOR, Decision, decide
 from headcount.advice.advisor_engine import BATCH, EVALUATIONS, Engine, Outcome, Wanted
+from headcount.advice.advisor_record import Challenge
 from headcount.experiments.spec import ModelOptions, TrainSpec
 from headcount.models.spec import Positions
+from headcount.tasks.codes import Codes, category_codes
 
 RATE = 1e-2
 HIDDEN = 32
@@ -31,7 +34,13 @@ RISING = 0.3
 """Decades that the largest head count gains: then a larger one is tried as well."""
 FEWEST_TRIALS, ENOUGH_STEPS = 14, 4000
 FEWEST_STEPS, MOST_STEPS = 400, 10_000
+FOLD_STEPS = 2000
+"""Steps of a model in folds, at most: hundreds of sequences are soon learned by heart."""
+STILL = 0.8
+"""Of the training: where the best point is later, the error may still fall."""
 LONGER = 2
+BETTER_CODE = 0.9
+"""Categories replace numbers where the pilot's error is at most so much of it."""
 USUAL = 5
 """The head count of an average trial."""
 PILOT_STEPS = 2000
@@ -58,9 +67,11 @@ class Search:
     train: TrainSpec = field(default_factory=TrainSpec)
     lengthened: int = 0
     """How often all head counts were trained twice as long."""
-    challenged: set[int] = field(default_factory=set[int])
-    """Head counts of which a trial with twice the training was taken to its end."""
+    challenges: dict[int, Challenge] = field(default_factory=dict[int, Challenge])
+    """What twice the hidden units and twice the training brought, by head count."""
     settled: bool = False
+    tried_codes: Codes | None = None
+    """Columns of whole numbers that were tried as categories, whether or not that was better."""
 
     def run(self) -> Decision | None:
         """Search until the answer is settled or the time is over; None where nothing was trained.
@@ -79,7 +90,7 @@ class Search:
                 if self._challenge(decision) or self._longer(decision):
                     continue
                 # an end that is open, or failed training, leaves something to settle
-                self.settled = decision.settled >= self.confidence and decision.verdict not in OPEN
+                self.settled = decision.settled and decision.verdict not in OPEN
                 return decision
             if self.engine.left() <= 0 or not self._ask(wanted):
                 return decision
@@ -87,34 +98,69 @@ class Search:
 
     def decision(self) -> Decision:
         """What the trials so far say."""
-        return decide(self.found, heads_max=self.heads_max, confidence=self.confidence, seed=self.seed)
+        splits = self.engine.material.splits
+        return decide(
+            self.found, heads_max=self.heads_max, confidence=self.confidence, seed=self.seed,
+            inflation=splits.inflation, folded=splits.folds > 1,
+        )  # fmt: skip
 
     def _challenge(self, decision: Decision) -> bool:
-        """Give one head fewer twice the training, once: does it fail, or was it only slower? True where that is new."""
-        below = (decision.heads or 0) - 1
-        if below < 1 or below in self.challenged or decision.verdict not in ("transition", "gentle", "more"):
-            return False
-        longer = self._recipe(2 * self.train.steps, self.train.batch)
-        new = self.engine.train([Wanted(below, self.seed + 100 + s, self.options, longer) for s in range(SEEDS)])
-        self.found += new
-        if any(one.whole for one in new):
-            self.challenged.add(below)
-        return bool(new)
+        """Give a head count that is to be called too few twice the hidden units and twice the training.
 
-    def patience(self, heads: int) -> float | None:
-        """By what twice the training divided the error of a head count; None where that was not tried."""
-        own = [one for one in self.found if one.heads == heads and one.whole]
-        most = max((one.steps for one in own), default=0)
-        sooner, later = ([one.validation for one in own if (one.steps == most) is last] for last in (False, True))
-        if heads not in self.challenged or not sooner:
+        The one below the answer is asked first. Where it passes, hidden units or training limited it and not heads,
+        so the ones below are asked too, by halves. True where there is something new.
+        """
+        below = self._next_challenge(decision)
+        if below is None:
+            return False
+        wide, long = 2 * self.options.hidden, self._recipe(2 * self.train.steps, self.train.batch)
+        wider = self.options.model_copy(update={"hidden": wide})
+        self.note(f"h = {below}: {wide} hidden units, {long.steps} steps")
+        before = [one.validation for one in self.found if one.heads == below and one.whole]
+        new = self.engine.train([Wanted(below, self.seed + 100 + s, wider, long) for s in range(SEEDS)])
+        whole = [one.validation for one in new if one.whole]
+        self.found += new
+        if not whole:
+            return bool(new)
+        after = self.decision()
+        passed = after.heads is not None and after.heads <= below
+        usual = min(before, default=min(whole))
+        done = Challenge(
+            heads=below, hidden=wide, steps=long.steps, before=usual, after=min(whole), passed=passed
+        )  # fmt: skip
+        self.challenges[below] = self._explained(done, wider, long) if passed else done
+        return True
+
+    def _next_challenge(self, decision: Decision) -> int | None:
+        """Return the head count to be challenged; None where none is called too few, or all were."""
+        answer = decision.heads or 0
+        if answer < 2 or decision.verdict not in ("transition", "gentle", "more") or decision.cause == "by-heart":
             return None
-        return min(sooner) / max(min(later), 1e-300)
+        failed = max((h for h, c in self.challenges.items() if not c.passed and h < answer), default=0)
+        if failed == answer - 1:
+            return None
+        if not any(c.passed for c in self.challenges.values()):
+            return answer - 1
+        return (failed + answer) // 2
+
+    def _explained(self, done: Challenge, wider: ModelOptions, long: TrainSpec) -> Challenge:
+        """Find out which of the two helped: one model with each alone, from the same start."""
+        wanted = [
+            Wanted(done.heads, self.seed + 100, wider, self.train),
+            Wanted(done.heads, self.seed + 100, self.options, long),
+        ]
+        alone = [self.engine.train([one]) for one in wanted]
+        self.found += [one for some in alone for one in some]
+        errors = [some[0].validation if some and some[0].whole else None for some in alone]
+        return done.model_copy(update={"hidden_alone": errors[0], "steps_alone": errors[1]})
 
     def _longer(self, decision: Decision) -> bool:
         """Train all head counts twice as long where no step was seen; True where there was time for it."""
         if decision.verdict not in ("gentle", "more", "failed") or self.steps is not None or self.lengthened >= LONGER:
             return False
         if decision.cause == "by-heart":  # more of the same
+            return False
+        if self.engine.folds > 1 and not self._still_falls():
             return False
         tried = sorted({one.heads for one in self.found})
         spent = sum(one.seconds for h in tried for one in [next(o for o in self.found if o.heads == h)])
@@ -126,8 +172,13 @@ class Search:
         self.note(f"no step seen: again with {self.train.steps} steps")
         new = self.engine.train([Wanted(h, first + s, self.options, self.train) for h in tried for s in range(SEEDS)])
         self.found += new
-        self.challenged = set()
+        self.challenges = {}
         return bool(new)
+
+    def _still_falls(self) -> bool:
+        """Whether the best model was best near the end of its training."""
+        best = min(self.found, key=lambda one: one.validation)
+        return min(best.curve, key=lambda point: point[1])[0] > STILL * best.curve[-1][0]
 
     def _first(self) -> tuple[int, ...]:
         first = GPU_FIRST if self.engine.gpu else FIRST
@@ -144,16 +195,18 @@ class Search:
         if self.steps is not None or self.engine.gpu:
             # a GPU is quick enough for the usual budget, whatever it is; who gives more time wants longer training
             patience = min(max(self.budget / USUAL_BUDGET, 1.0), MOST_PATIENCE)
-            self.train = self._recipe(self.steps or int(patience * ENOUGH_STEPS), batch)
+            usual = ENOUGH_STEPS if self.engine.folds == 1 else FOLD_STEPS
+            self.train = self._recipe(self.steps or int(patience * usual), batch)
             return
         self._spread_out(self.engine.step_seconds(self.options, USUAL, self.train))
 
     def _spread_out(self, each: float) -> None:
         """Divide the time that is left among trials, given the seconds of a step."""
-        total = max(self.engine.left(), 0.0) * self.engine.workers
+        total = max(self.engine.left(), 0.0) * self.engine.workers / self.engine.folds
         # trained too little, enough heads look like too few: rather fewer trials than short ones
         steps = max(total / (TRIALS * each), min(ENOUGH_STEPS, total / (FEWEST_TRIALS * each)))
-        self.train = self._recipe(int(max(FEWEST_STEPS, min(MOST_STEPS, steps))), self.train.batch)
+        most = MOST_STEPS if self.engine.folds == 1 else FOLD_STEPS
+        self.train = self._recipe(int(max(FEWEST_STEPS, min(most, steps))), self.train.batch)
 
     def _recipe(self, steps: int, batch: int) -> TrainSpec:
         return TrainSpec(
@@ -184,11 +237,28 @@ class Search:
             run(["gates"])
             chosen = "gates" if score("gates") < 0.85 * score(chosen) else chosen
         self.options = self.options.model_copy(update={"positions": chosen})
+        self._try_categories(score(chosen), train)
         if self.pilots and self.steps is None and not self.engine.gpu:
             # others may use the cores: what did a step really take?
             slow = max(one.seconds / max(one.steps, 1) for one in self.pilots)
             self._spread_out(slow * (1 + USUAL) / (1 + heads))
         self.note(f"positions: {chosen}")
+
+    def _try_categories(self, error: float, train: TrainSpec) -> None:
+        """Take whole numbers with few values for categories, one-hot, where the pilot then does better."""
+        material = self.engine.material
+        codes = None if material.categories else category_codes(material.task.X, material.task.mask)
+        if codes is None:
+            return
+        self.engine.use(encoded(material, codes))
+        heads = min(4, self.heads_max)
+        tried = self.engine.try_out([Wanted(heads, self.seed, self.options, train, "pilot")])
+        self.pilots += tried
+        better = bool(tried) and tried[0].validation < BETTER_CODE * error
+        self.tried_codes = codes
+        if not better:
+            self.engine.use(material)
+        self.note("whole numbers as categories" if better else "whole numbers as amounts")
 
     def _ask(self, seeds: dict[int, int]) -> bool:
         """Train the seeds that are missing; False where nothing came of it.
@@ -239,7 +309,7 @@ class Search:
             return {answer + 1: SEEDS}  # the price of one head more, and the nearest confirmation
         decisive = [h for h in (below, answer, tried[min(index + 1, len(tried) - 1)]) if h]
         short = self._short(count, decisive, MORE)
-        if short or (decision.settled >= self.confidence and decision.low == answer == decision.high):
+        if short or decision.settled:
             return short
         return self._short(count, decisive, min(MOST, min(count[h] for h in decisive) + 1))
 

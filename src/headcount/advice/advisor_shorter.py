@@ -38,7 +38,7 @@ def relabelled(
 ) -> Material:
     """Return the first tokens of the sequences with the best model's predictions, made on a device, as targets."""
     X = material.task.X[:MOST, :length]
-    inputs = material.inputs(X).to(where)
+    inputs = material.units(X).to(where)
     y = predicted(best.network(), Part(inputs, inputs[:, 0, :1]))
     return prepared(ArrayTask.from_arrays(X, y, name=f"{material.task.name}, length {length}"), None, seed)
 

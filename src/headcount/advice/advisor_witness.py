@@ -113,7 +113,7 @@ def own_units(one: Outcome, material: Material, task: Task | None = None, box: B
         inner = network.encoder.inner
         inner.weight.div_(scale)
         inner.bias.sub_(inner.weight @ shift)
-    mean, std = (tuple(v.double().tolist()) for v in (material.data.mean, material.data.std))
+    mean, std = (tuple(v.double().tolist()) for v in (material.center, material.width))
     known = task.data() if isinstance(task, GeneralizedRetrieval) and task.symbolic else None
     return SavedModel(network, known, box, mean, std)
 
@@ -169,7 +169,7 @@ def _known(
             continue
         chances = replace(found, **{k: getattr(found, k)[:CHANCES] for k in ("X", "gaps", "outputs", "distances")})
         witness = make_witness(model, task, chances)
-        unit = float(material.data.std[witness.data["output"]])
+        unit = float(material.width[witness.data["output"]])
         if witness.gap < SMALLEST * unit or (witness.kind != "exact" and not _equal(model, material, witness.X)):
             continue
         return proved_words(witness, layer.heads, unit, among)
@@ -191,7 +191,7 @@ def _learned(
     pairs = zip(found.X, found.outputs, strict=True)
     gap, k = max((agreed(model, judges, material, X, j) or 0.0, k) for k, (X, j) in enumerate(pairs))
     j = found.outputs[k]
-    unit, rough = float(material.data.std[j]), max(one.validation for one in near) ** 0.5
+    unit, rough = float(material.width[j]), max(one.validation for one in near) ** 0.5
     if gap < max(SMALLEST, SURE * rough) * unit:
         return (
             f"No two inputs with equal outputs of attention were found whose targets differ by more than {SURE:g} "

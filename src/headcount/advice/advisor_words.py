@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headcount.advice.advisor_decide import Decision
-from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, Price, Reason
+from headcount.advice.advisor_record import AdviceRecord, Challenge, Curve, CurvePoint, Price, Reason
 from headcount.analysis.wording import error_text, heads_text, percent, times_text
 from headcount.report.figures import FigureData, Jump, Point, Region, Series
 from headcount.report.tables import NONE, Column, Table
@@ -12,37 +14,25 @@ from headcount.theory.lower import exponents
 LONGER = "a longer budget"
 NOTHING = "Nothing is open."
 IMPATIENT = 1.5
-"""Where twice the training divides the error of fewer heads by so much, training was short."""
+"""Where a challenge divides the error of fewer heads by so much, size or training limited them."""
 SMALL_GAIN = 0.9
 """A gain beyond this factor is named even where it counts as none."""
+BOTH = 1.5
+"""Where the better of the two alone leaves so many times the error, both were needed."""
 WEAK = 1.0
 """A lower bound error^(−k) with k below this rules out no block that anybody would build."""
 
 
 def sentence(decision: Decision, heads_max: int) -> str:
-    """Say the answer in one sentence."""
-    answer, low, high = decision.heads, decision.low, decision.high
-    by_heart = ""
-    if decision.cause == "by-heart":
-        by_heart = " The models learn the training part by heart: the samples are too few to count heads."
+    """Say the answer in one sentence: how many heads, as surely as that is shown and no more."""
+    answer = decision.heads
     match decision.verdict:
-        case "transition":
+        case "transition" | "one-head" | "gentle":
             assert answer is not None
-            between = "" if low == high == answer else f" (between {low} and {high or f'more than {heads_max}'})"
-            return f"{heads_text(answer)}{between}: fewer are clearly worse, and more gain nothing that matters."
-        case "one-head":
-            return f"One head suffices: no transition seen, more heads gain nothing that matters.{by_heart}"
-        case "gentle":
-            assert answer is not None
-            if decision.cause == "doubtful":
-                return (
-                    f"{heads_text(answer)}, perhaps (between {low} and {high or f'more than {heads_max}'}): the error "
-                    f"falls there, but too few models, or models that scatter, leave it open whether fewer would do."
-                )
-            return (
-                f"No transition seen: the error falls gently with more heads; {heads_text(answer)} cannot be told from "
-                f"the best.{by_heart}"
-            )
+            by_heart = ""
+            if decision.cause == "by-heart":
+                by_heart = " The models learn the training part by heart: the samples are too few to count heads."
+            return _claim(decision, answer) + by_heart
         case "more":
             if answer is not None:
                 return f"{heads_text(answer)} or more: the error falls up to {answer}, and nothing larger was tried."
@@ -64,35 +54,61 @@ def sentence(decision: Decision, heads_max: int) -> str:
                     "holds elsewhere."
                 )
             return (
-                "Noise alone, or a function that these models did not learn: with no number of heads do they say more "
-                "of y than its average."
+                "Noise alone, or a function that these models did not learn: no head count predicts y better than its "
+                "mean."
             )
         case "budget":
             return "The budget is too small to tell: too few models were trained."
 
 
-def settles(decision: Decision, settled: bool, patience: float | None = None, steps: int | None = None) -> str:
-    """Say what would settle what is open; `patience` is what twice the training divided the error of fewer heads by."""
-    text = _open(decision, settled, patience)
+def _claim(decision: Decision, answer: int) -> str:
+    """State what is shown: one head count, a range, or a lower end."""
+    low, high = decision.low, decision.high
+    if decision.settled:
+        if decision.verdict == "one-head":
+            return "One head suffices: it is shown to be as good as every other head count tried, within the margin."
+        step = "" if decision.verdict == "transition" else " The error falls gently, without a step."
+        return (
+            f"{heads_text(answer)}: fewer are shown to be worse, and more gain nothing beyond the margin.{step}"
+        )  # fmt: skip
+    if high is None:
+        if low == 1:
+            return "Any number of heads: none is shown to be too few, and none to be enough."
+        return f"{heads_text(low)} or more: fewer are shown to be worse, but no head count is shown to be enough."
+    if low == 1:
+        return f"Between 1 and {heads_text(high)}: {_are(high)} shown to be enough, and no fewer to be too few."
+    return (
+        f"Between {low} and {heads_text(high)}: fewer than {low} are shown to be worse, and {_are(high)} shown to be "
+        f"enough."
+    )
+
+
+def _are(heads: int) -> str:
+    return "1 head is" if heads == 1 else f"{heads} heads are"
+
+
+def settles(decision: Decision, challenge: Challenge | None = None, steps: int | None = None) -> str:
+    """Say what would settle what is open; `challenge` is that of the head count before the answer."""
+    text = _open(decision, challenge)
     if steps is None or decision.cause == "by-heart":
         return text
     asked = f"every model took {steps} steps, as asked, and twice as many show whether the answer stays."
     return f"Nothing else is open: {asked}" if text == NOTHING else f"{text} {asked[0].upper()}{asked[1:]}"
 
 
-def _open(decision: Decision, settled: bool, patience: float | None) -> str:
+def _open(decision: Decision, challenge: Challenge | None) -> str:
     """What is open, whatever the number of steps."""
     if decision.cause == "by-heart":
         return "More samples: longer training and more heads only learn these by heart."
     match decision.verdict:
-        case "transition" | "one-head":
-            if not settled or decision.low != decision.high:
-                return f"{LONGER.capitalize()} or more samples narrow the interval."
-            if patience is not None and patience >= IMPATIENT:
-                return f"{LONGER.capitalize()}: fewer heads still gained much by twice the training."
-            return NOTHING
-        case "gentle":
-            return f"More samples show whether the gain of more heads is real; {LONGER} trains longer and wider models."
+        case "transition" | "one-head" | "gentle":
+            if decision.settled and challenge is not None and challenge.gain >= IMPATIENT:
+                return f"{LONGER.capitalize()}: fewer heads still gained much by larger models and longer training."
+            if decision.settled:
+                return NOTHING
+            if decision.sequences is not None:
+                return f"More samples (about {decision.sequences:,}, by extrapolation), or {LONGER}."
+            return f"More samples, or {LONGER}."
         case "more":
             return f"More heads to try (--heads-max, heads_max=) and {LONGER} show where the error stops falling."
         case "failed":
@@ -108,9 +124,10 @@ def _open(decision: Decision, settled: bool, patience: float | None) -> str:
 
 
 def reasons(
-    decision: Decision, points: list[CurvePoint], record: dict[str, object], patience: float | None, apart: bool = True
-) -> list[Reason]:
-    """Say why, each reason with what it rests on; `patience` is None where fewer heads were not trained longer.
+    decision: Decision, points: list[CurvePoint], record: dict[str, object], challenges: Sequence[Challenge],
+    apart: bool = True,
+) -> list[Reason]:  # fmt: skip
+    """Say why, each reason with what it rests on; `challenges` are those that were made, in order.
 
     `apart` says whether the validation sequences tell the answer from one head fewer.
     """
@@ -133,6 +150,8 @@ def reasons(
         return told
     add("measured", f"Noise floor: between {error_text(decision.floor)} and {error_text(best.validation)} of the "
         f"variance of y; equally good models differ by {error_text(decision.spread)}.")  # fmt: skip
+    add("measured", f"Margin: a head count is enough where it errs at most {error_text(decision.margin)} of the "
+        f"variance of y more than the best one, or has reached a step beyond which little is gained.")  # fmt: skip
     if answer is not None and answer in at:
         fewer = [p for p in points if p.heads < answer]
         more = [p for p in points if p.heads > answer]
@@ -142,19 +161,16 @@ def reasons(
                 f"{times_text(below.validation / max(at[answer].validation, 1e-300))} times that of "
                 f"{heads_text(answer)}, in {_of(below.seeds)}"
                 f"{'' if apart else '; so few validation sequences do not tell the two apart'}.")  # fmt: skip
-            if patience is not None:
-                slow = patience >= IMPATIENT
-                rest = f", but that divided the error by {times_text(patience)}: with still more training they may do"
-                add("measured", f"{heads_text(below.heads).capitalize()} stayed worse with twice the training"
-                    f"{rest if slow else ': it is not a matter of patience alone'}.")  # fmt: skip
+        for challenge in challenges:
+            add("measured", challenge_text(challenge))
         if more:
             least = min(more, key=lambda p: p.validation)
             gain = decision.verdict == "one-head" and least.validation < SMALL_GAIN * at[answer].validation
             add("measured", f"More heads than {answer} reach {error_text(least.validation)} at best, against "
-                f"{error_text(at[answer].validation)}{': less than a step, and counted as none' if gain else ''}."
+                f"{error_text(at[answer].validation)}{': within the margin, and counted as none' if gain else ''}."
                 )  # fmt: skip
-        add("measured", f"{percent(decision.settled)} of the bootstrap's draws over seeds, validation sequences and "
-            f"the rule's constants give this answer.")  # fmt: skip
+        add("measured", f"{percent(decision.agreed)} of the bootstrap's draws over seeds, validation sequences and "
+            f"the rule's constants give {heads_text(answer)}.")  # fmt: skip
         drawn = [h for h in decision.shares if h]
         if drawn and decision.low < min(drawn):
             add("measured", f"The interval goes down to {decision.low}: fewer models than the rule asks for, or models "
@@ -163,6 +179,51 @@ def reasons(
     add("extrapolated", f"The models have one layer, heads of size {record['head_dim']} and {record['hidden']} hidden "
         f"units; deeper or wider models may need fewer heads a layer.")  # fmt: skip
     return told
+
+
+def challenge_text(challenge: Challenge) -> str:
+    """Say what twice the hidden units and twice the training did for a head count, and which of them helped."""
+    what = f"{challenge.hidden} hidden units and {challenge.steps:,} steps, twice the usual"
+    heads = heads_text(challenge.heads).capitalize()
+    if not challenge.passed:
+        slow = challenge.gain >= IMPATIENT
+        rest = f", though that divided the error by {times_text(challenge.gain)}" if slow else ""
+        return f"{heads} stayed too few with {what}{rest}: {error_text(challenge.after)}."
+    alone = {"hidden units": challenge.hidden_alone, "training": challenge.steps_alone}
+    known = {name: error for name, error in alone.items() if error is not None}
+    helped = ""
+    if known:
+        parts = ", ".join(f"{error_text(error)} with more {name} alone" for name, error in known.items())
+        most = min(known, key=lambda name: known[name])
+        both = known[most] > BOTH * challenge.after
+        helped = f" ({parts}: {'both together' if both else most} helped)"
+    return (
+        f"{heads} became enough with {what}: error {error_text(challenge.after)} instead of "
+        f"{error_text(challenge.before)}{helped}. Not heads but these limited it."
+    )
+
+
+def category_text(ids: int, tried: Sequence[int], used: bool) -> str:
+    """Say which numbers were taken for categories; `tried` are columns of few whole numbers, `used` the outcome."""
+    if ids:
+        return f"X holds {ids} different ids, taken as categories (one-hot); give floats where they are amounts."
+    if not tried:
+        return ""
+    few = f"column {tried[0]}" if len(tried) == 1 else f"columns {', '.join(map(str, tried))}"
+    better = "categories (one-hot), with which" if used else "amounts: as categories (one-hot)"
+    end = "a short trial did clearly better" if used else "a short trial did not do clearly better"
+    return f"The few whole numbers of {few} (from 0) were taken as {better} {end}."
+
+
+def data_text(material_size: int, folds: int, repeats: bool) -> str:
+    """Say how many sequences decided, and how."""
+    if folds == 1:
+        return f"{material_size:,} sequences decided, which no model was trained on."
+    return (
+        f"{material_size:,} sequences decided, each predicted by models that were not trained on it ({folds} folds"
+        f"{', dealt anew for every seed' if repeats else ''}). Their errors depend on each other: the level of the "
+        f"interval is nominal, with a corrected variance."
+    )
 
 
 def _theory(decision: Decision, answer: int, record: dict[str, object]) -> list[Reason]:

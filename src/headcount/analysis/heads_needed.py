@@ -69,6 +69,8 @@ USEFUL_FIRST = 0.02
 SOLVED = 1e-5
 FAINT = 0.5
 VARIED = 1.5
+TIE = 1e-12
+"""Shares of draws closer than this are equal."""
 AGREEMENT = 0.5
 """An answer that fewer of the draws give is called unclear."""
 
@@ -102,8 +104,8 @@ def dimension(drawn: Sequence[Drawn], seed: int = 0) -> Dimension:
     solved_below = faint_below(drawn)
     found = needed(units, levels, heads, choices, solved_below)
     index = int(found[0])
-    low, high = (int(i) for i in np.quantile(found[1:], [OUTSIDE, 1 - OUTSIDE], method="inverted_cdf"))
-    low, high = min(low, index, len(heads) - 1), max(high, index)
+    low, shown_enough = shown(found[1:, None] <= np.arange(len(heads)), OUTSIDE, nested=True)
+    low, high = min(low, index), max(len(heads) if shown_enough is None else shown_enough, index)
     if index == len(heads):
         solved = levels.min(1) <= np.log10(choices.useful * USEFUL)
         low = min(low, at_least(gaps(units, solved_below)[:, 1:], allowed(heads, choices), solved))
@@ -242,3 +244,21 @@ def _verdict(estimate: int | None, heads: Sequence[int], shares: dict[int, float
     if estimate is None:
         return "no-fall" if flat else "not-reached"
     return "one-head" if estimate == heads[0] else "transition"
+
+
+def shown(enough: NDArray[np.bool_], outside: float, *, nested: bool = False) -> tuple[int, int | None]:
+    """Return the places of a and b: all before a are shown not to be enough, and b is the first shown to be enough.
+
+    `enough` is [draw, head count]; `outside` the share of draws that may deny each statement. That everything before a
+    fails is asked of all of it at once. That a head count is enough is asked of each, with Holm's correction; where
+    the statements are nested (enough once, enough ever after) the largest is asked first, and none is needed.
+    b is None where nothing is shown to be enough.
+    """
+    first = int((np.logical_and.accumulate(~enough, 1).mean(0) > 1.0 - outside + TIE).sum())
+    against = 1.0 - enough.mean(0)
+    good: list[int] = []
+    for rank, place in enumerate(np.argsort(against, kind="stable").tolist()):
+        if against[place] > (outside if nested else outside / (len(against) - rank)) + TIE:
+            break
+        good.append(place)
+    return min(first, enough.shape[1] - 1), min(good, default=None)

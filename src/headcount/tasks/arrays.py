@@ -15,6 +15,7 @@ from headcount.base.errors import BadInput
 from headcount.base.hashing import arrays_hash
 from headcount.base.random import generator
 from headcount.tasks.array_files import read_arrays
+from headcount.tasks.codes import Codes, id_codes
 
 MIN_SAMPLES = 10
 
@@ -41,6 +42,8 @@ class ArrayTask:
     X: NDArray[np.float64]
     y: NDArray[np.float64]
     mask: NDArray[np.bool_] | None
+    codes: Codes | None = None
+    """The ids behind one-hot vectors, where X came as whole numbers X[samples, length]."""
 
     @classmethod
     def from_arrays(
@@ -48,7 +51,9 @@ class ArrayTask:
     ) -> ArrayTask:  # fmt: skip
         """Check and copy X[samples, length, dim], y[samples] or y[samples, out], mask[samples, length].
 
-        Complaints begin with `where`, the place that the arrays came from: the name, unless it is given.
+        X[samples, length] holds one number a token; whole numbers (of an integer type) are ids, and become one-hot
+        vectors in the order of `codes`. Complaints begin with `where`, the place that the arrays came from: the name,
+        unless it is given.
         """
         return _checked(name, where or name, X, y, mask)
 
@@ -121,9 +126,13 @@ class ArrayTask:
 def _checked(name: str, where: str, inputs: Any, targets: Any, padding: Any) -> ArrayTask:
     """Check everything, then freeze copies of the arrays."""
     X, y = _numbers(where, "X", inputs), _numbers(where, "y", targets)
+    ids = X.ndim == 2 and _array(where, "X", inputs).dtype.kind in "iu"
+    X = X[:, :, None] if X.ndim == 2 else X
     if X.ndim != 3:
-        hint = "; for one number a token use X[:, :, None]" if X.ndim == 2 else ""
-        raise BadInput(f"{where}: X must be X[samples, length, dim], not of shape {list(X.shape)}{hint}")
+        raise BadInput(
+            f"{where}: X must be X[samples, length, dim], or X[samples, length] with one number or id a token, not of "
+            f"shape {list(X.shape)}"
+        )
     if y.ndim not in (1, 2):
         raise BadInput(f"{where}: y must be y[samples] or y[samples, out], not of shape {list(y.shape)}")
     if len(X) != len(y):
@@ -141,9 +150,11 @@ def _checked(name: str, where: str, inputs: Any, targets: Any, padding: Any) -> 
         mask = None if mask.all() else mask
     _finite(where, "X", X, ("sample", "position", "feature"))
     _finite(where, "y", y, ("sample", "component"))
+    codes = id_codes(where, X, mask) if ids else None
+    X = X if codes is None else codes.apply(X, mask)
     for array in (X, y) if mask is None else (X, y, mask):
         array.flags.writeable = False
-    return ArrayTask(name, X, y, mask)
+    return ArrayTask(name, X, y, mask, codes)
 
 
 def plain(value: Any) -> Any:

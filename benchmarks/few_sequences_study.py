@@ -1,0 +1,347 @@
+"""Is the advice honest on few sequences? Real labelled sets and tasks with known D, drawn by seed.
+
+    python benchmarks/few_sequences_study.py prepare DATA --sktime FOLDER --shared FOLDER
+    python benchmarks/few_sequences_study.py run DATA OUT [--device cuda] [--first 0] [--draws 5] [--synthetic 8] [--result]
+
+`prepare` writes the six real sets as DATA/NAME.npz: four of them lie in packages (sktime's folder `datasets/data`,
+scikit-learn), two in the folders of CIFAR-10 and MS MARCO that docs/real-data.md describes. `run` asks the search
+behind `headcount advise` about subsets of 100 and 300 sequences of each set, five draws each, and compares with the
+*truth*: the same search with ten times the budget, trained on as many sequences of the same draws, with all remaining
+sequences to validate. Where the truth is not settled itself, there is nothing to compare with, and the case is counted
+apart. Of the synthetic tasks (D = 2 and 3, 40 to 400 sequences) D is known. Draws from 100 on are for development.
+"""
+
+# ruff: noqa: T201
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import itertools
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from dimension_study import fair
+from numpy.typing import NDArray
+
+from headcount.advice.advisor_data import Material, material, prepared
+from headcount.advice.advisor_decide import Decision
+from headcount.advice.advisor_engine import Engine
+from headcount.advice.advisor_search import Search
+from headcount.advice.advisor_split import Split, Splits
+from headcount.experiments.devices import device_name, find_device
+from headcount.experiments.stack import full_precision
+from headcount.tasks.arrays import ArrayTask
+from headcount.tasks.serial import parse_task
+
+SIZES = (100, 300)
+BUDGET, MORE = 60.0, 10.0
+"""Seconds for an advice, and how many times that for the truth."""
+HEADS_MAX = 32
+LEVEL = 0.95
+SYNTHETIC_SIZES = (40, 120, 200, 400)
+NAMES = ("italy", "vowels", "plaid", "digits", "cifar", "marco")
+Arrays = dict[str, NDArray[Any]]
+
+
+class Case(NamedTuple):
+    """One question of the study."""
+
+    name: str
+    size: int
+    draw: int
+    intrinsic: int | None = None
+
+
+# The real sets.
+
+
+def series(folder: Path, name: str) -> tuple[list[NDArray[np.float64]], list[str]]:
+    """Read the training and test file of a set in sktime's .ts format: [length, dim] and a label each."""
+    X: list[NDArray[np.float64]] = []
+    y: list[str] = []
+    for part in ("TRAIN", "TEST"):
+        for line in (folder / name / f"{name}_{part}.ts").read_text(encoding="utf-8").splitlines():
+            if line.strip() and line[0] not in "#@":
+                *dims, label = line.strip().split(":")
+                X.append(np.array([[float(v) for v in one.split(",")] for one in dims]).T)
+                y.append(label)
+    return X, y
+
+
+def padded(X: list[NDArray[np.float64]], y: Any) -> Arrays:
+    """Pad sequences to the longest."""
+    length = max(map(len, X))
+    inputs, mask = np.zeros((len(X), length, X[0].shape[1]), np.float32), np.zeros((len(X), length), bool)
+    for i, one in enumerate(X):
+        inputs[i, : len(one)], mask[i, : len(one)] = one, True
+    return {"X": inputs, "y": np.asarray(y), "mask": mask}
+
+
+def patched(one: NDArray[np.float64], most: int = 128, width: int = 8) -> NDArray[np.float64]:
+    """Cut a long series into at most so many patches of so many numbers."""
+    count = max(1, min(most, len(one) // width))
+    return one[: count * width, 0].reshape(count, width)
+
+
+def cifar(folder: Path, images: int = 3000, patch: int = 4) -> Arrays:
+    """Return images as patches, [images, 64, 48], with the label animal or vehicle."""
+    from headcount.tasks.cifar import read_cifar
+
+    found = read_cifar(folder)
+    vehicles = [found.classes.index(name) for name in ("airplane", "automobile", "ship", "truck")]
+    X = found.test_pixels[:images].numpy().reshape(images, 32 // patch, patch, 32 // patch, patch, 3)
+    y = np.isin(found.test_labels[:images].numpy(), vehicles)
+    return {"X": X.transpose(0, 1, 3, 2, 4, 5).reshape(images, 64, -1), "y": np.where(y, "vehicle", "animal")}
+
+
+def marco(folder: Path, queries: int = 3000, dim: int = 16) -> Arrays:
+    """Return queries as word vectors, without the question word, which is the label: what, how, where or who.
+
+    A word's vector is its row in the leading singular vectors of which words occur together in queries.
+    """
+    asked = ("what", "how", "where", "who")
+    with gzip.open(folder / "queries.jsonl.gz", "rt", encoding="utf-8") as file:
+        texts = [json.loads(line)["text"].lower().split() for line in file]
+    chosen = [words for words in texts if words and words[0] in asked and 4 <= len(words) <= 13]
+    count: dict[str, int] = {}
+    for words in texts:
+        for word in words:
+            count[word] = count.get(word, 0) + 1
+    known = {word: i for i, word in enumerate(sorted(count, key=lambda w: (-count[w], w))[:2000])}
+    together = np.zeros((len(known), len(known)))
+    for words in texts:
+        some = [known[w] for w in words if w in known]
+        for a, b in itertools.permutations(some, 2):
+            together[a, b] += 1
+    U, S, _ = np.linalg.svd(np.log1p(together))
+    vectors = U[:, :dim] * np.sqrt(S[:dim])
+    rare = vectors[len(known) // 2 :].mean(0)
+    order = np.random.default_rng(0).permutation(len(chosen))[:queries]
+    X = [np.stack([vectors[known[w]] if w in known else rare for w in chosen[i][1:]]) for i in order]
+    return padded(X, [chosen[i][0] for i in order])
+
+
+def prepare(data: Path, sktime: Path, shared: Path) -> None:
+    """Write all sets."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    plaid, labels = series(sktime, "PLAID")
+    made: dict[str, Arrays] = {
+        "italy": padded(*series(sktime, "ItalyPowerDemand")),
+        "vowels": padded(*series(sktime, "JapaneseVowels")),
+        "plaid": padded([patched(one) for one in plaid], labels),
+        "digits": {"X": digits.images.astype(np.float32), "y": digits.target},
+        "cifar": cifar(shared / "cifar10"),
+        "marco": marco(shared / "msmarco"),
+    }
+    data.mkdir(parents=True, exist_ok=True)
+    for name, arrays in made.items():
+        np.savez_compressed(data / f"{name}.npz", **arrays)  # pyright: ignore[reportArgumentType]
+        print(name, arrays["X"].shape, len(np.unique(arrays["y"])), "classes")
+
+
+def read(data: Path, name: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_] | None]:
+    """Read a prepared set."""
+    with np.load(data / f"{name}.npz") as file:
+        return file["X"], file["y"], file["mask"] if "mask" in file else None
+
+
+def drawn_rows(name: str, samples: int, size: int, draw: int) -> NDArray[np.int64]:
+    """Return the rows of one draw."""
+    return np.random.default_rng([20_261_121, NAMES.index(name), size, draw]).permutation(samples)[:size]
+
+
+# The questions.
+
+
+def search(stuff: Material, device: str, budget: float, seed: int) -> tuple[Decision, Search]:
+    """Run the search behind `headcount advise`."""
+    engine = Engine(stuff, device, time.monotonic() + budget)
+    found = Search(engine, HEADS_MAX, LEVEL, seed, budget)
+    decision = found.run()
+    if decision is None:
+        raise RuntimeError("nothing was trained")
+    return decision, found
+
+
+def ask_real(data: Path, case: Case, device: str) -> dict[str, Any]:
+    """Ask about one subset."""
+    X, y, mask = read(data, case.name)
+    rows = drawn_rows(case.name, len(X), case.size, case.draw)
+    stuff = material(X[rows], y[rows], None if mask is None else mask[rows], kind="classification", seed=case.draw)
+    return row_of(case, *search(stuff, device, BUDGET, case.draw))
+
+
+def ask_truth(data: Path, name: str, size: int, draws: list[int], device: str) -> dict[str, Any]:
+    """Ask what the answer is at this training size: all remaining sequences validate, ten times the budget."""
+    X, y, mask = read(data, name)
+    whole = material(X, y, mask, kind="classification")
+    splits: list[Split] = []
+    for draw in draws:
+        rows = drawn_rows(name, len(X), size, draw)
+        rest = np.setdiff1d(np.arange(len(X)), rows)
+        splits.append(Split(np.sort(rows[: round(0.8 * size)]), rest))
+    task = ArrayTask.from_arrays(whole.task.X, whole.task.y, whole.task.mask, name=name)
+    stuff = prepared(task, whole.classes, 0, splits=Splits((tuple(splits),), 1.0))
+    return row_of(Case(name, size, -1), *search(stuff, device, MORE * BUDGET, 0))
+
+
+def ask_synthetic(case: Case, device: str) -> dict[str, Any]:
+    """Ask about a few sequences of a task whose D is known."""
+    rng = np.random.default_rng([20_261_122, case.intrinsic or 0, case.size, case.draw])
+    family = str(rng.choice(["sum-of-maxima", "quadratic-basins", "sphere-anchors"]))
+    length, dim = int(rng.choice([8, 12, 16])), int((case.intrinsic or 0) + rng.integers(0, 2))
+    for _ in range(1000):
+        spec: dict[str, Any] = {"family": family, "intrinsic": case.intrinsic, "dim": dim, "seed": int(rng.integers(10_000))}
+        spec |= {"draw": "orthonormal"} if family == "sum-of-maxima" else {"outer": str(rng.choice(["sum", "product"]))}
+        if fair(spec, length):
+            break
+    task = parse_task({**spec, "length": length})
+    X = task.sample(case.size, int(rng.integers(10_000)), dtype=torch.float64)
+    y: NDArray[Any] = task.value(X)[:, 0].numpy()
+    y = y + float(rng.uniform(0.0, 0.1)) * y.std() * rng.standard_normal(case.size)
+    stuff = material(X.numpy(), y, kind="regression", seed=case.draw)
+    return row_of(case, *search(stuff, device, BUDGET, case.draw))
+
+
+def row_of(case: Case, decision: Decision, found: Search) -> dict[str, Any]:
+    """Sum up one answer."""
+    best = {h: min(one.validation for one in found.found if one.heads == h) for h in sorted({o.heads for o in found.found})}
+    return {
+        "name": case.name, "size": case.size, "draw": case.draw, "intrinsic": case.intrinsic,
+        "verdict": decision.verdict, "cause": decision.cause, "answer": decision.heads, "low": decision.low,
+        "high": decision.high, "settled": found.settled, "agreed": round(decision.agreed, 3),
+        "margin": round(decision.margin, 4), "floor": round(decision.floor, 4), "trials": len(found.found),
+        "curve": {h: float(f"{error:.3g}") for h, error in best.items()},
+    }  # fmt: skip
+
+
+def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put the truth beside every advice: is it covered, and where the advice is settled, is it right?"""
+    truths = {(r["name"], r["size"]): r for r in rows if r["draw"] < 0}
+    out: list[dict[str, Any]] = []
+    for row in rows:
+        if row["draw"] < 0:
+            out.append({**row, "truth": None, "covered": None, "right": None})
+            continue
+        truth = row["intrinsic"]
+        if truth is None:
+            found = truths.get((row["name"], row["size"]))
+            truth = found["answer"] if found is not None and found["settled"] else None
+        covered = None if truth is None else row["low"] <= truth <= (row["high"] or 10**9)
+        right = row["answer"] == truth if truth is not None and row["settled"] else None
+        out.append({**row, "truth": truth, "covered": covered, "right": right})
+    return out
+
+
+def wilson(hits: int, count: int, z: float = 1.96) -> list[float]:
+    """Return Wilson's 95 % interval of a share."""
+    if not count:
+        return [0.0, 1.0]
+    p, d = hits / count, 1 + z * z / count
+    middle, half = p + z * z / (2 * count), z * ((p * (1 - p) + z * z / (4 * count)) / count) ** 0.5
+    return [round((middle - half) / d, 3), round((middle + half) / d, 3)]
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Count what is covered and what is right, real and synthetic apart."""
+    counts: dict[str, Any] = {}
+    asked = [row for row in rows if row["draw"] >= 0]
+    for kind, some in (
+        ("real", [r for r in asked if r["intrinsic"] is None]), ("synthetic", [r for r in asked if r["intrinsic"]]),
+        ("all", asked),
+    ):  # fmt: skip
+        known = [r for r in some if r["truth"] is not None]
+        settled = [r for r in known if r["settled"]]
+        covered, right = sum(r["covered"] for r in known), sum(r["right"] for r in settled)
+        bounded = [r for r in known if r["high"] is not None]
+        counts[kind] = {
+            "asked": len(some), "truth_unsettled": len(some) - len(known), "known": len(known), "covered": covered,
+            "covered_wilson": wilson(covered, len(known)), "settled": len(settled), "settled_right": right,
+            "settled_wilson": wilson(right, len(settled)), "bounded": len(bounded),
+            "bounded_covered": sum(r["covered"] for r in bounded),
+        }  # fmt: skip
+    return counts
+
+
+def run(options: argparse.Namespace) -> None:
+    """Ask everything, a few questions at a time on a GPU, and write rows and counts."""
+    draws = list(range(options.first, options.first + options.draws))
+    jobs: list[Any] = []
+    for name, size in itertools.product(options.names, SIZES):
+        if draws:
+            jobs.append(lambda n=name, s=size: ask_truth(options.data, n, s, draws, options.device))
+        jobs += [lambda c=Case(name, size, draw): ask_real(options.data, c, options.device) for draw in draws]
+    for D, size, draw in itertools.product((2, 3), SYNTHETIC_SIZES, range(options.first, options.first + options.synthetic)):
+        jobs.append(lambda c=Case("synthetic", size, draw, D): ask_synthetic(c, options.device))
+    options.out.mkdir(parents=True, exist_ok=True)
+    start, rows = time.monotonic(), list[dict[str, Any]]()
+
+    def work(job: Any) -> None:
+        begun = time.monotonic()
+        try:
+            row = job()
+        except Exception as error:  # a lost case is counted, not hidden
+            print("FAILED", repr(error), flush=True)
+            return
+        rows.append(row | {"seconds": round(time.monotonic() - begun, 1)})
+        print(json.dumps(rows[-1]), flush=True)
+        (options.out / "few-sequences.json").write_text(json.dumps(rows), encoding="utf-8")
+
+    with full_precision(), ThreadPoolExecutor(options.threads) as pool:
+        list(pool.map(work, jobs))
+    rows = judged(sorted(rows, key=lambda r: (r["name"], r["size"], r["draw"], r["intrinsic"] or 0)))
+    counts = summary(rows)
+    counts["failed"] = len(jobs) - len(rows)
+    print(json.dumps(counts, indent=1))
+    with (options.out / "few-sequences.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    if options.result:
+        sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+        from results import write_result
+
+        device = find_device(options.device)
+        write_result(
+            "few-sequences", {"rows": rows, "seconds": round(time.monotonic() - start, 1)}, seeds=draws, counts=counts,
+            device=device_name(device), folder=options.out,
+        )  # fmt: skip
+
+
+def main() -> int:
+    """Prepare the data, or run the study."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    one = verbs.add_parser("prepare")
+    one.add_argument("data", type=Path)
+    one.add_argument("--sktime", type=Path, required=True)
+    one.add_argument("--shared", type=Path, required=True)
+    two = verbs.add_parser("run")
+    two.add_argument("data", type=Path)
+    two.add_argument("out", type=Path)
+    two.add_argument("--device", default="cpu")
+    two.add_argument("--first", type=int, default=0)
+    two.add_argument("--draws", type=int, default=5)
+    two.add_argument("--synthetic", type=int, default=8, help="draws of every D and size")
+    two.add_argument("--names", nargs="*", default=list(NAMES))
+    two.add_argument("--threads", type=int, default=1)
+    two.add_argument("--result", action="store_true")
+    options = parser.parse_args()
+    if options.verb == "prepare":
+        prepare(options.data, options.sktime, options.shared)
+    else:
+        run(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
