@@ -200,7 +200,12 @@ def ask_synthetic(case: Case, device: str) -> dict[str, Any]:
     family = str(rng.choice(["sum-of-maxima", "quadratic-basins", "sphere-anchors"]))
     length, dim = int(rng.choice([8, 12, 16])), int((case.intrinsic or 0) + rng.integers(0, 2))
     for _ in range(1000):
-        spec: dict[str, Any] = {"family": family, "intrinsic": case.intrinsic, "dim": dim, "seed": int(rng.integers(10_000))}
+        spec: dict[str, Any] = {
+            "family": family,
+            "intrinsic": case.intrinsic,
+            "dim": dim,
+            "seed": int(rng.integers(10_000)),
+        }
         spec |= {"draw": "orthonormal"} if family == "sum-of-maxima" else {"outer": str(rng.choice(["sum", "product"]))}
         if fair(spec, length):
             break
@@ -214,7 +219,9 @@ def ask_synthetic(case: Case, device: str) -> dict[str, Any]:
 
 def row_of(case: Case, decision: Decision, found: Search) -> dict[str, Any]:
     """Sum up one answer."""
-    best = {h: min(one.validation for one in found.found if one.heads == h) for h in sorted({o.heads for o in found.found})}
+    best = {
+        h: min(one.validation for one in found.found if one.heads == h) for h in sorted({o.heads for o in found.found})
+    }
     return {
         "name": case.name, "size": case.size, "draw": case.draw, "intrinsic": case.intrinsic,
         "verdict": decision.verdict, "cause": decision.cause, "answer": decision.heads, "low": decision.low,
@@ -280,7 +287,9 @@ def run(options: argparse.Namespace) -> None:
         if draws:
             jobs.append(lambda n=name, s=size: ask_truth(options.data, n, s, draws, options.device))
         jobs += [lambda c=Case(name, size, draw): ask_real(options.data, c, options.device) for draw in draws]
-    for D, size, draw in itertools.product((2, 3), SYNTHETIC_SIZES, range(options.first, options.first + options.synthetic)):
+    for D, size, draw in itertools.product(
+        (2, 3), SYNTHETIC_SIZES, range(options.first, options.first + options.synthetic)
+    ):
         jobs.append(lambda c=Case("synthetic", size, draw, D): ask_synthetic(c, options.device))
     options.out.mkdir(parents=True, exist_ok=True)
     start, rows = time.monotonic(), list[dict[str, Any]]()

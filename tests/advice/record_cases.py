@@ -64,7 +64,7 @@ def made_record(verdict: Verdict = "transition", *, name: str = "sensors.csv", c
         reasons=[Reason(tag="measured", text="The best model errs by little."),
                  Reason(tag="proved", text="If y is made of 3 minima over tokens, 3 heads reach every accuracy."),
                  Reason(tag="extrapolated", text="Deeper models may need fewer heads a layer.")],
-        settle=settles(decision, verdict == "transition"), kind="classification" if classes else "regression",
+        settle=settles(decision), kind="classification" if classes else "regression",
         classes=["no", "yes"] if classes else None, samples=1000, train_samples=800, validation_samples=200, length=16,
         dim=2, out_dim=2 if classes else 1, model={"head_dim": 4, "hidden": 32, "depth": 1, "positions": "none"},
         train={"steps": 1500, "batch": 128, "learning_rate": 0.01}, trials=14, seconds=62.3, budget=300.0, seed=0,

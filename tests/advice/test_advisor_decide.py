@@ -25,7 +25,8 @@ STEP = {1: [0.3, 0.31], 2: [0.1, 0.12], 3: [0.02, 0.03, 0.02], 4: [4e-4, 5e-4, 4
 def test_a_step_is_found_with_and_without_noise(floor):
     found = ask(STEP, floor, train=0.95)
     assert (found.verdict, found.heads, found.low, found.high) == ("transition", 4, 4, 4)
-    assert found.settled > 0.9
+    assert found.settled
+    assert found.agreed > 0.9
 
 
 def test_noise_hides_the_step_from_plain_errors_but_not_from_the_excess(monkeypatch):
@@ -142,7 +143,8 @@ def test_at_the_largest_head_count_allowed_more_is_never_claimed():
     """Three look-ups, and no more than three heads allowed."""
     step = ask({1: [0.18] * 3, 2: [0.04] * 3, 3: [0.0011] * 3}, heads_max=3)
     assert (step.verdict, step.heads, step.low, step.high) == ("more", 3, 3, None)
-    assert step.settled > 0.9
+    assert step.agreed > 0.9
+    assert not step.settled
     even = ask({1: [0.18] * 3, 2: [0.04] * 3}, heads_max=2)
     assert (even.verdict, even.heads, even.low, even.high) == ("more", None, 2, None)
     untried = ask({1: [0.18] * 3, 2: [0.04] * 3, 4: [0.0011] * 3}, heads_max=4)

@@ -21,14 +21,17 @@ from headcount.experiments.spec import ModelOptions, TrainSpec
 class Fake:
     """An engine that makes trials up: `error` says what a trial comes to; after `trials` the time is over."""
 
-    gpu, workers = False, 2
+    gpu, workers, folds = False, 2, 1
     train_ratio = 0.9
 
     def __init__(
         self, error: Callable[[Wanted], float], trials: int = 1000, whole: Callable[[Wanted], bool] | None = None
     ):
         self.error, self.trials, self.whole = error, trials, whole or (lambda _: True)
-        self.material = SimpleNamespace(task=SimpleNamespace(length=16, dim=3), train_size=800, validation_size=200)
+        self.material = SimpleNamespace(
+            task=SimpleNamespace(length=16, dim=3, X=np.linspace(0, 1, 300).reshape(10, 10, 3), mask=None),
+            train_size=800, validation_size=200, splits=SimpleNamespace(inflation=1.0, folds=1), categories=None,
+        )  # fmt: skip
         self.asked: list[Wanted] = []
         self.deadline = 1e9
 
@@ -50,7 +53,9 @@ class Fake:
 
     def made(self, wanted: list[Wanted]):
         trials = [made_up({w.heads: [self.error(w)]}, samples=300, train=self.train_ratio)[0] for w in wanted]
-        return [replace(one, wanted=w, whole=self.whole(w)) for one, w in zip(trials, wanted, strict=True)]
+        models = [w.options.model(heads=w.heads, dim=2, length=8, out_dim=1) for w in wanted]
+        made = zip(trials, wanted, models, strict=True)
+        return [replace(one, wanted=w, model=model, whole=self.whole(w)) for one, w, model in made]
 
 
 def three(wanted: Wanted) -> float:
@@ -72,7 +77,8 @@ def test_on_a_gpu_a_larger_budget_is_longer_training(budget: float, steps: int):
     search = Search(engine, 32, 0.95, 0, budget)
     search.run()
     assert {w.train.steps for w in engine.asked if w.seed < 100} == {steps}
-    assert {w.train.steps for w in engine.asked if w.seed >= 100} == {2 * steps}  # the challenge of one head fewer
+    challenge = [w for w in engine.asked if w.seed >= 100]  # of one head fewer
+    assert {(w.train.steps, w.options.hidden) for w in challenge} == {(2 * steps, 64)}
     assert {w.train.batch for w in engine.asked} == {256}
     assert {w.heads for w in engine.asked} == {1, 2, 3, 4, 5, 6, 7, 8, 16}
 
@@ -98,13 +104,35 @@ def test_where_nothing_larger_may_be_tried_nothing_is_settled():
 def test_only_a_challenge_that_was_trained_counts():
     whole, *_ = searched(Fake(three))
     assert whole.settled
-    assert whole.challenged == {2}
+    assert [(c.heads, c.hidden, c.passed) for c in whole.challenges.values()] == [(2, 64, False)]
     count = next(n for n, w in enumerate(whole.engine.asked) if w.seed >= 100)
     late, *answer = searched(Fake(three, trials=count))
     assert answer[:2] == ["transition", 3]
-    assert late.challenged == set()
+    assert late.challenges == {}
     cut, *_ = searched(Fake(three, trials=count + 2, whole=lambda w: w.seed < 100))
-    assert cut.challenged == set()
+    assert cut.challenges == {}
+
+
+def limited(wanted: Wanted) -> float:
+    """Errors of a task with D = 3 that 32 hidden units, and no number of heads, limit: more heads hide it."""
+    usual = {1: 0.3, 2: 0.1, 3: 0.02, 4: 0.014, 5: 0.01, 6: 0.007, 7: 0.005, 8: 0.0035}.get(wanted.heads, 0.0034)
+    return usual if wanted.options.hidden == 32 or wanted.heads < 3 else 0.0030
+
+
+def test_a_head_count_that_hidden_units_limit_is_not_called_too_few():
+    engine = Fake(limited)
+    engine.train_ratio = 0.05  # no sign of a noise floor
+    search, _, heads, low, high = searched(engine)
+    assert (heads, low, high) == (3, 3, 3)
+    passed = {c.heads: c for c in search.challenges.values() if c.passed}
+    assert 3 in passed
+    assert passed[3].hidden_alone < passed[3].steps_alone == pytest.approx(0.02)
+    assert not search.challenges[2].passed
+    said = passed[3].data()
+    assert (said["hidden"], said["passed"]) == (64, True)
+    plain = Fake(lambda w: limited(replace(w, options=w.options.model_copy(update={"hidden": 32}))))
+    plain.train_ratio = 0.05
+    assert searched(plain)[2] > 5  # without the challenge it is
 
 
 def test_trials_that_were_cut_off_count_nowhere():

@@ -17,10 +17,10 @@ from headcount.advice.advisor_decide import decide
 from headcount.advice.advisor_engine import Engine
 from headcount.advice.advisor_predict import predict
 from headcount.advice.advisor_prices import _counting, curve_points, other_curves
-from headcount.advice.advisor_record import ShorterPoint
+from headcount.advice.advisor_record import Challenge, ShorterPoint
 from headcount.advice.advisor_search import Search
 from headcount.advice.advisor_shorter import in_words, on_halves, relabelled
-from headcount.advice.advisor_words import LONGER, curve_text, reasons, sentence, settles
+from headcount.advice.advisor_words import LONGER, challenge_text, curve_text, reasons, sentence, settles
 from headcount.analysis.wording import percent
 from headcount.base.errors import BadInput
 from headcount.base.progress import Progress
@@ -29,14 +29,15 @@ STEP = {1: [0.4, 0.42, 0.5], 2: [0.001, 0.0012, 0.002], 4: [0.001, 0.0011, 0.002
 
 
 def told(
-    errors: dict[int, list[float]], length: int = 32, patience: float | None = None, apart: bool = True, **changed
-) -> list[str]:
+    errors: dict[int, list[float]], length: int = 32, challenge: Challenge | None = None, apart: bool = True,
+    train: float = 0.9, **changed,
+) -> list[str]:  # fmt: skip
     """The reasons that trials with these errors give."""
-    found = made_up(errors)
+    found = made_up(errors, train=train, samples=8000)
     decision = decide(found, heads_max=8)
     points = [point.model_copy(update=changed) for point in curve_points(found, decision.floor, {})]
     sizes = {"length": length, "head_dim": 4, "hidden": 32}
-    return [r.text for r in reasons(decision, points, sizes, patience, apart)]
+    return [r.text for r in reasons(decision, points, sizes, [challenge] if challenge else [], apart)]
 
 
 @pytest.mark.parametrize(("models", "text"), [(1, "in the only model."), (3, "in the best of 3 models.")])
@@ -70,7 +71,7 @@ def test_noise_is_not_claimed_and_the_recommended_head_is_explained():
     decision = decide(found, heads_max=4)
     assert decision.verdict == "noise"
     assert sentence(decision, 4).startswith("Noise alone, or a function that these models did not learn: ")
-    settle = settles(decision, False)
+    settle = settles(decision)
     assert "cannot be told from a function that these models did not learn" in settle
     assert "minimum, maximum and mean" in settle
     assert "will not help" not in settle
@@ -82,35 +83,37 @@ def test_noise_is_not_claimed_and_the_recommended_head_is_explained():
 
 def test_a_longer_budget_reads_as_flag_and_as_keyword():
     assert "--" not in LONGER
-    assert "A longer budget" in settles(decide(made_up({1: [0.1], 2: [0.1]}), heads_max=8), False)
+    assert "A longer budget" in settles(decide(made_up({1: [0.1], 2: [0.1]}), heads_max=8))
 
 
-def test_short_training_is_told():
-    """Where twice the training helped fewer heads much, or the steps were given, the answer is not called settled."""
+def challenge(after: float, passed: bool = False, **alone: float) -> Challenge:
+    return Challenge(heads=1, hidden=64, steps=2000, before=0.4, after=after, passed=passed, **alone)
+
+
+def test_what_a_challenge_brought_is_told():
+    """Where twice the size and training helped fewer heads much, or the steps were given, something is open."""
     enough = {1: [0.4, 0.4, 0.4], 2: [0.001, 0.001, 0.0011], 3: [0.001, 0.0011, 0.0011], 4: [0.001, 0.001, 0.0011]}
-    decision = decide(made_up(enough), heads_max=8)
+    decision = decide(made_up(enough, samples=8000), heads_max=8)
     assert (decision.verdict, decision.low, decision.high) == ("transition", 2, 2)
-    assert any(
-        t.endswith("twice the training: it is not a matter of patience alone.") for t in told(enough, patience=1.1)
-    )
-    assert any("that divided the error by 3.0: with still more training" in t for t in told(enough, patience=3.0))
-    assert not any("twice the training" in t for t in told(enough))
-    assert settles(decision, True, 1.1) == "Nothing is open."
-    assert "gained much by twice the training" in settles(decision, True, 3.0)
-    assert settles(decision, True, 1.1, 200).startswith("Nothing else is open: every model took 200 steps")
-    assert "gained much by twice the training. Every model took 200 steps" in settles(decision, True, 3.0, 200)
+    usual = "1 head stayed too few with 64 hidden units and 2,000 steps, twice the usual"
+    assert f"{usual}: 0.36." in told(enough, challenge=challenge(0.36))
+    assert f"{usual}, though that divided the error by 3.0: 0.13." in told(enough, challenge=challenge(0.4 / 3))
+    assert not any("twice the usual" in t for t in told(enough))
+    assert settles(decision, challenge(0.36)) == "Nothing is open."
+    assert "gained much by larger models and longer training" in settles(decision, challenge(0.13))
+    assert settles(decision, challenge(0.36), 200).startswith("Nothing else is open: every model took 200 steps")
+    assert "longer training. Every model took 200 steps" in settles(decision, challenge(0.13), 200)
 
 
-def test_patience_is_what_twice_the_training_divided_the_error_by(searched):
-    own = next(one for one in searched.found if one.heads == 2)
-    short, long = replace(own, steps=10, validation=0.6), replace(own, steps=20, validation=0.2)
-    for found, challenged, wanted in (
-        ([short, long], {2}, 3.0), ([short, long], set(), None), ([long], {2}, None),
-        ([short, replace(long, whole=False)], {2}, None),
-    ):  # fmt: skip
-        search = SimpleNamespace(found=found, challenged=challenged)
-        factor = Search.patience(search, 2)  # pyright: ignore[reportArgumentType]
-        assert factor == (None if wanted is None else pytest.approx(wanted))
+@pytest.mark.parametrize(
+    ("hidden", "steps", "text"),
+    [(0.001, 0.39, "hidden units helped"), (0.39, 0.001, "training helped"), (0.2, 0.3, "both together helped")],
+)
+def test_what_helped_is_said(hidden, steps, text):
+    said = challenge_text(challenge(0.001, True, hidden_alone=hidden, steps_alone=steps))
+    assert said.startswith("1 head became enough with 64 hidden units and 2,000 steps, twice the usual")
+    assert text in said
+    assert said.endswith("Not heads but these limited it.")
 
 
 def test_only_a_whole_share_is_100_percent():
@@ -127,8 +130,8 @@ def test_an_interval_that_reaches_further_than_the_draws_is_explained():
 
 
 def test_a_small_gain_is_named_where_one_head_is_the_answer():
-    assert any(t.endswith("against 0.20: less than a step, and counted as none.") for t in told(
-        {1: [0.2, 0.29, 0.3], 2: [0.16, 0.28, 0.3], 4: [0.15, 0.28, 0.3]}))  # fmt: skip
+    assert any(t.endswith("against 0.20: within the margin, and counted as none.") for t in told(
+        {1: [0.2] * 3, 2: [0.18] * 3, 4: [0.17] * 3}, train=0.05))  # fmt: skip
 
 
 def test_lengths_are_compared_in_the_same_kind_of_targets():

@@ -70,7 +70,9 @@ RATIO = 1.4
 OF_NOISE = 0.05
 """… or so much of the noise floor, …"""
 SMALL = 1e-4
-"""… or so much of the variance of y: what is below counts as solved."""
+"""… or so much of the variance of y: what is below counts as solved. …"""
+MOST_MARGIN = 0.05
+"""… But never more than this share of the variance of y."""
 LOTTERY = 0.5
 """Where the middle trial of the best head count explains less than this share of what the best one does, training is
 a lottery, however good the best …"""
@@ -109,6 +111,12 @@ class Table:
     def best(self, index: int) -> Outcome:
         """The best trial of a head count."""
         return min(self.trials[index], key=lambda one: one.validation)
+
+    def alike(self, index: int) -> list[Outcome]:
+        """The trials of a head count with the sizes and the training of its best one; all where that is alone."""
+        best, row = self.best(index), self.trials[index]
+        own = [one for one in row if (one.model.hidden, one.wanted.train) == (best.model.hidden, best.wanted.train)]
+        return own if len(own) > 1 else list(row)
 
     @property
     def champion(self) -> Outcome:
@@ -179,8 +187,9 @@ def drawn_errors(
 ) -> Floats:  # fmt: skip
     """Return [draw, head count]: the error of the best of the drawn seeds on the drawn samples; row 0 is the data.
 
-    In folds the better half of the seeds counts, not the best: each is a mean over several models already, and the
-    best of a few noisy means is too good.
+    Seeds are drawn among trials alike: a challenge that one head count had must not look like luck. In folds the
+    better half of the seeds counts, not the best: each is a mean over several models already, and the best of a few
+    noisy means is too good.
     """
     rng = generator(seed, "advice bootstrap")
     samples = len(table.trials[0][0].squares)
@@ -188,7 +197,7 @@ def drawn_errors(
     weights = rng.multinomial(taken, np.full(samples, 1 / samples), draws) / taken
     weights = np.concatenate([np.full((1, samples), 1 / samples), weights])
     found = np.empty((draws + 1, len(table.heads)))
-    for i, row in enumerate(table.trials):
+    for i, row in enumerate(map(table.alike, range(len(table.heads)))):
         errors = weights @ np.stack([one.squares for one in row]).T.astype(np.float64)
         chosen = rng.integers(0, len(row), (draws + 1, len(row)))
         chosen[0] = np.arange(len(row))
@@ -260,7 +269,8 @@ def decide(
     doubtful = verdict == "transition" and not (agreed and least >= max(2, heads[place] - 1))
     doubtful = doubtful or (verdict == "one-head" and most != 1)
     lost = ("lottery",) if doubtful or verdict == "one-head" else ("lottery", "scatter", "patience")
-    if cause in lost and (verdict != "transition" or doubtful):
+    unsure = doubtful or (cause == "lottery" and (least, most) != (heads[place], heads[place]))
+    if cause in lost and (verdict != "transition" or unsure):
         return told("failed", heads[place], least, None, cause, shares)
     if verdict == "more":
         if _ends_in_a_step(table, levels[0]):
@@ -272,7 +282,7 @@ def decide(
         verdict, cause = "gentle", cause or "doubtful"
     elif verdict == "gentle" and table.champion.validation > POOR:
         most = None
-    if place == len(heads) - 1 or cause == "by-heart":
+    if place == len(heads) - 1:
         most = None  # nothing larger confirms it
     return told(verdict, heads[index], least, most, cause, shares)
 
@@ -313,13 +323,15 @@ def _cause(table: Table) -> Cause:
         return "by-heart"
     row = table.trials[table.heads.index(best.heads)]
     alike = [one.validation for one in row if one.wanted.train.steps == best.wanted.train.steps]
-    typical = float(np.median(alike))
-    if len(alike) > 2 and 1 - typical < LOTTERY * (1 - best.validation) and best.validation < 1 - PRIZE:
+    typical = float(np.median(alike) if len(alike) > 2 else max(alike))
+    if len(row) > 2 and 1 - typical < LOTTERY * (1 - best.validation) and best.validation < 1 - PRIZE:
         return "lottery"
+    sooner = min((one.validation for one in row if one.wanted.train.steps < best.wanted.train.steps), default=0.0)
+    if 1 - sooner < LOTTERY * (1 - best.validation) and best.validation < 1 - PRIZE:
+        return "patience"
     if best.validation <= POOR:
         return ""
-    sooner = [one.validation for one in row if one.wanted.train.steps < best.wanted.train.steps]
-    if sooner and min(sooner) > SCATTERED * best.validation:
+    if sooner > SCATTERED * best.validation:
         return "patience"
     return "scatter" if typical > SCATTERED * best.validation else ""
 
@@ -334,7 +346,7 @@ def margins(errors: Floats, floor: float) -> Floats:
     """Return [draw]: by how much a head count may err more than the best one and still be enough."""
     best = errors.min(1)
     floors = floor * best / best[0]  # the floor moves with the drawn samples
-    return np.maximum(np.maximum((RATIO - 1.0) * (best - floors), OF_NOISE * floors), SMALL)
+    return np.clip(np.maximum((RATIO - 1.0) * (best - floors), OF_NOISE * floors), SMALL, MOST_MARGIN)
 
 
 def are_enough(
@@ -383,16 +395,18 @@ def _gain(best: Outcome, inflation: float) -> float:
 
 
 def _lucky(table: Table, index: int, floor: float) -> int:
-    """Return the index of the smallest head count whose failure bad luck with the seeds could still explain."""
-    if index == 0:
-        return 0
+    """Return the index of the smallest head count whose failure bad luck with the seeds could still explain.
+
+    Were it enough, all seeds from there up to the answer would have failed by chance. How likely that is, the seeds of
+    the answer tell: one succeeds where its log error is nearer to the best from the answer on than to that of fewer.
+    """
     level = [[np.log10(max(one.validation - floor, 1e-12)) for one in row] for row in table.trials]
-    middle = (min(map(min, level[:index])) + min(map(min, level[index:]))) / 2
-    reached = sum(value < middle for value in level[index])
-    chance, smallest = 1.0, index
+    best = min(map(min, level[index:]))
+    smallest = index
     for i in reversed(range(index)):
-        chance *= (1.0 - reached / len(level[index])) ** len(level[i])
-        if chance <= 0.05:
+        middle = (min(map(min, level[: i + 1])) + best) / 2
+        failing = sum(value >= middle for value in level[index]) / len(level[index])
+        if failing ** sum(map(len, level[i:index])) <= 0.05:
             break
         smallest = i
     return smallest

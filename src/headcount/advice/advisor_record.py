@@ -87,8 +87,8 @@ class Challenge(Spec):
     heads: int
     hidden: int
     steps: int
-    before: float
-    """The error of its best model with the usual sizes."""
+    before: float | None
+    """The error of its best model with the usual sizes; None where it had none before."""
     after: float
     passed: bool
     """Whether it was enough then."""
@@ -99,8 +99,8 @@ class Challenge(Spec):
 
     @property
     def gain(self) -> float:
-        """By what it divided the error."""
-        return self.before / max(self.after, 1e-300)
+        """By what it divided the error; 1 where that is not known."""
+        return 1.0 if self.before is None else self.before / max(self.after, 1e-300)
 
 
 class AdviceRecord(Spec):

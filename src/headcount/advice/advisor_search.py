@@ -70,6 +70,8 @@ class Search:
     challenges: dict[int, Challenge] = field(default_factory=dict[int, Challenge])
     """What twice the hidden units and twice the training brought, by head count."""
     settled: bool = False
+    first_seeds: int = SEEDS
+    """Seeds of every head count to begin with."""
     tried_codes: Codes | None = None
     """Columns of whole numbers that were tried as categories, whether or not that was better."""
 
@@ -82,7 +84,7 @@ class Search:
             self.engine.deadline = float("inf")
         self._plan()
         self._pilot()
-        self._ask(dict.fromkeys(self._first(), MORE if self.engine.gpu else SEEDS))
+        self._ask(dict.fromkeys(self._first(), self.first_seeds))
         while self.found:
             decision = self.decision()
             wanted = self._next(decision)
@@ -124,10 +126,8 @@ class Search:
             return bool(new)
         after = self.decision()
         passed = after.heads is not None and after.heads <= below
-        usual = min(before, default=min(whole))
-        done = Challenge(
-            heads=below, hidden=wide, steps=long.steps, before=usual, after=min(whole), passed=passed
-        )  # fmt: skip
+        usual = min(before, default=None)
+        done = Challenge(heads=below, hidden=wide, steps=long.steps, before=usual, after=min(whole), passed=passed)
         self.challenges[below] = self._explained(done, wider, long) if passed else done
         return True
 
@@ -138,7 +138,9 @@ class Search:
             return None
         failed = max((h for h, c in self.challenges.items() if not c.passed and h < answer), default=0)
         if failed == answer - 1:
-            return None
+            # what the interval rules out is called too few as well
+            ruled_out = decision.low - 1
+            return ruled_out if 0 < ruled_out < failed and ruled_out not in self.challenges else None
         if not any(c.passed for c in self.challenges.values()):
             return answer - 1
         return (failed + answer) // 2
@@ -195,6 +197,8 @@ class Search:
         if self.steps is not None or self.engine.gpu:
             # a GPU is quick enough for the usual budget, whatever it is; who gives more time wants longer training
             patience = min(max(self.budget / USUAL_BUDGET, 1.0), MOST_PATIENCE)
+            if self.engine.gpu:  # which trains more seeds in nearly the same time
+                self.first_seeds = MORE if patience < 2 else MOST
             usual = ENOUGH_STEPS if self.engine.folds == 1 else FOLD_STEPS
             self.train = self._recipe(self.steps or int(patience * usual), batch)
             return

@@ -31,7 +31,7 @@ def sentence(decision: Decision, heads_max: int) -> str:
             assert answer is not None
             by_heart = ""
             if decision.cause == "by-heart":
-                by_heart = " The models learn the training part by heart: the samples are too few to count heads."
+                by_heart = " The models learn these sequences by heart: with more of them, more heads may help."
             return _claim(decision, answer) + by_heart
         case "more":
             if answer is not None:
@@ -197,10 +197,9 @@ def challenge_text(challenge: Challenge) -> str:
         most = min(known, key=lambda name: known[name])
         both = known[most] > BOTH * challenge.after
         helped = f" ({parts}: {'both together' if both else most} helped)"
-    return (
-        f"{heads} became enough with {what}: error {error_text(challenge.after)} instead of "
-        f"{error_text(challenge.before)}{helped}. Not heads but these limited it."
-    )
+    instead = "" if challenge.before is None else f" instead of {error_text(challenge.before)}"
+    error = f"error {error_text(challenge.after)}{instead}{helped}"
+    return f"{heads} became enough with {what}: {error}. Not heads but these limited it."
 
 
 def category_text(ids: int, tried: Sequence[int], used: bool) -> str:

@@ -125,9 +125,9 @@ class ArrayTask:
 
 def _checked(name: str, where: str, inputs: Any, targets: Any, padding: Any) -> ArrayTask:
     """Check everything, then freeze copies of the arrays."""
-    X, y = _numbers(where, "X", inputs), _numbers(where, "y", targets)
-    ids = X.ndim == 2 and _array(where, "X", inputs).dtype.kind in "iu"
-    X = X[:, :, None] if X.ndim == 2 else X
+    given, y = _numbers(where, "X", inputs), _numbers(where, "y", targets)
+    ids = given.ndim == 2 and _array(where, "X", inputs).dtype.kind in "iu"
+    X = given[:, :, None] if given.ndim == 2 else given
     if X.ndim != 3:
         raise BadInput(
             f"{where}: X must be X[samples, length, dim], or X[samples, length] with one number or id a token, not of "
@@ -151,10 +151,10 @@ def _checked(name: str, where: str, inputs: Any, targets: Any, padding: Any) -> 
     _finite(where, "X", X, ("sample", "position", "feature"))
     _finite(where, "y", y, ("sample", "component"))
     codes = id_codes(where, X, mask) if ids else None
-    X = X if codes is None else codes.apply(X, mask)
-    for array in (X, y) if mask is None else (X, y, mask):
+    tokens = X if codes is None else codes.apply(X, mask)
+    for array in (tokens, y) if mask is None else (tokens, y, mask):
         array.flags.writeable = False
-    return ArrayTask(name, X, y, mask, codes)
+    return ArrayTask(name, tokens, y, mask, codes)
 
 
 def plain(value: Any) -> Any:
