@@ -1,4 +1,4 @@
-"""The record of one panel: synthetic runs with known errors, and the claims that each of them does and does not allow."""
+"""The record of one panel: synthetic runs with known errors, and what each of them does and does not show."""
 
 from __future__ import annotations
 

@@ -34,13 +34,13 @@ def sentence(found: Dimension) -> str:
             f"Unclear: {heads_text(found.estimate)} fit best ({_interval(found)}), but {_other(found)}: "
             "more seeds, targets or training are needed."
         )
-    most, noun, purpose = found.head_counts[-1], found.words.noun, found.words.purpose
+    most, noun, sure = found.head_counts[-1], found.words.noun, f"{found.words.purpose} ({_interval(found)})"
     if found.verdict == "one-head":
         least = found.head_counts[0]
         enough = "one head suffices" if least == 1 else f"{least} heads suffice (fewer were not tried)"
-        return f"{_sure(found, enough)}{purpose} ({_interval(found)}): up to {most} heads {_improve(found, f'the {noun}')}."
+        return f"{_begin(found, enough)}{sure}: up to {most} heads {_improve(found, f'the {noun}')}."
     return (
-        f"{_sure(found, f'{_needed(found)} are needed')}{purpose} ({_interval(found)}): with {found.drop_from} the {noun} is "
+        f"{_begin(found, f'{_needed(found)} are needed')}{sure}: with {found.drop_from} the {noun} is "
         f"{times_text(found.drop or 1.0)} times larger, and up to {most} heads {_improve(found, 'it')}."
     )
 
@@ -99,7 +99,7 @@ def _hint(found: Dimension) -> str:
     return f"{heads_text(found.pointed)} have {article} {noun} {smaller}"
 
 
-def _sure(found: Dimension, claim: str) -> str:
+def _begin(found: Dimension, claim: str) -> str:
     """Begin a sentence with a claim: "probably" where the interval holds more than it says."""
     outside = found.high != found.estimate or (found.low or 0) <= (found.drop_from or 0)
     said = f"probably {claim}" if outside else claim
