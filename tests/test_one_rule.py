@@ -153,6 +153,16 @@ def test_settings_have_an_answer_each() -> None:
         _ = result.transition
 
 
+def test_no_page_claims_one_number_for_settings_that_leave_it_open() -> None:
+    clear, lucky = [[0.03] * 3, [0.012] * 3, [6e-5] * 3, [4e-5] * 3], [[0.03] * 3, [0.012] * 3, [6e-5, 0.012, 0.012]]
+    runs = [made(clear, depth=0), made(clear, depth=1)]
+    assert "3 heads in all 2 settings" in flat_text(run_page(runs, analyse(runs)))
+    runs[1] = made([*lucky, [4e-5] * 3], depth=1)
+    (_, found) = (analysis := analyse(runs)).dimensions
+    assert (found.estimate, found.hedged) == (3, True)
+    assert "2 settings, each with its own answer" in flat_text(run_page(runs, analysis))
+
+
 def test_a_surface_with_a_rule_of_its_own_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: a second opinion behind repr and picture must not pass the check."""
     run = made([[e * (1 + 0.02 * s) for s in range(3)] for e in EXAMPLE])

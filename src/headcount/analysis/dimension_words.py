@@ -101,8 +101,7 @@ def _hint(found: Dimension) -> str:
 
 def _begin(found: Dimension, claim: str) -> str:
     """Begin a sentence with a claim: "probably" where the interval holds more than it says."""
-    outside = found.high != found.estimate or (found.low or 0) <= (found.drop_from or 0)
-    said = f"probably {claim}" if outside else claim
+    said = f"probably {claim}" if found.hedged else claim
     return said[0].upper() + said[1:]
 
 

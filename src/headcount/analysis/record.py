@@ -175,6 +175,11 @@ class Dimension(Place):
         return self.verdict == "not-reached" and bool(self.errors) and (self.low or 0) > self.head_counts[0]
 
     @property
+    def hedged(self) -> bool:
+        """Whether the interval holds other head counts than the sentence names."""
+        return self.high != self.estimate or (self.low or 0) <= (self.drop_from or 0)
+
+    @property
     def agreement(self) -> float | None:
         """The share of the draws that give the same answer; None where nothing was drawn."""
         if not self.shares:
