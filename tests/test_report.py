@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from headcount.analysis.transition import find_transition
+from headcount.analysis.analyse import answers
 from headcount.base.errors import BadInput
 from headcount.report import draw
 from headcount.report.figures import FigureData, training_figure, transition_figure
@@ -62,8 +62,12 @@ def make_run(table=CLEAR, **changes):
     return Run(**{**fields, **changes})
 
 
+def found_in(run):
+    return answers([run])[0]
+
+
 def page_of(run):
-    return page_html(run, find_transition(run))
+    return page_html(run, found_in(run))
 
 
 class Checker(HTMLParser):
@@ -130,9 +134,9 @@ def test_the_checks_can_fail():
 
 def test_the_page_says_what_was_found():
     run = make_run()
-    found = find_transition(run)
+    found = found_in(run)
     seen = read(page_html(run, found))
-    text = re.sub(r"\s+", " ", " ".join(seen.text)).replace(" ;", ";")
+    text = re.sub(r"\s+", " ", " ".join(seen.text)).replace(" :", ":")
     assert found.sentence in text
     assert found.comparison in text
     assert "measured in this run of 12 trained models, not proved" in text.replace("  ", " ")
@@ -165,14 +169,14 @@ def test_everything_is_escaped():
     assert "<script" not in html
     assert "&lt;script&gt;alert(1)" in html
     assert "<script" in "".join(read(html).text)
-    draw.png(transition_figure(run, find_transition(run)), dpi=40)
+    draw.png(transition_figure(run, found_in(run)), dpi=40)
     known = make_run(title=evil, spec={"task": {"family": "sum-of-maxima", "sets": "{boom}"}})
     assert "{boom} sets" in page_of(known)
 
 
 def test_the_report_is_written_whole_and_the_same_every_time(tmp_path):
     run = make_run()
-    found = find_transition(run)
+    found = found_in(run)
     first, second = (write_report(run, found, tmp_path / name) for name in "ab")
     assert {p.name for p in (tmp_path / "a").iterdir()} == {"index.html", "transition.png", "training.png", "run.json"}
     for one, other in zip(first, second, strict=True):
@@ -180,15 +184,15 @@ def test_the_report_is_written_whole_and_the_same_every_time(tmp_path):
     assert Run.load(first.run) == run
     assert first.picture.read_bytes().startswith(b"\x89PNG")
     loaded = Run.load(first.run)
-    write_report(loaded, find_transition(loaded), tmp_path / "a")  # an earlier report may be replaced
+    write_report(loaded, found_in(loaded), tmp_path / "a")  # an earlier report may be replaced
     assert first.page.read_bytes() == second.page.read_bytes()
 
 
 def test_a_run_without_curves_has_no_training_picture(tmp_path):
     run = make_run()
-    write_report(run, find_transition(run), tmp_path)
+    write_report(run, found_in(run), tmp_path)
     bare = run.model_copy(update={"trials": [t.model_copy(update={"curve": []}) for t in run.trials]})
-    paths = write_report(bare, find_transition(bare), tmp_path)
+    paths = write_report(bare, found_in(bare), tmp_path)
     assert paths.training is None
     assert not (tmp_path / "training.png").exists()
     assert "During training" not in paths.page.read_text(encoding="utf-8")
@@ -201,7 +205,7 @@ def test_a_folder_of_the_user_is_refused(tmp_path):
         folder.mkdir()
         (folder / name).write_text("mine")
         with pytest.raises(BadInput, match="holds other files"):
-            write_report(run, find_transition(run), folder)
+            write_report(run, found_in(run), folder)
         assert [p.name for p in folder.iterdir()] == [name]
     with pytest.raises(BadInput, match="not a folder"):
         check_report_folder(tmp_path / "thesis-tex" / "thesis.tex")
@@ -213,7 +217,7 @@ def test_a_folder_of_the_user_is_refused(tmp_path):
 
 @pytest.mark.parametrize("case", TABLES)
 def test_all_renderings_have_the_same_cells(case):
-    found = find_transition(make_run(TABLES[case]))
+    found = found_in(make_run(TABLES[case]))
     table = transition_table(found)
     rows = [line.strip("|").split("|") for line in as_markdown(table).splitlines()[2:]]
     assert [[cell.strip(" *") for cell in row] for row in rows] == table.rows
@@ -231,12 +235,14 @@ def test_all_renderings_have_the_same_cells(case):
 
 
 def test_cells_of_the_clear_run():
-    table = transition_table(find_transition(make_run()))
+    table = transition_table(found_in(make_run()))
     assert table.rows[1] == ["2", "3", "0.012", "0.013", "1.2×", "200× smaller", "1,426", "1,810", "4.0 s"]
     assert table.marked == 2
-    rising = transition_table(find_transition(make_run({1: [1e-3, 1e-3], 2: [2e-3, 2e-3], 3: [2e-3, 2e-3]})))
+    rising = transition_table(found_in(make_run({1: [1e-3, 1e-3], 2: [2e-3, 2e-3], 3: [2e-3, 2e-3]})))
     assert [row[5] for row in rising.rows] == ["2.0× larger", "the same", "–"]
-    assert rising.marked is None
+    assert rising.marked == 0  # one head suffices
+    assert transition_table(found_in(make_run(TABLES["flat"]))).marked == 0
+    assert transition_table(found_in(make_run(TABLES["not reached"]))).marked is None
 
 
 # -- figures ------------------------------------------------------------------------------------------------
@@ -244,7 +250,7 @@ def test_cells_of_the_clear_run():
 
 def test_figure_data_holds_every_finished_trial():
     run = make_run(TABLES["diverged"])
-    figure = transition_figure(run, find_transition(run))
+    figure = transition_figure(run, found_in(run))
     dots = {(p.x, p.seed, p.y) for s in figure.series if s.style == "dots" for p in s.points}
     assert dots == {(t.heads, t.seed, t.nmse) for t in run.trials if t.nmse is not None}
     (best,) = (s for s in figure.series if s.style == "best")
@@ -257,15 +263,15 @@ def test_figure_data_holds_every_finished_trial():
 
 def test_the_jump_is_marked_only_where_the_verdict_rests_on_one():
     clear = make_run()
-    figure = transition_figure(clear, find_transition(clear))
+    figure = transition_figure(clear, found_in(clear))
     assert figure.jump is not None
     assert figure.jump.text == "200 times\nsmaller error"
     assert [r.text for r in figure.regions] == ["too few heads", "enough heads"]
     flat = make_run(TABLES["flat"])
-    assert transition_figure(flat, find_transition(flat)).jump is None
-    assert transition_figure(flat, find_transition(flat)).regions == []
+    assert transition_figure(flat, found_in(flat)).jump is None
+    assert transition_figure(flat, found_in(flat)).regions == []
     open_end = make_run(TABLES["not reached"])
-    assert transition_figure(open_end, find_transition(open_end)).regions[1].text == "end not seen"
+    assert transition_figure(open_end, found_in(open_end)).regions[1].text == "end not seen"
 
 
 def test_training_curves_are_all_there():
@@ -282,7 +288,7 @@ def test_drawing_is_deterministic_and_leaves_no_trace(case):
 
     before = dict(matplotlib.rcParams)
     run = make_run(TABLES[case])
-    found = find_transition(run)
+    found = found_in(run)
     for figure in (transition_figure(run, found), training_figure(run, found)):
         first, text = draw.png(figure, dpi=50), draw.svg(figure)
         with matplotlib.rc_context({"font.size": 30, "svg.hashsalt": "other", "axes.facecolor": "red"}):

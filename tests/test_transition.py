@@ -1,4 +1,4 @@
-"""The transition: synthetic runs with known errors, and the claims that each of them does and does not allow."""
+"""The record of one panel: synthetic runs with known errors, and what each of them does and does not show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from headcount.analysis.transition import Transition, estimate, find_transition, head_rows
+import headcount as hc
+from headcount.analysis.analyse import answers
+from headcount.analysis.dimension_words import comparison, fits, sentence
+from headcount.analysis.head_rows import head_rows
+from headcount.analysis.record import Dimension
 from headcount.analysis.wording import error_text, times_text
 from headcount.store.records import Run, Trial
 
@@ -30,7 +34,11 @@ def run(table, intrinsic=3):
 
 
 def find(table, intrinsic=3):
-    return find_transition(run(table, intrinsic))
+    return answers([run(table, intrinsic)])[0]
+
+
+def claims(found):
+    return found.verdict, found.heads_needed, found.low, found.high
 
 
 # -- a clear transition -------------------------------------------------------------------------------------
@@ -38,14 +46,16 @@ def find(table, intrinsic=3):
 
 def test_a_clear_transition_is_found_and_said():
     found = find(CLEAR)
-    assert (found.verdict, found.heads_needed, found.at_least, found.enough) == ("transition", 3, 3, 3)
+    assert claims(found) == ("transition", 3, 3, 3)
     assert found.agreement == 1.0
-    assert found.evidence == "measured"
     assert (found.drop_from, found.drop_to) == (2, 3)
     assert found.drop == pytest.approx(0.0121 / 6e-5)
-    assert found.drop_median == pytest.approx(0.0127 / 8.1e-5)
     assert 0.0121 / 9e-5 * 0.99 <= found.drop_low <= found.drop <= found.drop_high <= 0.0143 / 6e-5 * 1.01
-    assert found.sentence == "3 heads are needed; with 2 the error is 200 times larger (best of 3 seeds)."
+    assert found.further == pytest.approx(1.5)
+    assert found.sentence == (
+        "3 heads are needed (90 % interval 3): with 2 the error is 200 times larger, "
+        "and up to 4 heads improve it by 1.5 times at most."
+    )
     assert found.comparison == "The task was built from 3 independent look-ups, so the paper expects 3."
     assert found.agrees is True
 
@@ -62,22 +72,34 @@ def test_rows_sum_up_the_trials():
 
 def test_the_estimate_does_not_read_the_known_answer():
     results = [find(CLEAR, intrinsic) for intrinsic in (None, 1, 3, 5)]
-    assert [r.heads_needed for r in results] == [3] * 4
-    assert len({r.sentence for r in results}) == 1
+    compared = {"intrinsic": None, "agrees": None, "comparison": ""}
+    assert len({r.model_copy(update=compared).model_dump_json() for r in results}) == 1
     assert [r.agrees for r in results] == [None, False, True, False]
     assert "does not show" in results[3].comparison
     assert "nothing to compare" in results[0].comparison
 
 
-def test_the_result_is_json_and_comes_back():
-    found = find(CLEAR)
-    assert Transition.parse(json.loads(json.dumps(found.data(), allow_nan=False))) == found
+def test_the_sentence_is_made_from_the_record_alone():
+    for table in (CLEAR, {1: [0.03] * 2, 2: [1e-5] * 2}, {h: [0.3] * 2 for h in (1, 2, 3)}, {}):
+        found = find(table)
+        again = Dimension.parse(json.loads(json.dumps(found.data(), allow_nan=False)))
+        assert again == found
+        assert sentence(again) == found.sentence
+        assert comparison(again, 3) == found.comparison
+    changed = find(CLEAR).model_copy(update={"drop": 7.0})
+    assert "7.0 times larger" in sentence(changed)
+
+
+def test_the_old_name_is_deprecated_and_is_the_one_rule():
+    with pytest.warns(DeprecationWarning, match="find_transition is deprecated"):
+        found = hc.find_transition(run(CLEAR))
+    assert found == hc.SweepResult([run(CLEAR)]).transition == find(CLEAR)
 
 
 def test_equal_runs_give_equal_results_in_any_order():
     shuffled = run(CLEAR).model_copy(update={"trials": trials(CLEAR)[::-1]})
     assert find(CLEAR) == find(CLEAR)
-    assert find_transition(shuffled).sentence == find(CLEAR).sentence
+    assert answers([shuffled])[0].sentence == find(CLEAR).sentence
 
 
 def test_the_last_of_two_jumps_counts():
@@ -94,81 +116,81 @@ def test_one_stuck_seed_of_three_does_not_hide_the_transition():
 # -- no claim where there is none to make -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level", [2e-3, 0.03])
-def test_a_flat_run_has_no_transition(level):
-    found = find({h: [level, 1.1 * level, 1.5 * level] for h in range(1, 6)}, None)
-    assert (found.verdict, found.heads_needed, found.at_least, found.enough) == ("no-transition", None, None, None)
-    assert found.sentence.startswith("No transition was seen: from 1 to 5 heads the best error stays at")
-    assert "does not show whether 1 head can do it already or more than 5 are needed" in found.sentence
+def test_a_flat_run_of_large_errors_has_no_transition():
+    found = find({h: [0.03, 0.033, 0.045] for h in range(1, 6)}, None)
+    assert claims(found) == ("no-fall", None, 1, None)
+    assert found.sentence.startswith("No number of heads stands out: from 1 to 5 heads the error stays at 0.030")
+    assert "either one head can do it already or more than 5 are needed" in found.sentence
 
 
-def test_one_head_is_enough_only_where_the_task_is_solved():
-    found = find({h: [2e-5 / h**2, 3e-5] for h in range(1, 5)}, 1)
-    assert (found.verdict, found.heads_needed, found.enough) == ("no-transition", None, 1)
-    assert found.sentence.startswith("1 head is enough: the error is 2.0e-5 already")
+def test_one_head_suffices_only_where_the_error_is_small():
+    found = find({h: [2e-3, 2.2e-3, 3e-3] for h in range(1, 6)}, 1)
+    assert claims(found) == ("one-head", 1, 1, 1)
+    assert found.sentence == "One head suffices (90 % interval 1): up to 5 heads do not improve the error."
     assert found.agrees is True
-    assert "enough (fewer were not tried)" in find({h: [2e-5, 3e-5] for h in (2, 3)}).sentence
+    two = find({h: [2e-5, 3e-5] for h in (2, 3)}, 1)
+    assert (two.verdict, two.estimate, two.heads_needed, two.low) == ("one-head", 2, None, 1)
+    assert "2 heads suffice (fewer were not tried)" in two.sentence
+    assert two.agrees is True  # nothing is said against 1
 
 
 def test_models_that_learned_nothing_show_nothing():
     found = find({h: [0.98, 1.01] for h in (1, 2, 3, 4)})
     assert "did not learn the task" in found.sentence
-    assert (found.heads_needed, found.enough, found.agrees) == (None, None, None)
+    assert (found.heads_needed, found.agrees) == (None, None)
 
 
 def test_a_fall_at_the_last_head_count_is_not_an_end():
     found = find({1: [0.03] * 3, 2: [0.02] * 3, 3: [0.015] * 3, 4: [0.01] * 3, 5: [5e-5] * 3}, 6)
-    assert (found.verdict, found.heads_needed, found.at_least, found.enough) == ("not-reached", None, 5, None)
-    assert found.sentence.startswith("At least 5 heads are needed: with 4 the error is 200 times larger")
-    assert "more than 5 were not tried" in found.sentence
+    assert claims(found) == ("not-reached", None, 5, None)
+    assert (found.drop_from, found.drop_to) == (4, 5)
+    assert found.sentence.startswith("Not reached by h = 5: ")
+    assert found.sentence.endswith("at least 5 are needed.")
     assert found.agrees is True  # 6 is at least 5
+    assert found.comparison.endswith("which fits.")
     assert find({1: [0.03] * 2, 2: [1e-5] * 2}, 1).agrees is False
 
 
-def test_a_fall_that_goes_on_is_not_an_end():
-    found = find({1: [0.3, 0.31], 2: [2e-3, 2e-3], 3: [8e-4, 9e-4], 4: [2.5e-4, 2.5e-4]})
-    assert (found.verdict, found.at_least, found.heads_needed) == ("not-reached", 2, None)
-    assert "goes on falling, 8.0 times more" in found.sentence
+@pytest.mark.parametrize("table", [
+    {1: [0.3, 0.31], 2: [2e-3, 2e-3], 3: [8e-4, 9e-4], 4: [2.5e-4, 2.5e-4]},
+    {h: [0.1 / 3**h, 0.11 / 3**h] for h in range(1, 5)},
+])  # fmt: skip
+def test_a_fall_that_goes_on_is_not_an_end(table):
+    found = find(table, 4)
+    assert claims(found) == ("not-reached", None, 4, None)
+    assert "at least 4 are needed" in found.sentence
 
 
-def test_a_gradual_fall_names_no_head_count():
-    found = find({h: [0.1 / 3**h, 0.11 / 3**h] for h in range(1, 6)})
-    assert (found.verdict, found.heads_needed, found.agrees) == ("gradual", None, None)
-    assert found.sentence.startswith("No number of heads stands out")
-
-
-def test_overlapping_seeds_are_unclear():
-    found = find({1: [0.03, 0.02, 0.04], 2: [0.01, 0.02, 0.03], 3: [0.002, 0.02, 0.03], 4: [0.0018, 0.01, 0.02]})
-    assert (found.verdict, found.heads_needed, found.at_least, found.enough) == ("unclear", None, None, None)
-    assert found.reading == "transition"
-    assert found.tentative == 3
+@pytest.mark.parametrize("table", [
+    {1: [0.03, 0.02, 0.04], 2: [0.01, 0.02, 0.03], 3: [0.002, 0.02, 0.03], 4: [0.0018, 0.01, 0.02]},
+    {1: [0.03] * 3, 2: [0.012] * 3, 3: [6e-5, 0.012, 0.012], 4: [4e-5] * 3},
+])  # fmt: skip
+def test_one_lucky_seed_leaves_the_answer_open_and_is_said_with_reserve(table):
+    found = find(table)
+    assert (found.estimate, found.low, found.high) == (3, 1, None)
     assert found.agreement < 0.9
-    assert found.sentence.startswith("Unclear: 3 heads have an error 5.0 times smaller")
-    assert f"only {int(100 * found.agreement)} % of the draws" in found.sentence
+    assert found.sentence.startswith("Probably 3 heads are needed (90 % interval 1 or more): ")
+    assert not find(CLEAR).sentence.startswith("Probably")
 
 
-def test_a_single_lucky_seed_is_no_proof():
-    found = find({1: [0.03] * 3, 2: [0.012] * 3, 3: [6e-5, 0.012, 0.012], 4: [4e-5, 4e-5, 4e-5]})
-    assert (found.verdict, found.heads_needed) == ("unclear", None)
-
-
-def test_more_heads_doing_worse_is_unclear():
+def test_one_head_is_as_good_as_more_whatever_happens_between():
     found = find({1: [6e-5] * 3, 2: [0.012] * 3, 3: [0.03] * 3, 4: [4e-5] * 3})
-    assert (found.verdict, found.heads_needed) == ("unclear", None)
-    assert "with 3 heads the best error is 500 times larger than with 1" in found.sentence
+    assert (found.verdict, found.heads_needed) == ("one-head", 1)
 
 
 def test_shuffled_labels_give_no_confident_claim():
     """The sabotaged twin of the clear run: the same errors dealt out at random must not name a head count."""
-    good = trials(CLEAR)
+    good = run(CLEAR)
     rng = np.random.default_rng(0)
-    verdicts = []
+    sure = 0
     for _ in range(100):
-        dealt = rng.permutation(len(good))
-        mixed = [t.model_copy(update={"nmse": good[i].nmse}) for t, i in zip(good, dealt, strict=True)]
-        verdicts.append(estimate(mixed, resamples=200).verdict)
-    assert verdicts.count("transition") <= 5  # a deal that is sorted by chance is a transition
-    assert estimate(good, resamples=200).verdict == "transition"
+        dealt = rng.permutation(len(good.trials))
+        mixed = [t.model_copy(update={"nmse": good.trials[i].nmse}) for t, i in zip(good.trials, dealt, strict=True)]
+        (found,) = answers([good.model_copy(update={"trials": mixed})], resamples=100)
+        sure += found.verdict == "transition" and found.low == found.high
+    assert sure <= 5  # a deal that is sorted by chance is a transition
+    (found,) = answers([good], resamples=100)
+    assert (found.verdict, found.low, found.high) == ("transition", 3, 3)
 
 
 # -- holes in the data --------------------------------------------------------------------------------------
@@ -180,13 +202,15 @@ def test_diverged_trials_are_counted_and_left_out():
     assert [r.diverged for r in found.rows] == [0, 1, 0, 3, 0]
     assert found.rows[3].best is None
     assert found.rows[2].next_heads == 5
-    assert "(best seed of each)" in found.sentence
+    assert found.missing == {4: "diverged"}
+    assert any(reason.text == "4 of 15 finished trials diverged and have no error." for reason in found.reasons)
 
 
 def test_all_diverged():
     found = find({1: [None] * 3, 2: [None] * 3})
     assert (found.verdict, found.heads_needed, found.drop, found.agrees) == ("too-few", None, None, None)
-    assert found.sentence == "Nothing can be said: all 6 trials diverged."
+    assert found.sentence == "Nothing can be said: no trial has a result, so there is nothing to compare."
+    assert any("all diverged" in reason.text for reason in found.reasons)
 
 
 @pytest.mark.parametrize("table", [{3: [0.01, 0.02]}, {1: [None], 3: [0.01, 0.02]}, {}])
@@ -198,17 +222,17 @@ def test_one_head_count_or_none_says_nothing(table):
 
 def test_a_single_seed_is_too_few():
     found = find({h: errors[:1] for h, errors in CLEAR.items()})
-    assert (found.verdict, found.heads_needed, found.agreement) == ("too-few", None, None)
+    assert (found.verdict, found.estimate, found.heads_needed, found.agreement) == ("too-few", None, None, None)
     assert found.tentative == 3
     assert found.sentence.startswith("Too few trials to tell: 3 heads have an error 150 times smaller than 2")
 
 
-def test_a_missing_head_count_leaves_a_bracket():
+def test_a_head_count_that_was_not_tried_is_not_ruled_out():
     found = find({1: [0.03] * 3, 2: [0.01] * 3, 4: [5e-5] * 3, 5: [4e-5] * 3})
-    assert (found.verdict, found.heads_needed, found.at_least, found.enough) == ("bracketed", None, 3, 4)
-    assert found.sentence.startswith("3 or 4 heads are needed (there is no result for 3); with 2 the error")
+    assert claims(found) == ("transition", None, 3, 4)
+    assert found.sentence.startswith("3 to 4 heads are needed (90 % interval 3 to 4): with 2 the error")
     assert found.agrees is True
-    assert find({1: [0.03] * 2, 2: [0.01] * 2, 8: [5e-5] * 2}).at_least == 3
+    assert found.comparison.endswith("which the interval holds.")
 
 
 def test_errors_of_zero_divide_nothing():
@@ -217,12 +241,20 @@ def test_errors_of_zero_divide_nothing():
     assert "more than a million times larger" in found.sentence
     assert np.isfinite(found.drop)
     json.dumps(found.data(), allow_nan=False)
-    assert find({h: [0.0, 0.0] for h in (1, 2)}).enough == 1
+    assert find({h: [0.0, 0.0] for h in (1, 2)}).heads_needed == 1
 
 
-def test_differences_below_solved_are_no_evidence():
-    found = find({1: [0.03] * 3, 2: [5e-5] * 3, 3: [2e-6] * 3, 4: [1e-6] * 3}, 2)
-    assert (found.heads_needed, found.agrees) == (2, True)
+def test_errors_too_large_for_a_ratio_are_kept_finite():
+    found = find({1: [1e300, 1e300], 2: [0.0, 0.0], 3: [0.0, 0.0]})
+    assert np.isfinite(found.drop)
+    json.dumps(found.data(), allow_nan=False)
+
+
+def test_nothing_is_compared_with_what_the_verdict_leaves_open():
+    unclear = find(CLEAR).model_copy(update={"verdict": "unclear"})
+    assert fits(unclear, 3) is None
+    assert "neither confirms nor contradicts" in comparison(unclear, 3)
+    assert fits(find({}), 3) is None
 
 
 def test_rows_of_nothing():

@@ -34,7 +34,7 @@ _HOME = {
     "attack": "front",
     "build": "theory.build",
     "check_assumptions": "tasks.assumptions",
-    "find_transition": "analysis.transition",
+    "find_transition": "analysis.analyse",
     "index_sets": "tasks.sets",
     "load_model": "models.files",
     "make_task": "tasks.families",
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from headcount.advice.advisor import Advice as Advice
     from headcount.advice.advisor import advise as advise
     from headcount.advice.estimator import HeadCountAdvisor as HeadCountAdvisor
-    from headcount.analysis.transition import find_transition as find_transition
+    from headcount.analysis.analyse import find_transition as find_transition
     from headcount.base.errors import BadInput as BadInput
     from headcount.base.errors import HeadcountError as HeadcountError
     from headcount.experiments.spec import SweepSpec as SweepSpec

@@ -9,14 +9,14 @@ import operator
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from headcount.analysis.analyse import analyse
-from headcount.analysis.record import Analysis
-from headcount.analysis.result import Transition
-from headcount.analysis.transition import find_transition
+from headcount.analysis.analyse import analyse, answers
+from headcount.analysis.head_rows import head_rows
+from headcount.analysis.record import Analysis, Dimension
 from headcount.base.errors import BadInput, nearest
 from headcount.experiments.cpu import train_fast
 from headcount.experiments.devices import find_device
@@ -58,23 +58,27 @@ class Picture:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep found: a run and its transition for every panel (one, unless lengths or sizes were varied too)."""
+    """What a sweep found: a run for every panel (one, unless lengths or sizes were varied too), and the answers.
+
+    An answer is read off all lengths, hidden sizes and targets of one setting together; there is one, unless the
+    sweep varies anything else.
+    """
 
     runs: list[Run]
 
-    @property
-    def transitions(self) -> list[Transition]:
-        """The transition of every panel."""
-        return [find_transition(run) for run in self.runs]
+    @cached_property
+    def transitions(self) -> list[Dimension]:
+        """How many heads are needed, one record for every setting."""
+        return answers(self.runs)
 
     @property
-    def transition(self) -> Transition:
-        """The transition of the only panel."""
-        if len(self.runs) != 1:
-            raise BadInput(f"this sweep has {len(self.runs)} panels: read .transitions")
-        return find_transition(self.runs[0])
+    def transition(self) -> Dimension:
+        """How many heads are needed, where the sweep has one setting: its `heads_needed`, `sentence` and so on."""
+        if len(self.transitions) != 1:
+            raise BadInput(f"this sweep has {len(self.transitions)} settings: read .transitions")
+        return self.transitions[0]
 
-    @property
+    @cached_property
     def analysis(self) -> Analysis:
         """All that the sweep says: cells, drops, slopes, laws, and D with its interval and reasons."""
         return analyse(self.runs)
@@ -87,7 +91,7 @@ class SweepResult:
         if len(self.runs) == 1:
             data = figures.transition_figure(self.runs[0], self.transition)
         else:
-            data = figures.panels_figure(self.runs)
+            data = figures.panels_figure(self.runs, self.transitions)
         picture = Picture(data)
         if path is None and not _shows_itself():  # a script has nobody who would display what is returned
             path = Path(f"{self.runs[0].name}.png")
@@ -98,7 +102,7 @@ class SweepResult:
 
     def report(self, folder: str | Path) -> Path:
         """Write one page for all panels, with its charts, cells and analysis as files beside it; return its path."""
-        return write_run_report(self.runs, analyse(self.runs), Path(folder)).page
+        return write_run_report(self.runs, self.analysis, Path(folder)).page
 
     def table(self) -> list[dict[str, Any]]:
         """Return every trial as a row: the panel's values, heads, seed, errors, counts."""
@@ -108,15 +112,14 @@ class SweepResult:
         return "\n".join(self._sentences())
 
     def _sentences(self) -> list[str]:
-        labels = [f"{run_label(run)}: " if run.values else "" for run in self.runs]
-        return [f"{label}{t.sentence}" for label, t in zip(labels, self.transitions, strict=True)]
+        return [found.labelled for found in self.transitions]
 
     def _repr_html_(self) -> str:
-        parts = [
-            f"<p><strong>{escape(sentence)}</strong></p>{tables.as_html(tables.transition_table(t))}"
-            for sentence, t in zip(self._sentences(), self.transitions, strict=True)
-        ]
-        return "".join(parts)
+        told = "".join(f"<p><strong>{escape(sentence)}</strong></p>" for sentence in self._sentences())
+        if len(self.runs) == 1:
+            return told + tables.as_html(tables.transition_table(self.transition))
+        panels = [tables.row_table(head_rows(run.trials), None, run_label(run)) for run in self.runs]
+        return told + "".join(map(tables.as_html, panels))
 
 
 def train(

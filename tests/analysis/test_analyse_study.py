@@ -8,14 +8,14 @@ import pytest
 from analyse_cases import covers
 from study import STUDIES, studied
 
-from headcount.analysis.analyse import analyse
+from headcount.analysis.analyse import answers
 from headcount.analysis.record import Dimension
 from headcount.store.records import Run
 from results import write_result
 
 
 def found_in(runs: list[Run]) -> Dimension:
-    (found,) = analyse(runs, resamples=100).dimensions
+    (found,) = answers(runs, resamples=100)
     return found
 
 
@@ -37,14 +37,14 @@ def test_the_studies_share_no_task() -> None:
     assert len(errors[0] | errors[1]) == 100
 
 
-@pytest.mark.parametrize("study", [pytest.param(STUDIES[0], marks=pytest.mark.slow), *STUDIES[1:]])
+@pytest.mark.parametrize("study", STUDIES)
 def test_nine_of_ten_are_right_and_covered(study: str) -> None:
     answers = {name: (runs[0].intrinsic, found_in(runs)) for name, runs in studied(study).items()}
     tasks = {n: a for n, a in answers.items() if n.startswith("study")}
     controls = {n: a for n, a in answers.items() if n.startswith("control")}
     right = sum(found.estimate == D for D, found in tasks.values())
     covered = sum(covers(found, D or 0) for D, found in tasks.values())
-    assert right >= 45
+    assert right >= 47  # as measured: 47 and 47
     assert covered >= 45
     assert [n for n, (_, found) in controls.items() if found.verdict != "one-head"] == []
     assert all(found.sentence.startswith("One head suffices") for _, found in controls.values())
@@ -70,7 +70,7 @@ def test_the_study_in_figures(study: str) -> None:
     """The full bootstrap, and where it is wrong."""
     rows = {}
     for name, runs in studied(study).items():
-        (found,) = analyse(runs).dimensions
+        (found,) = answers(runs)
         D = runs[0].intrinsic
         rows[name] = {
             "intrinsic": D, "estimate": found.estimate, "low": found.low, "high": found.high,

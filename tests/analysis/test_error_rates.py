@@ -18,7 +18,6 @@ from headcount.analysis.heads_needed import SOLVED, faint_below
 from headcount.analysis.measures import UNMEASURED, ZERO, floor, guessing, notes, seen, words
 from headcount.analysis.record import Analysis
 from headcount.analysis.rows import Block, blocks
-from headcount.analysis.transition import find_transition
 from headcount.base.errors import BadInput
 from headcount.cli.main import main
 from headcount.store.records import Run, Trial
@@ -179,8 +178,6 @@ def test_marks_of_nmse_are_not_used_on_error_rates() -> None:
     assert faint_below(draw_setting(blocks(rates), 100, 0)) == pytest.approx(10 / 1000)
     assert faint_below(draw_setting(blocks(rates, "train"), 100, 0)) == pytest.approx(10 / 4000)
     assert faint_below(draw_setting(blocks(squares), 100, 0)) == SOLVED
-    with pytest.raises(BadInput, match="NMSE only"):
-        find_transition(rates[0])
 
 
 def test_large_errors_are_no_failure_to_learn() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kept import NAMES, kept_json, kept_runs, script
 
-from headcount.analysis.analyse import analyse
+from headcount.analysis.analyse import analyse, answers
 from headcount.paper.charts import smallest_hidden
 from headcount.paper.compare import remarks
 from headcount.paper.numbers import cells
@@ -41,6 +41,15 @@ def test_what_documents_quote_is_in_the_rows(name: str) -> None:
     wrong = runs[0].model_copy(update={"trials": runs[0].trials[1:]})
     if len({t.seed for t in runs[0].trials}) > 1:
         assert kept.errors([wrong, *runs[1:]]) != about["errors"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_kept_answers_are_those_of_the_rule(name: str) -> None:
+    kept, slug = kept_json(name)["answers"], script().slug
+    found = {slug(d.setting) or "all": d for d in answers(kept_runs(name))}
+    assert {
+        key: {"estimate": d.estimate, "low": d.low, "high": d.high, "sentence": d.sentence} for key, d in found.items()
+    } == kept
 
 
 def test_every_sweep_at_paper_scale_is_kept_whole() -> None:

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from run_cases import made_case
 
+from headcount.analysis.measures import FLOOR
 from headcount.analysis.record import Law
-from headcount.analysis.result import FLOOR
 from headcount.base.errors import BadInput
 from headcount.report import chart_draw
 from headcount.report.chart import Axis, Chart, apart, doubling_axis, log_axis, number_text, power_text

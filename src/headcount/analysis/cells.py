@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from headcount.analysis.bootstrap import Drawn, interval, known_mean
-from headcount.analysis.measures import floor
+from headcount.analysis.measures import FLOOR, floor
 from headcount.analysis.record import Cell, Drop
-from headcount.analysis.result import FLOOR
 from headcount.analysis.rows import Block, Floats, head_dim, log_error, planned
 from headcount.store.records import Trial
 

@@ -1,137 +1,135 @@
-"""The estimate of D in words: one sentence, and the reasons with their numbers."""
+"""The answer in words, made from its record: one sentence, its reasons with their numbers, the known D beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from headcount.analysis.bootstrap import Drawn, grouped, interval
 from headcount.analysis.dimension_doubts import lost_text, lost_texts, single
-from headcount.analysis.measures import Words, words
-from headcount.analysis.rate_words import guess_level, large_text, needed_text, refused_text, turned
-from headcount.analysis.record import Reason
-from headcount.analysis.rows import Floats
+from headcount.analysis.rate_words import large_text, refused_text, turned
+from headcount.analysis.record import Dimension, Reason
 from headcount.analysis.slopes import comparable, length_slope
-from headcount.analysis.wording import UNSOLVED, error_text, heads_text, times_text
+from headcount.analysis.wording import error_text, heads_text, times_text
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What the rule found, and what it was found on."""
-
-    verdict: str
-    estimate: int | None
-    """The answer, or where the verdict is too-few what it would be."""
-    low: int | None
-    high: int | None
-    heads: list[int]
-    """The head counts that have a result."""
-    levels: Floats
-    """[draw, head count]: log10 error, pooled."""
-    drawn: Sequence[Drawn]
-    missing: dict[int, str] = field(default_factory=dict[int, str])
-    """The planned head counts that have no result, and why: diverged, failed or pending."""
-    doubted: list[int] = field(default_factory=list[int])
-    """Those of them that might be D in place of the estimate."""
-    shares: dict[int, float] = field(default_factory=dict[int, float])
-    refused: int | None = None
-    """The head count at which error rates stop falling, where that is no step: nothing is claimed of it."""
-
-    @property
-    def words(self) -> Words:
-        """How the errors are called."""
-        block = self.drawn[0].block
-        return words(block.panels[0][1].measure, block.on)
-
-    @property
-    def rate(self) -> bool:
-        """Whether they are error rates."""
-        return self.drawn[0].block.rate
-
-
-def sentence(found: Evidence) -> str:
-    """Say in one sentence what the run shows about D."""
-    if len(found.heads) < 2:
+def sentence(found: Dimension) -> str:
+    """Say in one sentence what the run shows about the number of heads."""
+    if len(found.errors) < 2:
         return f"Nothing can be said: {_results(found)}, so there is nothing to compare."
     if found.verdict == "too-few":
         return f"Too few trials to tell: {_hint(found)}, but a single trial may be a lucky or unlucky start."
     if found.doubted:
         why = lost_text(found.missing, found.doubted)
-        return f"Unclear: {_hint(found)}, but {why}, so whether fewer than {found.estimate} suffice is not known."
-    most = found.heads[-1]
+        return f"Unclear: {_hint(found)}, but {why}, so whether fewer than {found.tentative} suffice is not known."
     if found.verdict == "no-fall":
         return f"No number of heads stands out: {_flat(found)}."
     if found.refused is not None:
         return refused_text(found, found.refused)
-    if found.estimate is None and found.rate and (said := turned(found)):
-        return said
-    noun = found.words.noun
     if found.estimate is None:
-        doubt = f", though {_other(found)}" if found.verdict == "unclear" else ""
-        if (found.low or 0) > found.heads[0]:
-            hint = f"at least {found.low} are needed"
-        else:
-            hint = "but no step is clear enough to say how many are needed"
-        return (
-            f"Not reached by h = {most}: the fall of the {noun} has no end among the head counts tried, {hint}{doubt}."
-        )
+        return (found.rate and turned(found)) or _open(found)
     if found.verdict == "unclear":
         return (
             f"Unclear: {heads_text(found.estimate)} fit best ({_interval(found)}), but {_other(found)}: "
             "more seeds, targets or training are needed."
         )
-    purpose = found.words.purpose
+    most, noun, sure = found.head_counts[-1], found.words.noun, f"{found.words.purpose} ({_interval(found)})"
     if found.verdict == "one-head":
-        least = found.heads[0]
-        enough = "One head suffices" if least == 1 else f"{least} heads suffice (fewer were not tried)"
-        more = f"up to {most} heads improve the {noun} by {_further(found)} at most"
-        return f"{enough}{purpose} ({_interval(found)}): {more}."
-    count = needed_text(found, _before(found))
+        least = found.head_counts[0]
+        enough = "one head suffices" if least == 1 else f"{least} heads suffice (fewer were not tried)"
+        return f"{_begin(found, enough)}{sure}: up to {most} heads {_improve(found, f'the {noun}')}."
     return (
-        f"{count} are needed{purpose} ({_interval(found)}): with {_before(found)} the {noun} is "
-        f"{times_text(_ratio(found, _before(found), found.estimate))} times larger, and up to {most} heads improve it "
-        f"by {_further(found)} at most."
+        f"{_begin(found, f'{_needed(found)} are needed')}{sure}: with {found.drop_from} the {noun} is "
+        f"{times_text(found.drop or 1.0)} times larger, and up to {most} heads {_improve(found, 'it')}."
     )
 
 
-def reasons(found: Evidence) -> list[Reason]:
-    """Return the grounds of the answer."""
-    texts = [_level_text(found)] if found.heads else []
-    if found.estimate is not None and found.estimate > found.heads[0]:
+def reasons(found: Dimension, drawn: Sequence[Drawn]) -> list[Reason]:
+    """Return the grounds of the answer; `drawn` are the blocks that it was found on."""
+    texts = [_level_text(found, drawn)] if found.errors else []
+    if found.pointed is not None and found.pointed > found.head_counts[0]:
         texts.append(_fall_text(found))
-    if found.estimate is None and found.refused is None and len(found.heads) > 1:
+    if found.pointed is None and found.refused is None and len(found.errors) > 1:
         texts.append(_open_text(found))
         texts += large_text(found)
-    if found.estimate is not None:
+    if found.pointed is not None:
         texts.append(_rest_text(found))
-        texts += _slope_texts(found)
+        texts += _slope_texts(found, found.pointed, drawn)
     if found.shares:
-        over = "lengths and sizes (there is one target and one seed)" if single(found.drawn) else "targets and seeds"
+        over = "lengths and sizes (there is one target and one seed)" if single(drawn) else "targets and seeds"
         texts.append(f"Drawn again over {over}, with the rule's constants varied too: {_share_text(found)}.")
-    return [Reason(text=text) for text in [*texts, *lost_texts(found.drawn, found.missing)]]
+    return [Reason(text=text) for text in [*texts, *lost_texts(drawn, found.missing)]]
 
 
-def _hint(found: Evidence) -> str:
+def fits(found: Dimension, intrinsic: int | None) -> bool | None:
+    """Whether the answer fits the known D; None where there is nothing to compare."""
+    if intrinsic is None or found.low is None:
+        return None
+    if found.verdict in ("transition", "one-head") or found.bounded:
+        return found.low <= intrinsic and (found.high is None or intrinsic <= found.high)
+    return None
+
+
+def comparison(found: Dimension, intrinsic: int | None) -> str:
+    """Say what theory predicts for the task, and whether the answer fits."""
+    if intrinsic is None:
+        return "Theory predicts no number of heads for this task, so there is nothing to compare with."
+    source = "1 look-up" if intrinsic == 1 else f"{intrinsic} independent look-ups"
+    built = f"The task was built from {source}, so the paper expects {intrinsic}"
+    agrees = fits(found, intrinsic)
+    if agrees is None:
+        return f"{built}; this run neither confirms nor contradicts that."
+    if not agrees:
+        return f"{built}; this run does not show that."
+    if found.estimate == intrinsic:
+        return f"{built}."
+    return f"{built}, which fits." if found.estimate is None else f"{built}, which the interval holds."
+
+
+def _hint(found: Dimension) -> str:
     """What the errors look like, without claiming it."""
-    if found.estimate is None:
+    if found.pointed is None:
         return "no number of heads stands out"
-    if found.estimate == found.heads[0]:
-        return f"{heads_text(found.estimate)} and more do about equally well"
-    few = _before(found)
-    smaller = times_text(_ratio(found, few, found.estimate))
-    return f"{heads_text(found.estimate)} have {_article(found)} {smaller} times smaller than {heads_text(few)}"
+    if found.drop is None:
+        return f"{heads_text(found.pointed)} and more do about equally well"
+    noun = found.words.noun
+    article = "an" if noun[0] in "aeiou" else "a"
+    smaller = f"{times_text(found.drop)} times smaller than {heads_text(found.drop_from or 0)}"
+    return f"{heads_text(found.pointed)} have {article} {noun} {smaller}"
 
 
-def _flat(found: Evidence) -> str:
+def _begin(found: Dimension, claim: str) -> str:
+    """Begin a sentence with a claim: "probably" where the interval holds more than it says."""
+    said = f"probably {claim}" if found.hedged else claim
+    return said[0].upper() + said[1:]
+
+
+def _needed(found: Dimension) -> str:
+    """Write how many heads are needed; all that were not tried below the estimate count too."""
+    assert found.estimate is not None
+    least = (found.drop_from or 0) + 1
+    return heads_text(found.estimate) if found.estimate == least else f"{least} to {heads_text(found.estimate)}"
+
+
+def _open(found: Dimension) -> str:
+    """The fall has no end, or none that is clear."""
+    doubt = f", though {_other(found)}" if found.verdict == "unclear" else ""
+    hint = "but no step is clear enough to say how many are needed"
+    if (found.low or 0) > found.head_counts[0]:
+        hint = f"at least {found.low} are needed"
+    fall = f"the fall of the {found.words.noun} has no end among the head counts tried"
+    return f"Not reached by h = {found.head_counts[-1]}: {fall}, {hint}{doubt}."
+
+
+def _flat(found: Dimension) -> str:
     """All head counts do about equally well: say how well, for that decides what it means."""
-    errors = 10 ** found.levels[0]
-    low, high = error_text(float(errors.min())), error_text(float(errors.max()))
-    least, most = found.heads[0], found.heads[-1]
+    errors = [error for _, error in found.errors]
+    low, high = error_text(min(errors)), error_text(max(errors))
+    least, most = found.head_counts[0], found.head_counts[-1]
     range_ = low if low == high else f"{low} to {high}"
     span = f"from {least} to {heads_text(most)} the {found.words.noun} stays at {range_}"
-    if errors.min() >= (guess_level(found.drawn) if found.rate else UNSOLVED):
+    if found.unlearned is not None and min(errors) >= found.unlearned:
         return f"{span}; the models did not learn the task"
     if found.rate:
         return f"{span}; that does not show whether heads, data or training limit it"
@@ -139,96 +137,68 @@ def _flat(found: Evidence) -> str:
     return f"{span}; either {few} can do it already or more than {most} are needed"
 
 
-def _article(found: Evidence) -> str:
-    noun = found.words.noun
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+def _further(found: Dimension) -> str:
+    return f"{times_text(found.further or 1.0)} times"
 
 
-def _index(found: Evidence, heads: int) -> int:
-    return found.heads.index(heads)
+def _improve(found: Dimension, what: str) -> str:
+    """Say what more heads bring; what rounds to 1.0 times is nothing."""
+    further = _further(found)
+    return f"do not improve {what}" if further == "1.0 times" else f"improve {what} by {further} at most"
 
 
-def _before(found: Evidence) -> int:
-    """The next smaller head count that was tried."""
-    assert found.estimate is not None
-    return found.heads[_index(found, found.estimate) - 1]
-
-
-def _ratio(found: Evidence, more: int, less: int) -> float:
-    """How many times larger the error is with `more` than with `less`."""
-    return float(10 ** (found.levels[0, _index(found, more)] - found.levels[0, _index(found, less)]))
-
-
-def _rest(found: Evidence) -> Floats:
-    """By how many decades larger head counts improve on the estimate, for every draw."""
-    assert found.estimate is not None
-    i = _index(found, found.estimate)
-    return np.maximum(found.levels[:, i] - found.levels[:, i + 1 :].min(1), 0.0)
-
-
-def _further(found: Evidence) -> str:
-    return f"{times_text(float(10 ** _rest(found)[0]))} times"
-
-
-def _interval(found: Evidence) -> str:
+def _interval(found: Dimension) -> str:
     if found.high is None:
         return f"90 % interval {found.low} or more"
     return f"90 % interval {found.low}" + ("" if found.high == found.low else f" to {found.high}")
 
 
-def _results(found: Evidence) -> str:
-    if not found.heads:
+def _results(found: Dimension) -> str:
+    if not found.errors:
         return "no trial has a result"
-    error = f"{found.words.noun} {error_text(float(10 ** found.levels[0, 0]))}"
-    return f"only one head count, {found.heads[0]}, has a result ({error})"
+    ((heads, error),) = found.errors
+    return f"only one head count, {heads}, has a result ({found.words.noun} {error_text(error)})"
 
 
 def _name(heads: int) -> str:
     return "not reached" if heads == 0 else f"h = {heads}"
 
 
-def _share_text(found: Evidence) -> str:
+def _share_text(found: Dimension) -> str:
     ordered = sorted(found.shares.items(), key=lambda item: -item[1])
     return ", ".join(f"{_name(h)} in {100 * share:.0f} %" for h, share in ordered if share >= 0.005)
 
 
-def _other(found: Evidence) -> str:
+def _other(found: Dimension) -> str:
     share = found.shares.get(found.estimate or 0, 0.0)
     return f"only {100 * share:.0f} % of the draws say so ({_share_text(found)})"
 
 
-def _level_text(found: Evidence) -> str:
-    places = sum(np.isfinite(d.level[0]).any(1).sum() for d in found.drawn)
-    errors = ", ".join(
-        f"{error_text(float(10**level))} with {heads_text(h)}"
-        for h, level in zip(found.heads, found.levels[0], strict=True)
-    )
+def _level_text(found: Dimension, drawn: Sequence[Drawn]) -> str:
+    places = sum(np.isfinite(d.level[0]).any(1).sum() for d in drawn)
+    errors = ", ".join(f"{error_text(error)} with {heads_text(heads)}" for heads, error in found.errors)
     over = "" if places == 1 else f" (geometric mean over {places} combinations of target and size)"
     whose = f"The {found.words.noun}, as {found.words.seeds}," if found.rate else f"The best seed's {found.words.noun}"
     return f"{whose} is {errors}{over}."
 
 
-def _fall_text(found: Evidence) -> str:
-    assert found.estimate is not None
-    few, i = _before(found), _index(found, found.estimate)
-    low, high = interval(found.levels[:, i - 1] - found.levels[:, i])
+def _fall_text(found: Dimension) -> str:
     return (
-        f"From {few} to {heads_text(found.estimate)} it falls {times_text(_ratio(found, few, found.estimate))} times "
-        f"(90 % interval {times_text(10**low)} to {times_text(10**high)})."
+        f"From {found.drop_from} to {heads_text(found.drop_to or 0)} it falls {times_text(found.drop or 1.0)} times "
+        f"(90 % interval {times_text(found.drop_low or 1.0)} to {times_text(found.drop_high or 1.0)})."
     )
 
 
-def _rest_text(found: Evidence) -> str:
-    low, high = interval(_rest(found))
+def _rest_text(found: Dimension) -> str:
     return (
-        f"Beyond {heads_text(found.estimate or 0)} it falls {_further(found)} at most "
-        f"(90 % interval {times_text(10**low)} to {times_text(10**high)})."
+        f"Beyond {heads_text(found.pointed or 0)} it falls {_further(found)} at most "
+        f"(90 % interval {times_text(found.further_low or 1.0)} to {times_text(found.further_high or 1.0)})."
     )
 
 
-def _open_text(found: Evidence) -> str:
-    last, before = found.heads[-1], found.heads[-2]
-    ratio = _ratio(found, before, last)
+def _open_text(found: Dimension) -> str:
+    before, last = found.head_counts[-2:]
+    ratio = found.error(before) / found.error(last)
     change = f"{times_text(max(ratio, 1 / ratio))} times {'smaller' if ratio >= 1 else 'larger'}"
     larger = [h for h in found.missing if h > last]
     more = lost_text(found.missing, larger) if larger else f"more than {last} were not tried"
@@ -236,17 +206,14 @@ def _open_text(found: Evidence) -> str:
     return f"With {last} heads the {found.words.noun} is {change} than with {before}, and {more}{end}."
 
 
-def _slope_texts(found: Evidence) -> list[str]:
-    """Say how the error goes with the length just below the estimate and at it, where several lengths were tried."""
-    assert found.estimate is not None
-    counts = found.drawn[0].block.heads
+def _slope_texts(found: Dimension, at: int, drawn: Sequence[Drawn]) -> list[str]:
+    """Say how the error goes with the length just below a head count and at it, where several lengths were tried."""
+    counts = drawn[0].block.heads
     texts: list[str] = []
-    for heads in [h for h in found.heads if h <= found.estimate][-2:]:
+    for heads in [h for h in found.head_counts if h <= at][-2:]:
         i = counts.index(heads)
         slopes = [
-            s
-            for some in grouped(found.drawn, "hidden").values()
-            if (s := length_slope(comparable(some, i), i)) is not None
+            s for some in grouped(drawn, "hidden").values() if (s := length_slope(comparable(some, i), i)) is not None
         ]
         if not slopes:
             continue

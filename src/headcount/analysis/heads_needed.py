@@ -48,11 +48,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.analysis.bootstrap import OUTSIDE, Drawn, known_mean
+from headcount.analysis.bootstrap import OUTSIDE, Drawn, interval, known_mean
 from headcount.analysis.dimension_doubts import at_least, between, falls, lost, redrawn, too_few
-from headcount.analysis.dimension_words import Evidence, reasons, sentence
-from headcount.analysis.measures import FEW, HALF
-from headcount.analysis.rate_words import LARGE, even_fall, few_wrong
+from headcount.analysis.dimension_words import reasons, sentence
+from headcount.analysis.head_rows import head_rows
+from headcount.analysis.measures import FEW, HALF, UNSOLVED
+from headcount.analysis.rate_words import LARGE, even_fall, few_wrong, guess_level
 from headcount.analysis.record import Dimension
 from headcount.analysis.rows import Floats
 from headcount.base.random import generator
@@ -95,11 +96,18 @@ class Choices:
 
 
 def dimension(drawn: Sequence[Drawn], seed: int = 0) -> Dimension:
-    """Estimate D from the blocks of one setting, with an interval, a sentence and the reasons."""
+    """Estimate D from the blocks of one setting: the record, with its sentence and reasons."""
+    found = _record(drawn, seed)
+    return found.model_copy(update={"sentence": sentence(found), "reasons": reasons(found, drawn)})
+
+
+def _record(drawn: Sequence[Drawn], seed: int) -> Dimension:
+    """Apply the rule to the data and to every draw of them, and keep the numbers."""
     heads, units, levels = pooled(drawn, seed)
     missing = lost(drawn, heads)
+    bare = _bare(drawn, heads, levels, missing)
     if len(heads) < 2:
-        return _told(Evidence("too-few", None, None, None, heads, levels, drawn, missing))
+        return bare
     choices = Choices.draw(len(levels), seed)
     solved_below = faint_below(drawn)
     found = needed(units, levels, heads, choices, solved_below)
@@ -114,31 +122,73 @@ def dimension(drawn: Sequence[Drawn], seed: int = 0) -> Dimension:
         low = min(low, lucky(drawn, heads, index))
         estimate, doubted = heads[index], between(missing, heads, index)
     if too_few(drawn, heads, low if estimate is None else index):
-        return _told(Evidence("too-few", estimate, 1, None, heads, levels, drawn, missing))
-    refused = None
+        return bare.model_copy(update={"low": 1, "tentative": estimate, **_steps(levels, heads, index)})
+    refused = even = None
     if estimate is not None and drawn[0].block.rate and _no_step(drawn, units[0], levels[0], heads, index):
         refused, estimate, doubted, high = estimate, None, [], len(heads)
-    least = heads[low - 1] + 1 if low > 0 else 1
-    most = None if high == len(heads) else heads[high]
+        even = even_fall(drawn, levels[0], heads, index)
     names = np.array([*heads, 0])
     shares = {int(h): float((names[found[1:]] == h).mean()) for h in names if (names[found[1:]] == h).any()}
     unclear = doubted or refused is not None
     verdict = "unclear" if unclear else _verdict(estimate, heads, shares, low, levels)
-    return _told(Evidence(verdict, estimate, least, most, heads, levels, drawn, missing, doubted, shares, refused))
+    last = index if estimate is not None else low if verdict == "not-reached" and low > 0 else None
+    return bare.model_copy(update={
+        "verdict": verdict, "estimate": None if doubted else estimate, "tentative": estimate if doubted else None,
+        "heads_needed": _claimed(verdict, heads, index),
+        "low": heads[low - 1] + 1 if low > 0 else 1, "high": None if high == len(heads) else heads[high],
+        "doubted": doubted, "refused": refused, "even": even, "shares": shares,
+        **({} if last is None else _steps(levels, heads, last)),
+    })  # fmt: skip
+
+
+def _bare(drawn: Sequence[Drawn], heads: Sequence[int], levels: Floats, missing: dict[int, str]) -> Dimension:
+    """Return the record of what was measured, before anything is claimed of it."""
+    block = drawn[0].block
+    guess = guess_level(drawn) if block.rate else UNSOLVED
+    return Dimension(
+        setting=block.setting, verdict="too-few", estimate=None, low=None, high=None, missing=missing,
+        measure="error rate" if block.rate else "nmse", on=block.on, resamples=len(levels) - 1,
+        errors=[(h, float(10**level)) for h, level in zip(heads, levels[0], strict=True)],
+        rows=head_rows([t for d in drawn for _, run in d.block.panels for t in run.trials]),
+        unlearned=guess if np.isfinite(guess) else None,
+    )  # fmt: skip
+
+
+def _steps(levels: Floats, heads: Sequence[int], index: int) -> dict[str, float | int]:
+    """Return the fall into a head count, where a smaller one was tried, and what is left beyond it, with intervals."""
+    if index == len(heads):
+        return {}
+    found: dict[str, float | int] = {}
+    if index > 0:
+        fall = levels[:, index - 1] - levels[:, index]
+        low, high = interval(fall)
+        found |= {
+            "drop_from": heads[index - 1], "drop_to": heads[index],
+            "drop": _times(fall[0]), "drop_low": _times(low), "drop_high": _times(high),
+        }  # fmt: skip
+    if index < len(heads) - 1:
+        rest = np.maximum(levels[:, index] - levels[:, index + 1 :].min(1), 0.0)
+        low, high = interval(rest)
+        found |= {"further": _times(rest[0]), "further_low": _times(low), "further_high": _times(high)}
+    return found
+
+
+def _times(decades: float) -> float:
+    """Return the factor of so many decades, kept within what a float can hold."""
+    return float(10.0 ** min(decades, 300.0))
+
+
+def _claimed(verdict: str, heads: Sequence[int], index: int) -> int | None:
+    """Return the number of heads that the run shows to be needed: the estimate, with nothing untried below it."""
+    if verdict not in ("transition", "one-head"):
+        return None
+    before = heads[index - 1] if index > 0 else 0
+    return heads[index] if heads[index] == before + 1 else None
 
 
 def _no_step(drawn: Sequence[Drawn], units: Floats, levels: Floats, heads: Sequence[int], index: int) -> bool:
     """Whether the end of a fall of error rates is no step: nothing is left to learn there, or the fall is even."""
     return index > 0 and (few_wrong(drawn, units[:, index]) or even_fall(drawn, levels, heads, index) is not None)
-
-
-def _told(found: Evidence) -> Dimension:
-    """Put the evidence into a record; an answer that is only a hint stays in the sentence."""
-    sure = found.verdict != "too-few" and not found.doubted
-    return Dimension(
-        setting=found.drawn[0].block.setting, verdict=found.verdict, estimate=found.estimate if sure else None,
-        low=found.low, high=found.high, sentence=sentence(found), reasons=reasons(found), shares=found.shares,
-    )  # fmt: skip
 
 
 def pooled(drawn: Sequence[Drawn], seed: int = 0) -> tuple[list[int], Floats, Floats]:

@@ -15,6 +15,10 @@ from headcount.base.errors import BadInput
 from headcount.store.records import Measure, Run, Trial
 
 Part = Literal["validation", "train"]
+FLOOR = 1e-12
+"""Errors below this are rounding: ratios are taken as if the error were this large."""
+UNSOLVED = 0.5
+"""With an NMSE above this at every head count the models learned next to nothing."""
 HALF = 0.5
 """Wrong answers that a trial without any counts as."""
 FEW = 10

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headcount.analysis.bootstrap import Drawn
 from headcount.analysis.measures import FEW, HALF, guessing
+from headcount.analysis.record import Dimension
 from headcount.analysis.rows import Floats
 from headcount.analysis.wording import error_text, heads_text
-
-if TYPE_CHECKING:
-    from headcount.analysis.dimension_words import Evidence
 
 LARGE = 0.06
 """The share of wrong answers above which nothing is claimed about heads; the rule's `USEFUL`."""
@@ -29,20 +26,19 @@ def guess_level(drawn: Sequence[Drawn]) -> float:
     return LEARNED * float(np.exp(np.log(guesses).mean())) if guesses else np.inf
 
 
-def turned(found: Evidence) -> str:
+def turned(found: Dimension) -> str:
     """Say so where an error rate is smallest before the last head count: its fall has an end, but that is no answer."""
-    levels, most = found.levels[0], found.heads[-1]
-    i = int(levels.argmin())
-    if i == len(levels) - 1 or found.verdict == "no-fall":
+    heads, least = min(found.errors, key=lambda pair: pair[1])
+    most = found.head_counts[-1]
+    if heads == most or found.verdict == "no-fall":
         return ""
-    least = float(10 ** levels[i])
     why = "no step is sharp enough to say how many are needed"
     if least > LARGE:
         why = f"{_percent(least)} wrong answers are too many to say that it is the heads that limit it"
-    elif (found.low or 0) > found.heads[0]:
+    elif (found.low or 0) > found.head_counts[0]:
         why = f"no step is sharp enough to say more than that at least {found.low} are needed"
     return (
-        f"No transition was seen: the {found.words.noun} is smallest with {heads_text(found.heads[i])} "
+        f"No transition was seen: the {found.words.noun} is smallest with {heads_text(heads)} "
         f"({error_text(least)}) and no smaller up to {most}, but {why}."
     )
 
@@ -67,21 +63,19 @@ def even_fall(drawn: Sequence[Drawn], levels: Floats, heads: Sequence[int], inde
     return None if last >= STEEPER * before else (last, before)
 
 
-def refused_text(found: Evidence, heads: int) -> str:
+def refused_text(found: Dimension, heads: int) -> str:
     """Say why the end of a fall is not called a transition."""
-    index = found.heads.index(heads)
-    level, even = float(10 ** found.levels[0, index]), even_fall(found.drawn, found.levels[0], found.heads, index)
     why = f"where fewer than {FEW} answers are wrong, too few to tell a step from a fall that has nothing left to learn"
-    if even is not None:
-        rates = f"{10 ** even[0]:.2f} times a head, before it {10 ** even[1]:.2f} times"
+    if found.even is not None:
+        rates = f"{10 ** found.even[0]:.2f} times a head, before it {10 ** found.even[1]:.2f} times"
         why = f"but the last step is not much steeper ({rates}): the fall is even, and no number of heads stands out"
-    falls = f"the {found.words.noun} falls up to {heads_text(heads)} ({error_text(level)})"
+    falls = f"the {found.words.noun} falls up to {heads_text(heads)} ({error_text(found.error(heads))})"
     return f"No transition is claimed: {falls}, {why}."
 
 
-def large_text(found: Evidence) -> list[str]:
+def large_text(found: Dimension) -> list[str]:
     """Say so where every error rate is too large for any answer."""
-    least = float(10 ** found.levels[0].min())
+    least = min(error for _, error in found.errors)
     if not found.rate or least <= LARGE:
         return []
     why = "since data, training or size may be what limits it"
@@ -91,11 +85,3 @@ def large_text(found: Evidence) -> list[str]:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2g} %"
-
-
-def needed_text(found: Evidence, before: int) -> str:
-    """Write how many heads are needed; of error rates, all that were not tried below the estimate count too."""
-    assert found.estimate is not None
-    if found.rate and found.estimate - before > 1:
-        return f"{before + 1} to {heads_text(found.estimate)}"
-    return heads_text(found.estimate)

@@ -11,11 +11,19 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from headcount.analysis.head_rows import HeadRow
 from headcount.analysis.measures import Part, Words, words
 from headcount.base.spec import Spec
 from headcount.store.records import Measure
 
 Tag = Literal["proved", "measured", "extrapolated"]
+Verdict = Literal["transition", "one-head", "not-reached", "no-fall", "unclear", "too-few"]
+"""transition: fewer heads are worse, more bring little.
+one-head: the smallest head count tried does as well as more.
+not-reached: more heads help, and no end of that was seen.
+no-fall: all head counts do about equally well, but not well enough to say that the smallest suffices.
+unclear: the draws disagree, a head count just below the answer has no result, or a fall of error rates has no step.
+too-few: not enough finished trials to tell chance from effect."""
 
 
 class Place(Spec):
@@ -92,19 +100,111 @@ class Reason(Spec):
 
 
 class Dimension(Place):
-    """The estimate of the intrinsic dimension D from one setting's trials."""
+    """What one setting's trials say about the number of heads: the record of the one rule (`heads_needed.py`).
 
-    verdict: str
-    """transition, one-head, not-reached, no-fall, unclear or too-few."""
+    Every sentence about it is made from these numbers (`dimension_words.py`). All were measured; none was proved.
+    """
+
+    verdict: Verdict
     estimate: int | None
+    """The estimate of the intrinsic dimension D; where the verdict is unclear, what fits best."""
+    heads_needed: int | None = None
+    """The estimate where it is claimed and the next smaller head count was tried (or it is 1); None otherwise."""
     low: int | None
     """The lower end of the 90 % interval."""
     high: int | None
     """Its upper end; None where it is open."""
-    sentence: str
-    reasons: list[Reason]
+    tentative: int | None = None
+    """What the errors look like where they are no estimate: too few trials, or planned head counts without a result."""
+    refused: int | None = None
+    """The head count at which error rates stop falling, where that is no step."""
     shares: dict[int, float] = Field(default_factory=dict[int, float])
     """The share of the bootstrap's draws that gave each estimate; 0 stands for none."""
+    resamples: int = 0
+    """The draws of the bootstrap."""
+    measure: Measure = "nmse"
+    on: Part = "validation"
+    """The part of the data whose errors are read."""
+    errors: list[tuple[int, float]] = Field(default_factory=list[tuple[int, float]])
+    """(heads, error) of every head count that has a result: that of the best seed (of error rates the mean over seeds),
+    the geometric mean over lengths, hidden sizes and targets."""
+    rows: list[HeadRow] = Field(default_factory=list[HeadRow])
+    """All trials of the setting, summed up by head count."""
+    drop_from: int | None = None
+    """The decisive pair of neighbouring head counts: the last that is too few, and the next that was tried."""
+    drop_to: int | None = None
+    drop: float | None = None
+    """How many times smaller the error is at `drop_to` than at `drop_from`."""
+    drop_low: float | None = None
+    """The lower end of the drop's 90 % interval."""
+    drop_high: float | None = None
+    further: float | None = None
+    """How many times smaller it gets at best with more heads than the estimate."""
+    further_low: float | None = None
+    further_high: float | None = None
+    missing: dict[int, str] = Field(default_factory=dict[int, str])
+    """The planned head counts that have no result, and why: diverged, failed or pending."""
+    doubted: list[int] = Field(default_factory=list[int])
+    """Those of them that might be D in place of the estimate."""
+    unlearned: float | None = None
+    """The error from which on nothing was learned, where that is known."""
+    even: tuple[float, float] | None = None
+    """The fall per head into `refused` and the one before it, in decades, where they are too much alike for a step."""
+    sentence: str = ""
+    reasons: list[Reason] = Field(default_factory=list[Reason])
+    intrinsic: int | None = None
+    """The known D of the setting's tasks, for comparison only: the rule never reads it."""
+    agrees: bool | None = None
+    """Whether the answer fits the known D; None where it decides nothing, or D is not known."""
+    comparison: str = ""
+    """The answer beside the known D, in words."""
+
+    @property
+    def head_counts(self) -> list[int]:
+        """The head counts that have a result."""
+        return [heads for heads, _ in self.errors]
+
+    @property
+    def pointed(self) -> int | None:
+        """The estimate, or what the errors look like where they are none."""
+        return self.tentative if self.estimate is None else self.estimate
+
+    @property
+    def bounded(self) -> bool:
+        """Whether fewer heads than `low` are shown to be too few, though the end of the fall was not seen."""
+        return self.verdict == "not-reached" and bool(self.errors) and (self.low or 0) > self.head_counts[0]
+
+    @property
+    def hedged(self) -> bool:
+        """Whether the interval holds other head counts than the sentence names."""
+        return self.high != self.estimate or (self.low or 0) <= (self.drop_from or 0)
+
+    @property
+    def agreement(self) -> float | None:
+        """The share of the draws that give the same answer; None where nothing was drawn."""
+        if not self.shares:
+            return None
+        flat = self.shares.get(self.head_counts[0], 0.0) if self.verdict == "no-fall" else 0.0
+        return self.shares.get(self.estimate or 0, 0.0) + flat
+
+    @property
+    def words(self) -> Words:
+        """How its errors are called."""
+        return words(self.measure, self.on)
+
+    @property
+    def rate(self) -> bool:
+        """Whether they are error rates."""
+        return self.measure == "error rate"
+
+    @property
+    def labelled(self) -> str:
+        """The sentence, after the name of its setting where there is one."""
+        return f"{self.setting}: {self.sentence}" if self.setting else self.sentence
+
+    def error(self, heads: int) -> float:
+        """Return the error of a head count that has a result."""
+        return dict(self.errors)[heads]
 
 
 class Scaling(Place):

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.analysis.measures import Part, floor
-from headcount.analysis.result import FLOOR
+from headcount.analysis.measures import FLOOR, Part, floor
 from headcount.base.errors import BadInput
 from headcount.store.records import Run, Trial
 

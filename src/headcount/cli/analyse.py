@@ -75,8 +75,7 @@ def show(found: Analysis, terminal: Console) -> None:
     for text in [] if found.plain else [f"Errors: {found.words.kind} {found.words.data}.", *found.notes]:
         terminal.print(text, markup=False)
     for answer in found.dimensions:
-        label = f"{answer.setting}: " if answer.setting else ""
-        terminal.print(f"\n{label}{answer.sentence}", markup=False)
+        terminal.print(f"\n{answer.labelled}", markup=False)
         for reason in answer.reasons:
             terminal.print(f"  - {reason.text} ({reason.tag})", markup=False)
     from headcount.report.narrow import print_table

@@ -17,7 +17,7 @@ def demo(
     json: Json = False,
 ) -> int:
     """The two-minute tour on a CPU: train, see the transition, open a page."""
-    from headcount.analysis.transition import find_transition
+    from headcount.analysis.analyse import answers
     from headcount.base.spec import read_toml
     from headcount.experiments.run import run_sweep
     from headcount.experiments.spec import SweepSpec
@@ -36,7 +36,7 @@ def demo(
             f"attention heads now learn it, {spec.seeds} from different random starts each.\n"
         )
     (run,) = run_sweep(spec)
-    transition = find_transition(run)
+    (transition,) = answers([run])
     paths = write_report(run, transition, out)
     if json:
         print_json({

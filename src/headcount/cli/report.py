@@ -52,8 +52,7 @@ def report(
         })  # fmt: skip
         return 0
     for answer in found.dimensions:
-        label = f"{answer.setting}: " if answer.setting else ""
-        console().print(f"{label}{answer.sentence}", markup=False)
+        console().print(answer.labelled, markup=False)
     for note in found.notes:
         console().print(note, markup=False)
     console().print(f"Page     {files.page}", markup=False)

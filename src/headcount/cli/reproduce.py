@@ -152,8 +152,7 @@ def _print(found: list[Shown], pages: dict[str, Path], folder: Path) -> None:
     for shown in found:
         terminal.print()
         for dimension in shown.analysis.dimensions:
-            label = f"{dimension.setting}: " if dimension.setting else ""
-            terminal.print(f"{label}{dimension.sentence}", markup=False)
+            terminal.print(dimension.labelled, markup=False)
         for table in shown.tables:
             terminal.print(as_terminal(table))
         for remark in shown.remarks:

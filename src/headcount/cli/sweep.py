@@ -36,13 +36,12 @@ def sweep(
     if workers is not None and workers < 1:
         raise BadInput(f"--workers must be at least 1, not {workers}")
     seconds = None if for_ is None else duration(for_)
-    from headcount.analysis.transition import find_transition
+    from headcount.analysis.analyse import answers
     from headcount.base.spec import read_toml
     from headcount.experiments.devices import find_device
     from headcount.experiments.runner import run_on_store
     from headcount.experiments.spec import SweepSpec
     from headcount.experiments.stored import stored_runs
-    from headcount.front import run_label
     from headcount.store.store import Store
 
     plan = SweepSpec.parse(read_toml(spec), where=str(spec))
@@ -58,10 +57,10 @@ def sweep(
             raise
         runs = stored_runs(opened, plan.name, plan)
         reasons = {t.error for t in opened.trials(run=plan.name, states=("failed",)) if t.error}
-    found = [(run, find_transition(run)) for run in runs]
+    found = answers(runs)
     if json:
-        panels = [{"values": run.values, "transition": transition.data()} for run, transition in found]
-        print_json({"run": plan.name, "store": str(store), "trials": counts, "panels": panels})
+        told = [answer.data() for answer in found]
+        print_json({"run": plan.name, "store": str(store), "trials": counts, "answers": told})
         return 0
     terminal = console()
     told = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
@@ -70,9 +69,8 @@ def sweep(
         terminal.print(f"failed: {reason}", markup=False)
     if reasons:
         terminal.print("--retry trains what failed once more.")
-    for run, transition in found:
-        label = f"{run_label(run)}: " if run.values else ""
-        terminal.print(f"{label}{transition.sentence}")
+    for answer in found:
+        terminal.print(answer.labelled, markup=False)
     if counts["pending"] + counts["running"]:
         terminal.print("Not finished: the same command goes on from here.")
     else:

@@ -69,7 +69,7 @@ def show(name: str, runs: Sequence[Run], analysis: Analysis, folder: Path) -> Sh
         for ending in ("png", "pdf"):
             files.append(folder / f"{chart.id}.{ending}")
             write_bytes(files[-1], picture(chart, ending))
-    sentences = [f"{d.setting}: {d.sentence}" if d.setting else d.sentence for d in analysis.dimensions]
+    sentences = [d.labelled for d in analysis.dimensions]
     source = f"Source of the paper's numbers: {numbers.source()}."
     parts = [f"# {title}", *sentences, *map(as_markdown, tables), *remarks, source]
     write_text(folder / f"{name}.md", "\n\n".join(parts) + "\n")

@@ -8,7 +8,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from headcount.analysis.result import FLOOR, Transition
+from headcount.analysis.measures import FLOOR
+from headcount.analysis.record import Dimension
 from headcount.analysis.wording import error_text, heads_text, times_text
 from headcount.base.spec import Spec
 from headcount.store.records import Run, Trial
@@ -76,7 +77,7 @@ class FigureData(Spec):
     """The picture in words, for those who cannot see it."""
 
 
-def transition_figure(run: Run, transition: Transition) -> FigureData:
+def transition_figure(run: Run, transition: Dimension) -> FigureData:
     """Error against head count: a dot per seed, lines through the best and the median, the jump marked."""
     rows = transition.rows
     series: list[Series] = []
@@ -111,8 +112,11 @@ def transition_figure(run: Run, transition: Transition) -> FigureData:
     )
 
 
-def panels_figure(runs: Sequence[Run]) -> FigureData:
-    """Error against head count, the best seed of each, one line a panel: how it moves with length or size."""
+def panels_figure(runs: Sequence[Run], answers: Sequence[Dimension] = ()) -> FigureData:
+    """Error against head count, the best seed of each, one line a panel: how it moves with length or size.
+
+    Where one answer was read off all panels together, its sentence is the title.
+    """
     series: list[Series] = []
     for number, run in enumerate(runs):
         best = {
@@ -125,7 +129,7 @@ def panels_figure(runs: Sequence[Run]) -> FigureData:
             series.append(Series(name=label, style="curve-best", tone="plain", heads=number, points=points))
     return FigureData(
         kind="training",
-        title="Error by number of heads",
+        title=answers[0].sentence if len(answers) == 1 else "Error by number of heads",
         subtitle=runs[0].title or runs[0].name,
         x_label="Number of attention heads",
         decades=_decades(series),
@@ -137,7 +141,7 @@ def panels_figure(runs: Sequence[Run]) -> FigureData:
     )
 
 
-def training_figure(run: Run, transition: Transition | None = None) -> FigureData:
+def training_figure(run: Run, transition: Dimension | None = None) -> FigureData:
     """Error against training step: a thin line per seed, a thick one for the best seed of each head count."""
     series: list[Series] = []
     for heads in sorted({t.heads for t in run.trials}):
@@ -167,38 +171,47 @@ def _decades(series: Sequence[Series]) -> int:
     return max(1, round((math.log10(max([*errors, 1.0])) - math.log10(min([*errors, 1.0]))) / 8))
 
 
-def _tone(heads: int, transition: Transition) -> Tone:
-    if transition.at_least is None or transition.drop_to is None:
+def _tone(heads: int, transition: Dimension) -> Tone:
+    pair = _pair(transition)
+    if pair is None:
         return "plain"
-    return "few" if heads < transition.at_least else "enough" if heads >= transition.drop_to else "plain"
+    return "few" if heads <= pair[0] else "enough" if heads >= pair[1] else "plain"
 
 
-def _jump(transition: Transition) -> Jump | None:
-    """The jump, where the verdict rests on one."""
-    found = transition
-    if found.at_least is None or found.drop_from is None or found.drop_to is None or found.drop is None:
+def _pair(transition: Dimension) -> tuple[int, int] | None:
+    """The last head count that is too few and the next one tried, where the verdict rests on them."""
+    if transition.verdict != "transition" and not transition.bounded:
         return None
-    errors = dict(found.errors)
+    if transition.drop_from is None or transition.drop_to is None:
+        return None
+    return transition.drop_from, transition.drop_to
+
+
+def _jump(transition: Dimension) -> Jump | None:
+    """The jump, where the verdict rests on one."""
+    pair = _pair(transition)
+    if pair is None or transition.drop is None:
+        return None
     return Jump(
-        heads_from=found.drop_from, heads_to=found.drop_to,
-        error_from=max(errors[found.drop_from], FLOOR), error_to=max(errors[found.drop_to], FLOOR),
-        text=f"{times_text(found.drop)} times\nsmaller error".replace("than a", "than\na"),
+        heads_from=pair[0], heads_to=pair[1],
+        error_from=transition.error(pair[0]), error_to=transition.error(pair[1]),
+        text=f"{times_text(transition.drop)} times\nsmaller error".replace("than a", "than\na"),
     )  # fmt: skip
 
 
-def _regions(transition: Transition) -> list[Region]:
-    found = transition
-    if found.at_least is None or found.drop_from is None or found.drop_to is None:
+def _regions(transition: Dimension) -> list[Region]:
+    pair = _pair(transition)
+    if pair is None:
         return []
-    first, last = found.rows[0].heads, found.rows[-1].heads
-    right = "enough heads" if found.enough is not None else "end not seen"
+    first, last = transition.rows[0].heads, transition.rows[-1].heads
+    right = "enough heads" if transition.estimate is not None else "end not seen"
     return [
-        Region(first=first, last=found.drop_from, tone="few", text="too few heads"),
-        Region(first=found.drop_to, last=last, tone="enough", text=right),
+        Region(first=first, last=pair[0], tone="few", text="too few heads"),
+        Region(first=pair[1], last=last, tone="enough", text=right),
     ]
 
 
-def _alt(transition: Transition) -> str:
+def _alt(transition: Dimension) -> str:
     told = [
         f"{heads_text(r.heads)}: best {error_text(r.best)}, median {error_text(r.median)}."
         for r in transition.rows if r.best is not None and r.median is not None

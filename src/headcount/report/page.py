@@ -9,8 +9,8 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from headcount.analysis.result import Transition
-from headcount.analysis.wording import error_text, times_text
+from headcount.analysis.record import Dimension
+from headcount.analysis.wording import percent, times_text
 from headcount.base.errors import BadInput
 from headcount.base.files import check_writable, write_bytes, write_text
 from headcount.report import draw
@@ -51,7 +51,7 @@ def check_report_folder(folder: Path) -> None:
         raise BadInput(f"{folder} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
 
 
-def write_report(run: Run, transition: Transition, folder: Path) -> ReportPaths:
+def write_report(run: Run, transition: Dimension, folder: Path) -> ReportPaths:
     """Write index.html, transition.png, training.png and run.json; the same run gives the same bytes."""
     check_report_folder(folder)
     curves = training_figure(run, transition)
@@ -69,7 +69,7 @@ def write_report(run: Run, transition: Transition, folder: Path) -> ReportPaths:
     return paths
 
 
-def page_html(run: Run, transition: Transition) -> str:
+def page_html(run: Run, transition: Dimension) -> str:
     """Return the page as one HTML document without scripts and without anything to load."""
     title = run.title or run.name
     curves = training_figure(run, transition)
@@ -117,8 +117,13 @@ _BEST = (
     "training, not about the number of heads."
 )
 
+_RULE = (
+    "A number of heads is needed where the error falls sharply into it, more heads improve it little beside that fall, "
+    "and what is left is a small part of the variation. A larger number of heads must have been tried to confirm it."
+)
 
-def _header(title: str, transition: Transition) -> str:
+
+def _header(title: str, transition: Dimension) -> str:
     """The answer first: the question small, the sentence big, the comparison below it."""
     # the claim is set larger than its grounds, on a line of its own, so the mark between them is for readers
     # who hear or copy the sentence
@@ -128,7 +133,7 @@ def _header(title: str, transition: Transition) -> str:
         f'<header>\n<p class="question">{escape(title)}</p>\n'
         f"<h1>{escape(claim)}{joint} <small>{escape(grounds)}</small></h1>\n"
         f'<p class="comparison">{escape(transition.comparison)}</p>\n'
-        f'<p class="evidence"><span class="tag">{escape(transition.evidence)}</span> '
+        f'<p class="evidence"><span class="tag">measured</span> '
         f"{escape(_sure(transition))}</p>\n</header>"
     )
 
@@ -140,23 +145,26 @@ def _split(sentence: str) -> tuple[str, str, str]:
     return sentence[:at], sentence[at : at + 1], sentence[at + 1 :].strip()
 
 
-def _sure(transition: Transition) -> str:
+def _sure(transition: Dimension) -> str:
     """How far the seeds support the sentence."""
     trials = sum(row.seeds for row in transition.rows)
     source = f"in this run of {trials} trained model{'' if trials == 1 else 's'}, not proved."
     if transition.agreement is None:
         return f"{source} There are too few seeds to say how sure this is."
-    share = int(100 * transition.agreement)
-    again = f"If the seeds are drawn again, {share} % of {transition.resamples:,} draws give the same reading"
+    again = (
+        f"If the seeds are drawn again and the rule's constants are varied, {percent(transition.agreement)} of "
+        f"{transition.resamples:,} draws give the same answer"
+    )
     low, high = transition.drop_low, transition.drop_high
-    if transition.at_least is None or low is None or high is None:
+    claimed = transition.verdict == "transition" or transition.bounded
+    if not claimed or low is None or high is None:
         return f"{source} {again}."
     ends = times_text(low), times_text(high)
     span = f"{ends[0]} times" if ends[0] == ends[1] else f"{ends[0]} to {ends[1]} times"
-    return f"{source} {again}, and 90 % of them a drop of {span}."
+    return f"{source} {again}, and the drop lies in 90 % of the draws at {span}."
 
 
-def _picture(run: Run, transition: Transition) -> str:
+def _picture(run: Run, transition: Dimension) -> str:
     figure = transition_figure(run, transition)
     caption = (
         "Every dot is one trained model. Lower is better: from one horizontal line to the next the error is "
@@ -174,7 +182,7 @@ def section(title: str, body: str) -> str:
     return f"<section>\n<h2>{escape(title)}</h2>\n{body}</section>"
 
 
-def _legend(transition: Transition) -> str:
+def _legend(transition: Dimension) -> str:
     columns = transition_table(transition).columns
     told = "; ".join(f"<b>{escape(c.name)}</b>: {escape(c.meaning)}" for c in columns)
     return f'<p class="small">{told}.</p>\n'
@@ -192,13 +200,9 @@ def _done(run: Run) -> str:
     return f"<p>{escape(task.words)}</p>\n{formula}{name_list(settings(run))}"
 
 
-def _meaning(run: Run, transition: Transition) -> str:
+def _meaning(run: Run, transition: Dimension) -> str:
     """What a reader may conclude, and what not."""
-    points = [_NMSE, _MEASURED, _BEST]
-    points.append(
-        f"Errors that differ by less than a factor of {transition.factor:g} count as equal, and errors below "
-        f"{error_text(transition.small)} as solved."
-    )
+    points = [_NMSE, _MEASURED, _BEST, _RULE]
     if run.intrinsic is not None:
         points.append(
             f"Here the true number of look-ups, D = {run.intrinsic}, is known, because the task was built "

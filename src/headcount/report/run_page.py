@@ -180,8 +180,8 @@ def _header(analysis: Analysis, runs: Sequence[Run]) -> str:
         rest = f'<span class="mark">:</span> <small>{escape(grounds)}</small>' if colon else ""
         heading = escape(claim) + rest
     else:
-        estimates = {d.estimate for d in found}
-        same = estimates.pop() if len(estimates) == 1 else None
+        claimed = {d.heads_needed for d in found}
+        same = claimed.pop() if len(claimed) == 1 and not any(d.hedged for d in found) else None
         agreed = f"{heads_text(same)} in all {len(found)} settings" if same else ""
         heading = agreed or f"{len(found)} settings, each with its own answer"
     answers = "".join(f"<li><b>{escape(d.setting)}</b>: {escape(d.sentence)}</li>\n" for d in found)

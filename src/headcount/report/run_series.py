@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headcount.analysis.measures import guessing, words
+from headcount.analysis.measures import FLOOR, guessing, words
 from headcount.analysis.record import Analysis, Cell, Dimension
-from headcount.analysis.result import FLOOR
 from headcount.analysis.rows import setting_name, size
 from headcount.analysis.wording import error_text
 from headcount.report.chart import SHAPES, Axis, Chart, ChartSeries, Dot, Level, Mark, PaperValue, Shade, log_axis, ramp

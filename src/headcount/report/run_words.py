@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headcount.analysis.dimension_words import comparison, fits
 from headcount.analysis.measures import UNMEASURED, ZERO, Part
 from headcount.analysis.record import Analysis, Dimension
 from headcount.analysis.wording import heads_text, times_text
@@ -63,14 +64,10 @@ def known(analysis: Analysis, runs: Sequence[Run] = ()) -> str:
         return "The tasks of one setting were built with different D, so there is no one D to compare with."
     if D is None:
         return "Theory knows no D for this task, so there is nothing to compare with." if runs else NO_RECORD
-    built = f"The task was built with D = {D}; no estimate reads that."
-    estimates = {d.estimate for d in analysis.dimensions}
-    if estimates == {D}:
-        return f"{built} The estimate is the same."
-    if None in estimates:
-        return f"{built} The run does not settle it."
-    inside = all((d.low or 0) <= D and (d.high is None or d.high >= D) for d in analysis.dimensions)
-    return f"{built} The estimate differs" + (", but its interval holds it." if inside else ".")
+    if len(analysis.dimensions) == 1:
+        return f"{comparison(analysis.dimensions[0], D)} No estimate reads that."
+    told = "; ".join(_compared(d, D) for d in analysis.dimensions)
+    return f"The task was built with D = {D}; no estimate reads that. {told}."
 
 
 def _compared(found: Dimension, D: int | None) -> str:
@@ -78,12 +75,14 @@ def _compared(found: Dimension, D: int | None) -> str:
     if D is None:
         return f"{found.setting}: no D is known"
     label = found.setting if f"D = {D}" in found.setting else f"{found.setting}, D = {D}"
-    if found.estimate is None:
+    agrees = fits(found, D)
+    if agrees is None:
         return f"{label}: not settled"
+    if found.estimate is None:
+        return f"{label}: at least {found.low}, which {'fits' if agrees else 'does not fit'}"
     if found.estimate == D:
         return f"{label}: the estimate fits"
-    inside = (found.low or 0) <= D and (found.high is None or found.high >= D)
-    return f"{label}: the estimate is {found.estimate}" + (", its interval holds D" if inside else " and does not fit")
+    return f"{label}: the estimate is {found.estimate}" + (", its interval holds D" if agrees else " and does not fit")
 
 
 def rises(analysis: Analysis, setting: str) -> list[str]:

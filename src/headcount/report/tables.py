@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from headcount.analysis.result import HeadRow, Transition
+from headcount.analysis.head_rows import HeadRow
+from headcount.analysis.record import Dimension
 from headcount.analysis.wording import error_text, times_text
 from headcount.base.spec import Spec
 
@@ -45,14 +47,17 @@ COLUMNS = [
 ]
 
 
-def transition_table(transition: Transition) -> Table:
+def transition_table(transition: Dimension) -> Table:
     """Write the cells of a result."""
-    rows = [_cells(row) for row in transition.rows]
-    counts = [row.heads for row in transition.rows]
-    needed = transition.heads_needed
+    return row_table(transition.rows, transition.heads_needed)
+
+
+def row_table(found: Sequence[HeadRow], needed: int | None, where: str = "") -> Table:
+    """Write the cells of head counts summed up; `needed` is marked, `where` names the panel they are of."""
+    counts = [row.heads for row in found]
     return Table(
-        caption="Error by number of heads (NMSE on fresh sequences)",
-        columns=COLUMNS, rows=rows, marked=counts.index(needed) if needed in counts else None,
+        caption=f"Error by number of heads{where and f', {where}'} (NMSE on fresh sequences)",
+        columns=COLUMNS, rows=[_cells(row) for row in found], marked=counts.index(needed) if needed in counts else None,
     )  # fmt: skip
 
 
@@ -84,7 +89,7 @@ def _change(drop: float) -> str:
     return f"{_times(drop)} smaller" if drop > 1 else f"{_times(1 / drop)} larger"
 
 
-def terminal_table(transition: Transition) -> RichTable:
+def terminal_table(transition: Dimension) -> RichTable:
     """The table of a result for a terminal; print it with a rich Console."""
     return as_terminal(transition_table(transition))
 

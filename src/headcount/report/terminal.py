@@ -30,8 +30,7 @@ def print_run(analysis: Analysis, terminal: Console, runs: Sequence[Run] = ()) -
     for text in [] if analysis.plain else [f"Errors: {analysis.words.kind} {analysis.words.data}.", *analysis.notes]:
         terminal.print(text, markup=False)
     for found in analysis.dimensions:
-        label = f"{found.setting}: " if found.setting else ""
-        terminal.print(f"\n{label}{found.sentence}", markup=False, style="bold")
+        terminal.print(f"\n{found.labelled}", markup=False, style="bold")
         for reason in found.reasons:
             terminal.print(_item(f"{reason.text} ({reason.tag})", terminal.width), markup=False, soft_wrap=True)
         for text in rises(analysis, found.setting):
