@@ -64,14 +64,14 @@ def _(results: Results) -> str:
         logs = [abs(math.log(ratio)) for cell, ratio in _beside_paper(results, "table3", draw) if cell.heads < 4]
         return digits(math.exp(statistics.fmean(logs)))
 
-    return f"a factor of {away(4)} away from the paper's on average, draw 0 {away(0)}"
+    return f"a factor of {away(4)} on average with draw 4 and of {away(0)} with draw 0"
 
 
 @computed("table3-few-heads")
 def _(results: Results) -> str:
     below = [1 / ratio for cell, ratio in _beside_paper(results, "table3", 4) if cell.heads < 3]
     three = [ratio for cell, ratio in _beside_paper(results, "table3", 4) if cell.heads == 3]
-    return f"with 1 and 2 heads {span(below)} times smaller than the paper's, with 3 heads {span(three)} times as large"
+    return f"{span(below)} times smaller than the paper's with 1 and 2 heads, and {span(three)} times as large with 3"
 
 
 @computed("table4-stuck")
@@ -226,7 +226,8 @@ def _(results: Results) -> str:
     many, few = total["8,000 parameters", 3], total["head size 8", 3]
     errors = [e for (_, heads), e in _sizes(results).items() if heads == 3]
     less = [100 * (1 - e["8,000 parameters"] / e["head size 8"]) for e in errors]
-    return f"twice the parameters ({many:,} instead of {few:,}) lower the error by {min(less):.0f} to {max(less):.0f} %"
+    lower = f"lower the error by {min(less):.0f} to {max(less):.0f} %"
+    return f"nearly twice the parameters ({many:,} instead of {few:,}) {lower}"
 
 
 @computed("fixed-size-more-heads")
