@@ -4,8 +4,13 @@
     [8.1e-6](../benchmarks/results/demo.json#nmse.1)             from docs/; 1 indexes a list
 
 The text holds one number, and it must be the file's value rounded to the digits shown; with `%` the file
-holds the fraction. Text that links to a string must be that string. A figure that was not measured here (a
-requirement, a number of the paper) says so on its line: <!-- not measured: reason -->.
+holds the fraction. Text that links to a string must be that string.
+
+A statement about many rows ("all", "at most", a ratio of cells) is computed from them: the text before
+<!-- computed: NAME --> is what the function NAME of tests/computed returns.
+
+A figure that says nothing about our rows (a number of the paper, a setting) says so on its line:
+<!-- not measured: REASON -->, where REASON begins as one of REASONS.
 """
 
 from __future__ import annotations
@@ -17,11 +22,24 @@ from decimal import ROUND_HALF_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
+from computed import COMPUTED, Results
 from documents import split
 
 NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+−]?\d+)?")
 LINK = re.compile(r"\[((?:[^\[\]]|\n(?!\n))*)\]\(([^()\s]+)\)")
-EXEMPT = re.compile(r"<!-- not measured: \S[^\n]*? -->")
+EXEMPT = re.compile(r"<!-- not measured: (\S[^\n]*?) -->")
+REASONS = (
+    "the paper's",
+    "a setting",
+    "a constant",
+    "a definition",
+    "a level",
+    "the level",
+    "limits",
+    "arithmetic",
+    "it varies",
+)
+MARK = re.compile(r"<!--\s*computed\b(?:: (\S+) -->)?")
 COMMENT = re.compile(r"<!--.*?-->", re.S)
 CODE = re.compile(r"(`+)(?!`)(?:(?!\n\n).)+?(?<!`)\1(?!`)", re.S)
 URL = re.compile(r"https?://\S+")
@@ -45,9 +63,16 @@ def claim_problems(document: Path, results: Path) -> list[str]:
     if not document.is_file():
         return [f"{document.name} does not exist"]
     text = "\n".join(split(document.read_text(encoding="utf-8"))[1])
-    exempt = {_line(text, match.start()) for match in EXEMPT.finditer(text)}
-    text = CODE.sub(_blank, COMMENT.sub(_blank, text))
     found: list[tuple[int, str]] = []
+    exempt: set[int] = set()
+    for match in EXEMPT.finditer(text):
+        exempt.add(_line(text, match.start()))
+        if not match[1].startswith(REASONS):
+            allowed = f"a reason begins with {', '.join(REASONS)} (link or compute what our rows say)"
+            found.append((_line(text, match.start()), f"not measured: {match[1]!r}: {allowed}"))
+    text, problems = _without_computed(text, Results(results))
+    found += problems
+    text = CODE.sub(_blank, COMMENT.sub(_blank, text))
     for match in LINK.finditer(text):
         shown, (target, _, fragment) = match[1], match[2].partition("#")
         if not target.endswith(".json") or "://" in target:
@@ -59,6 +84,31 @@ def claim_problems(document: Path, results: Path) -> list[str]:
         if line not in exempt:
             found.append((line, f"{figure!r} is no link to a result file (see tests/claims.py)"))
     return [f"{document.name}:{line}: {problem}" for line, problem in sorted(found)]
+
+
+def _without_computed(text: str, results: Results) -> tuple[str, list[tuple[int, str]]]:
+    """Return the text with what is computed and right blanked out, and what is not right."""
+    problems: list[tuple[int, str]] = []
+    right: list[tuple[int, int]] = []
+    for mark in MARK.finditer(text):
+        name = mark[1]
+        if name not in COMPUTED:
+            problems.append((_line(text, mark.start()), f"computed: tests/computed has no {name!r}"))
+            continue
+        try:
+            stated = COMPUTED[name](results)
+        except Exception as error:
+            problems.append((_line(text, mark.start()), f"computed: {name}: the rows do not bear it: {error!r}"))
+            continue
+        words = r"\s+".join(map(re.escape, stated.split()))
+        phrase = re.search(rf"(?<![\w.,−-]){words}[.,;:)]*\s*\Z", text[: mark.start()])
+        if phrase is None:
+            problems.append((_line(text, mark.start()), f"computed: {name}: the rows say {stated!r}"))
+        else:
+            right.append(phrase.span())
+    for start, end in right:
+        text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+    return text, problems
 
 
 def _figures(text: str) -> Iterator[tuple[int, str]]:
