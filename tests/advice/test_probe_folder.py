@@ -61,8 +61,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights.write_bytes(weights.read_bytes()[:-500])
     shutil.copyfile(here / "bert-plain/model.safetensors", shutil.copytree(here / "bert", here / "half") / weights.name)
     for name, key, value in (
-        ("unknown", "model_type", "t5"), ("no-type", "model_type", None), ("no-class", "architectures", ["BertForTea"]),
-        ("headcount", "format", "headcount-model"), ("other-sizes", "hidden_size", 64),
+        ("unknown", "model_type", "bloom"), ("no-type", "model_type", None),
+        ("no-class", "architectures", ["BertForTea"]), ("headcount", "format", "headcount-model"), ("other-sizes", "hidden_size", 64),
     ):  # fmt: skip
         file = shutil.copytree(here / "bert", here / name) / "config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
@@ -107,7 +107,7 @@ def test_the_command_writes_everything(folders: Path, headcount_here: Cli, tmp_p
     assert data["evidence"] == "measured"
 
 
-def test_a_pruned_folder_is_read_by_us_and_refused_by_others(folders: Path, tmp_path: Path) -> None:
+def test_a_pruned_folder_can_be_probed_and_pruned_again(folders: Path, tmp_path: Path) -> None:
     found = probe_folder(folders / "llama", budget=0.2, samples=8, save=tmp_path / "s")
     assert found.record.saved
     assert "random token ids" in found.record.samples
@@ -119,10 +119,6 @@ def test_a_pruned_folder_is_read_by_us_and_refused_by_others(folders: Path, tmp_
     ids = torch.arange(9)[None]
     assert found.pruned is not None
     torch.testing.assert_close(model(input_ids=ids).logits, found.pruned(input_ids=ids).logits)
-    from transformers import LlamaForCausalLM
-
-    with pytest.raises(Exception, match="size|shape|mismatch"):
-        LlamaForCausalLM.from_pretrained(tmp_path / "s", local_files_only=True)
     more = probe_folder(tmp_path / "s", budget=50.0, samples=8, save=tmp_path / "t")
     assert len(more.record.heads) == sum(map(len, kept.values()))
     last = json.loads((tmp_path / "t" / HEADS).read_text())["kept"] if more.record.saved else kept
@@ -176,7 +172,7 @@ BAD = {
     "no config": (["no-config"], "no config.json"),
     "damaged config": (["cut-config"], "not readable JSON"),
     "no type": (["no-type"], "model_type"),
-    "unknown": (["unknown"], "'t5' is not known to probe: known are BERT .*ViT .*GPT-2 .*Llama"),
+    "unknown": (["unknown"], "'bloom' is not known to probe: known are BERT .*ViT .*GPT-2 .*Llama .*T5"),
     "ours": (["headcount"], "model of headcount itself"),
     "unknown class": (["no-class"], "BertForTea"),
     "unknown labels": (["vit", "classes.npz"], "labels must lie from 0 to 4, not 0 to 8"),
