@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,20 +14,15 @@ from torch import Tensor
 from headcount.base.errors import BadInput
 from headcount.experiments.data import Dataset, Part
 from headcount.tasks.array_files import read_arrays
-from headcount.tasks.arrays import ArrayTask, plain
+from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.arrays import Part as TaskPart
+from headcount.tasks.labels import VARIED, Kind, class_labels, one_hot
 
-Kind = Literal["auto", "regression", "classification"]
 FRACTION = 0.2
 MOST_VALIDATION = 5000
 """Sequences that validate, at most: more say little more, and every trial is measured on them many times."""
 FEWEST = 10
 TRIES = 50
-MOST_CLASSES = 20
-"""Whole numbers with at most so many different values are taken for classes, unless the caller says otherwise."""
-PER_CLASS = 20
-"""… and where a value has so many samples on average."""
-VARIED = "give a y that differs between samples"
 Floats = NDArray[np.float64]
 
 
@@ -77,10 +72,10 @@ def material(
     if kind not in ("auto", "regression", "classification"):
         raise BadInput(f"kind must be auto, regression or classification, not {kind!r}")
     _counts(where, X, y)
-    labels = _labels(where, y, kind)
+    labels = class_labels(where, y, kind)
     if labels is not None and len(labels) != len(X):
         raise BadInput(f"{where}: X has {len(X)} samples but y has {len(labels)} labels: give one label a sample")
-    targets, classes = (y, None) if labels is None else _one_hot(where, labels)
+    targets, classes = (y, None) if labels is None else one_hot(where, labels)
     task = ArrayTask.from_arrays(X, targets, mask, name=name, where=where)
     return prepared(task, classes, seed, where)
 
@@ -148,62 +143,3 @@ def _scaled(X: Floats, mask: NDArray[np.bool_] | None, shift: Floats, scale: Flo
     if mask is not None:
         scaled[~mask] = 0.0
     return scaled
-
-
-def _labels(where: str, y: Any, kind: Kind) -> NDArray[Any] | None:
-    """Return y as labels where it holds classes; None where it holds numbers."""
-    try:
-        labels = np.asarray(plain(y))
-    except ValueError:
-        raise BadInput(f"{where}: the rows of y differ in length: give one number, label or vector a sample") from None
-    if kind == "regression":
-        if labels.dtype.kind in "US":
-            raise BadInput(f"{where}: y holds text: give numbers, or state the kind classification")
-        return None
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1 or labels.size == 0:
-        if kind == "classification":
-            raise BadInput(
-                f"{where}: classes must be y[samples], one label a sequence, not of shape {list(labels.shape)}"
-            )
-        return None
-    if labels.dtype.kind == "S":
-        return np.char.decode(labels, "utf-8", "replace")
-    if kind == "classification" or labels.dtype.kind in "bUS":
-        return labels
-    if labels.dtype.kind == "O":
-        texts = [isinstance(label, str) for label in labels]
-        if any(texts) and not all(texts):
-            raise BadInput(
-                f"{where}: y holds text and, at sample {texts.index(False)} (from 0), {labels[texts.index(False)]!r}: "
-                f"give a text for every sample, and drop samples without one"
-            )
-        return labels.astype(str) if all(texts) else None
-    if labels.dtype.kind not in "iu" and not (labels.dtype.kind == "f" and bool((labels == np.round(labels)).all())):
-        return None
-    count = len(np.unique(labels))
-    return labels if count <= MOST_CLASSES and count * PER_CLASS <= len(labels) else None
-
-
-def _one_hot(where: str, labels: NDArray[Any]) -> tuple[Floats, tuple[Any, ...]]:
-    """Return the labels as rows with a single 1, and their names."""
-    if labels.dtype.kind == "f" and not bool(np.isfinite(labels).all()):
-        raise BadInput(
-            f"{where}: y holds NaN or infinity at sample {int(np.argmin(np.isfinite(labels)))} (from 0): "
-            f"drop or fill such entries"
-        )
-    try:
-        names, places = np.unique(labels, return_inverse=True)
-    except TypeError:
-        raise BadInput(f"{where}: y mixes labels of different types: give all as text or all as numbers") from None
-    if 2 * len(names) > len(labels):
-        numbers = labels.dtype.kind in "iuf"
-        remedy = "state the kind regression if y are amounts" if numbers else "give two samples a class, or many more"
-        raise BadInput(
-            f"{where}: {len(names)} classes for {len(labels)} samples: most labels occur once, so no class can be "
-            f"learned; {remedy}"
-        )
-    if len(names) == 1:
-        raise BadInput(f"{where}: y is constant ({names[0]}): there is nothing to learn; {VARIED}")
-    return np.eye(len(names))[places], tuple(names.tolist())
