@@ -62,7 +62,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copyfile(here / "bert-plain/model.safetensors", shutil.copytree(here / "bert", here / "half") / weights.name)
     for name, key, value in (
         ("unknown", "model_type", "bloom"), ("no-type", "model_type", None),
-        ("no-class", "architectures", ["BertForTea"]), ("headcount", "format", "headcount-model"), ("other-sizes", "hidden_size", 64),
+        ("no-class", "architectures", ["BertForTea"]), ("headcount", "format", "headcount-model"),
+        ("other-sizes", "hidden_size", 64),
     ):  # fmt: skip
         file = shutil.copytree(here / "bert", here / name) / "config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))

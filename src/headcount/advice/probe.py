@@ -10,13 +10,18 @@ import torch
 from torch import nn
 
 from headcount.advice.probe_attention import OpenAttention, few_threads, opened, plain_paths, twin
+from headcount.advice.probe_curve import curve_chart, curve_table
 from headcount.advice.probe_families import OPEN, Layer, family, find_layers
 from headcount.advice.probe_measure import SHARE, Loss, Meter, Told, carriers
+from headcount.advice.probe_picture import as_figure, heat_figure
 from headcount.advice.probe_plan import loss_curve, plan
 from headcount.advice.probe_record import REDUNDANT, Head, LayerRecord, Pair, Plan, ProbeRecord, Pruned
 from headcount.advice.probe_remove import TOLERANCE, apart, compare, outputs, remove
+from headcount.advice.probe_words import headline, layer_table, loading_text, sentences
 from headcount.base.errors import BadInput
 from headcount.base.provenance import provenance
+from headcount.base.shown import Shown
+from headcount.report.notebook import Drawing, View, filled
 
 BUDGET = 0.01
 STAGES = {"gradients": (0.02, 0.1), "ablation": (0.1, 0.55), "plan": (0.55, 0.8), "curve": (0.8, 0.92),
@@ -24,9 +29,12 @@ STAGES = {"gradients": (0.02, 0.1), "ablation": (0.1, 0.55), "plan": (0.55, 0.8)
 """Where each stage begins and ends, as shares of the work: a guess for the bar."""
 
 
-@dataclass(frozen=True)
-class Probe:
-    """What a probe found, and the model without the heads that can go."""
+@dataclass(frozen=True, eq=False)
+class Probe(Shown):
+    """What a probe found, and the model without the heads that can go; a notebook shows sentence, table and pictures.
+
+    `plot()` returns the map of heads, `table()` a row a head for pandas, `curve()` a row a removal.
+    """
 
     record: ProbeRecord
     pruned: nn.Module | None
@@ -39,6 +47,37 @@ class Probe:
             layer.name: [head for head in range(layer.heads) if (i, head) not in gone]
             for i, layer in enumerate(self.layers)
         }
+
+    def curve(self) -> list[dict[str, Any]]:
+        """The loss against heads removed as rows, which `pandas.DataFrame` takes; layers and heads count from 1."""
+        return filled([
+            {
+                "removed": point.removed, "loss": point.loss, "within_budget": point.within,
+                "layer": None if point.layer is None else point.layer + 1, "heads": [h + 1 for h in point.heads],
+            }
+            for point in self.record.curve
+        ])  # fmt: skip
+
+    def _view(self) -> View:
+        record, chart = self.record, curve_chart(self.record)
+        drawn = heat_figure(record)
+        order = {head: step for step, head in enumerate(record.plan.gone(), 1)}
+        rows = [
+            {
+                "layer": h.layer + 1, "head": h.head + 1, "ablation": h.ablation, "gradient": h.gradient,
+                "can_go": (h.layer, h.head) in order, "goes_as": order.get((h.layer, h.head)),
+            }
+            for h in record.heads
+        ]  # fmt: skip
+        return View(
+            sentences=[f"{headline(record)} (measured).", *sentences(record), *loading_text(record), *record.notes],
+            tables=[layer_table(record), curve_table(record)],
+            figures=[Drawing(lambda: as_figure(drawn), drawn.alt), *([] if chart is None else [chart])],
+            rows=rows,
+        )
+
+    def __repr__(self) -> str:
+        return f"{headline(self.record)} (measured)"
 
 
 def probe(
