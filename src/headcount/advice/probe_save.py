@@ -148,7 +148,7 @@ def _plain_ways(
     shared = any(layer.layout.bias for layer in layers)  # such layers have equal counts already
     if len(set(now)) > 1 and not shared:
         each = {str(i): counts(heads) for i, heads in enumerate(now)}
-        yield {**config, **sizes, **counts(now[0]), "per_layer_config": each}, kept.slots, stored
+        yield {**config, **sizes, "per_layer_config": each}, kept.slots, stored
     most = int(config.get(names.heads) or max(now))
     for count in range(max(now), max(most, *now) + 1, layers[0].group):
         settings = {**config, **sizes, **counts(count)}
