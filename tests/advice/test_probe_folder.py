@@ -21,6 +21,7 @@ from headcount.advice.probe_load import HEADS, load_folder
 from headcount.advice.probe_record import ProbeRecord
 from headcount.advice.probe_text import TEXT
 from headcount.base.errors import BadInput
+from headcount.report.chart_page import script, script_hash
 from support import Cli
 
 FEW = ["--samples", "8"]
@@ -88,8 +89,12 @@ def test_the_command_writes_everything(folders: Path, headcount_here: Cli, tmp_p
     )
     assert done.returncode == 0, done.stderr
     assert "(measured)" in done.stdout
-    assert "Saved in s, and read again" in done.stdout
-    assert sorted(p.name for p in (tmp_path / "o").iterdir()) == ["heads.md", "heads.png", "index.html", "probe.json"]
+    assert "Saved in s, and loaded again: the same outputs." in done.stdout
+    assert "Load it: import headcount as hc; model = hc.load_pruned('s')" in done.stdout
+    assert "Loss against heads removed" in done.stdout
+    names = ["curve.png", "heads.md", "heads.png", "index.html", "probe.json"]
+    assert sorted(p.name for p in (tmp_path / "o").iterdir()) == names
+    assert all(f"o/{name}" in done.stdout for name in names if name != "heads.md")
     record = ProbeRecord.parse(json.loads((tmp_path / "o/probe.json").read_text()))
     best = max(record.heads, key=lambda head: head.gradient)
     assert (best.layer, best.head) == PLANTED
@@ -97,7 +102,10 @@ def test_the_command_writes_everything(folders: Path, headcount_here: Cli, tmp_p
     assert record.saved == "s"
     assert record.samples.startswith("lines.txt")
     page = (tmp_path / "o/index.html").read_text()
-    assert "<script" not in page
+    code = script()
+    assert f"script-src '{script_hash(code)}'" in page
+    kinds = re.findall(r"<script([^>]*)>", page)
+    assert kinds == [' type="application/json"', ""], "data, and the package's own script"
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
     assert ">measured<" in page
     assert "| Layer |" in (tmp_path / "o/heads.md").read_text()
@@ -169,6 +177,15 @@ def test_every_kind_of_data_is_measured(way: str, folders: Path) -> None:
 
 BAD = {
     "no folder": (["none"], "there is no folder"),
+    "a hub id": (
+        ["bert-base-uncased"],
+        "download it first: hf download bert-base-uncased --local-dir bert-base-uncased$",
+    ),
+    "a hub id with its owner": (
+        ["org/name-v1.5"],
+        "download it first: hf download org/name-v1.5 --local-dir name-v1.5$",
+    ),
+    "a mistyped folder": (["./bret"], "there is no folder .*bret"),
     "a file": (["ids.npz"], "is a file"),
     "no config": (["no-config"], "no config.json"),
     "damaged config": (["cut-config"], "not readable JSON"),
@@ -224,6 +241,7 @@ def test_every_mistake_gets_one_line(case: str, folders: Path, headcount_here: C
     assert "\n" not in line
     assert re.search(wanted, line), line
     assert done.stdout == ""
+    assert list(Path().iterdir()) == []
 
 
 def test_without_transformers_the_line_says_how_to_install(folders: Path, headcount_here: Cli, monkeypatch) -> None:

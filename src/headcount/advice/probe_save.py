@@ -139,6 +139,7 @@ def _plain_ways(
     layers = find_layers(stored, known.layouts)
     if names is None or not layers:
         return
+    config = {key: value for key, value in config.items() if key != "per_layer_config"}  # of an earlier removal
     sizes = {names.size: layers[0].head_dim}
 
     def counts(heads: int) -> dict[str, int]:

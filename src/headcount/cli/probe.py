@@ -17,7 +17,9 @@ DEFAULT_OUT = Path("headcount-probe")
 
 
 def probe(
-    model: Annotated[Path, Parameter(help="The folder of a Hugging Face model (BERT, ViT, GPT-2, Llama families).")],
+    model: Annotated[
+        Path, Parameter(help="The folder of a Hugging Face model (BERT, ViT, GPT-2, Llama, T5 families).")
+    ],
     data: Annotated[
         Path | None, Parameter(help="Lines of text (.txt), or arrays named as the model's inputs (.npz).")
     ] = None,
