@@ -175,6 +175,19 @@ def _shifted(layers: list[Layer], count: int) -> None:
         layer.arrange([None, *range(layer.heads), *[None] * count][:count])
 
 
+def test_a_position_bias_of_other_heads_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = probe_remove.even_slots
+
+    def unshared(*given: Any) -> Any:
+        slots, biases = right(*given)
+        return slots, {name: [] for name in biases}
+
+    monkeypatch.setattr(probe_remove, "even_slots", unshared)
+    with pytest.raises(BadInput, match="not saved"):
+        save("t5", tmp_path)
+    assert not (tmp_path / "small").exists()
+
+
 def test_weights_that_changed_on_the_way_are_refused_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

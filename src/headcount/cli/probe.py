@@ -91,7 +91,9 @@ def _show(record: ProbeRecord, save: Path | None) -> None:
         for line in character_chart(chart):
             terminal.print(line, markup=False, no_wrap=True, crop=False)
         terminal.print()
-    for text in [*sentences(record), *loading_text(record), *record.notes]:
+    for text in [*sentences(record), *record.notes]:
         terminal.print(text, markup=False)
+    for text in loading_text(record):
+        terminal.print(text, markup=False, soft_wrap=True)  # a line to paste is not broken
     if save is not None and record.saved is None:
         terminal.print("Nothing was saved: no head goes.", markup=False)
