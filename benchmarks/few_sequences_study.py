@@ -1,7 +1,7 @@
 """Is the advice honest on few sequences? Real labelled sets and tasks with known D, drawn by seed.
 
     python benchmarks/few_sequences_study.py prepare DATA --sktime FOLDER --shared FOLDER
-    python benchmarks/few_sequences_study.py run DATA OUT [--device cuda] [--first 0] [--draws 5] [--synthetic 8] [--result]
+    python benchmarks/few_sequences_study.py run DATA OUT [--device cuda] [--first 0] [--draws 5] [--synthetic 8]
 
 `prepare` writes the six real sets as DATA/NAME.npz: four of them lie in packages (sktime's folder `datasets/data`,
 scikit-learn), two in the folders of CIFAR-10 and MS MARCO that docs/real-data.md describes. `run` asks the search
@@ -21,7 +21,9 @@ import itertools
 import json
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -151,7 +153,7 @@ def prepare(data: Path, sktime: Path, shared: Path) -> None:
 def read(data: Path, name: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_] | None]:
     """Read a prepared set."""
     with np.load(data / f"{name}.npz") as file:
-        return file["X"], file["y"], file["mask"] if "mask" in file else None
+        return file["X"], file["y"], file.get("mask")
 
 
 def drawn_rows(name: str, samples: int, size: int, draw: int) -> NDArray[np.int64]:
@@ -282,15 +284,16 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def run(options: argparse.Namespace) -> None:
     """Ask everything, a few questions at a time on a GPU, and write rows and counts."""
     draws = list(range(options.first, options.first + options.draws))
-    jobs: list[Any] = []
+    jobs: list[Callable[[], dict[str, Any]]] = []
     for name, size in itertools.product(options.names, SIZES):
         if draws:
-            jobs.append(lambda n=name, s=size: ask_truth(options.data, n, s, draws, options.device))
-        jobs += [lambda c=Case(name, size, draw): ask_real(options.data, c, options.device) for draw in draws]
-    for D, size, draw in itertools.product(
-        (2, 3), SYNTHETIC_SIZES, range(options.first, options.first + options.synthetic)
-    ):
-        jobs.append(lambda c=Case("synthetic", size, draw, D): ask_synthetic(c, options.device))
+            jobs.append(partial(ask_truth, options.data, name, size, draws, options.device))
+        jobs += [partial(ask_real, options.data, Case(name, size, draw), options.device) for draw in draws]
+    some = range(options.first, options.first + options.synthetic)
+    jobs += [
+        partial(ask_synthetic, Case("synthetic", size, draw, D), options.device)
+        for D, size, draw in itertools.product((2, 3), SYNTHETIC_SIZES, some)
+    ]
     options.out.mkdir(parents=True, exist_ok=True)
     start, rows = time.monotonic(), list[dict[str, Any]]()
 

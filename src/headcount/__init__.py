@@ -37,8 +37,11 @@ _HOME = {
     "find_transition": "analysis.analyse",
     "index_sets": "tasks.sets",
     "load_model": "models.files",
+    "load_pruned": "advice.probe_load",
     "make_task": "tasks.families",
     "parse_task": "tasks.serial",
+    "probe": "advice.probe",
+    "probe_folder": "advice.probe_folder",
     "sweep": "front",
     "train": "front",
     "variable": "tasks.expr",
@@ -53,6 +56,9 @@ if TYPE_CHECKING:
     from headcount.advice.advisor import Advice as Advice
     from headcount.advice.advisor import advise as advise
     from headcount.advice.estimator import HeadCountAdvisor as HeadCountAdvisor
+    from headcount.advice.probe import probe as probe
+    from headcount.advice.probe_folder import probe_folder as probe_folder
+    from headcount.advice.probe_load import load_pruned as load_pruned
     from headcount.analysis.analyse import find_transition as find_transition
     from headcount.base.errors import BadInput as BadInput
     from headcount.base.errors import HeadcountError as HeadcountError

@@ -31,6 +31,11 @@ def make(kind: str, **changed: Any) -> Any:
     torch.manual_seed(3)
     gpt2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 66, "vocab_size": 120, "initializer_range": 0.3}
     gpt2 |= {"bos_token_id": 1, "eos_token_id": 2}
+    distil = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 32, "vocab_size": 120, "initializer_range": 0.3}
+    distil |= {"max_position_embeddings": 66, "pad_token_id": 0}
+    grouped = {**TEXT, "num_key_value_heads": 2, "head_dim": 8} | changed
+    t5 = {"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 4, "vocab_size": 120}
+    t5 |= {"initializer_factor": 4.0, "decoder_start_token_id": 0, "pad_token_id": 0}
     images = {**SIZES, "image_size": 8, "patch_size": 4, "num_labels": 5}
     made: dict[str, Any] = {
         "bert": lambda: t.BertForMaskedLM(t.BertConfig(**TEXT, **changed)),
@@ -43,8 +48,16 @@ def make(kind: str, **changed: Any) -> Any:
         "vit": lambda: t.ViTForImageClassification(t.ViTConfig(**images)),
         "deit": lambda: t.DeiTForImageClassification(t.DeiTConfig(**images)),
         "gpt2": lambda: t.GPT2LMHeadModel(t.GPT2Config(**gpt2)),
-        "llama": lambda: t.LlamaForCausalLM(t.LlamaConfig(**TEXT, **changed)),
+        "llama": lambda: t.LlamaForCausalLM(t.LlamaConfig(**{**TEXT, **changed})),
         "mistral": lambda: t.MistralForCausalLM(t.MistralConfig(**TEXT, num_key_value_heads=2)),
+        "distilbert": lambda: t.DistilBertForMaskedLM(t.DistilBertConfig(**distil)),
+        "albert": lambda: t.AlbertForMaskedLM(t.AlbertConfig(**TEXT, embedding_size=16)),
+        "qwen3": lambda: t.Qwen3ForCausalLM(t.Qwen3Config(**grouped)),
+        "gemma": lambda: t.GemmaForCausalLM(t.GemmaConfig(**grouped)),
+        "gemma2": lambda: t.Gemma2ForCausalLM(t.Gemma2Config(**grouped, query_pre_attn_scalar=8)),
+        "gemma3_text": lambda: t.Gemma3ForCausalLM(t.Gemma3TextConfig(**grouped, query_pre_attn_scalar=8)),
+        "t5": lambda: t.T5ForConditionalGeneration(t.T5Config(**t5)),
+        "t5-encoder": lambda: t.T5EncoderModel(t.T5Config(**t5)),
         "qwen2": lambda: t.Qwen2ForCausalLM(t.Qwen2Config(**TEXT, num_key_value_heads=2)),
     }
     return made[kind]().eval()

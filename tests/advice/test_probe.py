@@ -23,7 +23,8 @@ from headcount.advice.probe_words import ranges
 from headcount.base.errors import BadInput
 
 KINDS = ("bert", "vit", "gpt2", "llama")
-MORE = ("roberta", "xlm-roberta", "camembert", "electra", "deit", "mistral", "qwen2")
+MORE = ("roberta", "xlm-roberta", "camembert", "electra", "distilbert", "deit", "mistral", "qwen2", "qwen3")
+MORE += ("gemma", "gemma2", "gemma3_text")
 GONE = [(0, 1), (0, 2), (1, 3)]
 
 

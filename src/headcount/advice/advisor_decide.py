@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from scipy import special  # scipy.stats, which has the same, takes a second to load
 
 from headcount.advice.advisor_engine import Outcome
-from headcount.analysis.heads_needed import AGREEMENT, Choices, needed, shown
+from headcount.analysis.heads_needed import AGREEMENT, are_enough, margins, read
 from headcount.base.random import generator
 
 Verdict = Literal["transition", "one-head", "gentle", "more", "failed", "noise", "budget"]
@@ -65,14 +65,6 @@ NOTHING = 0.97
 CLASSES = 2.0
 TRIED = 3
 """Trials below which the head count before the answer is not ruled out."""
-RATIO = 1.4
-"""The excess of a head count that is enough, over that of the best, at most; …"""
-OF_NOISE = 0.05
-"""… or so much of the noise floor, …"""
-SMALL = 1e-4
-"""… or so much of the variance of y: what is below counts as solved. …"""
-MOST_MARGIN = 0.05
-"""… But never more than this share of the variance of y."""
 LOTTERY = 0.5
 """Where the middle trial of the best head count explains less than this share of what the best one does, training is
 a lottery, however good the best …"""
@@ -249,15 +241,11 @@ def decide(
         fitted = min(_fitted(one) for row in table.trials for one in row)
         return told("noise", None, 1, None, "by-heart" if fitted < LEARNED else "unlearned")
     good, sharp = are_enough(heads, levels, errors, floor, heads_max, seed)
-    answer = np.where(good.any(1), good.argmax(1), len(heads))
-    index = int(answer[0])
+    reading = read(good, heads, (1.0 - confidence) / 2)
+    index, shares = int(reading.answer[0]), reading.shares
     place = min(index, len(heads) - 1)  # that more heads are needed than were tried is never sure
-    low, end = shown(good[1:], (1.0 - confidence) / 2)
-    low, high = _widened(
-        table, place, min(low, place, _lucky(table, place, floor)), max(len(heads) if end is None else end, index)
-    )
-    names = np.array([*heads, 0])
-    shares = {int(h): float((names[answer[1:]] == h).mean()) for h in names if (names[answer[1:]] == h).any()}
+    end = max(len(heads) if reading.high is None else reading.high, index)
+    low, high = _widened(table, place, min(reading.low, place, _lucky(table, place, floor)), end)
     least = heads[low - 1] + 1 if low > 0 else 1
     most = heads[high] if high < len(heads) else None
     decisive = [len(table.trials[i]) for i in (max(place - 1, 0), place)]
@@ -340,36 +328,6 @@ def _ends_in_a_step(table: Table, levels: Floats) -> bool:
     """Whether the fall into the largest head count may be the last: a step, or nothing is left to gain."""
     last = (levels[-2] - levels[-1]) / (table.heads[-1] - table.heads[-2])
     return bool(levels[-1] <= np.log10(TINY) or last >= STEEP * max(-levels[-2] / table.heads[-2], 0.0))
-
-
-def margins(errors: Floats, floor: float) -> Floats:
-    """Return [draw]: by how much a head count may err more than the best one and still be enough."""
-    best = errors.min(1)
-    floors = floor * best / best[0]  # the floor moves with the drawn samples
-    return np.clip(np.maximum((RATIO - 1.0) * (best - floors), OF_NOISE * floors), SMALL, MOST_MARGIN)
-
-
-def are_enough(
-    heads: Sequence[int], levels: Floats, errors: Floats, floor: float, heads_max: int, seed: int
-) -> tuple[NDArray[np.bool_], bool]:
-    """Return [draw, head count]: which are enough; and whether the data themselves show a step.
-
-    In a draw whose error still falls where the search must end, none is.
-    """
-    choices = Choices.draw(len(levels), seed)
-    # a fall over head counts that were not tried is shared among them: it must not look like the step of one head
-    every = np.arange(heads[0], heads[-1] + 1)
-    between = levels @ np.stack([np.interp(every, heads, row) for row in np.eye(len(heads))])
-    flat = np.full_like(between, -99.0)  # whether an error is small enough to be useful is asked elsewhere
-    place = needed(between[:, None, :], flat, every.tolist(), choices)
-    none = place == len(every)
-    step = np.searchsorted(heads, every[np.minimum(place, len(every) - 1)])
-    limit = errors.min(1) + margins(errors, floor)
-    reached = np.take_along_axis(errors, step[:, None], 1)[:, 0]
-    good = errors <= np.where(none, limit, np.maximum(limit, reached))[:, None]
-    if heads[-1] >= heads_max and len(heads) > 1:
-        good &= ~(none & (good.argmax(1) == len(heads) - 1))[:, None]
-    return good, not none[0]
 
 
 def told_apart(table: Table, index: int, confidence: float) -> bool:

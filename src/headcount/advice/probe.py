@@ -10,22 +10,31 @@ import torch
 from torch import nn
 
 from headcount.advice.probe_attention import OpenAttention, few_threads, opened, plain_paths, twin
+from headcount.advice.probe_curve import curve_chart, curve_table
 from headcount.advice.probe_families import OPEN, Layer, family, find_layers
 from headcount.advice.probe_measure import SHARE, Loss, Meter, Told, carriers
-from headcount.advice.probe_plan import plan
+from headcount.advice.probe_picture import as_figure, heat_figure
+from headcount.advice.probe_plan import loss_curve, plan
 from headcount.advice.probe_record import REDUNDANT, Head, LayerRecord, Pair, Plan, ProbeRecord, Pruned
 from headcount.advice.probe_remove import TOLERANCE, apart, compare, outputs, remove
+from headcount.advice.probe_words import headline, layer_table, loading_text, sentences
 from headcount.base.errors import BadInput
 from headcount.base.provenance import provenance
+from headcount.base.shown import Shown
+from headcount.report.notebook import Drawing, View, filled
 
 BUDGET = 0.01
-STAGES = {"gradients": (0.02, 0.1), "ablation": (0.1, 0.55), "plan": (0.55, 0.92), "removal": (0.92, 1.0)}
+STAGES = {"gradients": (0.02, 0.1), "ablation": (0.1, 0.55), "plan": (0.55, 0.8), "curve": (0.8, 0.92),
+          "removal": (0.92, 1.0)}  # fmt: skip
 """Where each stage begins and ends, as shares of the work: a guess for the bar."""
 
 
-@dataclass(frozen=True)
-class Probe:
-    """What a probe found, and the model without the heads that can go."""
+@dataclass(frozen=True, eq=False)
+class Probe(Shown):
+    """What a probe found, and the model without the heads that can go; a notebook shows sentence, table and pictures.
+
+    `plot()` returns the map of heads, `table()` a row a head for pandas, `curve()` a row a removal.
+    """
 
     record: ProbeRecord
     pruned: nn.Module | None
@@ -39,17 +48,48 @@ class Probe:
             for i, layer in enumerate(self.layers)
         }
 
+    def curve(self) -> list[dict[str, Any]]:
+        """The loss against heads removed as rows, which `pandas.DataFrame` takes; layers and heads count from 1."""
+        return filled([
+            {
+                "removed": point.removed, "loss": point.loss, "within_budget": point.within,
+                "layer": None if point.layer is None else point.layer + 1, "heads": [h + 1 for h in point.heads],
+            }
+            for point in self.record.curve
+        ])  # fmt: skip
+
+    def _view(self) -> View:
+        record, chart = self.record, curve_chart(self.record)
+        drawn = heat_figure(record)
+        order = {head: step for step, head in enumerate(record.plan.gone(), 1)}
+        rows = [
+            {
+                "layer": h.layer + 1, "head": h.head + 1, "ablation": h.ablation, "gradient": h.gradient,
+                "can_go": (h.layer, h.head) in order, "goes_as": order.get((h.layer, h.head)),
+            }
+            for h in record.heads
+        ]  # fmt: skip
+        return View(
+            sentences=[f"{headline(record)} (measured).", *sentences(record), *loading_text(record), *record.notes],
+            tables=[layer_table(record), curve_table(record)],
+            figures=[Drawing(lambda: as_figure(drawn), drawn.alt), *([] if chart is None else [chart])],
+            rows=rows,
+        )
+
+    def __repr__(self) -> str:
+        return f"{headline(self.record)} (measured)"
+
 
 def probe(
     module: nn.Module, batches: Iterable[Any], loss: Loss, *, budget: float = BUDGET, name: str = "",
     data: str = "the batches given", loss_name: str = "the loss given", notes: Sequence[str] = (),
-    told: Told | None = None,
+    chance: float | None = None, told: Told | None = None,
 ) -> Probe:  # fmt: skip
     """Measure the heads of a torch module; `loss(module, batch)` is one number, small where the module is right.
 
     The module may have nn.MultiheadAttention layers, or be a model of transformers of a known family. It is not
     changed: masks, cuts and losses are those of twins in evaluation mode. `budget` is the share by which the loss
-    may grow when heads go.
+    may grow when heads go, `chance` the loss of guessing, where there is one: a model that is no better is named so.
     """
     if not 0 <= budget < 100:
         raise BadInput(f"the budget is a share of the loss from 0 on (0.01: one per cent), not {budget:g}")
@@ -58,7 +98,8 @@ def probe(
         raise BadInput("there are no batches to measure on")
     with few_threads(module):
         found = _probe(module, batches, loss, budget, told or _silent)
-    given = {"model": name or type(module).__name__, "samples": data, "loss_name": loss_name}
+    given = {"model": name or type(module).__name__, "samples": data, "loss_name": loss_name,
+             "chance": chance}  # fmt: skip
     record = found.record.model_copy(update={**given, "notes": [*notes, *found.record.notes]})
     return Probe(record, found.pruned, found.layers)
 
@@ -77,10 +118,12 @@ def _probe(module: nn.Module, batches: list[Any], loss: Loss, budget: float, tol
         similarities = meter.similarities()
         ablations = meter.ablations(full, _stage(told, "ablation"))
         going = plan(meter, full, ablations, budget, _stage(told, "plan"))
+        curve = loss_curve(meter, full, going, _stage(told, "curve"))
     told(STAGES["removal"][0], "removing heads, timing")
     pruned = remove(model, layers, going.gone()) if going.steps else None
     removed = None if pruned is None else compare(original, meter, pruned, going.gone())
     record = _record(layers, architecture, gradients, ablations, similarities, full, going, removed)
+    record = record.model_copy(update={"curve": curve})
     told(1.0, "")
     return Probe(record, pruned, layers)
 
@@ -122,8 +165,10 @@ def _stage(told: Told, name: str) -> Told:
 
 def _notes(layers: Sequence[Layer]) -> list[str]:
     grouped = max(layer.group for layer in layers)
+    biased = any(layer.layout.bias for layer in layers)
+    shared = "Layers of a stack share one position bias: a head that one of them keeps leaves zeros in the others."
     if grouped == 1:
-        return []
+        return [shared] if biased else []
     return [f"Heads that share one key and value ({grouped} each) can only be removed together."]
 
 

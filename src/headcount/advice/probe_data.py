@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,9 @@ TARGET, WEIGHT = "headcount_target", "headcount_weight"
 """Names of what a loss of ours reads from a batch, beside the model's own inputs."""
 
 
+OWN_CHOICE = "cross-entropy of the model's own first choice"
+
+
 class Data(NamedTuple):
     """Batches for a model, and in words what they are and what is measured on them."""
 
@@ -27,6 +31,8 @@ class Data(NamedTuple):
     words: str
     loss_name: str
     notes: list[str]
+    chance: float | None
+    """The loss of guessing without a look at the input; None where guessing has none."""
 
 
 def read_data(loaded: Loaded, path: Path | None, *, samples: int, batch: int, seed: int) -> Data:
@@ -39,7 +45,9 @@ def read_data(loaded: Loaded, path: Path | None, *, samples: int, batch: int, se
     whole = max(count // batch, 1)  # batches of equal size: the mean over batches is then that over samples
     size = batch if count >= batch else count
     batches = [{name: array[i * size : (i + 1) * size] for name, array in inputs.items()} for i in range(whole)]
-    return Data(batches, f"{words}: {whole * size} samples in batches of {size}", loss_name, [*notes, *more])
+    used = {name: array[: whole * size] for name, array in inputs.items()}
+    words = f"{words}: {whole * size} samples in batches of {size}"
+    return Data(batches, words, loss_name, [*notes, *more], _chance(loaded.model, used, loss_name))
 
 
 def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
@@ -133,13 +141,15 @@ def _with_target(
         return {**inputs, "labels": ids.masked_fill(hidden, -100)}, "cross-entropy of the next token", []
     if ids is not None and kind.endswith("ForMaskedLM"):
         return _masked(loaded, inputs, ids, draw)
+    if ids is not None and getattr(model.config, "is_encoder_decoder", False) and not kind.endswith("Classification"):
+        inputs = {"decoder_input_ids": ids, **inputs}  # the decoder reads the same tokens, unless the data say others
     with torch.no_grad():
         count = len(next(iter(inputs.values())))
         pieces = [{n: a[i : i + batch] for n, a in inputs.items()} for i in range(0, count, batch)]
         own = torch.cat([_output(model(**piece)) for piece in pieces])
     if kind.endswith(("ForSequenceClassification", "ForImageClassification")) and own.shape[-1] > 1:
         note = "No labels were given: the loss asks how far the model keeps to its own first choice."
-        return {**inputs, "labels": own.argmax(-1)}, "cross-entropy of the model's own first choice", [note]
+        return {**inputs, "labels": own.argmax(-1)}, OWN_CHOICE, [note]
     # the distance from the own output has no slope at masks of 1; from a point beside it, in a random direction, it has
     unit = own.std().clamp_min(1e-12)
     beside = own + unit * torch.randn(own.shape, generator=draw)
@@ -173,3 +183,19 @@ def _masked(
         "cross-entropy of masked tokens",
         note,
     )
+
+
+def _chance(model: Any, inputs: dict[str, Tensor], loss_name: str) -> float | None:
+    """The loss of guessing: all tokens equally likely, classes by their share of the labels, numbers by their mean."""
+    labels = inputs.get("labels")
+    if labels is None:
+        return None
+    classes = int(model.config.num_labels) if type(model).__name__.endswith("Classification") else 0
+    if labels.is_floating_point() or classes == 1:
+        spread = float(labels.float().var(correction=0))
+        return spread if classes == 1 and spread > 0 else None
+    counts = torch.bincount(labels[labels >= 0].flatten())
+    if not classes or loss_name == OWN_CHOICE or int((counts > 0).sum()) < 2:
+        return math.log(max(classes or int(getattr(model.config, "vocab_size", 1)), 1)) or None
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * shares.log()).sum())

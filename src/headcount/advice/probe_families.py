@@ -25,6 +25,16 @@ class Layout(NamedTuple):
     """Numbers of heads that the block keeps, to be set after a removal."""
     widths: tuple[str, ...] = ()
     """The same times the width of a head."""
+    bias: str = ""
+    """An embedding with a column a head that all layers of a stack read (T5's position bias); only the first has it."""
+
+
+class ConfigNames(NamedTuple):
+    """What config.json calls the number of heads, of keys and values ("" where it has none) and the size of a head."""
+
+    heads: str
+    pairs: str
+    size: str
 
 
 class Family(NamedTuple):
@@ -33,6 +43,8 @@ class Family(NamedTuple):
     name: str
     types: tuple[str, ...]
     layouts: tuple[Layout, ...]
+    config: ConfigNames | None = None
+    """Without names for it (None) config.json cannot state a head size: heads times size is the width."""
 
 
 _SEPARATE = Layout("q_proj", "k_proj", "v_proj", "o_proj", "head_dim", counts=("num_attention_heads", "num_heads"))
@@ -47,12 +59,23 @@ _NESTED = Layout(
 _FUSED = Layout(
     "c_attn", "c_attn", "c_attn", "c_proj", "head_dim", counts=("num_heads",), widths=("split_size", "embed_dim")
 )
+_FLAT = Layout(
+    "query", "key", "value", "dense", "attention_head_size", counts=("num_attention_heads",), widths=("all_head_size",)
+)
+_LINEAR = Layout("q_lin", "k_lin", "v_lin", "out_lin", "attention_head_size", counts=("n_heads",))
+_BIASED = Layout(
+    "q", "k", "v", "o", "key_value_proj_dim", counts=("n_heads",), widths=("inner_dim",), bias="relative_attention_bias"
+)
+_GROUPED = ConfigNames("num_attention_heads", "num_key_value_heads", "head_dim")
 
 FAMILIES = (
     Family("BERT", ("bert", "roberta", "xlm-roberta", "camembert", "electra"), (_SELF,)),
-    Family("ViT", ("vit", "deit"), (_SEPARATE, _NESTED)),
+    Family("DistilBERT", ("distilbert",), (_LINEAR,)),
+    Family("ALBERT", ("albert",), (_FLAT,)),
+    Family("ViT", ("vit", "deit"), (_SEPARATE, _NESTED), ConfigNames("num_attention_heads", "", "head_dim")),
     Family("GPT-2", ("gpt2",), (_FUSED,)),
-    Family("Llama", ("llama", "mistral", "qwen2"), (_SEPARATE,)),
+    Family("Llama", ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"), (_SEPARATE,), _GROUPED),
+    Family("T5", ("t5", "mt5"), (_BIASED,), ConfigNames("num_heads", "", "d_kv")),
 )
 OPEN = Layout("query", "key", "value", "out_proj", "head_dim", counts=("num_heads",))
 """That of `probe_attention.OpenAttention`, which stands in for nn.MultiheadAttention."""
@@ -90,26 +113,38 @@ class Layer:
 
     def keep(self, heads: Sequence[int]) -> None:
         """Remove all other heads, for good: cut the rows of query, key and value and the columns of the output."""
-        kept = sorted(heads)
-        shared = sorted({h // self.group for h in kept})
-        if not kept or [h for g in shared for h in range(g * self.group, (g + 1) * self.group)] != kept:
-            raise ValueError(f"{self.name}: heads {kept} cannot be kept alone (groups of {self.group})")
+        self.arrange(sorted(heads))
+
+    def arrange(self, slots: Sequence[int | None], bias: Sequence[int | None] = ()) -> None:
+        """Keep the heads named in `slots`, in that order; a slot of None gets weights of zero, and does nothing.
+
+        `bias` has the slots of the position bias, where this layer owns one for its whole stack.
+        """
+        shared = [None if slot is None else slot // self.group for slot in slots[:: self.group]]
+        whole = [None if g is None else g * self.group + i for g in shared for i in range(self.group)]
+        if all(slot is None for slot in slots) or whole != list(slots):
+            raise ValueError(f"{self.name}: heads {list(slots)} cannot be kept alone (groups of {self.group})")
         layout, part = self.layout, lambda path: self.block.get_submodule(path)
-        rows, pairs = self._places(kept), self._places(shared)
+        rows, pairs = self._places(slots), self._places(shared)
         if layout.query == layout.key:
             width = self.heads * self.head_dim
-            _cut(part(layout.query), torch.cat([rows, rows + width, rows + 2 * width]), out=True)
+            _cut(part(layout.query), torch.cat([torch.where(rows < 0, rows, rows + k * width) for k in range(3)]))
         else:
             for path, places in ((layout.query, rows), (layout.key, pairs), (layout.value, pairs)):
-                _cut(part(path), places, out=True)
+                _cut(part(path), places)
         _cut(part(layout.output), rows, out=False)
-        for paths, value in ((layout.counts, len(kept)), (layout.widths, len(rows))):
+        for paths, value in ((layout.counts, len(slots)), (layout.widths, len(rows))):
             for path in paths:
                 _state(self.block, path, value)
+        owned = _part(self.block, layout.bias) if layout.bias else None
+        if isinstance(owned, nn.Embedding):
+            owned.weight = _picked(owned.weight, 1, torch.tensor([-1 if s is None else s for s in bias or slots]))
+            owned.embedding_dim = len(slots)
 
-    def _places(self, heads: Sequence[int]) -> Tensor:
-        """The numbers of some heads among all numbers side by side."""
-        return (torch.tensor(heads)[:, None] * self.head_dim + torch.arange(self.head_dim)).flatten()
+    def _places(self, slots: Sequence[int | None]) -> Tensor:
+        """The numbers of some heads among all numbers side by side; −1 where a slot has no head."""
+        starts = torch.tensor([-1 if slot is None else slot * self.head_dim for slot in slots])[:, None]
+        return torch.where(starts < 0, starts, starts + torch.arange(self.head_dim)).flatten()
 
 
 def find_layers(module: nn.Module, layouts: Sequence[Layout]) -> list[Layer]:
@@ -171,13 +206,20 @@ def _width(module: Any, *, out: bool) -> int | None:
     return int(weight.shape[0 if out != _is_turned(module) else 1]) if weight.is_floating_point() else None
 
 
-def _cut(module: Any, places: Tensor, *, out: bool) -> None:
+def _cut(module: Any, places: Tensor, *, out: bool = True) -> None:
     """Keep some outputs (or inputs) of a linear map; its parameters are replaced, not changed."""
     axis = 0 if out != _is_turned(module) else 1
-    places = places.to(module.weight.device)
-    module.weight = nn.Parameter(module.weight.detach().index_select(axis, places), module.weight.requires_grad)
+    module.weight = _picked(module.weight, axis, places)
     if out and module.bias is not None:
-        module.bias = nn.Parameter(module.bias.detach().index_select(0, places), module.bias.requires_grad)
+        module.bias = _picked(module.bias, 0, places)
     for name in ("out_features", "nf") if out else ("in_features", "nx"):
         if hasattr(module, name):
             setattr(module, name, len(places))
+
+
+def _picked(weight: Tensor, axis: int, places: Tensor) -> nn.Parameter:
+    """Take some places of an axis; zeros for −1."""
+    places = places.to(weight.device)
+    found = weight.detach().index_select(axis, places.clamp_min(0))
+    empty = (places < 0).reshape([-1 if i == axis else 1 for i in range(found.dim())])
+    return nn.Parameter(found.masked_fill(empty, 0.0) if bool(empty.any()) else found, weight.requires_grad)

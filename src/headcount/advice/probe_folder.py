@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -33,15 +34,15 @@ def probe_folder(
         batches = [{name: value.to(where) for name, value in piece.items()} for piece in made.batches]
         found = probe(
             loaded.model.to(where), batches, loss, budget=budget, name=source.resolve().name, data=made.words,
-            loss_name=made.loss_name, notes=made.notes, told=told,
+            loss_name=made.loss_name, notes=made.notes, chance=made.chance, told=told,
         )  # fmt: skip
         if target is None or found.pruned is None:
             return _with(found)
-        save_pruned(found, source, target, loaded.dtype, batches, loss)
-    return _with(found, saved=str(target))
+        loading = save_pruned(found, source, target, loaded.dtype, batches, loss)
+    return _with(found, saved=str(target), loading=loading)
 
 
-def _with(found: Probe, **known: str) -> Probe:
+def _with(found: Probe, **known: Any) -> Probe:
     """Add what only the folder's reader knows: the release of transformers, and where the rest was saved."""
     made = found.record.provenance
     versions = {**made["versions"], "transformers": version("transformers")}

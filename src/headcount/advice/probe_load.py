@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,9 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.b
 TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 HEADS = "headcount-pruned.json"
 """Beside the weights of a pruned model: the heads that were kept, which config.json cannot say."""
+OURS = "headcount"
+"""Names this package as the loader of a folder that `from_pretrained` cannot load."""
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 class Loaded(NamedTuple):
@@ -25,6 +29,39 @@ class Loaded(NamedTuple):
     family: Family
     dtype: Any
     """The type of the numbers in the folder."""
+
+
+class Kept(NamedTuple):
+    """What is left of the heads of a whole model, by the names of the layers; numbers are those of the whole model."""
+
+    heads: dict[str, list[int]]
+    slots: dict[str, list[int | None]]
+    """The heads in the order of the weights; None where config.json needs a head and the weights are zero."""
+    plain: bool
+    """Whether `from_pretrained` loads the folder."""
+
+
+def load_pruned(folder: str | Path) -> Any:
+    """Load a model that `headcount probe --save` wrote, without the heads that were removed.
+
+    `folder` is the folder that was written (that of a whole model works too). Returns the model in evaluation mode,
+    its numbers in the type they are stored in. It works for every architecture that probe knows; where the folder
+    also loads with `from_pretrained`, removed heads that are stored as zeros are left out here.
+    """
+    loaded = load_folder(folder)
+    return loaded.model.to(loaded.dtype)
+
+
+def read_kept(folder: Path) -> Kept:
+    """Read which heads of a folder's model were kept; empty for a whole model."""
+    if not (folder / HEADS).is_file():
+        return Kept({}, {}, plain=True)
+    data = read_json(folder / HEADS)
+    try:
+        slots = data.get("slots", data["kept"])  # version 1 had no slots
+        return Kept(data["kept"], slots, plain=data.get("loader", OURS) != OURS)
+    except (KeyError, AttributeError):
+        raise BadInput(f"{folder / HEADS} does not list the heads that were kept: it may be damaged") from None
 
 
 def load_folder(folder: str | Path) -> Loaded:
@@ -39,8 +76,7 @@ def load_folder(folder: str | Path) -> Loaded:
         try:
             settings = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             settings.output_attentions = settings.output_hidden_states = settings.use_cache = False
-            made = _class(transformers, config)
-            model = _pruned(folder, made, settings, known) or _whole(folder, made, settings)
+            model = _pruned(folder, model_class(config), settings, known)
         except HeadcountError:
             raise
         except Exception as error:  # transformers, safetensors and pickle have no common error
@@ -51,6 +87,12 @@ def load_folder(folder: str | Path) -> Loaded:
 
 
 def _config_data(folder: Path) -> dict[str, Any]:
+    local = folder.parent != Path() and folder.parent.exists()  # then it is a folder's name that was mistyped
+    if not folder.exists() and not local and HUB_ID.fullmatch(str(folder)):
+        command = f"hf download {folder} --local-dir {folder.name}"
+        raise BadInput(
+            f"there is no folder {folder}: if it is a model of the Hugging Face hub, download it first: {command}"
+        )
     if not folder.exists():
         raise BadInput(f"there is no folder {folder}")
     if not folder.is_dir():
@@ -73,8 +115,9 @@ def _transformers() -> Any:
     return transformers
 
 
-def _class(transformers: Any, config: dict[str, Any]) -> Any:
-    """The class that the folder was saved from; without one, the model without a head for any task."""
+def model_class(config: dict[str, Any]) -> Any:
+    """The class that a folder was saved from; without one, the model without a head for any task."""
+    transformers = _transformers()
     named = config.get("architectures")
     name = str(named[0]) if isinstance(named, list) and named else ""
     name = name.replace("ForPreTraining", "ForMaskedLM")  # the same weights, and a loss that text alone gives
@@ -83,9 +126,10 @@ def _class(transformers: Any, config: dict[str, Any]) -> Any:
     return getattr(transformers, name) if name else transformers.AutoModel
 
 
-def _whole(folder: Path, made: Any, settings: Any) -> Any:
+def load_whole(folder: Path, made: Any, **options: Any) -> Any:
+    """Load a folder with `from_pretrained` of a class; no weight may be missing."""
     model, found = made.from_pretrained(
-        folder, config=settings, local_files_only=True, trust_remote_code=False, dtype="auto", output_loading_info=True
+        folder, local_files_only=True, trust_remote_code=False, dtype="auto", output_loading_info=True, **options
     )
     missing = sorted(found["missing_keys"])
     if missing:
@@ -93,17 +137,22 @@ def _whole(folder: Path, made: Any, settings: Any) -> Any:
     return model
 
 
-def _pruned(folder: Path, made: Any, settings: Any, known: Family) -> Any | None:
-    """Rebuild a model from which heads were removed: the whole one, cut as it was cut, with the weights kept."""
-    if not (folder / HEADS).is_file():
-        return None
+def _pruned(folder: Path, made: Any, settings: Any, known: Family) -> Any:
+    """Load a model; one that heads were removed from is cut as it was cut, and has none that are only zeros."""
+    kept = read_kept(folder)
+    if kept.plain:
+        model = load_whole(folder, made, config=settings)
+        for layer in find_layers(model, known.layouts):
+            slots = kept.slots.get(layer.name, [])
+            if None in slots and not layer.layout.bias:  # with a shared bias all layers need the same slots
+                layer.keep([i for i, slot in enumerate(slots) if slot is not None])
+        return model
     from safetensors.torch import load_file, load_model
 
-    kept = read_json(folder / HEADS)["kept"]
     model = made(settings) if hasattr(made, "config_class") else made.from_config(settings)
     for layer in find_layers(model, known.layouts):
-        if layer.name in kept:
-            layer.keep(kept[layer.name])
+        if layer.name in kept.heads:
+            layer.keep(kept.heads[layer.name])
     weights = folder / "model.safetensors"
     model.to(next(iter(load_file(weights).values())).dtype)
     load_model(model, weights)

@@ -5,19 +5,22 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
+from headcount.advice.probe_curve import curve_chart, curve_table
 from headcount.advice.probe_picture import heat_figure, png, svg
 from headcount.advice.probe_record import ProbeRecord
-from headcount.advice.probe_words import MEANING, head_table, headline, layer_table, markdown, sentences
+from headcount.advice.probe_words import MEANING, head_table, headline, layer_table, loading_text, markdown, sentences
 from headcount.base.files import check_own, json_bytes, write_all
+from headcount.report.chart_draw import picture
+from headcount.report.chart_page import HINT, figure, script, script_hash, style
 from headcount.report.page import document, name_list, section
 from headcount.report.tables import Table, as_html
 
-FILES = ("probe.json", "heads.md", "heads.png", "index.html")
+FILES = ("probe.json", "heads.md", "heads.png", "curve.png", "index.html")
 STYLE = """main { max-width: 62rem; }
 main > header, main > section { max-width: 50rem; }
-figure { overflow-x: auto; padding: .6rem; border-radius: .4rem; background: #ffffff; }
-figure svg { min-width: 34rem; }
-figcaption { color: #5c6470; }
+figure.map { overflow-x: auto; padding: .6rem; border-radius: .4rem; background: #ffffff; }
+figure.map svg { min-width: 34rem; }
+figure.map figcaption { color: #5c6470; }
 """
 """The colours of the map mean something, so it keeps its white ground on a dark page."""
 CAPTION = (
@@ -32,18 +35,22 @@ def check_out(folder: Path) -> None:
 
 
 def write_folder(record: ProbeRecord, folder: Path) -> None:
-    """Write probe.json, heads.md, heads.png and index.html, all or none."""
+    """Write probe.json, heads.md, heads.png, curve.png (where heads can be removed) and index.html, all or none."""
     check_out(folder)
-    write_all(folder, {
+    chart = curve_chart(record)
+    contents = {
         "probe.json": json_bytes(record.data()), "heads.md": markdown(record).encode(),
         "heads.png": png(heat_figure(record)), "index.html": page(record).encode(),
-    })  # fmt: skip
+    }  # fmt: skip
+    write_all(folder, contents if chart is None else {**contents, "curve.png": picture(chart)})
+    if chart is None:
+        (folder / "curve.png").unlink(missing_ok=True)  # of an earlier probe
 
 
 def page(record: ProbeRecord) -> str:
-    """Return the page as one HTML document without scripts and without anything to load."""
+    """Return the page as one HTML document; its one script is the package's own, and nothing is loaded."""
     claim, _, rest = headline(record).partition("; ")
-    told = "\n".join(f"<li>{escape(text)}</li>" for text in [*sentences(record), *record.notes])
+    told = "\n".join(f"<li>{escape(text)}</li>" for text in [*sentences(record), *loading_text(record), *record.notes])
     meaning = "\n".join(f"<li>{escape(text)}</li>" for text in MEANING)
     header = (
         f'<header>\n<p class="question">Which heads of {escape(record.model)} matter?</p>\n'
@@ -56,20 +63,31 @@ def page(record: ProbeRecord) -> str:
     ]  # fmt: skip
     parts = [
         header,
-        f"<figure>\n{svg(heat_figure(record))}<figcaption>{escape(CAPTION)}</figcaption>\n</figure>",
+        f'<figure class="map">\n{svg(heat_figure(record))}<figcaption>{escape(CAPTION)}</figcaption>\n</figure>',
         section("What was found", f"<ul>\n{told}\n</ul>\n"),
+        _curve(record),
         section("Layer by layer", _table(layer_table(record))),
         section("Head by head", f"<details>\n<summary>All {len(record.heads)} heads</summary>\n"
                 f"{_table(head_table(record))}</details>\n"),
         section("What this means, and what it does not", f"<ul>\n{meaning}\n</ul>\n"),
         section("Where it comes from", name_list([*facts, *_origin(record)]) + _BESIDE),
     ]  # fmt: skip
-    return document(f"{record.model}: {headline(record)}", parts, STYLE)
+    code = script()
+    return document(f"{record.model}: {headline(record)}", parts, style() + STYLE, code, script_hash(code))
 
 
 _BESIDE = (
     '<p>Every number, all similarities included, is in <a href="probe.json">probe.json</a> beside this page.</p>\n'
 )
+
+
+def _curve(record: ProbeRecord) -> str:
+    """The loss against heads removed: chart and list."""
+    chart = curve_chart(record)
+    if chart is None:
+        return ""
+    rows = f"<details>\n<summary>All {len(record.curve)} losses</summary>\n{_table(curve_table(record))}</details>\n"
+    return section("Loss against heads removed", f"{figure(chart)}{HINT}\n{rows}")
 
 
 def _table(table: Table) -> str:

@@ -8,12 +8,15 @@ import math
 import re
 import textwrap
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcount.advice.probe_record import ProbeRecord
 from headcount.advice.probe_words import headline
 from headcount.base.spec import Spec
 from headcount.report.draw import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
+
+if TYPE_CHECKING:
+    from headcount.report.picture import Picture
 
 NUMBERED = 12
 """Up to so many heads a layer their numbers are written into the cells."""
@@ -64,12 +67,15 @@ def heat_figure(record: ProbeRecord) -> HeatFigure:
     )
 
 
+def as_figure(figure: HeatFigure) -> Picture:
+    """Draw the picture as a matplotlib figure, with its title; a notebook shows it."""
+    with _settings():
+        return _draw(figure, titled=True)
+
+
 def png(figure: HeatFigure, *, dpi: int = 160) -> bytes:
     """Draw the picture as a PNG, the same bytes every time."""
-    with _settings():
-        buffer = io.BytesIO()
-        _draw(figure, titled=True).savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
-    return buffer.getvalue()
+    return as_figure(figure).as_png(dpi)
 
 
 def svg(figure: HeatFigure) -> str:
@@ -88,8 +94,8 @@ def _lines(text: str, width: float) -> list[str]:
     return textwrap.wrap(text.replace(" %", "\N{NO-BREAK SPACE}%"), int(width))
 
 
-def _draw(figure: HeatFigure, *, titled: bool) -> Any:
-    from matplotlib.figure import Figure
+def _draw(figure: HeatFigure, *, titled: bool) -> Picture:
+    from headcount.report.picture import Picture
 
     layers = len(figure.gone)
     most = max(len(row) for row in figure.panels[0].rows)
@@ -99,7 +105,7 @@ def _draw(figure: HeatFigure, *, titled: bool) -> Any:
     subtitle = _lines(figure.subtitle, (2 * wide + 3) * 10.5) if titled else []
     head = 0.25 + 0.28 * len(title) + 0.22 * len(subtitle) if titled else 0.05
     width, height = 2 * wide + 3.1, head + 0.75 + tall + 1.0
-    fig = Figure(figsize=(width, height), facecolor="white")
+    fig = Picture(figsize=(width, height), facecolor="white")
     fig.text(0.2 / width, 1 - 0.15 / height, "\n".join(title), va="top", fontsize=14, fontweight="bold")
     under = 1 - (0.18 + 0.28 * len(title)) / height
     fig.text(0.2 / width, under, "\n".join(subtitle), va="top", fontsize=10.5, color=COLOURS["muted"])

@@ -1,4 +1,7 @@
-"""Which heads can go: greedily the cheapest, at a loss that is measured with all of them gone."""
+"""Which heads can go: greedily the cheapest, at a loss that is measured with all of them gone.
+
+Beyond the budget the removal goes on for the curve of loss against heads removed, until each layer has one unit left.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headcount.advice.probe_measure import Meter, Told
-from headcount.advice.probe_record import Plan, Step
+from headcount.advice.probe_record import CurvePoint, Plan, Step
 
 AFFORDABLE = 60.0
 """Seconds: up to here all heads that are left are measured again after every removal; beyond, only candidates."""
+CURVE_SECONDS = 30.0
+"""Seconds that the curve beyond the budget may take."""
 
 
 class _Unit(NamedTuple):
@@ -62,6 +67,40 @@ def plan(
     return Plan(
         budget=budget, allowed=allowed, loss=current, steps=steps, remeasured="all" if every else "candidates"
     )  # fmt: skip
+
+
+def loss_curve(meter: Meter, full: float, plan: Plan, told: Told, seconds: float = CURVE_SECONDS) -> list[CurvePoint]:
+    """The loss against the number of heads removed: the plan's removals, then the cheapest again and again.
+
+    It ends where each layer has one unit left, or after `seconds` spent beyond the plan.
+    """
+    points = [CurvePoint(removed=0, loss=full, layer=None, heads=[], within=True)]
+    for step in plan.steps:
+        count = points[-1].removed + len(step.heads)
+        points.append(CurvePoint(removed=count, loss=step.loss, layer=step.layer, heads=step.heads, within=True))
+    gone, current, every = plan.gone(), plan.loss, plan.remeasured == "all"
+    spare = [len(layer.units()) - 1 for layer in meter.layers]
+    for step in plan.steps:
+        spare[step.layer] -= 1
+    lost = set(gone)
+    units = [(i, heads) for i, layer in enumerate(meter.layers) for heads in layer.units() if (i, heads[0]) not in lost]
+    left = [_Unit(0.0, i, heads) for i, heads in units]
+    end, count, fresh = time.perf_counter() + seconds, max(sum(spare), 1), False
+    while left := [unit for unit in left if spare[unit.layer]]:
+        if time.perf_counter() > end:
+            break
+        if every or not fresh:  # with many heads the order found once is kept, and the loss of each step measured
+            left, fresh = _measured(meter, left, gone, current, every=True), True
+        best = min(left)
+        left.remove(best)
+        gone += [(best.layer, head) for head in best.heads]
+        spare[best.layer] -= 1
+        current = current + best.cost if every else meter.loss(gone)
+        points.append(
+            CurvePoint(removed=len(gone), loss=current, layer=best.layer, heads=list(best.heads), within=False)
+        )
+        told(1 - sum(spare) / count, f"curve: {len(gone)} heads gone")
+    return points
 
 
 def _measured(

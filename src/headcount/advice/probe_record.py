@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from headcount.base.spec import Spec
 
 REDUNDANT = 0.95
 """Heads whose outputs are at least this similar are called redundant."""
+
+CHANCE_SHARE = 0.98
+"""From this share of the loss of guessing on, a model is called at chance level."""
 
 
 class Head(Spec):
@@ -66,6 +71,18 @@ class Plan(Spec):
         return [(step.layer, head) for step in self.steps for head in step.heads]
 
 
+class CurvePoint(Spec):
+    """The loss with so many heads gone; the plan's own removals first, then those beyond its budget."""
+
+    removed: int
+    loss: float
+    layer: int | None
+    """Where the last heads went; None for the whole model."""
+    heads: list[int]
+    within: bool
+    """Whether the plan's budget allows it."""
+
+
 class Pruned(Spec):
     """What the real removal of the plan's heads gave."""
 
@@ -84,6 +101,18 @@ class Pruned(Spec):
     repeats: int
 
 
+class Loading(Spec):
+    """How a saved model is loaded again; both were tried, and gave the same outputs."""
+
+    loader: Literal["from_pretrained", "headcount"]
+    line: str
+    """Python to paste."""
+    heads: list[int]
+    """The number of heads of every attention layer in the folder."""
+    zeros: int
+    """Heads among them whose weights are zero, because config.json states one number for all layers."""
+
+
 class ProbeRecord(Spec):
     """All that was found out about a model."""
 
@@ -94,6 +123,8 @@ class ProbeRecord(Spec):
     loss_name: str
     evidence: Literal["measured"] = "measured"
     loss: float
+    chance: float | None = None
+    """The loss of guessing without a look at the input; None where it is not known."""
     share: float
     carry_ablation: int
     carry_gradient: int
@@ -104,12 +135,20 @@ class ProbeRecord(Spec):
     closest: list[Pair]
     """The most similar pair of each layer with two heads or more."""
     plan: Plan
+    curve: list[CurvePoint] = Field(default_factory=list[CurvePoint])
+    """Loss against heads removed, from none on, as far as it was measured."""
     pruned: Pruned | None
     not_pruned: str | None
     """Why nothing was removed, where nothing was."""
     saved: str | None
+    loading: Loading | None = None
     notes: list[str]
     provenance: dict[str, Any]
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether the whole model is no better than guessing: then its heads cannot be told apart."""
+        return self.chance is not None and self.loss >= CHANCE_SHARE * self.chance
 
     def effects(self, way: Literal["ablation", "gradient"]) -> list[list[float]]:
         """The worth of all heads, layer by layer."""

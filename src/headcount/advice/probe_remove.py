@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.advice.probe_attention import plain_paths, twin
-from headcount.advice.probe_families import Layer
+from headcount.advice.probe_families import Layer, find_layers
 from headcount.advice.probe_measure import Loss, Meter
 from headcount.advice.probe_record import Pruned
 
@@ -23,15 +24,50 @@ PAUSE = 0.02
 
 
 def remove(module: nn.Module, layers: Sequence[Layer], gone: Sequence[tuple[int, int]]) -> nn.Module:
-    """Return a twin of the module without some heads (layer, head); the module itself is left as it is."""
+    """Return a twin of the module without some heads (layer, head); the module itself is left as it is.
+
+    Where layers share a position bias (T5), a head that some layer of the stack keeps leaves zeros in the others.
+    """
     made = twin(module)
-    for i, layer in enumerate(layers):
-        lost = {head for where, head in gone if where == i}
-        if lost:
-            block = made.get_submodule(layer.name)
-            own = Layer(layer.name, block, layer.layout, layer.heads, layer.head_dim, layer.group)
-            own.keep([head for head in range(layer.heads) if head not in lost])
+    lost = {layer.name: {head for where, head in gone if where == i} for i, layer in enumerate(layers)}
+    found = find_layers(made, list(dict.fromkeys(layer.layout for layer in layers)))
+    kept = {layer.name: [h for h in range(layer.heads) if h not in lost.get(layer.name, ())] for layer in found}
+    if any(layer.layout.bias for layer in found):
+        arrange_even(found, kept)
+        return made
+    for layer in found:
+        if lost.get(layer.name):
+            layer.keep(kept[layer.name])
     return made
+
+
+def arrange_even(layers: Sequence[Layer], kept: Mapping[str, Sequence[int]], count: int = 0) -> None:
+    """Give all layers the same number of heads, `count` or the least that holds those kept: the others are zeros."""
+    slots, biases = even_slots(layers, kept, count)
+    for layer in layers:
+        layer.arrange(slots[layer.name], biases[layer.name])
+
+
+Slots = dict[str, list[int | None]]
+
+
+def even_slots(layers: Sequence[Layer], kept: Mapping[str, Sequence[int]], count: int = 0) -> tuple[Slots, Slots]:
+    """Say which head stands where when all layers have equally many, and the same of their stacks' position biases."""
+    slots: Slots = {layer.name: [*sorted(kept[layer.name])] for layer in layers}
+    biases: Slots = {layer.name: [] for layer in layers}
+    stacks: dict[str, list[Layer]] = {}
+    for layer in layers:
+        stacks.setdefault(re.sub(r"\.\d+", "", layer.name), []).append(layer)
+    for stack in stacks.values():
+        if any(layer.layout.bias and hasattr(layer.block, layer.layout.bias) for layer in stack):
+            union = sorted({head for layer in stack for head in kept[layer.name]})
+            for layer in stack:
+                slots[layer.name] = [head if head in kept[layer.name] else None for head in union]
+                biases[layer.name] = [*union]
+    count = max(count, *(len(found) for found in slots.values()))
+    for found in [*slots.values(), *(bias for bias in biases.values() if bias)]:
+        found += [None] * (count - len(found))
+    return slots, biases
 
 
 def compare(

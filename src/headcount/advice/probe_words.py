@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headcount.advice.probe_curve import curve_table
 from headcount.advice.probe_record import REDUNDANT, Pair, ProbeRecord, Pruned
 from headcount.report.tables import NONE, Column, Table, as_markdown
 
@@ -13,6 +14,7 @@ MEANING = (
     "Similarity: linear CKA of two heads' outputs over positions of the data; 1 means equal up to rotation and scale.",
     "Two heads are called redundant from a similarity of 0.95 on.",
     "A layer keeps at least one head (or group of heads that share a key and value).",
+    "Guessing: tokens all equally likely, classes by their share of the labels, numbers by their mean.",
 )
 
 
@@ -23,6 +25,8 @@ def count_text(number: int, noun: str) -> str:
 
 def headline(record: ProbeRecord) -> str:
     """The answer in one sentence."""
+    if record.at_chance:
+        return f"{record.model} is at chance level on these data; what its heads are worth cannot be told"
     total, gone = len(record.heads), len(record.plan.gone())
     share = f"{100 * record.share:g} %"
     can = "none can go" if not gone else f"{gone} can go"
@@ -40,6 +44,7 @@ def sentences(record: ProbeRecord) -> list[str]:
     sizes = f"{count_text(total, 'head')} in {count_text(len(record.layers), 'layer')}"
     found = [
         f"Loss {record.loss:.4g} ({record.loss_name}) on {record.samples}.",
+        *([chance_text(record)] if record.at_chance else []),
         f"Of {sizes} these carry {100 * record.share:g} % of the effect: {by}.",
         redundant_text(record),
     ]
@@ -53,6 +58,28 @@ def sentences(record: ProbeRecord) -> list[str]:
         found += removal_text(record.pruned)
     else:
         found.append(f"{(record.not_pruned or '').capitalize()}.")
+    return found
+
+
+def chance_text(record: ProbeRecord) -> str:
+    """Say that a model does not beat guessing, and what that means."""
+    return (
+        f"At chance level: guessing without a look at the input has the loss {record.chance:.4g}, and the model "
+        f"{record.loss:.4g}. Effects of single heads are noise here: give data of the kind that the model was made for."
+    )
+
+
+def loading_text(record: ProbeRecord) -> list[str]:
+    """Say where a pruned model was saved, and how to load it."""
+    loading = record.loading
+    if record.saved is None or loading is None:
+        return []
+    found = [f"Saved in {record.saved}, and loaded again: the same outputs.", f"Load it: {loading.line}"]
+    if loading.zeros:
+        found.append(
+            f"Its config.json states one number of heads for all layers, {loading.heads[0]}: of the removed heads "
+            f"{loading.zeros} {'is' if loading.zeros == 1 else 'are'} stored as zeros."
+        )
     return found
 
 
@@ -134,9 +161,10 @@ def head_table(record: ProbeRecord) -> Table:
 
 def markdown(record: ProbeRecord) -> str:
     """The sentences and both tables as a Markdown document."""
-    told = "\n".join(f"- {text}" for text in [*sentences(record), *record.notes])
+    told = "\n".join(f"- {text}" for text in [*sentences(record), *loading_text(record), *record.notes])
     tables = "\n".join(
-        f"{table.caption}\n\n{as_markdown(table)}" for table in (layer_table(record), head_table(record))
+        f"{table.caption}\n\n{as_markdown(table)}"
+        for table in (layer_table(record), curve_table(record), head_table(record))
     )
     return f"# {record.model}: {headline(record)}\n\nMeasured; {record.architecture}.\n\n{told}\n\n{tables}"
 

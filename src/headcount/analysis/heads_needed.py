@@ -29,6 +29,14 @@ constant.
    goes down to the head count after the largest one that is ruled out, tried or not. With one target and one seed
    the places are drawn again instead. Where a head count that decides has a single trial nothing is claimed, nor where
    a planned head count just below the answer has no result.
+7. *With a noise floor.* Where a user's data are all there is (`advise`), errors are those on the user's sequences, the
+   levels are those of the excess over a noise floor that is handed in, and there may be no step at all. There a head
+   count is enough where its error is within a margin of the best of all: an excess of at most `RATIO` times the best
+   one's, or `OF_NOISE` of the floor, or `SMALL` of the variance of y, but never more than `MOST_MARGIN` of it; and,
+   where there is a step (3), where it has reached the step.
+
+Either way the interval goes from a to b (`shown`): all smaller head counts are shown not to be enough, and b is the
+smallest that is shown to be. That head counts cannot be told apart is no sign that they are equally good.
 
 On error rates (1 − accuracy) the same rule holds with three readings. `USEFUL` and `USEFUL_FIRST` are shares of wrong
 answers; what is above them is no answer about heads, and the reasons say so. `SOLVED`, a mark of NMSE, is not used:
@@ -44,6 +52,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +79,14 @@ USEFUL_FIRST = 0.02
 SOLVED = 1e-5
 FAINT = 0.5
 VARIED = 1.5
+RATIO = 1.4
+"""The excess of a head count that is enough, over that of the best, at most; …"""
+OF_NOISE = 0.05
+"""… or so much of the noise floor, …"""
+SMALL = 1e-4
+"""… or so much of the variance of y: what is below counts as solved. …"""
+MOST_MARGIN = 0.05
+"""… But never more than this share of the variance of y."""
 TIE = 1e-12
 """Shares of draws closer than this are equal."""
 AGREEMENT = 0.5
@@ -112,8 +129,8 @@ def _record(drawn: Sequence[Drawn], seed: int) -> Dimension:
     solved_below = faint_below(drawn)
     found = needed(units, levels, heads, choices, solved_below)
     index = int(found[0])
-    low, shown_enough = shown(found[1:, None] <= np.arange(len(heads)), OUTSIDE, nested=True)
-    low, high = min(low, index), max(len(heads) if shown_enough is None else shown_enough, index)
+    reading = read(found[:, None] <= np.arange(len(heads)), heads, OUTSIDE, nested=True)
+    low, high = min(reading.low, index), max(len(heads) if reading.high is None else reading.high, index)
     if index == len(heads):
         solved = levels.min(1) <= np.log10(choices.useful * USEFUL)
         low = min(low, at_least(gaps(units, solved_below)[:, 1:], allowed(heads, choices), solved))
@@ -127,8 +144,7 @@ def _record(drawn: Sequence[Drawn], seed: int) -> Dimension:
     if estimate is not None and drawn[0].block.rate and _no_step(drawn, units[0], levels[0], heads, index):
         refused, estimate, doubted, high = estimate, None, [], len(heads)
         even = even_fall(drawn, levels[0], heads, index)
-    names = np.array([*heads, 0])
-    shares = {int(h): float((names[found[1:]] == h).mean()) for h in names if (names[found[1:]] == h).any()}
+    shares = reading.shares
     unclear = doubted or refused is not None
     verdict = "unclear" if unclear else _verdict(estimate, heads, shares, low, levels)
     last = index if estimate is not None else low if verdict == "not-reached" and low > 0 else None
@@ -294,6 +310,57 @@ def _verdict(estimate: int | None, heads: Sequence[int], shares: dict[int, float
     if estimate is None:
         return "no-fall" if flat else "not-reached"
     return "one-head" if estimate == heads[0] else "transition"
+
+
+def margins(errors: Floats, floor: float) -> Floats:
+    """Return [draw]: by how much a head count may err more than the best one and still be enough."""
+    best = errors.min(1)
+    floors = floor * best / best[0]  # the floor moves with the drawn samples
+    return np.clip(np.maximum((RATIO - 1.0) * (best - floors), OF_NOISE * floors), SMALL, MOST_MARGIN)
+
+
+def are_enough(
+    heads: Sequence[int], levels: Floats, errors: Floats, floor: float, heads_max: int, seed: int
+) -> tuple[NDArray[np.bool_], bool]:
+    """Return [draw, head count]: which are enough; and whether the data themselves show a step.
+
+    In a draw whose error still falls where the search must end, none is.
+    """
+    choices = Choices.draw(len(levels), seed)
+    # a fall over head counts that were not tried is shared among them: it must not look like the step of one head
+    every = np.arange(heads[0], heads[-1] + 1)
+    between = levels @ np.stack([np.interp(every, heads, row) for row in np.eye(len(heads))])
+    flat = np.full_like(between, -99.0)  # whether an error is small enough to be useful is asked elsewhere
+    place = needed(between[:, None, :], flat, every.tolist(), choices)
+    none = place == len(every)
+    step = np.searchsorted(heads, every[np.minimum(place, len(every) - 1)])
+    limit = errors.min(1) + margins(errors, floor)
+    reached = np.take_along_axis(errors, step[:, None], 1)[:, 0]
+    good = errors <= np.where(none, limit, np.maximum(limit, reached))[:, None]
+    if heads[-1] >= heads_max and len(heads) > 1:
+        good &= ~(none & (good.argmax(1) == len(heads) - 1))[:, None]
+    return good, not none[0]
+
+
+class Reading(NamedTuple):
+    """What the draws say about one list of head counts."""
+
+    answer: NDArray[np.int64]
+    """[draw]: the place of the smallest head count that is enough, or how many there are where none is."""
+    low: int
+    """The place of a: all smaller head counts are shown not to be enough."""
+    high: int | None
+    """The place of b, the smallest head count that is shown to be enough; None where none is."""
+    shares: dict[int, float]
+    """The share of the draws that give each head count; 0 stands for none."""
+
+
+def read(enough: NDArray[np.bool_], heads: Sequence[int], outside: float, *, nested: bool = False) -> Reading:
+    """Read the answer and its interval off which head counts are enough, [draw, head count]; row 0 is the data."""
+    answer = np.where(enough.any(1), enough.argmax(1), len(heads))
+    names = np.array([*heads, 0])[answer[1:]]
+    shares = {int(h): float((names == h).mean()) for h in (*heads, 0) if (names == h).any()}
+    return Reading(answer, *shown(enough[1:], outside, nested=nested), shares)
 
 
 def shown(enough: NDArray[np.bool_], outside: float, *, nested: bool = False) -> tuple[int, int | None]:

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
 from headcount.cli.common import Device, Json, Whole, console, print_json
 
+if TYPE_CHECKING:
+    from headcount.advice.probe_record import ProbeRecord
+
+DEFAULT_OUT = Path("headcount-probe")
+
 
 def probe(
-    model: Annotated[Path, Parameter(help="The folder of a Hugging Face model (BERT, ViT, GPT-2, Llama families).")],
+    model: Annotated[
+        Path, Parameter(help="The folder of a Hugging Face model (BERT, ViT, GPT-2, Llama, T5 families).")
+    ],
     data: Annotated[
         Path | None, Parameter(help="Lines of text (.txt), or arrays named as the model's inputs (.npz).")
     ] = None,
     /,
     *,
     prune: Annotated[float, Parameter(help="Share by which the loss may grow when heads go.")] = 0.01,
-    out: Annotated[Path | None, Parameter(help="Folder to write: probe.json, heads.md, heads.png, index.html.")] = None,
+    out: Annotated[
+        Path | None,
+        Parameter(help="Folder for page, pictures and record (default: headcount-probe; none with --json)."),
+    ] = None,
     save: Annotated[Path | None, Parameter(help="Folder to write: the model without the heads that can go.")] = None,
     samples: Annotated[Whole, Parameter(help="Samples to measure on, at most.")] = 32,
     batch: Annotated[Whole, Parameter(help="Samples at once.")] = 4,
@@ -38,6 +48,8 @@ def probe(
             raise BadInput(f"{name} must be {least} or more, not {value}")
     if not 0 <= prune < 100:
         raise BadInput(f"--prune is a share of the loss from 0 on (0.01: one per cent), not {prune:g}")
+    if out is None and not json:
+        out = DEFAULT_OUT
     if out is not None:
         check_out(out)
     if save is not None:
@@ -47,24 +59,41 @@ def probe(
             model, data, budget=prune, samples=samples, batch=batch, seed=seed, device=device, save=save,
             told=lambda share, note: progress.advance(max(share - progress.done, 0.0), note=note),
         )  # fmt: skip
-    if out is not None:
-        write_folder(found.record, out)
     if json:
         print_json(found.record.data())
-        return 0
-    from headcount.advice.probe_words import headline, layer_table, sentences
+    else:
+        _show(found.record, save)  # before anything is written: no full disk may cost the answer
+    if out is not None:
+        write_folder(found.record, out)
+    if out is not None and not json:
+        names = {"Page": "index.html", "Picture": "heads.png", "Curve": "curve.png", "Record": "probe.json"}
+        told = [f"{what:<8} {out / name}" for what, name in names.items() if (out / name).is_file()]
+        console().print("\n".join(told), markup=False)
+    return 0
+
+
+def _show(record: ProbeRecord, save: Path | None) -> None:
+    """The answer first, then the layers, the curve, and what was found."""
+    from headcount.advice.probe_curve import TERMINAL_POINTS, curve_chart, curve_table
+    from headcount.advice.probe_words import headline, layer_table, loading_text, sentences
     from headcount.report.narrow import print_table
+    from headcount.report.terminal import character_chart
 
     terminal = console()
-    terminal.print(f"[bold]{headline(found.record)}[/bold] (measured)")
-    table = layer_table(found.record)
-    names = [column.name for column in table.columns]
-    print_table(terminal, table.caption, names, table.rows, keys=1, marked=table.marked)
-    for text in [*sentences(found.record), *found.record.notes]:
+    terminal.print(f"{headline(record)} (measured)", markup=False, style="bold")
+    tables = [layer_table(record), curve_table(record, TERMINAL_POINTS)]
+    chart = curve_chart(record, TERMINAL_POINTS)
+    for table in tables if chart is not None else tables[:1]:
+        names = [column.name for column in table.columns]
+        print_table(terminal, table.caption, names, table.rows, keys=1, marked=table.marked)
+    if chart is not None and chart.y.low > 0:  # a terminal's chart is logarithmic
+        terminal.print()
+        for line in character_chart(chart):
+            terminal.print(line, markup=False, no_wrap=True, crop=False)
+        terminal.print()
+    for text in [*sentences(record), *record.notes]:
         terminal.print(text, markup=False)
-    if save is not None:
-        kept = f"Saved in {save}, and read again: the same outputs."
-        terminal.print(kept if found.record.saved else "Nothing was saved: no head goes.", markup=False)
-    if out is not None:
-        terminal.print(f"Page     {out / 'index.html'}\nPicture  {out / 'heads.png'}", markup=False)
-    return 0
+    for text in loading_text(record):
+        terminal.print(text, markup=False, soft_wrap=True)  # a line to paste is not broken
+    if save is not None and record.saved is None:
+        terminal.print("Nothing was saved: no head goes.", markup=False)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headcount.base.errors import BadInput
 from headcount.base.files import write_bytes
 from headcount.report.chart import Axis, Chart, ChartSeries, Shape, apart
-from headcount.report.draw import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
+from headcount.report.draw import (
+    COLOURS,
+    _settings,  # pyright: ignore[reportPrivateUsage] (one style for all)
+    check_ending,
+)
+
+if TYPE_CHECKING:
+    from headcount.report.picture import Picture
 
 RAMP = ("#0d0887", "#5302a3", "#8b0aa5", "#b83289", "#d2526d", "#dc6a3c", "#c98500", "#8f8a00")
 """From first to last: hue and lightness change together, so that colour-blind eyes and grey prints see the order."""
@@ -20,15 +25,16 @@ PIXELS = 100
 """Pixels of the page's chart to an inch here: shifts are stated in them."""
 
 
+def as_figure(chart: Chart) -> Picture:
+    """Draw a chart as a matplotlib figure, with its title; a notebook shows it."""
+    with _settings():
+        return _draw(chart)
+
+
 def picture(chart: Chart, ending: str = "png", *, dpi: int = 200) -> bytes:
     """Draw a chart as a PNG, PDF or SVG file, with its title."""
-    if ending not in ("png", "pdf", "svg"):
-        raise BadInput(f"a picture is saved as .png, .pdf or .svg, not .{ending}")
-    dates = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
-    with _settings():
-        buffer = io.BytesIO()
-        _draw(chart).savefig(buffer, format=ending, dpi=dpi, metadata=dates[ending])
-        return buffer.getvalue()
+    check_ending(Path(f"{chart.id}.{ending}"))
+    return as_figure(chart).as_bytes(ending, dpi=dpi)
 
 
 def save(chart: Chart, path: Path) -> None:
@@ -36,9 +42,9 @@ def save(chart: Chart, path: Path) -> None:
     write_bytes(path, picture(chart, path.suffix.lower().removeprefix(".")))
 
 
-def _draw(chart: Chart) -> Any:
+def _draw(chart: Chart) -> Picture:
     """Lay out one chart: title, axes with names at the ends of lines, legend and notes below."""
-    from matplotlib.figure import Figure
+    from headcount.report.picture import Picture
 
     title = textwrap.wrap(chart.title, 58) or [""]
     subtitle = textwrap.wrap(chart.subtitle, 88)[:2]
@@ -48,7 +54,7 @@ def _draw(chart: Chart) -> Any:
     head = 0.34 + 0.27 * len(title) + 0.2 * len(subtitle)
     foot = 0.68 + 0.24 * legend + 0.2 * len(notes)
     height = head + 3.7 + foot
-    fig = Figure(figsize=(WIDTH, height), facecolor=COLOURS["ground"])
+    fig = Picture(figsize=(WIDTH, height), facecolor=COLOURS["ground"])
     right = 0.15 + min(max((len(s.name) for s in chart.ends()), default=0), 18) * 0.095
     left = 0.85 + 0.1 * max(0, max((len(text) for _, text in chart.y.ticks), default=0) - 5)  # "0.0015" needs more
     axes = fig.add_axes((left / WIDTH, foot / height, (WIDTH - left - right) / WIDTH, 3.7 / height))

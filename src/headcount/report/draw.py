@@ -10,11 +10,14 @@ import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcount.base.errors import BadInput
 from headcount.base.files import write_bytes
 from headcount.report.figures import FigureData, Jump, Series, Tone
+
+if TYPE_CHECKING:
+    from headcount.report.picture import Picture
 
 # Drawn with these colours (safe for colour-blind eyes); in an SVG each becomes a CSS variable with the colour
 # as fallback, so that a page can lighten them on a dark ground. All differ: they are found by their value.
@@ -24,18 +27,22 @@ COLOURS = {
 }  # fmt: skip
 TONE: dict[Tone, str] = {tone: COLOURS[tone] for tone in ("few", "enough", "plain")}
 SIZE = (7.2, 5.0)
+ENDINGS = (".png", ".pdf", ".svg")
+PNG_DPI = 200
 SHORT_JUMP = 4.0
 ASIDE = 0.32
 """How far the arrow stands beside its head count."""
 
 
-def png(figure: FigureData, *, dpi: int = 200) -> bytes:
-    """Draw a figure as a PNG, with its title, for slides and papers."""
+def as_figure(figure: FigureData) -> Picture:
+    """Draw a figure as a matplotlib figure, with its title; a notebook shows it."""
     with _settings():
-        buffer = io.BytesIO()
-        drawn = _draw(figure, titled=True)
-        drawn.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
-        return buffer.getvalue()
+        return _draw(figure, titled=True)
+
+
+def png(figure: FigureData, *, dpi: int = PNG_DPI) -> bytes:
+    """Draw a figure as a PNG, with its title, for slides and papers."""
+    return as_figure(figure).as_png(dpi)
 
 
 def svg(figure: FigureData, *, titled: bool = False) -> str:
@@ -49,17 +56,14 @@ def svg(figure: FigureData, *, titled: bool = False) -> str:
 
 def save(figure: FigureData, path: Path) -> None:
     """Draw a figure into a file: png, pdf or svg, by its ending."""
-    ending = path.suffix.lower()
-    if ending not in (".png", ".pdf", ".svg"):
+    check_ending(path)
+    write_bytes(path, as_figure(figure).as_file(path))
+
+
+def check_ending(path: Path) -> None:
+    """Refuse a name that does not end in .png, .pdf or .svg."""
+    if path.suffix.lower() not in ENDINGS:
         raise BadInput(f"a picture is saved as .png, .pdf or .svg, not {path.name!r}")
-    if ending == ".png":
-        write_bytes(path, png(figure))
-        return
-    with _settings():
-        buffer = io.BytesIO()
-        dates = {"Date": None} if ending == ".svg" else {"CreationDate": None}
-        _draw(figure, titled=True).savefig(buffer, format=ending[1:], metadata=dates)
-        write_bytes(path, buffer.getvalue())
 
 
 @contextmanager
@@ -79,16 +83,16 @@ def _settings() -> Generator[None]:
         yield
 
 
-def _draw(figure: FigureData, *, titled: bool) -> Any:
+def _draw(figure: FigureData, *, titled: bool) -> Picture:
     """Lay out one picture: title, axes, legend below."""
-    from matplotlib.figure import Figure
+    from headcount.report.picture import Picture
 
     title = _wrap(figure.title, 58) if titled else ""
     # inches: above the axes the title and subtitle, if any, and a line of names; below them labels and legend
     head = 0.52 + 0.27 * (title.count("\n") + 1) if titled else 0.0
     legend = 0.3 if figure.kind == "transition" else 0.0
     top, bottom, height = head + 0.4, 0.66 + legend + 0.24 * len(figure.notes), SIZE[1] + head
-    fig = Figure(figsize=(SIZE[0], height), facecolor=COLOURS["ground"])
+    fig = Picture(figsize=(SIZE[0], height), facecolor=COLOURS["ground"])
     axes = fig.add_axes((0.16, bottom / height, 0.82, (height - bottom - top) / height))
     axes.set_facecolor("none")
     axes.set_yscale("log")
