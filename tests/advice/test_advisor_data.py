@@ -42,7 +42,10 @@ BAD = {
     "strings for numbers": (lambda: material(X, Y.astype(str), kind="regression"), "y holds text: give numbers"),
     "mask that hides all": (lambda: material(X, Y, hidden_all(60, 5)), "no real token in sample 3"),
     "classes all distinct": (lambda: material(X, [f"c{n}" for n in range(60)]), "60 classes for 60 samples"),
-    "X not 3-D": (lambda: material(X[:, 0], Y), r"X must be X\[samples, length, dim\]"),
+    "X with one axis": (
+        lambda: material(X[:, 0, 0], Y),
+        r"X must be X\[samples, length, dim\], or X\[samples, length\]",
+    ),
     "lengths of X and y": (lambda: material(X, Y[:-1]), "X has 60 samples but y has 59"),
     "no array": (lambda: material(3, Y), "X must be an array"),
     "unknown kind": (lambda: material(X, Y, kind="ranking"), "kind must be"),
@@ -70,7 +73,7 @@ def test_tensors_of_every_precision_and_with_gradients_are_numbers():
 
 def test_good_data_pass_and_validation_is_never_trained_on():
     stuff = material(X, Y)
-    assert (stuff.train_size, stuff.validation_size) == (48, 12)
+    assert (stuff.train_size, stuff.validation_size) == (48, 60)  # five folds: all validate, 12 at a time
     rows = [tuple(np.round(x.numpy().ravel(), 5)) for part in (stuff.data.train, stuff.data.validation) for x in part.X]
     assert len(set(rows)) == 60
     again = material(X, Y)
@@ -78,11 +81,14 @@ def test_good_data_pass_and_validation_is_never_trained_on():
     assert not np.array_equal(material(X, Y, seed=1).data.train.X, stuff.data.train.X)
 
 
-def test_inputs_are_scaled_by_the_training_part_and_padding_stays_zero():
-    mask = np.ones((60, 5), bool)
+@pytest.mark.parametrize("samples", [60, 1000])
+def test_inputs_are_scaled_and_padding_stays_zero(samples):
+    """By what is trained on where a part is held back, by all sequences in folds."""
+    X, Y = good(samples)
+    mask = np.ones((samples, 5), bool)
     mask[:, 3:] = False
     stuff = material(1000.0 + 50.0 * X, Y, mask)
-    train = stuff.data.train
+    train = stuff.whole if samples < 1000 else stuff.data.train
     tokens = train.X[train.mask].numpy()
     assert np.allclose(tokens.mean(0), 0, atol=1e-4)
     assert np.allclose(tokens.std(0), 1, atol=1e-4)

@@ -159,7 +159,7 @@ def prepared(
         width = width.square().mean().sqrt().expand_as(width).clone()
     inputs = torch.from_numpy(_scaled(task.X, task.mask, shift, scale)).float()
     targets = ((torch.tensor(task.y) / 2 - center / 2) / (width / 2)).float()
-    whole = Part(inputs, targets, None if task.mask is None else torch.from_numpy(task.mask))
+    whole = Part(inputs, targets, None if task.mask is None else torch.tensor(task.mask))
     length = float(task.length) if task.mask is None else float(task.mask.sum(1).mean())
     return Material(task, whole, splits, classes, shift, scale, center, width, length, codes)
 
