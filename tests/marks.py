@@ -2,14 +2,15 @@
 
     in [4 s](benchmarks/results/demo.json#seconds) on two cores (measured 2026-11-16, code changed since)
 
-A mark covers the paragraph, list item or table that it stands in. Alone in a paragraph it covers the rest of its
-section, those below it included; below a document's title that is the whole document. A mark for which nothing stale
-is left is as wrong as a missing one. `python benchmarks/stale.py --mark` writes and removes them.
+A mark covers the paragraph, list item or table that it stands in. In a paragraph without figures it covers the rest
+of its section, those below it included; below a document's title that is the whole document. A mark for which nothing
+stale is left is as wrong as a missing one. `python benchmarks/stale.py --mark` writes and removes them.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ MARK = re.compile(r"\(measured (\d{4}-\d\d-\d\d), code changed since\)")
 ITEM = re.compile(r"\s*(?:[-*+]|\d+\.)\s")
 HEADING = re.compile(r"(#+)\s")
 WIDTH = 130
+MANY = 7
+"""From so many paragraphs of one date on, one mark below the title stands for all."""
 
 
 class Stale(Protocol):
@@ -58,7 +61,9 @@ class Block:
 
     @property
     def alone(self) -> bool:
-        return bool(self.marks) and not MARK.sub("", self.text).strip("*_ \n")
+        """Whether it is a paragraph with a mark and no figures: its mark is for what follows."""
+        figures = any(".json#" in match[2] for match in LINK.finditer(self.text))
+        return bool(self.marks) and not figures and not self.level and not self.is_table
 
     @property
     def is_table(self) -> bool:
@@ -124,28 +129,44 @@ def mark_problems(document: Path, stale: Iterable[Stale]) -> list[str]:
 def marked(text: str, document: Path, stale: Iterable[Stale]) -> str:
     """The document with every mark that it needs and no other."""
     stale = list(stale)
+    blocks, _ = _judged(text, document, stale)
+    title = next((block for block in blocks if block.level), None)
+    dates = Counter(date for block in blocks for date in block.needed - block.marks)
+    many = [date for date, count in sorted(dates.items()) if count >= MANY]
+    if title is not None and many:
+        lines = text.split("\n")
+        lines[title.first + 1 : title.first + 1] = ["", f"*Some figures of this page are stale {_marks(many)}.*"]
+        text = "\n".join(lines)
+    return _each_marked(text, document, stale)
+
+
+def _marks(dates: Iterable[str]) -> str:
+    return " ".join(f"(measured {date}, code changed since)" for date in dates)
+
+
+def _each_marked(text: str, document: Path, stale: list[Stale]) -> str:
+    """The document with a mark in every paragraph that needs one; from the end, so that lines keep their numbers."""
     lines = text.split("\n")
     blocks, served = _judged(text, document, stale)
+    for table in (block for block in blocks if block.is_table and block.needed - block.marks):
+        lines[table.first : table.first] = [f"*{_marks(sorted(table.needed - table.marks))}*", ""]
+        return _each_marked("\n".join(lines), document, stale)  # it covers what follows, too
     for block in reversed(blocks):
         wanted = served.get(block.first, block.needed)
         last = block.first + len(block.lines)
+        if block.marks and not wanted and block.alone:
+            del lines[block.first : last + (lines[last : last + 1] == [""])]
+            continue
         if block.marks - wanted:
-            kept = [MARK.sub(lambda m, w=wanted: m[0] if m[1] in w else "", line) for line in lines[block.first : last]]
-            kept = [
-                line.rstrip()
-                for line, old in zip(kept, lines[block.first : last], strict=True)
-                if line.strip() or not old
-            ]
-            alone_and_gone = block.alone and not kept and lines[last : last + 1] == [""]
-            lines[block.first : last + alone_and_gone] = kept
-            last = block.first + len(kept)
+            old = lines[block.first : last]
+            new = [MARK.sub(lambda mark, w=wanted: mark[0] if mark[1] in w else "", line).rstrip() for line in old]
+            lines[block.first : last] = [line for line in new if line]
+            last = block.first + sum(bool(line) for line in new)
         if missing := sorted(block.needed - block.marks):
-            words = " ".join(f"(measured {date}, code changed since)" for date in missing)
-            if block.is_table:
-                lines[block.first : block.first] = [f"*{words}*", ""]
-            elif len(lines[last - 1]) + len(words) < WIDTH and not lines[last - 1].rstrip().endswith("-->"):
-                lines[last - 1] += f" {words}"
+            short = len(lines[last - 1]) + len(_marks(missing)) < WIDTH
+            if short and not lines[last - 1].rstrip().endswith("-->"):
+                lines[last - 1] += f" {_marks(missing)}"
             else:
-                indent = re.match(r"\s*(?:[-*+]\s|\d+\.\s)?", block.lines[0])
-                lines.insert(last, " " * (len(indent[0]) if indent else 0) + words)
+                indent = ITEM.match(block.lines[0])
+                lines.insert(last, " " * (len(indent[0]) if indent else 0) + _marks(missing))
     return "\n".join(lines)
