@@ -66,11 +66,12 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel installed in it, and with the kernels that the checkout has compiled already."""
     folder = tmp_path_factory.mktemp("installed")
     pip("install", "--no-compile", "--target", folder, wheel)
-    ours, theirs = SOURCE / "kernels", folder / "headcount" / "kernels"
-    shutil.copystat(ours / "cpu_step.py", theirs / "cpu_step.py")  # numba compares the time of the source
-    (theirs / "__pycache__").mkdir(exist_ok=True)
-    for compiled in (ours / "__pycache__").glob("cpu_step.run-*.nb?"):
-        shutil.copy2(compiled, theirs / "__pycache__")
+    for compiled in SOURCE.rglob("__pycache__/*.nb?"):
+        kept = folder / "headcount" / compiled.relative_to(SOURCE)
+        kept.parent.mkdir(exist_ok=True)
+        shutil.copy2(compiled, kept)
+        for source in compiled.parents[1].glob("*.py"):
+            shutil.copystat(source, kept.parents[1] / source.name)  # numba compares the time of the source
     return folder
 
 
