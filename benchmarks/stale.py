@@ -5,7 +5,8 @@
     python benchmarks/stale.py --mark          mark stale figures in README and docs with their date, unmark others
 
 Timings are never renewed: measure them again. Errors are renewed by a sample that is computed anew: the analysis from
-the rows that are kept, a model trained or built again from its seed. Where no sample is cheap, the file is refused.
+the rows that are kept, a model trained or built again from its seed. Where no sample is cheap, a part is refused, and
+the exit status is 2.
 """
 
 # ruff: noqa: T201
@@ -173,32 +174,30 @@ def sample_of(name: str, part: str) -> Sample | None:
     return SAMPLES.get((name, part))
 
 
-class Refused(Exception):
-    """A file that cannot be renewed, with the reason."""
+def refusal(one: Stale, result: Result, sample: Sample | None) -> str | None:
+    """Why a part cannot be renewed; None where a sample of it is equal bit by bit."""
+    if one.part == "timed":
+        return f"a timing is renewed by measuring alone (it was measured on {one.date})"
+    if sample is None:
+        return "no sample of it is cheap: measure it again"
+    for key, value in sample(result).items():
+        if _digits(value) != _digits(result[key]):
+            return f"{key} comes out otherwise with today's code: measure or compute it again"
+    return None
 
 
-def renew(file: Path, sample: Callable[[str, str], Sample | None] = sample_of) -> list[str]:
-    """Take over today's hash for the stale parts of a file that a sample attests; refuse the file otherwise."""
+def renew(file: Path, sample: Callable[[str, str], Sample | None] = sample_of) -> dict[str, str | None]:
+    """Take over today's hash for the stale parts that a sample attests; return why the others are refused."""
     result: Result = json.loads(file.read_text(encoding="utf-8"))
-    stale = stale_parts(file)
-    for one in stale:
-        where = f"{file.name}, {one.part}"
-        again = None if one.part == "timed" else sample(file.stem, one.part)
-        if one.part == "timed":
-            raise Refused(f"{where}: a timing is renewed by measuring alone (it was measured on {one.date})")
-        if again is None:
-            raise Refused(f"{where}: no sample of it is cheap: measure it again")
-        for key, value in again(result).items():
-            if _digits(value) != _digits(result[key]):
-                raise Refused(f"{where}: {key} comes out otherwise with today's code: measure or compute it again")
+    found = {one.part: refusal(one, result, sample(file.stem, one.part)) for one in stale_parts(file)}
     origin = provenance()
-    for one in stale:
-        entries = parts_of(file.stem)[one.part].entries
+    for part in (part for part, reason in found.items() if reason is None):
         renewed = {"commit": origin["commit"], "renewed": datetime.now(UTC).date().isoformat()}
-        result.setdefault("source", {})[one.part] = {**source_of(entries, source_now()), **renewed}
-    if stale:
+        told = {**source_of(parts_of(file.stem)[part].entries, source_now()), **renewed}
+        result.setdefault("source", {})[part] = told
+    if None in found.values():
         write_json(file, result)
-    return [one.part for one in stale]
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -211,9 +210,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if asked.renew is not None:
             parts = renew(asked.renew)
-            print(f"{asked.renew.name}: {'renewed ' + ', '.join(parts) if parts else 'nothing is stale'}")
-            return 0
-    except (Refused, LookupError, OSError, ValueError) as error:
+            for part, reason in parts.items():
+                print(f"{asked.renew.name} ({part}): {reason or 'renewed'}", file=sys.stderr if reason else sys.stdout)
+            if not parts:
+                print(f"{asked.renew.name}: nothing is stale")
+            return 2 if any(parts.values()) else 0
+    except (LookupError, OSError, ValueError) as error:
         print(f"stale: {error}", file=sys.stderr)
         return 2
     found = all_stale()
