@@ -16,6 +16,7 @@ import io
 import subprocess
 import tarfile
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -147,8 +148,14 @@ def source_at(commit: str) -> Source:
     return Source.of_files(package, scripts)
 
 
+def date_of(commit: str) -> str:
+    """The day of a commit, which the history has."""
+    git = ["git", "-C", str(REPO), "-c", "safe.directory=*", "show", "-s", "--format=%cs", commit]
+    return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def recorded(name: str, trained: str | None = None) -> dict[str, Any]:
-    """What a new result file says of its source: for every part its entries, their hash and the commit.
+    """What a new result file says of its source: for every part its entries, their hash, the commit and the date.
 
     The code is that of this checkout. Rows that were trained before, at the commit `trained`, have the code of that
     commit (of the first, where several trained them).
@@ -158,5 +165,6 @@ def recorded(name: str, trained: str | None = None) -> dict[str, Any]:
     for key, part in parts_of(name).items():
         earlier = before and not str(now).startswith(before) and key != "computed"
         source, commit = (source_at(before), trained) if earlier else (source_now(), now)
-        found[key] = {**source_of(part.entries, source), "commit": commit}
+        date = date_of(before) if earlier else datetime.now(UTC).date().isoformat()
+        found[key] = {**source_of(part.entries, source), "commit": commit, "date": date}
     return found

@@ -56,11 +56,11 @@ class Stale:
 def stale_parts(file: Path, source: Source | None = None) -> list[Stale]:
     """The parts of a result file that were measured with other code than this; a part without a hash is one."""
     result = json.loads(file.read_text(encoding="utf-8"))
-    date = str(result["provenance"]["time"])[:10]
     found: list[Stale] = []
     for name, part in parts_of(file.stem).items():
         told = result.get("source", {}).get(name, {})
         if told.get("hash") != (source or source_now()).hash(part.entries):
+            date = told.get("date") or str(result["provenance"]["time"])[:10]
             found.append(Stale(file, name, date, told.get("commit")))
     return found
 
@@ -192,9 +192,9 @@ def renew(file: Path, sample: Callable[[str, str], Sample | None] = sample_of) -
     found = {one.part: refusal(one, result, sample(file.stem, one.part)) for one in stale_parts(file)}
     origin = provenance()
     for part in (part for part, reason in found.items() if reason is None):
-        renewed = {"commit": origin["commit"], "renewed": datetime.now(UTC).date().isoformat()}
-        told = {**source_of(parts_of(file.stem)[part].entries, source_now()), **renewed}
-        result.setdefault("source", {})[part] = told
+        told = source_of(parts_of(file.stem)[part].entries, source_now())
+        told |= {"commit": origin["commit"], "renewed": datetime.now(UTC).date().isoformat()}
+        result["source"] = {**result.get("source", {}), part: {**result.get("source", {}).get(part, {}), **told}}
     if None in found.values():
         write_json(file, result)
     return found

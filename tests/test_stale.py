@@ -165,6 +165,8 @@ def result(tmp_path: Path) -> Path:
         "name": "built-tasks", "provenance": {"time": "2026-11-16T01:02:03+00:00"}, "rows": [1.5],
         "source": sources.recorded("built-tasks"), "most_seconds": 3.0,
     }  # fmt: skip
+    for part in content["source"].values():
+        part["date"] = "2026-11-16"
     file = tmp_path / "built-tasks.json"
     file.write_text(json.dumps(content))
     return file
@@ -195,6 +197,15 @@ def test_a_result_without_a_source_is_listed(result: Path):
     result.write_text(json.dumps(content))
     assert [one.part for one in stale.stale_parts(result)] == ["measured", "timed"]
     assert stale.what_changed(stale.stale_parts(result)[0]) == "the file names no source"
+
+
+def test_rows_that_were_trained_before_keep_their_commit_and_date():
+    trained = json.loads((RESULTS / "dimension-study.json").read_text())["source"]["measured"]
+    told = sources.recorded("dimension-study", trained["commit"])
+    assert told["measured"] == trained
+    assert told["computed"]["hash"] == sources.source_now().hash(
+        sources.parts_of("dimension-study")["computed"].entries
+    )
 
 
 def test_what_changed_is_named():

@@ -77,13 +77,14 @@ def run_bench(
     plan = plan or Plan(device=device, skip=tuple(skip))
     hardware = "cpu" if device == "cpu" else torch.cuda.get_device_name()
     origin = provenance(hardware)
+    told = {**source_of(SOURCE), "commit": origin["commit"], "date": str(origin["time"])[:10]}
     cast("dict[str, str]", origin["versions"]).update(_versions("jax", "triton", "numba"))
     rate = peak(device)
     result: Result = {
         "name": result_name(device, hardware), "provenance": origin, "seeds": [0],
         "counts": {"turns": plan.turns, "cores": cores(), "models": plan.stacked},
         "what": "µs per model and training step: batch 256, d = 4, h = 4, n = 8, N = 32, Adam included",
-        "peak": rate[1], "source": {"timed": {**source_of(SOURCE), "commit": origin["commit"]}},
+        "peak": rate[1], "source": {"timed": told},
     }  # fmt: skip
     keep = save or (lambda _: None)
     with full_precision():
