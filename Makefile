@@ -17,7 +17,7 @@ LINT := .venv/.lint-$(HERE)
 # What the first command would otherwise wait for; where numba is missing, nothing is compiled and all works.
 KERNELS := $(PY) -c 'import sys; from headcount.kernels.cpu_start import compile_kernels as c; c(sys.argv[1])'
 
-.PHONY: help setup demo test test-slow lint format bench clean
+.PHONY: help setup demo test test-slow lint format bench stale clean
 
 help:
 	@echo 'make demo       the two-minute tour: how many heads does a small task need?'
@@ -25,6 +25,7 @@ help:
 	@echo 'make test-slow  the full counts; rewrites benchmarks/results/'
 	@echo 'make lint       ruff and pyright'
 	@echo 'make bench      timings, beside the peer in one run'
+	@echo 'make stale      figures whose code has changed since they were measured'
 	@echo 'make setup      the environment only'
 
 $(SETUP): pyproject.toml constraints.txt
@@ -63,6 +64,9 @@ format: $(LINT)
 
 bench: $(SETUP)
 	@$(PY) -m headcount bench --out benchmarks/results/bench-cpu.json
+
+stale: $(SETUP)
+	@$(PY) benchmarks/stale.py $(ARGS)
 
 clean:
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis headcount-demo

@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_check.py OUT [check] [tune] [profile] [time]
 
-prints tables and writes OUT/gpu_check.json. Without names it runs check and time.
+prints tables and writes OUT/gpu_check.json, with check also OUT/gpu-precision.json. Without names: check and time.
 """
 
 # ruff: noqa: T201
@@ -18,6 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "kernels"))
 
 import torch
@@ -31,9 +32,14 @@ from headcount.kernels.pool import pool, pool_plain
 from headcount.kernels.pool_triton import pool_triton, why_not
 from headcount.models.flat import Flat
 from headcount.models.spec import ModelSpec
+from results import write_result
 
 DIM, HIDDEN, HEADS, HEAD_DIM, BATCH, SAMPLES = 4, 32, 4, 8, 256, 8000
 LENGTHS = (8, 32, 128)
+WHAT = (
+    "worst relative error over models and tensors against float64, beside the same in float32 PyTorch; "
+    "bits from run to run and alone against stacked"
+)
 
 # models, samples, batch, length, dim, hidden, heads, positions, gates, mask, size of the scores
 POOL_CASES = [
@@ -222,6 +228,10 @@ def main() -> None:
             result[name] = step()
             print(f"-- {name}: {time.perf_counter() - start:.0f} s", flush=True)
             (folder / "gpu_check.json").write_text(json.dumps(result, indent=1))
+        if name == "check" and name in result:
+            counts = {"cases": len(result[name]), "pass": sum(row["passes"] for row in result[name])}
+            told = {"what": WHAT, "cases": result[name]}
+            write_result("gpu-precision", told, seeds=[7], counts=counts, device=result["device"], folder=folder)
     print("\nµs per model-step, optimiser included; batch 256, d = 4, N = 32, h = 4, n = 8")
     table = {f"headcount, {m} models": {f"T={T}": result["time"][f"T={T} models={m}"] for T in LENGTHS}
              for m in (256, 1024)} if "time" in result else {}  # fmt: skip

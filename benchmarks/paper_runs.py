@@ -13,9 +13,12 @@ import argparse
 import re
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from result_sources import RESULTS, recorded
 
 from headcount.analysis.analyse import analyse
 from headcount.base.files import write_json, write_text
@@ -27,7 +30,6 @@ from headcount.paper.reproduce import trials_csv
 from headcount.store.records import Run
 from headcount.store.store import Store
 
-RESULTS = Path(__file__).resolve().parent / "results"
 EXTRA = {"table4-longer": Path(__file__).resolve().parent.parent / "src/headcount/specs/table4-longer.toml"}
 
 
@@ -68,8 +70,8 @@ def errors(runs: Sequence[Run]) -> dict[str, Any]:
     return found
 
 
-def keep(name: str, spec: SweepSpec, runs: Sequence[Run], folder: Path = RESULTS) -> None:
-    """Write one run's two files."""
+def computed(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return what the analysis makes of the rows: answers, slopes in T and reversals."""
     analysis = analyse(runs)
     answers = {
         slug(d.setting) or "all": {"estimate": d.estimate, "low": d.low, "high": d.high, "sentence": d.sentence}
@@ -83,14 +85,19 @@ def keep(name: str, spec: SweepSpec, runs: Sequence[Run], folder: Path = RESULTS
         if slope.hidden is None or len({run.values.get("hidden") for run in runs}) == 1:
             at = slopes.setdefault(slug(slope.setting) or "all", {})
             at[f"h{slope.heads}"] = {k: round(getattr(slope, k), 4) for k in ("slope", "low", "high")}
+    return {"answers": answers, "slopes": slopes, "reversals": reversals}
+
+
+def keep(name: str, spec: SweepSpec, runs: Sequence[Run], folder: Path = RESULTS) -> None:
+    """Write one run's two files."""
+    found, origin = computed(runs), runs[0].provenance
     write_text(folder / f"paper-{name}.csv", trials_csv(runs))
-    trials = {state: n for state, n in analysis.counts.items() if n}
+    trials = dict(Counter(trial.state for run in runs for trial in run.trials))
     write_json(folder / f"paper-{name}.json", {
-        "name": f"paper-{name}", "provenance": runs[0].provenance, "seeds": list(range(spec.seeds)), "counts": trials,
-        "spec": spec.data(), "answers": answers, "slopes": slopes, "reversals": reversals,
-        "errors": errors(runs),
+        "name": f"paper-{name}", "provenance": origin, "source": recorded(f"paper-{name}", trained=origin["commit"]),
+        "seeds": list(range(spec.seeds)), "counts": trials, "spec": spec.data(), **found, "errors": errors(runs),
     })  # fmt: skip
-    print(name, trials, {k: a["estimate"] for k, a in answers.items()}, flush=True)
+    print(name, trials, {k: a["estimate"] for k, a in found["answers"].items()}, flush=True)
 
 
 def main() -> int:

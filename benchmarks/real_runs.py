@@ -16,6 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from result_sources import RESULTS, recorded
+
 from headcount.analysis.analyse import analyse
 from headcount.base.files import write_json, write_text
 from headcount.experiments.stored import stored_runs, stored_spec
@@ -25,8 +27,6 @@ from headcount.paper.reproduce import trials_csv
 from headcount.store.records import Run
 from headcount.store.store import Store
 from headcount.store.trials import FINISHED
-
-RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def accuracies(runs: Sequence[Run]) -> dict[str, Any]:
@@ -67,7 +67,8 @@ def keep(kind: Any, name: str, store: Store, run: str, folder: Path) -> None:
     on_train = analyse(runs, on="train")
     trials = {state: n for state, n in on_train.counts.items() if n}
     content: dict[str, Any] = {
-        "name": stem, "provenance": runs[0].provenance, "seeds": list(range(spec["seeds"])),
+        "name": stem, "provenance": runs[0].provenance,
+        "source": recorded(stem, trained=runs[0].provenance["commit"]), "seeds": list(range(spec["seeds"])),
         "counts": {**trials, "left": left}, "spec": spec, "accuracies": accuracies(runs),
         "pieces": times, "seconds": round(sum(piece["seconds"] for piece in times), 1),
     }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,22 @@ from typing import Any
 from headcount.base.files import write_json
 from headcount.base.provenance import provenance
 
-RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
-RESERVED = ("name", "provenance", "seeds", "counts")
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+
+from result_sources import RESULTS, parts_of, recorded
+
+RESERVED = ("name", "provenance", "source", "seeds", "counts")
 
 
 def write_result(
     name: str, payload: Mapping[str, Any], *, seeds: Sequence[int], counts: Mapping[str, int],
-    device: str = "cpu", folder: Path = RESULTS, commit: str | None = None,
+    device: str = "cpu", folder: Path = RESULTS, commit: str | None = None, trained: str | None = None,
 ) -> Path:  # fmt: skip
     """Write what was measured, with where it came from, the seeds and how many of each thing were counted.
 
-    The commit is that of the source tree, unless stated: a result from a tree without one is refused.
+    The commit is that of the source tree, unless stated: a result from a tree without one is refused. What the result
+    depends on is in the table of benchmarks/result_sources.py; its source is hashed here. `trained` is the commit of
+    rows that were trained before.
     """
     clash = sorted(set(payload) & set(RESERVED))
     if clash:
@@ -30,6 +36,7 @@ def write_result(
     result = {
         "name": name,
         "provenance": origin,
+        "source": recorded(name, trained),
         "seeds": list(seeds),
         "counts": dict(counts),
         **payload,
@@ -63,9 +70,23 @@ def shape_problems(result: Any, name: str) -> list[str]:
         problems.append("provenance.commit is missing")
     if not origin.get("machine"):
         problems.append("provenance.machine is missing")
+    problems += source_problems(result.get("source"), name)
     seeds, counts = result.get("seeds"), result.get("counts")
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
         problems.append("seeds must be a list of whole numbers")
     if not isinstance(counts, dict) or not counts or not all(type(n) is int for n in counts.values()):
         problems.append("counts must map names to whole numbers")
     return [f"{name}: {problem}" for problem in problems]
+
+
+def source_problems(source: Any, name: str) -> list[str]:
+    """Check that a result names the source of each of its parts, and a hash of it."""
+    try:
+        parts = parts_of(name)
+    except LookupError as error:
+        return [str(error)]
+    told: dict[str, Any] = source if isinstance(source, dict) else {}
+    if set(told) != set(parts):
+        return [f"source must have the parts {', '.join(parts)} (benchmarks/result_sources.py)"]
+    whole = all(isinstance(one, dict) and one.get("entries") and one.get("hash") for one in told.values())
+    return [] if whole else ["every part of source names entries and a hash"]

@@ -29,3 +29,10 @@ def benchmark(name: str) -> ModuleType:
     finally:
         sys.path.remove(str(folder))
     return module
+
+
+def tracked_files(repo: Path) -> list[Path]:
+    """All files that git tracks or would add."""
+    git = ["git", "-c", "safe.directory=*", "-C", str(repo), "ls-files", "-z", "-co", "--exclude-standard"]
+    done = subprocess.run(git, capture_output=True, text=True, check=True)
+    return [repo / name for name in done.stdout.split("\0") if name and (repo / name).is_file()]

@@ -15,8 +15,9 @@ from claims import MARK, NUMBER, claim_problems
 from computed import COMPUTED, Results
 from computed.rows import WORDS, at_least, at_most, digits, listed, share, span
 from documents import document_paths
+from marks import mark_problems
 from results import RESULTS, result_problems, write_result
-from support import REPO
+from support import REPO, benchmark
 
 DOCUMENTS = [*document_paths(REPO), REPO / "CHANGELOG.md"]
 
@@ -25,6 +26,17 @@ DOCUMENTS = [*document_paths(REPO), REPO / "CHANGELOG.md"]
 def test_every_figure_is_in_a_result_file(document: Path):
     problems = claim_problems(document, RESULTS)
     assert not problems, "\n" + "\n".join(problems)
+
+
+@pytest.fixture(scope="module")
+def stale_figures() -> list[Any]:
+    return benchmark("stale").all_stale()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[str(path.relative_to(REPO)) for path in DOCUMENTS])
+def test_stale_figures_are_marked(document: Path, stale_figures: list[Any]):
+    problems = mark_problems(document, stale_figures)
+    assert not problems, "python benchmarks/stale.py --mark\n" + "\n".join(problems)
 
 
 def test_every_result_says_where_it_comes_from():
@@ -146,7 +158,7 @@ def test_a_missing_document_is_reported(tmp_path):
     assert claim_problems(tmp_path / "README.md", tmp_path)
 
 
-@pytest.mark.parametrize("key", ["name", "provenance", "seeds", "counts"])
+@pytest.mark.parametrize("key", ["name", "provenance", "source", "seeds", "counts"])
 def test_a_result_without_its_origin_is_reported(key, page):
     path = page.parent.parent / "results/demo.json"
     assert result_problems(path) == []
@@ -158,11 +170,13 @@ def test_a_result_without_its_origin_is_reported(key, page):
 
 def test_write_result_refuses_what_the_check_would(tmp_path):
     with pytest.raises(ValueError, match="seeds"):
-        write_result("a", {"seeds": 3}, seeds=[0], counts={"n": 1}, folder=tmp_path, commit="0" * 12)
+        write_result("demo", {"seeds": 3}, seeds=[0], counts={"n": 1}, folder=tmp_path, commit="0" * 12)
     with pytest.raises(ValueError, match="counts"):
-        write_result("a", {}, seeds=[0], counts={}, folder=tmp_path, commit="0" * 12)
+        write_result("demo", {}, seeds=[0], counts={}, folder=tmp_path, commit="0" * 12)
     with pytest.raises(ValueError, match="JSON"):
-        write_result("a", {"x": float("nan")}, seeds=[0], counts={"n": 1}, folder=tmp_path, commit="0" * 12)
+        write_result("demo", {"x": float("nan")}, seeds=[0], counts={"n": 1}, folder=tmp_path, commit="0" * 12)
+    with pytest.raises(LookupError, match="result_sources"):
+        write_result("a", {}, seeds=[0], counts={"n": 1}, folder=tmp_path, commit="0" * 12)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from support import tracked_files
+
 PACKAGE = "headcount"
 HEAVY = ("torch", "matplotlib", "scipy", "flint", "numpy")
 
@@ -250,13 +252,6 @@ PRIVATE = re.compile(
     r"(?<![\w.~])/(?:wor[k]|roo[t]|hom[e]|User[s])/|(?:extra-)?index[-_]ur[l]|INDEX_UR[L]"
     r"|pytorch[.]org/wh[l]|https?://\S+/simpl[e]\b|trusted-hos[t]|find-link[s]"
 )
-
-
-def tracked_files(repo: Path) -> list[Path]:
-    """All files that git tracks or would add."""
-    git = ["git", "-c", "safe.directory=*", "-C", str(repo), "ls-files", "-z", "-co", "--exclude-standard"]
-    done = subprocess.run(git, capture_output=True, text=True, check=True)
-    return [repo / name for name in done.stdout.split("\0") if name and (repo / name).is_file()]
 
 
 def private_lines(path: Path) -> list[str]:

@@ -248,7 +248,7 @@ def test_without_transformers_the_line_says_how_to_install(folders: Path, headco
     monkeypatch.setitem(sys.modules, "transformers", None)
     done = headcount_here("probe", folders / "bert")
     assert done.returncode == 2
-    assert "pip install 'headcount[probe]'" in done.stderr
+    assert "pip install '.[probe]'" in done.stderr
 
 
 def test_the_verb_imports_nothing_heavy_before_it_is_used() -> None:

@@ -6,6 +6,9 @@ import csv
 from pathlib import Path
 from typing import Any
 
+from analyse_cases import covers
+
+from headcount.analysis.analyse import answers
 from headcount.store.records import Run, Trial
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
@@ -30,6 +33,29 @@ def studied(study: str) -> dict[str, list[Run]]:
             )
         )  # fmt: skip
     return found
+
+
+def figures(study: str) -> dict[str, Any]:
+    """Return what the full bootstrap answers for every task of a study, and how often it is right."""
+    rows = {}
+    for name, runs in studied(study).items():
+        (found,) = answers(runs)
+        D = runs[0].intrinsic
+        rows[name] = {
+            "intrinsic": D, "estimate": found.estimate, "low": found.low, "high": found.high,
+            "verdict": found.verdict, "covered": covers(found, D) if D else found.verdict == "one-head",
+        }  # fmt: skip
+    tasks = [row for name, row in rows.items() if name.startswith("study")]
+    by_D = {
+        f"D={D}": {
+            "right": sum(r["estimate"] == D for r in tasks if r["intrinsic"] == D),
+            "covered": sum(r["covered"] for r in tasks if r["intrinsic"] == D),
+        }
+        for D in range(2, 7)
+    }
+    right, covered = sum(r["right"] for r in by_D.values()), sum(r["covered"] for r in by_D.values())
+    one = sum(row["verdict"] == "one-head" for name, row in rows.items() if name.startswith("control"))
+    return {"right": right, "covered": covered, "controls_one_head": one, "by_D": by_D, "tasks": rows}
 
 
 def _trial(row: dict[str, str]) -> Trial:

@@ -6,12 +6,13 @@ import random
 
 import pytest
 from analyse_cases import covers
-from study import STUDIES, studied
+from study import STUDIES, figures, studied
 
 from headcount.analysis.analyse import answers
 from headcount.analysis.record import Dimension
+from headcount.base.files import read_json
 from headcount.store.records import Run
-from results import write_result
+from results import RESULTS, write_result
 
 
 def found_in(runs: list[Run]) -> Dimension:
@@ -68,28 +69,11 @@ def test_shuffled_heads_are_not_answered() -> None:
 @pytest.mark.parametrize("study", STUDIES)
 def test_the_study_in_figures(study: str) -> None:
     """The full bootstrap, and where it is wrong."""
-    rows = {}
-    for name, runs in studied(study).items():
-        (found,) = answers(runs)
-        D = runs[0].intrinsic
-        rows[name] = {
-            "intrinsic": D, "estimate": found.estimate, "low": found.low, "high": found.high,
-            "verdict": found.verdict, "covered": covers(found, D) if D else found.verdict == "one-head",
-        }  # fmt: skip
-    tasks = [row for name, row in rows.items() if name.startswith("study")]
-    by_D = {
-        f"D={D}": {
-            "right": sum(r["estimate"] == D for r in tasks if r["intrinsic"] == D),
-            "covered": sum(r["covered"] for r in tasks if r["intrinsic"] == D),
-        }
-        for D in range(2, 7)
-    }
-    right, covered = sum(r["right"] for r in by_D.values()), sum(r["covered"] for r in by_D.values())
-    one = sum(row["verdict"] == "one-head" for name, row in rows.items() if name.startswith("control"))
+    found = figures(study)
+    trained = read_json(RESULTS / f"{study}.json")["source"]["measured"]["commit"]
     write_result(
-        study,
-        {"right": right, "covered": covered, "controls_one_head": one, "by_D": by_D, "tasks": rows},
-        seeds=[0, 1, 2], counts={"tasks": 50, "controls": 10, "trials": 2880}, device="NVIDIA H200 (training)",
+        study, found, seeds=[0, 1, 2], counts={"tasks": 50, "controls": 10, "trials": 2880},
+        device="NVIDIA H200 (training)", trained=trained,
     )  # fmt: skip
-    assert min(right, covered) >= 45
-    assert one == 10
+    assert min(found["right"], found["covered"]) >= 45
+    assert found["controls_one_head"] == 10

@@ -15,11 +15,12 @@ class BadInput(HeadcountError):
 
 
 class MissingExtra(HeadcountError):
-    """An optional package is not installed."""
+    """An optional package is not installed; the hint names the source folder, since headcount is on no index."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
-            f"{purpose} needs the package {package}, which is not installed: pip install 'headcount[{extra}]'"
+            f"{purpose} needs the package {package}, which is not installed: "
+            f"run pip install '.[{extra}]' in headcount's source folder"
         )
 
 

@@ -17,6 +17,7 @@ import torch
 from headcount.base.errors import BadInput, nearest
 from headcount.base.progress import Progress
 from headcount.base.provenance import cores, provenance
+from headcount.base.source import source_of
 from headcount.bench.floor import peak
 from headcount.bench.steps import CPU_ROWS, CUDA_ROWS, Plan, check_device, measure
 from headcount.bench.sweep import Sweep, run_sweep_bench, sweep_of
@@ -24,6 +25,12 @@ from headcount.experiments.cpu import start_kernels
 from headcount.experiments.stack import full_precision
 
 Result = dict[str, Any]
+SOURCE = (
+    "bench.run:run_bench",
+    *(f"!{name}" for name in ("experiments.board", "models.files", "tasks.arrays", "tasks.array_csv")),
+    *(f"!{name}" for name in ("tasks.array_files", "tasks.array_long")),
+)
+"""What the figures of the bench depend on (headcount.base.source): all that it runs, but no files and no scoreboard."""
 
 
 def help_seconds(times: int = 7) -> float:
@@ -70,13 +77,14 @@ def run_bench(
     plan = plan or Plan(device=device, skip=tuple(skip))
     hardware = "cpu" if device == "cpu" else torch.cuda.get_device_name()
     origin = provenance(hardware)
+    told = {**source_of(SOURCE), "commit": origin["commit"], "date": str(origin["time"])[:10]}
     cast("dict[str, str]", origin["versions"]).update(_versions("jax", "triton", "numba"))
     rate = peak(device)
     result: Result = {
         "name": result_name(device, hardware), "provenance": origin, "seeds": [0],
         "counts": {"turns": plan.turns, "cores": cores(), "models": plan.stacked},
         "what": "µs per model and training step: batch 256, d = 4, h = 4, n = 8, N = 32, Adam included",
-        "peak": rate[1],
+        "peak": rate[1], "source": {"timed": told},
     }  # fmt: skip
     keep = save or (lambda _: None)
     with full_precision():

@@ -1,0 +1,170 @@
+"""Which code each result file depends on: the one table, and what a file says of it (`make stale` compares).
+
+A result has parts. *measured*: what was trained, built, attacked or counted. *timed*: how long it took. *computed*:
+what the analysis made of the rows that are kept. A part with keys covers those keys of the file alone, one without
+covers all of it. Its entries are where the code behind it begins; all that they reach counts (headcount.base.source).
+
+The choice: for errors, the training step with its data, batches, start and kernels, not who schedules trials, shows
+progress or stores them; for timings, all that runs while the clock does. Reading users' files counts for the advisor
+alone. A GPU's kernels and a CPU's are kept apart where a result comes from one of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import subprocess
+import tarfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from headcount.base.provenance import provenance
+from headcount.base.source import Source, source_of
+from headcount.bench.run import SOURCE as BENCH
+
+HERE = Path(__file__).resolve().parent
+REPO = HERE.parent
+RESULTS = HERE / "results"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a part of a result depends on, and the keys of the file that it covers (none: all)."""
+
+    entries: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+
+    def covers(self, fragment: str) -> bool:
+        """Whether a place in the file, such as errors.T8.h2, belongs to the part."""
+        return not self.keys or fragment.split(".")[0] in self.keys
+
+
+NO_FILES = ("!tasks.arrays", "!tasks.array_csv", "!tasks.array_files", "!tasks.array_long", "!models.files")
+DATA = ("experiments.data:prepare", "experiments.data:fresh_pool", "tasks.families:FAMILIES", *NO_FILES)
+ON_GPU = ("experiments.stack:StackTrainer", "experiments.polish:polish", *DATA)
+ON_CORES = (
+    "experiments.cpu:CpuTrial",
+    "experiments.cpu:TorchTrial",
+    *DATA,
+    "!kernels.pool_triton",
+    "!kernels.step_triton",
+)
+REAL = ("experiments.encoder_train:EncoderTrainer", "experiments.encoder_measures")
+MARCO = (*REAL, "experiments.candidate_feed", "tasks.marco_mining:mine", "tasks.marco_tokens:Tokens")
+CIFAR = (*REAL, "experiments.image_feed", "tasks.frames", "tasks.cifar:read_cifar")
+ANALYSIS = ("analysis.analyse:analyse",)
+ATTACK = ("theory.attack:attack", "recheck.witness", *NO_FILES)
+BUILD = ("theory.build:build", "recheck.certificate:verify", *NO_FILES)
+IRREDUCIBLE = ("experiments.irreducible:attack_unit", *ATTACK, "experiments.train:train", *DATA)
+GPU_STEP = ("experiments.stack:StackTrainer", "kernels.pool_triton", "kernels.step_triton", *NO_FILES)
+READ = ("tasks.marco_tokens:read_model",)
+MINING = ("tasks.marco:read_marco", "tasks.marco_mining:mine", "tasks.marco_tokens:Tokens", *READ)
+ADVICE = ("advice.advisor:advise",)
+VIT = ("bench.vit_peer:plain_loop", "bench.vit_peer:stacked_loop", "bench.turns:in_turns", "vit_speed:builders")
+KEPT = Part(ANALYSIS, ("answers", "slopes", "reversals"))
+
+TABLE: dict[str, dict[str, Part]] = {
+    "advisor-speed-*": {"timed": Part(("cli.advise:advise", *ADVICE))},
+    "advisor-study*": {"measured": Part((*ADVICE, "advisor_study:study_task", "advisor_study:study_control"))},
+    "attack-built": {"measured": Part((*ATTACK, *BUILD))},
+    "bench-*": {"timed": Part(BENCH)},
+    "built-tasks": {
+        "measured": Part((*BUILD, "theory.worst:worst_error")),
+        "timed": Part(BUILD, ("median_seconds", "most_seconds")),
+    },
+    "certify": {"measured": Part(("theory.certify:certify", "theory.worst:worst_error", *ON_CORES))},
+    "demo": {
+        "measured": Part((*ON_CORES, "specs/demo.toml")),
+        "timed": Part(("experiments.run:run_sweep", "specs/demo.toml", *NO_FILES), ("seconds",)),
+        "computed": Part(("analysis.transition:find_transition",), ("transition",)),
+    },
+    "dimension-study*": {
+        "measured": Part((*ON_GPU, "dimension_study:task_spec")),
+        "computed": Part(ANALYSIS),
+    },
+    "gpu-precision": {"measured": Part(GPU_STEP)},
+    "gpu-tests": {"measured": Part(("experiments.stacks:Stacks", "experiments.stack:StackTrainer", *NO_FILES))},
+    "irreducible-long": {"measured": Part((*IRREDUCIBLE, "specs/irreducible-long.toml"))},
+    "irreducible*": {"measured": Part((*IRREDUCIBLE, "specs/irreducible.toml"))},
+    "mining-speed": {"timed": Part(MINING)},
+    "paper-cell": {"measured": Part(("experiments.train:train", *DATA))},
+    "paper-table4-longer": {"measured": Part((*ON_CORES, "specs/table4-longer.toml")), "computed": KEPT},
+    "paper-times": {"timed": Part(("experiments.runner:run_on_store", *NO_FILES))},
+    "paper-*": {"measured": Part(ON_GPU), "computed": KEPT},
+    "precision-marco": {"measured": Part((*MARCO, "precision_study:compare"))},
+    "precision-cifar": {"measured": Part((*CIFAR, "precision_study:compare"))},
+    "real-marco*": {
+        "measured": Part(MARCO),
+        "timed": Part(("experiments.real_runner:run_real", *MARCO, *NO_FILES), ("seconds", "pieces")),
+        "computed": Part((*ANALYSIS, "paper.real_findings:findings"), ("findings",)),
+    },
+    "real-cifar*": {
+        "measured": Part(CIFAR),
+        "timed": Part(("experiments.real_runner:run_real", *CIFAR, *NO_FILES), ("seconds", "pieces")),
+        "computed": Part((*ANALYSIS, "paper.real_findings:findings"), ("findings",)),
+    },
+    "reference": {"measured": Part(("models.reference:Transformer",))},
+    "store-kills": {"measured": Part(("store.store:Store",))},
+    "vit-speed-*": {"timed": Part(VIT)},
+}  # fmt: skip
+"""Result files by the form of their name, the first that fits; every result file has one (a test holds it)."""
+
+
+def parts_of(name: str) -> dict[str, Part]:
+    """The parts of a result by its name."""
+    for form, parts in TABLE.items():
+        if fnmatchcase(name, form):
+            return parts
+    raise LookupError(f"result {name!r} is not in the table of benchmarks/result_sources.py: say what it depends on")
+
+
+@functools.cache
+def source_now() -> Source:
+    """The code of this checkout."""
+    return Source.of_folders(REPO / "src" / "headcount", *sorted(HERE.glob("*.py")))
+
+
+@functools.cache
+def source_at(commit: str) -> Source:
+    """The code of a commit; LookupError where the history has none."""
+    git = ["git", "-C", str(REPO), "-c", "safe.directory=*", "archive", commit, "src/headcount"]
+    scripts = subprocess.run([*git, "benchmarks"], capture_output=True, check=False)
+    done = scripts if scripts.returncode == 0 else subprocess.run(git, capture_output=True, check=False)
+    if done.returncode:
+        raise LookupError(f"the history has no commit {commit}")
+    package, scripts = dict[str, str](), dict[str, str]()
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        for member in archive.getmembers():
+            if member.isfile() and member.name.endswith((".py", ".toml", ".json")):
+                file = archive.extractfile(member)
+                text = file.read().decode() if file is not None else ""
+                if member.name.startswith("src/headcount/"):
+                    package[member.name.removeprefix("src/headcount/")] = text
+                elif member.name.endswith(".py"):
+                    scripts[Path(member.name).stem] = text
+    return Source.of_files(package, scripts)
+
+
+def date_of(commit: str) -> str:
+    """The day of a commit, which the history has."""
+    git = ["git", "-C", str(REPO), "-c", "safe.directory=*", "show", "-s", "--format=%cs", commit]
+    return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def recorded(name: str, trained: str | None = None) -> dict[str, Any]:
+    """What a new result file says of its source: for every part its entries, their hash, the commit and the date.
+
+    The code is that of this checkout. Rows that were trained before, at the commit `trained`, have the code of that
+    commit (of the first, where several trained them).
+    """
+    found: dict[str, Any] = {}
+    now, before = provenance()["commit"], str(trained or "").split(",")[0].rstrip("+")
+    for key, part in parts_of(name).items():
+        earlier = before and not str(now).startswith(before) and key != "computed"
+        source, commit = (source_at(before), trained) if earlier else (source_now(), now)
+        date = date_of(before) if earlier else datetime.now(UTC).date().isoformat()
+        found[key] = {**source_of(part.entries, source), "commit": commit, "date": date}
+    return found

@@ -1,0 +1,240 @@
+"""Which figures were measured with other code than today's? Every result file names its source and a hash of it.
+
+    python benchmarks/stale.py                 list them: file, part, when it was measured, what has changed
+    python benchmarks/stale.py --renew FILE    take over today's hash, where a sample comes out equal bit by bit
+    python benchmarks/stale.py --mark          mark stale figures in README and docs with their date, unmark others
+
+Timings are never renewed: measure them again. Errors are renewed by a sample that is computed anew: the analysis from
+the rows that are kept, a model trained or built again from its seed. Where no sample is cheap, a part is refused, and
+the exit status is 2.
+"""
+
+# ruff: noqa: T201
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+sys.path.extend(str(Path(__file__).resolve().parents[1] / folder) for folder in (
+    "benchmarks", "tests", "tests/analysis", "tests/experiments", "tests/paper", "tests/theory",
+))  # fmt: skip
+
+from result_sources import REPO, RESULTS, parts_of, source_at, source_now
+
+from headcount.base.files import write_json, write_text
+from headcount.base.provenance import provenance
+from headcount.base.source import Source, source_of
+
+Result = dict[str, Any]
+SHOWN = 4
+"""How many changed definitions a line names."""
+
+
+@dataclass(frozen=True)
+class Stale:
+    """A part of a result file whose source has changed since it was measured."""
+
+    file: Path
+    part: str
+    date: str
+    commit: str | None
+
+    def covers(self, fragment: str) -> bool:
+        """Whether a place in the file belongs to the part."""
+        return parts_of(self.file.stem)[self.part].covers(fragment)
+
+
+def stale_parts(file: Path, source: Source | None = None) -> list[Stale]:
+    """The parts of a result file that were measured with other code than this; a part without a hash is one."""
+    result = json.loads(file.read_text(encoding="utf-8"))
+    found: list[Stale] = []
+    for name, part in parts_of(file.stem).items():
+        told = result.get("source", {}).get(name, {})
+        if told.get("hash") != (source or source_now()).hash(part.entries):
+            date = told.get("date") or str(result["provenance"]["time"])[:10]
+            found.append(Stale(file, name, date, told.get("commit")))
+    return found
+
+
+def all_stale(folder: Path = RESULTS) -> list[Stale]:
+    """The stale parts of all result files."""
+    return [one for file in sorted(folder.glob("*.json")) for one in stale_parts(file)]
+
+
+def changes(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Say which definitions differ, by name; a definition that only moved does not."""
+    old, new = Counter(before.values()), Counter(after.values())
+    gone = {_name(at): at for at, digest in before.items() if digest not in new}
+    come = {_name(at): at for at, digest in after.items() if digest not in old}
+    lines: list[str] = []
+    for label, these in (
+        ("changed", [come[name] for name in come if name in gone]),
+        ("new", [come[name] for name in come if name not in gone]),
+        ("gone", [gone[name] for name in gone if name not in come]),
+    ):
+        if these:
+            more = f" and {len(these) - SHOWN} more" if len(these) > SHOWN else ""
+            names = [at.removeprefix("headcount.") for at in sorted(these)]
+            lines.append(f"{label} {', '.join(names[:SHOWN])}{more}")
+    return "; ".join(lines) or "other entries in the table"
+
+
+def _name(place: str) -> str:
+    return place.rpartition(":")[2]
+
+
+def what_changed(one: Stale) -> str:
+    """Compare with the commit that a part was measured at, as far as the history has it."""
+    if one.commit is None:
+        return "the file names no source"
+    entries = parts_of(one.file.stem)[one.part].entries
+    try:
+        before = source_at(one.commit.rstrip("+")).definitions(entries)
+    except LookupError as error:
+        return f"unknown: {error}"
+    return changes(before, source_now().definitions(entries))
+
+
+# -- renewing ------------------------------------------------------------------------------------------------
+
+
+def _digits(value: Any) -> str:
+    """Every bit of a result, as text."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _paper_rows(result: Result) -> dict[str, Any]:
+    from kept import kept_runs
+    from paper_runs import computed
+
+    return computed(kept_runs(result["name"].removeprefix("paper-")))
+
+
+def _study_rows(result: Result) -> dict[str, Any]:
+    from study import figures
+
+    return figures(result["name"])
+
+
+def _demo_run(result: Result) -> dict[str, Any]:
+    """The twelve models, trained and analysed again by the command; their times are their own."""
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "headcount", "demo", "--json", "--out", str(Path(folder) / "demo")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    again = json.loads(done.stdout)["transition"]
+    for new, old in zip(again["rows"], result["transition"]["rows"], strict=True):
+        new["seconds"] = old["seconds"]
+    return {"transition": again}
+
+
+def _built_tasks(result: Result) -> dict[str, Any]:
+    """Three of the tasks, built, rechecked and attacked again; their times are their own."""
+    from test_build import judge
+
+    rows = list(result["rows"])
+    with TemporaryDirectory() as folder:
+        for seed in (0, 2, 5):
+            again = judge(seed, Path(folder) / str(seed), effort=1.0)
+            rows[seed] = {**again, **{key: rows[seed][key] for key in ("seconds_build", "seconds_recheck")}}
+    return {"rows": rows}
+
+
+def _paper_cell(result: Result) -> dict[str, Any]:
+    """One of the six models, trained again by the plain loop."""
+    from test_train import cell
+
+    return {"nmse": {**result["nmse"], "3": [cell(3, 0, 8000), *result["nmse"]["3"][1:]]}}
+
+
+Sample = Callable[[Result], dict[str, Any]]
+SAMPLES: dict[tuple[str, str], Sample] = {
+    ("built-tasks", "measured"): _built_tasks,
+    ("demo", "measured"): _demo_run,
+    ("demo", "computed"): _demo_run,
+    ("dimension-study", "computed"): _study_rows,
+    ("dimension-study-fresh", "computed"): _study_rows,
+    ("paper-cell", "measured"): _paper_cell,
+}
+"""What computes some keys of a result again, by result and part; the rows of the paper's tables have one too."""
+
+
+def sample_of(name: str, part: str) -> Sample | None:
+    """What can compute a part of a result again within a minute; None where nothing can."""
+    if part == "computed" and name.startswith("paper-"):
+        return _paper_rows
+    return SAMPLES.get((name, part))
+
+
+def refusal(one: Stale, result: Result, sample: Sample | None) -> str | None:
+    """Why a part cannot be renewed; None where a sample of it is equal bit by bit."""
+    if one.part == "timed":
+        return f"a timing is renewed by measuring alone (it was measured on {one.date})"
+    if sample is None:
+        return "no sample of it is cheap: measure it again"
+    for key, value in sample(result).items():
+        if _digits(value) != _digits(result[key]):
+            return f"{key} comes out otherwise with today's code: measure or compute it again"
+    return None
+
+
+def renew(file: Path, sample: Callable[[str, str], Sample | None] = sample_of) -> dict[str, str | None]:
+    """Take over today's hash for the stale parts that a sample attests; return why the others are refused."""
+    result: Result = json.loads(file.read_text(encoding="utf-8"))
+    found = {one.part: refusal(one, result, sample(file.stem, one.part)) for one in stale_parts(file)}
+    origin = provenance()
+    for part in (part for part, reason in found.items() if reason is None):
+        told = source_of(parts_of(file.stem)[part].entries, source_now())
+        told |= {"commit": origin["commit"], "renewed": datetime.now(UTC).date().isoformat()}
+        result["source"] = {**result.get("source", {}), part: {**result.get("source", {}).get(part, {}), **told}}
+    if None in found.values():
+        write_json(file, result)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """List what is stale, renew a file, or mark the documents."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--renew", type=Path, metavar="FILE")
+    chosen.add_argument("--mark", action="store_true")
+    asked = parser.parse_args(arguments)
+    try:
+        if asked.renew is not None:
+            parts = renew(asked.renew)
+            for part, reason in parts.items():
+                print(f"{asked.renew.name} ({part}): {reason or 'renewed'}", file=sys.stderr if reason else sys.stdout)
+            if not parts:
+                print(f"{asked.renew.name}: nothing is stale")
+            return 2 if any(parts.values()) else 0
+    except (LookupError, OSError, ValueError) as error:
+        print(f"stale: {error}", file=sys.stderr)
+        return 2
+    found = all_stale()
+    if asked.mark:
+        from documents import document_paths
+        from marks import marked
+
+        for document in document_paths(REPO):
+            text = document.read_text(encoding="utf-8")
+            if (new := marked(text, document, found)) != text:
+                write_text(document, new)
+                print(f"marked {document.relative_to(REPO)}")
+        return 0
+    for one in found:
+        print(f"{one.file.name} ({one.part}): measured {one.date}; {what_changed(one)}")
+    files, total = {one.file for one in found}, len(list(RESULTS.glob("*.json")))
+    print(f"{len(files)} of {total} result files hold figures whose source has changed since they were measured")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
