@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Device, Json, StoreFolder, Time, Whole, console, duration, print_json
+from headcount.cli.common import Device, Json, StoreFolder, Time, Whole, console, duration, print_json, trials_status
 
 
 def sweep(
@@ -36,16 +36,16 @@ def sweep(
     if workers is not None and workers < 1:
         raise BadInput(f"--workers must be at least 1, not {workers}")
     seconds = None if for_ is None else duration(for_)
+    from headcount.analysis.measures import blind_note
     from headcount.analysis.transition import find_transition
-    from headcount.base.spec import read_toml
     from headcount.experiments.devices import find_device
     from headcount.experiments.runner import run_on_store
-    from headcount.experiments.spec import SweepSpec
     from headcount.experiments.stored import stored_runs
+    from headcount.experiments.sweep_file import read_sweep
     from headcount.front import run_label
     from headcount.store.store import Store
 
-    plan = SweepSpec.parse(read_toml(spec), where=str(spec))
+    plan = read_sweep(spec)
     find_device(device)  # before a store is made
     with Store.open(store) as opened:
         if retry:
@@ -61,8 +61,9 @@ def sweep(
     found = [(run, find_transition(run)) for run in runs]
     if json:
         panels = [{"values": run.values, "transition": transition.data()} for run, transition in found]
-        print_json({"run": plan.name, "store": str(store), "trials": counts, "panels": panels})
-        return 0
+        notes = [note] if (note := blind_note(runs)) else []
+        print_json({"run": plan.name, "store": str(store), "trials": counts, "panels": panels, "notes": notes})
+        return trials_status(counts)
     terminal = console()
     told = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
     terminal.print(f"{plan.name}: {told}; in {store}")
@@ -73,11 +74,13 @@ def sweep(
     for run, transition in found:
         label = f"{run_label(run)}: " if run.values else ""
         terminal.print(f"{label}{transition.sentence}")
+    if note := blind_note(runs):
+        terminal.print(note, markup=False)
     if counts["pending"] + counts["running"]:
         terminal.print("Not finished: the same command goes on from here.")
     else:
         terminal.print(f"headcount report {plan.name} writes the page.")
-    return 0
+    return trials_status(counts)
 
 
 def _example(path: Path) -> int:

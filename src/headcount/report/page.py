@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from html import escape
 from importlib import resources
@@ -16,7 +15,7 @@ from headcount.base.files import check_writable, write_bytes, write_text
 from headcount.report import draw
 from headcount.report.figures import FigureData, training_figure, transition_figure
 from headcount.report.tables import as_html, transition_table
-from headcount.report.words import origin, settings, task_text
+from headcount.report.words import experiment_html, origin, settings, task_text
 from headcount.store.records import Run
 
 MARK = '<meta name="generator" content="headcount">'
@@ -214,12 +213,10 @@ def _meaning(run: Run, transition: Transition) -> str:
 
 
 def _origin(run: Run) -> str:
-    spec = json.dumps(run.spec, indent=2, ensure_ascii=False)
     return (
         f"{name_list(origin(run))}"
         "<p>To reproduce it, install the versions above and run the experiment below again: it states the "
         "task, the head counts, the seeds and the training. The full record, with every trial and curve, "
         'is in <a href="run.json">run.json</a> beside this page.</p>\n'
-        f"<details>\n<summary>The experiment “{escape(run.name)}”, as it was run</summary>\n"
-        f"<pre>{escape(spec)}</pre>\n</details>\n"
+        f"{experiment_html(run)}"
     )
