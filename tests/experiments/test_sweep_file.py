@@ -63,7 +63,9 @@ def test_models_that_see_no_positions_are_told_of_with_the_cause(
     blind = hc.sweep(own_task(PARTS), heads=[1, 2], seeds=1, quiet=True, positions="none", **QUICK)
     assert BLIND in repr(blind)
     assert BLIND in blind.analysis.notes
-    assert "see no positions" in blind.report(tmp_path / "blind").read_text()
+    header = blind.report(tmp_path / "blind").read_text().split("</header>")[0]
+    assert "see no positions" in header
+    assert "see no positions" in hc.write_report(blind.runs[0], blind.transition, tmp_path / "one").page.read_text()
     assert BLIND not in repr(seeing)
     assert seeing.analysis.notes == []
     assert "see no positions" not in seeing.report(tmp_path / "seeing").read_text()
@@ -107,9 +109,9 @@ def test_a_sweep_in_python_is_the_sweep_of_the_file(tmp_path: Path) -> None:
     spec = SweepSpec.parse({**PLAN, "heads": [1], "model": {}, **lists, "task": {**BASINS, "sets": "halves"}})
     path = tmp_path / "plan.toml"
     path.write_text(sweep_toml(spec).replace('positions = "none"\n', ""))
+    stated: dict[str, Any] = {"heads": 1, "seeds": 1, "name": "plan", "intrinsic": 2, "sets": "halves", **lists}
     ways: list[tuple[Any, dict[str, Any]]] = [
-        ("quadratic-basins", {"heads": 1, "seeds": 1, "name": "plan", "intrinsic": 2, "sets": "halves", **lists, **QUICK}),
-        (spec, {}), (path, {}), (str(path), {}),
+        ("quadratic-basins", {**stated, **QUICK}), (spec, {}), (path, {}), (str(path), {}),
     ]  # fmt: skip
     found: list[list[dict[str, Any]]] = []
     for task, arguments in ways[:2]:

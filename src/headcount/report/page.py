@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
+from headcount.analysis.measures import blind_note
 from headcount.analysis.result import Transition
 from headcount.analysis.wording import error_text, times_text
 from headcount.base.errors import BadInput
@@ -203,6 +204,7 @@ def _meaning(run: Run, transition: Transition) -> str:
             f"Here the true number of look-ups, D = {run.intrinsic}, is known, because the task was built "
             "that way. The estimate does not use it; it is compared afterwards."
         )
+    points += [note] if (note := blind_note([run])) else []
     diverged = sum(row.diverged for row in transition.rows)
     if diverged:
         points.append(

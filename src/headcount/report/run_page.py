@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from headcount.analysis.measures import blind_note
 from headcount.analysis.record import Analysis, Dimension, Reason
 from headcount.analysis.wording import heads_text
 from headcount.base.errors import BadInput
@@ -194,7 +195,7 @@ def _header(analysis: Analysis, runs: Sequence[Run], scale: str = "") -> str:
     )
     drawn = f"Intervals hold 90 % of {analysis.resamples:,} draws over seeds and targets."
     drawn = drawn if analysis.counts.get("done") else ""
-    size = f'<p class="comparison">{escape(scale)}</p>\n' if scale else ""
+    size = "".join(f'<p class="comparison">{escape(text)}</p>\n' for text in (blind_note(runs), scale) if text)
     return (
         f'<header>\n<p class="question">{escape(_title(analysis))}</p>\n<h1>{heading}</h1>\n{listed}'
         f'<p class="comparison">{escape(known(analysis, runs))}</p>\n'
