@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -16,14 +17,16 @@ from typing import Any
 
 from headcount.analysis.analyse import analyse, answers
 from headcount.analysis.head_rows import head_rows
+from headcount.analysis.measures import BLIND, blind_note
 from headcount.analysis.record import Analysis, Dimension
 from headcount.base.errors import BadInput, nearest
 from headcount.experiments.cpu import train_fast
 from headcount.experiments.devices import find_device
 from headcount.experiments.run import run_panels
 from headcount.experiments.runner import run_on_store
-from headcount.experiments.spec import ModelOptions, Panel, SweepSpec, TrainSpec
+from headcount.experiments.spec import ModelOptions, Panel, SweepSpec, TrainSpec, has_serial_form
 from headcount.experiments.stored import stored_runs
+from headcount.experiments.sweep_file import choose_positions, default_positions, read_sweep
 from headcount.experiments.train import Trained
 from headcount.models.files import SavedModel, load_model
 from headcount.models.spec import ModelSpec
@@ -32,7 +35,9 @@ from headcount.report.run_page import write_run_report
 from headcount.store.records import Run
 from headcount.store.store import Store
 from headcount.tasks.arrays import ArrayTask
-from headcount.tasks.families import make_task
+from headcount.tasks.controls import MeanTask
+from headcount.tasks.expr import variable
+from headcount.tasks.families import family
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.sampling import Box
 from headcount.tasks.serial import known_task
@@ -40,6 +45,8 @@ from headcount.tasks.task import Task
 from headcount.theory import attack as search
 from headcount.theory.irreducible import Enclosed, irreducible_bound
 from headcount.theory.witness import Witness, conclusions, make_witness, pair_figure
+
+log = logging.getLogger("headcount")
 
 
 @dataclass(frozen=True)
@@ -112,7 +119,8 @@ class SweepResult:
         return "\n".join(self._sentences())
 
     def _sentences(self) -> list[str]:
-        return [found.labelled for found in self.transitions]
+        note = blind_note(self.runs)
+        return [*(found.labelled for found in self.transitions), *([note] if note else [])]
 
     def _repr_html_(self) -> str:
         told = "".join(f"<p><strong>{escape(sentence)}</strong></p>" for sentence in self._sentences())
@@ -134,6 +142,8 @@ def train(
 
     The same arguments give the same weights. `on_step(steps done, validation error or None)` is called now and then.
     """
+    if model.positions == "none" and default_positions(task) != "none":
+        log.warning(BLIND)
     return train_fast(task, model, recipe, seed=seed, on_step=on_step)
 
 
@@ -239,55 +249,109 @@ def run_label(run: Run) -> str:
 
 
 def sweep(
-    task: Task | ArrayTask | str,
-    heads: Iterable[int] | int = range(1, 6),
-    seeds: int = 3,
+    task: Task | ArrayTask | SweepSpec | str | Path,
+    heads: Iterable[int] | int | None = None,
+    seeds: int | None = None,
     *,
+    lengths: Iterable[int] | int | None = None,
+    hidden: Iterable[int] | int | None = None,
+    head_dims: Iterable[int] | int | None = None,
+    learning_rates: Iterable[float] | float | None = None,
+    targets: Iterable[int] | int | None = None,
     store: str | Path | None = None,
-    name: str = "sweep",
+    name: str | None = None,
     device: str = "cpu",
     workers: int | None = None,
     quiet: bool = False,
     **options: Any,
 ) -> SweepResult:
-    """Train a task with each head count and seed, side by side, and return what was found.
+    """Train a task with every combination of the listed values and every seed, and return what was found.
 
-    `task` is a task, or the name of a family. All cores train, a model each, or with device="cuda" one GPU, hundreds
-    of models at once. Further options are those of ModelOptions and TrainSpec (head_dim=4,
-    steps=2000, …) and, for a family by name, its own parameters. With `store` finished trials are kept and an
-    interrupted call goes on where it stopped.
+    task: a task, arrays, the name of a family, a SweepSpec, or the path of a sweep file (ending in .toml). The last
+    two state the whole sweep, so that of the other arguments only store, device, workers and quiet go with them.
+    heads: head counts (default 1 to 5). seeds: random starts of each (default 3).
+    lengths, targets: sequence lengths, and seeds that draw the task itself; for a family by name.
+    hidden, head_dims, learning_rates: hidden sizes, head sizes and learning rates.
+    store: folder that keeps finished trials (default: none is kept); an interrupted call goes on where it stopped.
+    name: the run's name in the store (default "sweep"). device: "cpu" (a model a core) or "cuda" (hundreds of models
+    at once on one GPU). workers: cores to use (default all). quiet: no progress.
+    options: those of ModelOptions and TrainSpec (head_dim=4, steps=2000, …) and, for a family by name, its own
+    parameters. Where positions are not stated they are chosen from the task: "concatenated" where its answer depends
+    on where tokens stand, else "none".
     """
     find_device(device)
-    several: Iterable[Any] = heads if isinstance(heads, Iterable) and not isinstance(heads, str) else [heads]
-    heads = [_whole(h, "heads") for h in several]
     if workers is not None and _whole(workers, "workers") < 1:
         raise BadInput(f"workers must be at least 1, not {workers}")
-    model = ModelOptions(**{k: options.pop(k) for k in list(options) if k in ModelOptions.model_fields})
-    train = TrainSpec(**{k: options.pop(k) for k in list(options) if k in TrainSpec.model_fields})
-    if isinstance(task, str):
-        task = make_task(task, **options)
-    elif options:
-        allowed = [*ModelOptions.model_fields, *TrainSpec.model_fields]
-        raise BadInput(f"unknown option {next(iter(options))!r}: {nearest(next(iter(options)), allowed)}")
-    if not isinstance(task, Task | ArrayTask):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise BadInput(f"a sweep needs a task or the name of a family, not {type(task).__name__}")
-    if isinstance(task, ArrayTask) or not getattr(task, "symbolic", True):
-        if store is not None:
-            raise BadInput("arrays and bare Python functions cannot be kept in a store: leave store out")
-        SweepSpec(name=name, task={"family": "mean"}, heads=heads, seeds=seeds)  # the same rules for all tasks
-        panel = Panel({}, task, model, train, tuple(heads))
-        counts = list(heads)
-        about = {"name": name, "heads": counts, "seeds": seeds}
-        return SweepResult(
-            run_panels(name, task.name, about, [panel], seeds, workers=workers, quiet=quiet, device=device)
-        )
-    spec = SweepSpec(
-        name=name, title=task.name, task=task.data(), heads=list(heads), seeds=seeds, model=model, train=train
-    )
+    lists = {
+        "heads": heads, "lengths": lengths, "hidden": hidden, "head_dims": head_dims,
+        "learning_rates": learning_rates, "targets": targets,
+    }  # fmt: skip
+    if isinstance(task, SweepSpec | Path) or (isinstance(task, str) and task.endswith(".toml")):
+        given = [k for k, v in {**lists, "seeds": seeds, "name": name, **options}.items() if v is not None]
+        if given:
+            raise BadInput(f"{given[0]}: a SweepSpec or a sweep file states the whole sweep: change it there")
+        spec = choose_positions(task) if isinstance(task, SweepSpec) else read_sweep(Path(task))
+        panels = spec.panels()
+    else:
+        lists["heads"] = range(1, 6) if heads is None else heads
+        spec, panels = _stated(task, lists, 3 if seeds is None else seeds, "sweep" if name is None else name, options)
     if store is None:
+        about = {k: v for k, v in spec.data().items() if k != "task" or has_serial_form(panels[0].task)}
         return SweepResult(run_panels(
-            name, task.name, spec.data(), spec.panels(), seeds, workers=workers, quiet=quiet, device=device
+            spec.name, spec.title, about, panels, spec.seeds, workers=workers, quiet=quiet, device=device
         ))  # fmt: skip
+    if not has_serial_form(panels[0].task):
+        raise BadInput("arrays and bare Python functions cannot be kept in a store: leave store out")
     with Store.open(store) as opened:
         run_on_store(spec, opened, workers=workers, quiet=quiet, device=device)
-        return SweepResult(stored_runs(opened, name, spec))
+        return SweepResult(stored_runs(opened, spec.name, spec))
+
+
+def _stated(
+    task: Task | ArrayTask | str, lists: dict[str, Any], seeds: int, name: str, options: dict[str, Any]
+) -> tuple[SweepSpec, list[Panel]]:
+    """Return the sweep that arguments state, and its panels; that of arrays or bare functions lacks their task."""
+    if not isinstance(lists["hidden"], Iterable):  # one size is the model's own
+        options = {**options, **({} if lists["hidden"] is None else {"hidden": lists["hidden"]})}
+        lists = {**lists, "hidden": None}
+    model = ModelOptions(**{k: options.pop(k) for k in list(options) if k in ModelOptions.model_fields})
+    train = TrainSpec(**{k: options.pop(k) for k in list(options) if k in TrainSpec.model_fields})
+    values: dict[str, Any] = {key: _several(key, value) for key, value in lists.items()}
+    if isinstance(task, str):
+        stated, title = family(task, **options).data(), task
+    else:
+        if options:
+            allowed = {*ModelOptions.model_fields, *TrainSpec.model_fields, *lists, "seeds"}
+            raise BadInput(f"unknown option {next(iter(options))!r}: {nearest(next(iter(options)), allowed)}")
+        if not isinstance(task, Task | ArrayTask):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadInput(
+                f"a sweep needs a task, the name of a family, a SweepSpec or a sweep file, not {type(task).__name__}"
+            )
+        title = task.name
+        stated = task.data() if has_serial_form(task) else _PLACEHOLDER
+        if "positions" not in model.model_fields_set:
+            model = model.model_copy(update={"positions": default_positions(task)})
+    spec = SweepSpec(name=name, title=title, task=stated, seeds=seeds, model=model, train=train, **values)
+    if isinstance(task, str):
+        spec = choose_positions(spec)
+    panels = spec.panels()
+    return spec, panels if isinstance(task, str) else [replace(panel, task=task) for panel in panels]
+
+
+_PLACEHOLDER = MeanTask(variable(1).sum(), length=1).data()
+"""Stands in a spec for a task that has no serial form, so that the same rules hold for all."""
+
+
+def _several(what: str, values: Any) -> list[Any] | None:
+    """Read a list of numbers, or one number; None stays None."""
+    if values is None:
+        return None
+    listed: list[Any] = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    if what != "learning_rates":
+        return [_whole(value, what) for value in listed]
+    try:
+        if any(isinstance(value, str | bool) for value in listed):
+            raise TypeError
+        return [float(value) for value in listed]
+    except TypeError:
+        raise BadInput(f"{what} must be numbers, not {listed!r}") from None

@@ -282,8 +282,10 @@ def test_the_callers_threads_are_given_back() -> None:
 
 
 @pytest.mark.parametrize("bad", [
-    {"heads": []}, {"heads": [2, 2]}, {"heads": [1.5]}, {"heads": "12"}, {"heads": None}, {"heads": 0}, {"seeds": 0},
-    {"seeds": 2.5}, {"seeds": "3"}, {"workers": 1.5}, {"device": "tpu"}, {"name": "My Sweep"},
+    {"heads": []}, {"heads": [2, 2]}, {"heads": [1.5]}, {"heads": "12"}, {"heads": [None]}, {"heads": 0}, {"seeds": 0},
+    {"seeds": 2.5}, {"seeds": "3"}, {"workers": 1.5}, {"device": "tpu"}, {"name": "My Sweep"}, {"name": ""},
+    {"lengths": [4, 8]}, {"targets": 1}, {"hidden": "32"}, {"hidden": [0]}, {"head_dims": [2, 2]}, {"head_dims": 1.5},
+    {"learning_rates": "fast"}, {"learning_rates": [None]}, {"learning_rates": 11},
 ])  # fmt: skip
 @pytest.mark.parametrize("arrays", [False, True])
 def test_bad_arguments_of_a_sweep_are_one_line(bad: dict[str, object], arrays: bool) -> None:

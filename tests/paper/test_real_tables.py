@@ -306,7 +306,7 @@ def test_every_name_has_pictures_with_points(name: str) -> None:
 def test_show_writes_tables_pictures_and_findings(tmp_path: Path) -> None:
     runs = marco_runs(lengths=(8, 16, 32), heads=(1, 2, 4, 8, 16))
     found = analyses(runs, resamples=100)
-    shown = show_real("table7", runs, found, tmp_path / "table7")
+    shown = show_real("table7", runs, found, tmp_path / "table7", "smoke: 20 steps.")
     assert shown.analysis.on == "validation"
     assert all(path.exists() for path in shown.files)
     text = (tmp_path / "table7" / "table7.md").read_text()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import tomllib
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ def test_both_experiments_from_the_folder_to_the_page(
     kind: str, tables: tuple[str, ...], folders: dict[str, Path], tmp_path: Path, headcount_here: Any
 ) -> None:
     cut = headcount_here("reproduce", kind, *options(kind, folders), "--for", "0.01s", "--json")
-    assert cut.returncode == 0, cut.stderr
+    assert cut.returncode == 3, cut.stderr
     assert json.loads(cut.stdout)["unfinished"] == 4
     whole = headcount_here("reproduce", kind, *options(kind, folders))
     assert whole.returncode == 0, whole.stderr
@@ -56,6 +58,12 @@ def test_both_experiments_from_the_folder_to_the_page(
     assert all(0 <= float(t["train_accuracy"]) <= 1 and 0 < float(t["train_mrr"]) <= 1 for t in trials)
     assert all(float(t["nmse"]) == pytest.approx(1 - float(t["accuracy"]), abs=1e-5) for t in trials)
     page = (out / f"{kind}-page" / "index.html").read_text()
+    size = {
+        "marco": "smoke: 20 steps on 20 queries; the paper scale takes 800 on 10,000: expect larger errors.",
+        "cifar": "smoke: 20 steps on 60 images; the paper scale takes 1,500 on 25,000: expect larger errors.",
+    }[kind]
+    assert all(size in text for text in (whole.stdout, page, (out / tables[0] / f"{tables[0]}.md").read_text()))
+    assert tomllib.loads(unescape(page.split("<pre>")[1].split("</pre>")[0]))["kind"] == kind
     assert "http://" not in page.replace("http://www.w3.org", "")
     # without the data what is trained is shown again, and the other verbs read the run
     again = headcount_here("reproduce", tables[0], *SMOKE, *TINY[kind], "--out", "again", "--json")

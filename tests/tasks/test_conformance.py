@@ -132,6 +132,18 @@ class Ordered(GeneralizedRetrieval):
         return super().value(X) + 1e-9 * X[..., 0, :1]
 
 
+class ClaimsOrder(GeneralizedRetrieval):
+    @property
+    def positional(self):
+        return True
+
+
+class DeniesOrder(GeneralizedRetrieval):
+    @property
+    def positional(self):
+        return False
+
+
 class SinglePrecision(GeneralizedRetrieval):
     def value(self, X):
         return super().value(X).float()
@@ -192,6 +204,8 @@ BANDS = [[0, 1, 2], [3, 4, 5]]
         (Detached, None, check_gradient),
         (LeakyGradient, None, check_gradient),
         (Ordered, None, check_order_of_tokens),
+        (ClaimsOrder, None, check_order_of_tokens),
+        (DeniesOrder, BANDS, check_order_of_tokens),
         (SinglePrecision, None, check_value),
         (OneBatchAxis, None, check_value),
         (Spoils, None, check_value),

@@ -27,6 +27,11 @@ ZERO = "without a wrong answer"
 """The state of trials whose error rate is 0 on an unknown number of samples."""
 UNMEASURED = "without a training error"
 """The state of finished trials that have no training error."""
+BLIND = (
+    'The answer depends on where tokens stand, and these models see no positions (positions = "none"): choose '
+    'positions = "concatenated", or leave positions out and they are chosen from the task.'
+)
+"""Why models without positions do not learn some tasks."""
 
 
 class Words(NamedTuple):
@@ -150,8 +155,8 @@ def zeros(runs: Sequence[Run], on: Part) -> int:
 
 
 def notes(runs: Sequence[Run], on: Part) -> list[str]:
-    """Say what was done about errors of zero and trials without an error, with counts."""
-    said: list[str] = []
+    """Say what the models could not see, and what was done about errors of zero and trials without an error."""
+    said = [note] if (note := blind_note(runs)) else []
     name = {"train": "training", "validation": "validation"}[on]
     sizes = sorted({run.samples[on] for run in runs if floor(run, on) is not None})
     if count := zeros(runs, on):
@@ -171,6 +176,13 @@ def notes(runs: Sequence[Run], on: Part) -> list[str]:
     if count := lost[UNMEASURED]:
         said.append(f"{count:,} finished {_trials(count)} no training error on record and are left out.")
     return said
+
+
+def blind_note(runs: Sequence[Run]) -> str:
+    """Say that models see no positions although the answer depends on them; empty where that is not so."""
+    blind = sum(run.blind for run in runs)
+    where = "" if blind == len(runs) else f"In {blind} of {len(runs)} panels: "
+    return f"{where}{BLIND}" if blind else ""
 
 
 def _trials(count: int) -> str:

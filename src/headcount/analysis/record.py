@@ -272,7 +272,7 @@ class Analysis(Spec):
     equal_errors: list[EqualError]
     laws: list[Law]
     notes: list[str] = Field(default_factory=list[str])
-    """What was done about errors of zero and about trials without an error, with counts."""
+    """What the models could not see, and what was done about errors of zero and about trials without an error."""
     resamples: int
     provenance: dict[str, Any] = Field(default_factory=dict[str, Any])
 

@@ -72,7 +72,8 @@ def show(found: Analysis, terminal: Console) -> None:
     """Print the sentences, their reasons, and a small table for every kind of number."""
     counts = ", ".join(f"{number} {state}" for state, number in found.counts.items() if number) or "no trials"
     terminal.print(f"{found.run}: {counts}", markup=False)
-    for text in [] if found.plain else [f"Errors: {found.words.kind} {found.words.data}.", *found.notes]:
+    errors = [] if found.plain else [f"Errors: {found.words.kind} {found.words.data}."]
+    for text in [*errors, *found.notes]:
         terminal.print(text, markup=False)
     for answer in found.dimensions:
         terminal.print(f"\n{answer.labelled}", markup=False)

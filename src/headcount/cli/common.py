@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,6 +58,14 @@ Time = Annotated[str, Parameter(allow_leading_hyphen=True)]  # a time below noth
 Device = Annotated[str, Parameter(name="--device", help="cpu (all cores), cuda (one GPU), cuda:1.")]
 StoreFolder = Annotated[Path, Parameter(name="--store", help="Folder of the store.")]
 
+UNFINISHED, FAILED = 3, 4
+STATUSES = (
+    "Exit status: 0 when every trial has ended, 2 for bad input, 3 when trials are left (after --for, or in another "
+    "process): the same command goes on; 4 when a trial failed or none is done, 130 after Ctrl-C. A diverged trial has "
+    "ended: that is its result."
+)
+"""What `headcount sweep` and `headcount reproduce` end with."""
+
 ARRAYS = (".npz", ".npy", ".parquet", ".csv")
 
 
@@ -67,6 +75,15 @@ def duration(text: str) -> float:
     if found is None or float(found[1]) == 0:
         raise BadInput(f"a time is written like 90s, 9m or 2h, and is more than nothing: not {text!r}")
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def trials_status(*sweeps: Mapping[Any, int]) -> int:
+    """Return the exit status of a command that trains sweeps, from how many trials of each are in which state."""
+    if any(counts.get("pending", 0) + counts.get("running", 0) for counts in sweeps):
+        return UNFINISHED
+    without = ("failed", "diverged", "superseded")  # states that have no error to show
+    shown = [sum(number for state, number in counts.items() if state not in without) for counts in sweeps]
+    return FAILED if any(counts.get("failed", 0) for counts in sweeps) or not all(shown) else 0
 
 
 def given(**values: Any) -> dict[str, Any]:

@@ -30,6 +30,8 @@ VERBS = {
     "show": "Show a saved model: its sizes, its hash, its error on fresh data.",
 }
 
+TRAINING = ("sweep", "reproduce")
+"""Verbs whose exit status says what became of their trials."""
 ALIASES = {"analyse": ("analyze",)}
 EPILOGUE = "Every verb takes --json for programs and --debug for the full traceback of an error."
 
@@ -87,6 +89,7 @@ def _run(tokens: list[str]) -> int:
 
     from headcount import __version__
     from headcount.base.errors import BadInput
+    from headcount.cli.common import STATUSES
 
     if "" in tokens:  # as a path it would be this folder
         before = tokens[: tokens.index("")]
@@ -102,7 +105,9 @@ def _run(tokens: list[str]) -> int:
         suppress_keyboard_interrupt=False,
     )
     for verb, summary in VERBS.items():
-        app.command(f"headcount.cli.{verb}:{verb}", name=[verb, *ALIASES.get(verb, ())], help=summary)
+        more = f"{STATUSES}\n\n" if verb in TRAINING else ""
+        names = [verb, *ALIASES.get(verb, ())]
+        app.command(f"headcount.cli.{verb}:{verb}", name=names, help=summary, help_epilogue=f"{more}{EPILOGUE}")
     result = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     return result if isinstance(result, int) else 0
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Device, Json, StoreFolder, Time, Whole, console, duration, print_json
+from headcount.cli.common import Device, Json, StoreFolder, Time, Whole, console, duration, print_json, trials_status
 
 if TYPE_CHECKING:
+    from headcount.paper.plan import Scale
     from headcount.paper.reproduce import Shown
 
 
@@ -35,6 +36,9 @@ def reproduce(
     ] = None,
     device: Device = "cpu",
     workers: Annotated[Whole | None, Parameter(help="Cores to use (default: all).")] = None,
+    spec: Annotated[
+        Path | None, Parameter(help="Write the sweep file of the table or figure here, for headcount sweep, and stop.")
+    ] = None,
     data: Annotated[
         Path | None,
         Parameter(help="Folder of MS MARCO or CIFAR-10, for tables 6 to 9 and their figures (docs/real-data.md)."),
@@ -57,6 +61,8 @@ def reproduce(
 
     if name is None:
         return _list(json)
+    if spec is not None:
+        return _write_spec(name, scale, spec, json)
     if real := real_names(name):
         from headcount.cli.reproduce_real import Asked, reproduce_real
 
@@ -88,38 +94,62 @@ def reproduce(
     found: list[Shown] = []
     pages: dict[str, Path] = {}
     counts: dict[str, dict[str, int]] = {}
-    specs = {ITEMS[n].spec: sweep_of(ITEMS[n], scale) for n in names}
+    sweeps = {ITEMS[n].spec: sweep_of(ITEMS[n], scale) for n in names}
     with Store.open(store) as opened:
-        for spec in specs.values():
+        for sweep in sweeps.values():
             seconds = None if end is None else end - time.monotonic()
             if seconds is None or seconds > 0:
                 try:
-                    run_on_store(spec, opened, workers=workers, seconds=seconds, device=device)
+                    run_on_store(sweep, opened, workers=workers, seconds=seconds, device=device)
                 except KeyboardInterrupt:
                     sys.stderr.write(f"headcount: what was trained is kept in {store}; the same command goes on\n")
                     raise
-        for key, spec in specs.items():
-            if spec.name not in opened.runs():
-                trials = sum(len(panel.heads) * spec.seeds for panel in spec.panels())
-                counts[spec.name] = {"pending": trials}
+        for key, sweep in sweeps.items():
+            if sweep.name not in opened.runs():
+                trials = sum(len(panel.heads) * sweep.seeds for panel in sweep.panels())
+                counts[sweep.name] = {"pending": trials}
                 continue
             served = [n for n in names if ITEMS[n].spec == key]
             runs, analysis = read_run(opened, ITEMS[served[0]], scale)
-            counts[spec.name] = {state: n for state, n in analysis.counts.items() if n}
+            counts[sweep.name] = {state: n for state, n in analysis.counts.items() if n}
             if analysis.counts.get("done"):
-                found += [show(n, runs, analysis, folder / n) for n in served]
-                pages[key] = page(key, runs, analysis, folder / f"{key}-page")
+                found += [show(n, runs, analysis, folder / n, scale) for n in served]
+                pages[key] = page(key, runs, analysis, folder / f"{key}-page", scale)
     found.sort(key=lambda shown: names.index(shown.name))
+    status = trials_status(*counts.values())
     left = sum(states.get("pending", 0) + states.get("running", 0) for states in counts.values())
     if json:
         print_json(_data(found, pages, folder, scale, counts, left))
-        return 0
+        return status
     _print(found, pages, folder)
     for run, states in counts.items():
         if set(states) != {"done"}:
             console().print(f"{run}: {', '.join(f'{n} {state}' for state, n in states.items())}", markup=False)
     if left:
         console().print("Not finished: the same command goes on from here.")
+    return status
+
+
+def _write_spec(name: str, scale: Scale, path: Path, json: bool) -> int:
+    """Write the sweep of one table or figure as a file."""
+    from headcount.base.files import write_text
+    from headcount.experiments.sweep_file import sweep_toml
+    from headcount.paper.plan import GROUPS, ITEMS, names_of, sweep_of
+    from headcount.paper.real_plan import REAL, REAL_GROUPS
+
+    if name in (*REAL, *REAL_GROUPS):
+        raise BadInput(f"--spec writes sweeps over tasks: {name} is on real data, which only reproduce trains")
+    if name in GROUPS:
+        raise BadInput(f"--spec writes one sweep, and {name} has several: name one of {', '.join(GROUPS[name])}")
+    (one,) = names_of(name, [*REAL, *REAL_GROUPS])
+    if path.exists():
+        raise BadInput(f"{path} exists already: choose another name")
+    sweep = sweep_of(ITEMS[one], scale)
+    write_text(path, sweep_toml(sweep, f"headcount reproduce {one} --scale {scale}"))
+    if json:
+        print_json({"spec": str(path), "run": sweep.name})
+        return 0
+    console().print(f"Wrote {path}; run it with: headcount sweep {path}", markup=False)
     return 0
 
 
@@ -134,7 +164,7 @@ def _data(
     for s in found:
         table = ITEMS[s.name].table
         shown[s.name] = {
-            "files": [str(f) for f in s.files], "remarks": s.remarks, "counts": s.analysis.counts,
+            "files": [str(f) for f in s.files], "scale": s.scale, "remarks": s.remarks, "counts": s.analysis.counts,
             "dimensions": [d.data() for d in s.analysis.dimensions], "cells": [c.data() for c in s.analysis.cells],
             "paper": [c.data() for c in cells(table)] if table else [],
         }  # fmt: skip
@@ -155,6 +185,7 @@ def _print(found: list[Shown], pages: dict[str, Path], folder: Path) -> None:
             terminal.print(dimension.labelled, markup=False)
         for table in shown.tables:
             terminal.print(as_terminal(table))
+            terminal.print(shown.scale, markup=False)
         for remark in shown.remarks:
             terminal.print(remark, markup=False)
     for path in pages.values():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import console, print_json
+from headcount.cli.common import console, print_json, trials_status
 
 if TYPE_CHECKING:
     from headcount.analysis.measures import Part
@@ -92,7 +92,7 @@ def reproduce_real(
 ) -> int:  # fmt: skip
     """Train what the tables and figures on real data need, or what is left of it, and show theirs and ours."""
     from headcount.experiments.devices import find_device
-    from headcount.paper.real_plan import REAL, real_plan
+    from headcount.paper.real_plan import REAL, real_plan, real_scale_text
     from headcount.paper.reproduce import check_folders
     from headcount.store.store import Store
 
@@ -127,15 +127,17 @@ def reproduce_real(
                 stated = plan.stated
                 counts[plan.name] = {"pending": len(stated["heads"]) * len(stated["lengths"]) * int(stated["seeds"])}
                 continue
-            found, made, page = _show(kind, [n for n in names if specs[n] == kind], runs, folder)
+            own, size = [n for n in names if specs[n] == kind], real_scale_text(plan, scale)
+            found, made, page = _show(kind, own, runs, folder, size)
             by_kind[kind], pages[kind] = found, page
             shown += made
             counts[plan.name] = {state: n for state, n in found["train"].counts.items() if n}
     shown.sort(key=lambda one: names.index(one.name))
     left = sum(states.get("pending", 0) + states.get("running", 0) for states in counts.values())
+    status = trials_status(*counts.values())
     if json:
         print_json(_data(shown, pages, folder, scale, counts, left))
-        return 0
+        return status
     from headcount.paper.real_reproduce import print_real
 
     terminal, said = console(), set[str]()
@@ -148,7 +150,7 @@ def reproduce_real(
     if left:
         how = "the same command" if asked.data is not None else "this command with --data"
         terminal.print(f"Not finished ({left} trials left): {how} goes on from here.")
-    return 0
+    return status
 
 
 def _no_data(name: str, kind: RealKind) -> BadInput:
@@ -191,14 +193,14 @@ def _stored(store: Store, name: str, spec: RealSpec | None) -> list[Run]:
 
 
 def _show(
-    kind: RealKind, names: list[str], runs: list[Run], folder: Path
+    kind: RealKind, names: list[str], runs: list[Run], folder: Path, scale: str
 ) -> tuple[dict[Part, Analysis], list[Shown], Path]:
     """Write the tables and pictures of these names, and the page of the run."""
     from headcount.paper.real_reproduce import analyses, page_real, show_real
 
     found = analyses(runs)
-    made = [show_real(name, runs, found, folder / name) for name in names]
-    return found, made, page_real(runs, found, folder / f"{kind}-page")
+    made = [show_real(name, runs, found, folder / name, scale) for name in names]
+    return found, made, page_real(runs, found, folder / f"{kind}-page", scale)
 
 
 def _data(
@@ -210,7 +212,8 @@ def _data(
         "pages": {kind: str(path) for kind, path in pages.items()},
         "shown": {
             one.name: {
-                "files": [str(f) for f in one.files], "remarks": one.remarks, "counts": one.analysis.counts,
+                "files": [str(f) for f in one.files], "scale": one.scale, "remarks": one.remarks,
+                "counts": one.analysis.counts,
                 "dimensions": [d.data() for d in one.analysis.dimensions],
                 "cells": [c.data() for c in one.analysis.cells],
             }

@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Device, Json, StoreFolder, Time, Whole, console, duration, print_json
+from headcount.cli.common import Device, Json, StoreFolder, Time, Whole, console, duration, print_json, trials_status
 
 
 def sweep(
@@ -37,14 +37,14 @@ def sweep(
         raise BadInput(f"--workers must be at least 1, not {workers}")
     seconds = None if for_ is None else duration(for_)
     from headcount.analysis.analyse import answers
-    from headcount.base.spec import read_toml
+    from headcount.analysis.measures import blind_note
     from headcount.experiments.devices import find_device
     from headcount.experiments.runner import run_on_store
-    from headcount.experiments.spec import SweepSpec
     from headcount.experiments.stored import stored_runs
+    from headcount.experiments.sweep_file import read_sweep
     from headcount.store.store import Store
 
-    plan = SweepSpec.parse(read_toml(spec), where=str(spec))
+    plan = read_sweep(spec)
     find_device(device)  # before a store is made
     with Store.open(store) as opened:
         if retry:
@@ -60,8 +60,9 @@ def sweep(
     found = answers(runs)
     if json:
         told = [answer.data() for answer in found]
-        print_json({"run": plan.name, "store": str(store), "trials": counts, "answers": told})
-        return 0
+        notes = [note] if (note := blind_note(runs)) else []
+        print_json({"run": plan.name, "store": str(store), "trials": counts, "answers": told, "notes": notes})
+        return trials_status(counts)
     terminal = console()
     told = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
     terminal.print(f"{plan.name}: {told}; in {store}")
@@ -71,11 +72,13 @@ def sweep(
         terminal.print("--retry trains what failed once more.")
     for answer in found:
         terminal.print(answer.labelled, markup=False)
+    if note := blind_note(runs):
+        terminal.print(note, markup=False)
     if counts["pending"] + counts["running"]:
         terminal.print("Not finished: the same command goes on from here.")
     else:
         terminal.print(f"headcount report {plan.name} writes the page.")
-    return 0
+    return trials_status(counts)
 
 
 def _example(path: Path) -> int:

@@ -48,7 +48,9 @@ def train(
     width: Annotated[Size, Parameter(help="Embedding width E (default n·h).")] = None,
     hidden_ff: Annotated[Size, Parameter(help="Hidden width of F (default N).")] = None,
     depth: Annotated[Size, Parameter(help="Layers L.")] = None,
-    positions: Annotated[Positions | None, Parameter(help="How the model sees positions.")] = None,
+    positions: Annotated[
+        Positions | None, Parameter(help="How the model sees positions (default: from the task).")
+    ] = None,
     beta: Annotated[str | None, Parameter(help="scaled (1/sqrt(n)), learned, or a number.")] = None,
     class_key: Annotated[bool | None, Parameter(negative=(), help="The class token is a key too.")] = None,
     feedforward: Annotated[FeedForward | None, Parameter(help="Kind of the feed-forward block F.")] = None,
@@ -69,6 +71,7 @@ def train(
 ) -> int:
     """Train one model on a task or on your own arrays, and save it as a folder."""
     from headcount.experiments.spec import ModelOptions, TrainSpec
+    from headcount.experiments.sweep_file import default_positions
 
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
@@ -83,6 +86,8 @@ def train(
     if steps is not None and warmup is None:  # short runs warm up for a tenth of their length
         recipe["warmup"] = max(0, min(int(TrainSpec.model_fields["warmup"].default), steps // 10))
     problem = read_task(task, intrinsic, length, dim, task_seed, set_)
+    if positions is None:
+        options = options.model_copy(update={"positions": default_positions(problem)})
     return _train(problem, options, TrainSpec(**recipe), heads, out, seed, json)
 
 
@@ -93,6 +98,16 @@ def _beta(text: str | None) -> str | float | None:
         return float(text)
     except ValueError:
         raise BadInput(f"--beta takes scaled, learned or a number above 0, not {text!r}") from None
+
+
+def _positions_note(problem: Task | ArrayTask, positions: str) -> str:
+    """Say how the model sees positions where the answer depends on them."""
+    from headcount.analysis.measures import BLIND
+    from headcount.experiments.sweep_file import default_positions
+
+    if default_positions(problem) == "none":
+        return ""
+    return BLIND if positions == "none" else f"Positions: {positions}, since the answer depends on where tokens stand."
 
 
 def _train(
@@ -118,8 +133,12 @@ def _train(
         raise HeadcountError(f"the training diverged after {trial.steps} steps, and nothing was saved: lower --lr")
     identity = trained.save(out)
     if json:
-        print_json({"out": str(out), "hash": identity, "trial": trial.data()})
+        print_json({
+            "out": str(out), "hash": identity, "positions": model.positions, "trial": trial.data(),
+        })  # fmt: skip
     else:
+        if note := _positions_note(problem, model.positions):
+            console().print(note, markup=False)
         console().print(
             f"{heads} head{'s' if heads > 1 else ''}: validation NMSE {trial.nmse:.2e} (training "
             f"{trial.train_nmse:.2e}) after {trial.steps} steps in {trial.seconds:.0f} s, measured; "

@@ -19,7 +19,7 @@ from headcount.experiments.cpu import Stopped, polish_steps, run_trial, single_t
 from headcount.experiments.data import prepare
 from headcount.experiments.devices import device_name, find_device
 from headcount.experiments.moments import Moments
-from headcount.experiments.spec import Panel, SweepSpec, TrainSpec
+from headcount.experiments.spec import Panel, SweepSpec, TrainSpec, has_serial_form
 from headcount.experiments.stacking import Job, plan, step_cost
 from headcount.experiments.stacks import Ending, Member, Stacks, free_memory
 from headcount.experiments.train import check_task
@@ -82,12 +82,13 @@ def panel_run(
     if isinstance(task, ArrayTask):
         stated: dict[str, Any] = {"kind": "arrays", "name": task.name, "hash": task.hash()}
     else:
-        stated = task.data() if getattr(task, "symbolic", True) else {"kind": "callable", "name": task.name}
+        stated = task.data() if has_serial_form(task) else {"kind": "callable", "name": task.name}
     intrinsic = None if isinstance(task, ArrayTask) else task.intrinsic
+    blind = not isinstance(task, ArrayTask) and task.positional and panel.model.positions == "none"
     return Run(
         name=name, title=title, task={**stated, "length": task.length, "dim": task.dim}, intrinsic=intrinsic,
         spec={**about, "heads": list(panel.heads), "model": panel.model.data(), "train": panel.train.data()},
-        values=panel.values,
+        sweep=about if "task" in about else {}, values=panel.values, blind=blind,
         trials=sorted(trials, key=lambda t: (t.heads, t.seed)), provenance=provenance(device), seconds=seconds,
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -236,6 +236,11 @@ class SweepSpec(Spec):
             train: dict[str, Any] = {**self.train.model_dump(), **rates}
             found.append(({**sizes, **rates}, ModelOptions(**model), TrainSpec(**train)))
         return found
+
+
+def has_serial_form(task: Task | ArrayTask) -> TypeGuard[Task]:
+    """Whether a spec can state the task: it cannot state arrays and bare Python functions."""
+    return isinstance(task, Task) and bool(getattr(task, "symbolic", True))
 
 
 @dataclass(frozen=True)

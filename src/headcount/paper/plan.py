@@ -88,3 +88,34 @@ def sweep_of(item: Item, scale: Scale) -> SweepSpec:
     for part in ("task", "model", "train"):
         merged[part] = {**stated.get(part, {}), **change.get(part, {})}
     return SweepSpec.parse({"name": f"{item.spec}-{scale}", **merged}, where=f"{item.spec}.toml, scale {scale}")
+
+
+def scale_text(item: Item, scale: Scale) -> str:
+    """Say how long the trials of a table or figure train at a scale, and how long at the paper scale."""
+    return compare_scales(scale, _amounts(sweep_of(item, scale)), _amounts(sweep_of(item, "paper")), "sequences")
+
+
+def compare_scales(
+    scale: Scale, here: tuple[Sequence[int], Sequence[int]], paper: tuple[Sequence[int], Sequence[int]], samples: str
+) -> str:  # fmt: skip
+    """Put two scales side by side, each with its steps and training samples, from the least to the most."""
+    (steps, sizes), (full, whole) = ((_span(one), _span(two)) for one, two in (here, paper))
+    told = f"{scale}: {steps} steps" + (f" on {sizes} {samples}" if sizes else "")
+    if scale == "paper":
+        return f"{told}."
+    if (steps, sizes) == (full, whole):
+        return f"{told}, as at the paper scale."
+    less = max(here[0]) < max(paper[0]) or max(here[1], default=0) < max(paper[1], default=0)
+    takes = f"; the paper scale takes {full}" + (f" on {whole}" if whole else "")
+    return f"{told}{takes}{': expect larger errors' if less else ''}."
+
+
+def _amounts(spec: SweepSpec) -> tuple[list[int], list[int]]:
+    """Return the steps of a sweep's trials, and the sizes of their fixed training sets."""
+    trains = [panel.train for panel in spec.panels()]
+    return [train.steps for train in trains], [train.train_size for train in trains if not train.fresh]
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """Write 1,500, or 300 to 1,000."""
+    return " to ".join(f"{n:,}" for n in sorted({min(numbers), max(numbers)})) if numbers else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headcount.analysis.measures import Part
 from headcount.base.errors import BadInput
-from headcount.paper.plan import SCALES, Scale
+from headcount.paper.plan import SCALES, Scale, compare_scales
 
 if TYPE_CHECKING:
     from headcount.experiments.real_spec import CifarData, MarcoData, RealSpec
@@ -85,6 +85,21 @@ class RealPlan:
         from headcount.experiments.real_spec import RealSpec
 
         return RealSpec.parse({**self.stated, "source": source.data()}, where=f"{self.kind}.toml")
+
+
+def real_scale_text(plan: RealPlan, scale: Scale) -> str:
+    """Say how long the trials of a plan train, and how long at the paper scale."""
+    paper = real_plan(plan.kind, "paper")
+    return compare_scales(scale, _amounts(plan), _amounts(paper), "queries" if plan.kind == "marco" else "images")
+
+
+def _amounts(plan: RealPlan) -> tuple[list[int], list[int]]:
+    """Return a plan's steps, and its training queries or images."""
+    from headcount.experiments.real_spec import RealTrain
+
+    data, stated = plan.data, plan.stated["train"]
+    size = data["queries"] - data["validation"] if plan.kind == "marco" else data["train"]
+    return [int(stated.get("steps", RealTrain.model_fields["steps"].default))], [int(size)]
 
 
 def real_plan(kind: RealKind, scale: Scale) -> RealPlan:

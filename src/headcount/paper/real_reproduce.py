@@ -43,7 +43,7 @@ def analyses(runs: Sequence[Run], resamples: int = 1000) -> dict[Part, Analysis]
     return {part: analyse(runs, on=part, resamples=resamples) for part in PARTS}
 
 
-def show_real(name: str, runs: Sequence[Run], found: dict[Part, Analysis], folder: Path) -> Shown:
+def show_real(name: str, runs: Sequence[Run], found: dict[Part, Analysis], folder: Path, scale: str) -> Shown:
     """Write NAME.md, NAME.csv, trials.csv and the pictures of one name into a folder of its own."""
     item, cells, kind = REAL[name], real_cells(runs), kind_of(runs)
     word = "Table" if name.startswith("table") else "Figure"
@@ -56,7 +56,7 @@ def show_real(name: str, runs: Sequence[Run], found: dict[Part, Analysis], folde
             files.append(folder / f"{chart.id}.{ending}")
             write_bytes(files[-1], picture(chart, ending))
     source = f"Source of the paper's numbers: {numbers.source()}."
-    written = [text for table in tables for text in (f"**{table.caption}**", as_markdown(table))]
+    written = [text for table in tables for text in (f"**{table.caption}**", as_markdown(table), scale)]
     parts = [f"# {title}", *sentences(found), *written, *said, source]
     write_text(folder / f"{name}.md", "\n\n".join(parts) + "\n")
     write_text(folder / f"{name}.csv", real_csv(name, cells, kind))
@@ -67,7 +67,7 @@ def show_real(name: str, runs: Sequence[Run], found: dict[Part, Analysis], folde
     }  # fmt: skip
     write_json(folder / "provenance.json", about)
     files += [folder / f"{name}.md", folder / f"{name}.csv", folder / "trials.csv", folder / "provenance.json"]
-    return Shown(name, title, tables, said, analysis, files)
+    return Shown(name, title, tables, said, analysis, files, scale)
 
 
 def sentences(found: dict[Part, Analysis]) -> list[str]:
@@ -180,11 +180,14 @@ def print_real(
         if not fresh(repr((names, table.rows))):
             continue
         print_table(terminal, table.caption, names, table.rows, keys=keys)
+        terminal.print(shown.scale, markup=False)
     for text in filter(fresh, shown.remarks):
         terminal.print(text, markup=False)
 
 
-def page_real(runs: Sequence[Run], found: dict[Part, Analysis], folder: Path, on: Part = "train") -> Path:
+def page_real(
+    runs: Sequence[Run], found: dict[Part, Analysis], folder: Path, scale: str = "", on: Part = "train"
+) -> Path:  # fmt: skip
     """Write the interactive page of a run's errors on a part, with the charts and remarks of all names it serves."""
     kind, cells = kind_of(runs), real_cells(runs)
     extra: dict[str, Chart] = {}
@@ -201,4 +204,6 @@ def page_real(runs: Sequence[Run], found: dict[Part, Analysis], folder: Path, on
     analysis = found[on]
     if any(chart.kind == "law" for chart in charts):  # the paper's law is fitted there, and no second one stands beside
         analysis = analysis.model_copy(update={"laws": []})
-    return write_run_report(runs, analysis, folder, reference, remarks=said, extra=charts, tables=tables).page
+    return write_run_report(
+        runs, analysis, folder, reference, remarks=said, extra=charts, tables=tables, scale=scale
+    ).page

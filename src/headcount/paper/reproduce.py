@@ -17,7 +17,7 @@ from headcount.experiments.stored import stored_runs
 from headcount.paper import compare, numbers
 from headcount.paper.charts import charts_of, paper_reversal, paper_values, same_lengths
 from headcount.paper.numbers import PaperCell
-from headcount.paper.plan import ITEMS, Item, Scale, sweep_of
+from headcount.paper.plan import ITEMS, Item, Scale, scale_text, sweep_of
 from headcount.report.chart import Chart
 from headcount.report.chart_draw import picture
 from headcount.report.run_page import check_run_folder, write_run_report
@@ -41,6 +41,8 @@ class Shown:
     remarks: list[str]
     analysis: Analysis
     files: list[Path]
+    scale: str
+    """How long its trials train, and how long at the paper scale."""
 
 
 def read_run(store: Store, item: Item, scale: Scale) -> tuple[list[Run], Analysis]:
@@ -52,7 +54,7 @@ def read_run(store: Store, item: Item, scale: Scale) -> tuple[list[Run], Analysi
     return runs, analyse(runs)
 
 
-def show(name: str, runs: Sequence[Run], analysis: Analysis, folder: Path) -> Shown:
+def show(name: str, runs: Sequence[Run], analysis: Analysis, folder: Path, scale: Scale) -> Shown:
     """Write NAME.md, NAME.csv, trials.csv and the pictures of one name into a folder of its own."""
     item = ITEMS[name]
     theirs = numbers.cells(item.table) if item.table else []
@@ -71,14 +73,16 @@ def show(name: str, runs: Sequence[Run], analysis: Analysis, folder: Path) -> Sh
             write_bytes(files[-1], picture(chart, ending))
     sentences = [d.labelled for d in analysis.dimensions]
     source = f"Source of the paper's numbers: {numbers.source()}."
-    parts = [f"# {title}", *sentences, *map(as_markdown, tables), *remarks, source]
+    size = scale_text(item, scale)
+    beside = [text for table in tables for text in (as_markdown(table), size)]
+    parts = [f"# {title}", *sentences, *beside, *remarks, source]
     write_text(folder / f"{name}.md", "\n\n".join(parts) + "\n")
     write_text(folder / f"{name}.csv", compare.as_csv(name, shown, kept))
     write_text(folder / "trials.csv", trials_csv(runs))
     about: dict[str, Any] = {"provenance": runs[0].provenance, "spec": runs[0].spec, "counts": analysis.counts}
     write_json(folder / "provenance.json", about)
     files += [folder / f"{name}.md", folder / f"{name}.csv", folder / "trials.csv", folder / "provenance.json"]
-    return Shown(name, title, tables, remarks, analysis, files)
+    return Shown(name, title, tables, remarks, analysis, files, size)
 
 
 def _tables(
@@ -94,7 +98,7 @@ def _tables(
     return [*slopes, cell_table(analysis)]
 
 
-def page(spec: str, runs: Sequence[Run], analysis: Analysis, folder: Path) -> Path:
+def page(spec: str, runs: Sequence[Run], analysis: Analysis, folder: Path, scale: Scale) -> Path:
     """Write the interactive page of a sweep, with the charts and remarks of all names that it serves."""
     items = {name: item for name, item in ITEMS.items() if item.spec == spec}
     table = next((item.table for item in items.values() if item.table), None)
@@ -107,7 +111,8 @@ def page(spec: str, runs: Sequence[Run], analysis: Analysis, folder: Path) -> Pa
             extra += charts_of(item, analysis, runs, theirs)
     said = compare.remarks(analysis, runs, theirs, "", like) if theirs else []
     reference = paper_values(theirs) if theirs else None
-    return write_run_report(runs, analysis, folder, reference, remarks=said, extra=extra).page
+    size = scale_text(next(iter(items.values())), scale)
+    return write_run_report(runs, analysis, folder, reference, remarks=said, extra=extra, scale=size).page
 
 
 def check_folders(folder: Path, specs: Mapping[str, str]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
+from headcount.analysis.measures import blind_note
 from headcount.analysis.record import Dimension
 from headcount.analysis.wording import percent, times_text
 from headcount.base.errors import BadInput
@@ -16,7 +16,7 @@ from headcount.base.files import check_writable, write_bytes, write_text
 from headcount.report import draw
 from headcount.report.figures import FigureData, training_figure, transition_figure
 from headcount.report.tables import as_html, transition_table
-from headcount.report.words import origin, settings, task_text
+from headcount.report.words import experiment_html, origin, settings, task_text
 from headcount.store.records import Run
 
 MARK = '<meta name="generator" content="headcount">'
@@ -208,6 +208,7 @@ def _meaning(run: Run, transition: Dimension) -> str:
             f"Here the true number of look-ups, D = {run.intrinsic}, is known, because the task was built "
             "that way. The estimate does not use it; it is compared afterwards."
         )
+    points += [note] if (note := blind_note([run])) else []
     diverged = sum(row.diverged for row in transition.rows)
     if diverged:
         points.append(
@@ -218,12 +219,10 @@ def _meaning(run: Run, transition: Dimension) -> str:
 
 
 def _origin(run: Run) -> str:
-    spec = json.dumps(run.spec, indent=2, ensure_ascii=False)
     return (
         f"{name_list(origin(run))}"
         "<p>To reproduce it, install the versions above and run the experiment below again: it states the "
         "task, the head counts, the seeds and the training. The full record, with every trial and curve, "
         'is in <a href="run.json">run.json</a> beside this page.</p>\n'
-        f"<details>\n<summary>The experiment “{escape(run.name)}”, as it was run</summary>\n"
-        f"<pre>{escape(spec)}</pre>\n</details>\n"
+        f"{experiment_html(run)}"
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from headcount.analysis.measures import blind_note
 from headcount.analysis.record import Analysis, Dimension, Reason
 from headcount.analysis.wording import heads_text
 from headcount.base.errors import BadInput
@@ -22,7 +22,7 @@ from headcount.report.page import MARK, document, name_list, section
 from headcount.report.run_charts import KINDS, run_charts
 from headcount.report.run_words import BEST, MEAN, MEASURED, counts, done, known, rises, summary, task_words
 from headcount.report.tables import Table, as_html
-from headcount.report.words import origin
+from headcount.report.words import experiment_html, origin
 from headcount.store.records import Run
 
 FILES = ("index.html", "cells.csv", "analysis.json")
@@ -70,11 +70,12 @@ def check_run_folder(folder: Path, ids: Collection[str] = ()) -> None:
 
 def write_run_report(
     runs: Sequence[Run], analysis: Analysis, folder: Path, reference: Sequence[PaperValue] | None = None, *,
-    remarks: Sequence[str] = (), extra: Sequence[Chart] = (), tables: Sequence[Table] = (),
+    remarks: Sequence[str] = (), extra: Sequence[Chart] = (), tables: Sequence[Table] = (), scale: str = "",
 ) -> RunReport:  # fmt: skip
     """Write index.html, a PNG and a PDF of each chart, cells.csv and analysis.json; equal input, equal bytes.
 
     `remarks` and `tables` stand beside the paper's numbers; `extra` charts stand at the top, drawn like the rest.
+    `scale` says how much smaller the run is than the one that it stands for.
     """
     first, rest = _arranged(extra, run_charts(analysis, runs, reference))
     charts = [*first, *rest]
@@ -82,7 +83,7 @@ def write_run_report(
     check_run_folder(folder, known)
     known |= _drawn(folder)
     pictures = {f"{chart.id}.{ending}": picture(chart, ending) for chart in charts for ending in ("png", "pdf")}
-    html = run_page(runs, analysis, reference, rest, remarks=remarks, extra=first, tables=tables)
+    html = run_page(runs, analysis, reference, rest, remarks=remarks, extra=first, tables=tables, scale=scale)
     for name, content in pictures.items():
         write_bytes(folder / name, content)
     write_text(folder / "cells.csv", run_tables.cells_csv(analysis))
@@ -100,9 +101,10 @@ def write_run_report(
 def run_page(
     runs: Sequence[Run], analysis: Analysis, reference: Sequence[PaperValue] | None = None,
     charts: Sequence[Chart] | None = None, *, remarks: Sequence[str] = (), extra: Sequence[Chart] = (),
-    tables: Sequence[Table] = (),
+    tables: Sequence[Table] = (), scale: str = "",
 ) -> str:  # fmt: skip
     """Return the page as one HTML document; its one script is the package's own, and nothing is loaded."""
+    said = [scale, *remarks] if scale and remarks else remarks
     extra, charts = _arranged(extra, run_charts(analysis, runs, reference) if charts is None else charts)
     of = {kind: _figures([c for c in charts if c.kind == kind]) for kind in KINDS}
     # a chart that joins many settings says more than one for each; beside a single one it is an aside
@@ -112,14 +114,14 @@ def run_page(
         else [of["error-by-heads"], _figures(extra)]
     )
     parts = [
-        _header(analysis, runs),
+        _header(analysis, runs, scale),
         "\n".join(order) + (HINT if extra or charts else ""),
         section("The evidence", "".join(_evidence(d, analysis) for d in analysis.dimensions)),
         _part("The length of the sequence", of["error-by-length"], run_tables.slope_table(analysis)),
         _part("The size of the model", of["scaling"] + of["equal-error"], run_tables.scaling_table(analysis)),
         _part("Seeds and targets", of["spread"]),
         _part("Fitted laws", of["laws"], run_tables.law_table(analysis)),
-        _part("Beside the paper", _listed(remarks), *tables, run_tables.paper_table(analysis, reference or ())),
+        _part("Beside the paper", _listed(said), *tables, run_tables.paper_table(analysis, reference or ())),
         _part("The numbers", "", run_tables.drop_table(analysis), run_tables.cell_table(analysis)),
         section("What was done", _done(runs, analysis)),
         section("What this means, and what it does not", _meaning(analysis)),
@@ -171,7 +173,7 @@ def _figures(charts: Sequence[Chart]) -> str:
     return f'<div class="multiples">\n{shown}\n</div>\n' if len(charts) > 1 else shown
 
 
-def _header(analysis: Analysis, runs: Sequence[Run]) -> str:
+def _header(analysis: Analysis, runs: Sequence[Run], scale: str = "") -> str:
     """The answer first: the question small, the sentence big, then what became of the trials."""
     found = analysis.dimensions
     if len(found) == 1:
@@ -193,11 +195,12 @@ def _header(analysis: Analysis, runs: Sequence[Run]) -> str:
     )
     drawn = f"Intervals hold 90 % of {analysis.resamples:,} draws over seeds and targets."
     drawn = drawn if analysis.counts.get("done") else ""
+    size = "".join(f'<p class="comparison">{escape(text)}</p>\n' for text in (blind_note(runs), scale) if text)
     return (
         f'<header>\n<p class="question">{escape(_title(analysis))}</p>\n<h1>{heading}</h1>\n{listed}'
         f'<p class="comparison">{escape(known(analysis, runs))}</p>\n'
         f'<p class="evidence"><span class="tag">measured</span> in this run of {escape(summary(analysis))}. '
-        f"{drawn}</p>\n"
+        f"{drawn}</p>\n{size}"
         f'<ul class="states" aria-label="What became of the trials">\n{states}</ul>\n</header>'
     )
 
@@ -247,11 +250,9 @@ def _listed(points: Sequence[str]) -> str:
 
 
 def _origin(run: Run) -> str:
-    spec = json.dumps(run.spec, indent=2, ensure_ascii=False)
     return (
         f"{name_list(origin(run))}"
         "<p>Beside this page: every chart as PNG and PDF, all cells in "
         '<a href="cells.csv">cells.csv</a>, every number of the analysis in <a href="analysis.json">analysis.json</a>.'
-        f"</p>\n<details>\n<summary>The experiment “{escape(run.name)}”, as it was run</summary>\n"
-        f"<pre>{escape(spec)}</pre>\n</details>\n"
+        f"</p>\n{experiment_html(run)}"
     )

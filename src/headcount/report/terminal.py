@@ -27,7 +27,8 @@ def print_run(analysis: Analysis, terminal: Console, runs: Sequence[Run] = ()) -
     """Print a run: what it says and why, error against heads for every length, and all cells. Nothing is written."""
     terminal.print(analysis.title or analysis.run, markup=False, style="bold")
     terminal.print(summary(analysis), markup=False)
-    for text in [] if analysis.plain else [f"Errors: {analysis.words.kind} {analysis.words.data}.", *analysis.notes]:
+    errors = [] if analysis.plain else [f"Errors: {analysis.words.kind} {analysis.words.data}."]
+    for text in [*errors, *analysis.notes]:
         terminal.print(text, markup=False)
     for found in analysis.dimensions:
         terminal.print(f"\n{found.labelled}", markup=False, style="bold")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from html import escape
 from typing import Any, NamedTuple
 
 from headcount.analysis.measures import Part
+from headcount.base.toml import toml_text
 from headcount.store.records import Run
 
 
@@ -134,6 +136,24 @@ def origin(run: Run) -> list[tuple[str, str]]:
     rest = {k: v for k, v in made.items() if k not in ("time", "commit", "versions", "machine")}
     pairs += [(name.capitalize(), v if isinstance(v, str) else json.dumps(v)) for name, v in rest.items()]
     return [(name, str(value)) for name, value in pairs if value]
+
+
+def experiment(run: Run) -> str:
+    """Return the sweep that a run belongs to as the text of a sweep file; JSON where TOML has no form for it."""
+    stated = run.sweep or run.spec
+    try:
+        return toml_text(stated)
+    except ValueError:
+        return json.dumps(stated, indent=2, ensure_ascii=False)
+
+
+def experiment_html(run: Run) -> str:
+    """Return the experiment, folded, for the end of a page."""
+    how = "; saved as a file, headcount sweep FILE runs it again" if run.sweep else ""
+    return (
+        f"<details>\n<summary>The experiment “{escape(run.name)}”, as it was run{how}</summary>\n"
+        f"<pre>{escape(experiment(run))}</pre>\n</details>\n"
+    )
 
 
 def section(run: Run, name: str) -> dict[str, Any]:

@@ -53,6 +53,8 @@ class Run(Spec):
     """The task's known D, if it has one; for comparison only, no estimate reads it."""
     spec: dict[str, Any]
     """The spec that produced the run, as JSON data."""
+    sweep: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """The whole sweep that the run is a part of, as a sweep file states it; empty where no file can state it."""
     values: dict[str, Any] = Field(default_factory=dict[str, Any])
     """What sets this run apart from the others of one sweep: length, hidden, …"""
     measure: Measure = "nmse"
@@ -61,6 +63,8 @@ class Run(Spec):
     trials: list[Trial]
     left_out: dict[str, int] = Field(default_factory=dict[str, int])
     """Trials that have no record, by state: failed, pending, running."""
+    blind: bool = False
+    """Whether the answer depends on where tokens stand although the models see no positions."""
     provenance: dict[str, Any]
     seconds: float = Field(ge=0)
 

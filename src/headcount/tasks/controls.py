@@ -48,6 +48,11 @@ class LinearTask(Task):
         self.weight = rows
         super().__init__(name=name, length=len(rows), dim=len(rows[0]), out_dim=1, law=law or Gaussian())
 
+    @property
+    def positional(self) -> bool:
+        """Whether the weights differ between positions."""
+        return len(set(self.weight)) > 1
+
     def value(self, X: Tensor) -> Tensor:
         """Return the weighted sum of all coordinates."""
         self.check_input(X)
@@ -69,6 +74,11 @@ class NearestNeighbour(Task):
         if length < 2:
             raise BadInput(f"nearest neighbour needs a query and a point: length at least 2, not {length}")
         super().__init__(name=name, length=length, dim=dim, out_dim=dim, law=Sphere())
+
+    @property
+    def positional(self) -> bool:
+        """Yes: the last token is the query."""
+        return True
 
     def value(self, X: Tensor) -> Tensor:
         """Return the point with the largest inner product with the query."""

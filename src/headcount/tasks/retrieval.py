@@ -77,12 +77,20 @@ class GeneralizedRetrieval(Task):
         Structure decides: the same function over the same set counts once, and a coordinate that F0 never reads
         does not count. Redundancy that only algebra could show is left to the checker of assumptions.
         """
+        return len(self._lookups())
+
+    @property
+    def positional(self) -> bool:
+        """Whether some look-up ranges over a part of the positions only."""
+        return any(len(s) < self.length for _, s in self._lookups())
+
+    def _lookups(self) -> set[tuple[Function, tuple[int, ...]]]:
+        """Return the pairs (f_i, S_i) that count."""
         read = self.F0.reads() if isinstance(self.F0, Node) else frozenset(range(len(self.f)))
-        kept = {
+        return {
             (g, s) for i, (g, s) in enumerate(zip(self.f, self.S, strict=True))
             if i in read and not (isinstance(g, Node) and not g.reads())
         }  # fmt: skip
-        return len(kept)
 
     @property
     def symbolic(self) -> bool:

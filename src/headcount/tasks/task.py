@@ -48,6 +48,11 @@ class Task(abc.ABC):
         return None
 
     @property
+    def positional(self) -> bool:
+        """Whether the answer depends on where tokens stand, so that a model must see positions to learn it."""
+        return False
+
+    @property
     def box(self) -> Box | None:
         """The box of all possible tokens, or None where the law is unbounded."""
         return self.law.box(self.dim)
