@@ -79,11 +79,17 @@ TABLE: dict[str, dict[str, Part]] = {
     "demo": {
         "measured": Part((*ON_CORES, "specs/demo.toml")),
         "timed": Part(("experiments.run:run_sweep", "specs/demo.toml", *NO_FILES), ("seconds",)),
-        "computed": Part(("analysis.transition:find_transition",), ("transition",)),
+        "computed": Part(("analysis.analyse:find_transition",), ("transition",)),
     },
     "dimension-study*": {
         "measured": Part((*ON_GPU, "dimension_study:task_spec")),
         "computed": Part(ANALYSIS),
+    },
+    "few-sequences": {
+        "measured": Part((
+            "advice.advisor_search:Search", "advice.advisor_data:material", "advice.advisor_data:prepared",
+            "few_sequences_study:ask_real", "few_sequences_study:ask_truth", "few_sequences_study:ask_synthetic",
+        ))
     },
     "gpu-precision": {"measured": Part(GPU_STEP)},
     "gpu-tests": {"measured": Part(("experiments.stacks:Stacks", "experiments.stack:StackTrainer", *NO_FILES))},

@@ -26,11 +26,15 @@ from headcount.experiments.stack import full_precision
 
 Result = dict[str, Any]
 SOURCE = (
-    "bench.run:run_bench",
-    *(f"!{name}" for name in ("experiments.board", "models.files", "tasks.arrays", "tasks.array_csv")),
-    *(f"!{name}" for name in ("tasks.array_files", "tasks.array_long")),
+    "bench.run:_steps",
+    "bench.sweep:run_sweep_bench",
+    *(f"!{name}" for name in ("experiments.board", "models.files", "tasks.task", "tasks.retrieval", "tasks.controls")),
+    *(f"!{name}" for name in ("tasks.arrays", "tasks.array_csv", "tasks.array_files", "tasks.array_long")),
 )
-"""What the figures of the bench depend on (headcount.base.source): all that it runs, but no files and no scoreboard."""
+"""What the figures of the bench depend on (headcount.base.source): all that runs while the clock does.
+
+Tasks are not among it: their sequences are drawn before the clock starts.
+"""
 
 
 def help_seconds(times: int = 7) -> float:
