@@ -9,7 +9,6 @@ import operator
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from headcount.analysis.record import Analysis
 from headcount.analysis.result import Transition
 from headcount.analysis.transition import find_transition
 from headcount.base.errors import BadInput, nearest
+from headcount.base.shown import Shown
 from headcount.experiments.cpu import train_fast
 from headcount.experiments.devices import find_device
 from headcount.experiments.run import run_panels
@@ -27,7 +27,8 @@ from headcount.experiments.stored import stored_runs
 from headcount.experiments.train import Trained
 from headcount.models.files import SavedModel, load_model
 from headcount.models.spec import ModelSpec
-from headcount.report import draw, figures, pair, tables
+from headcount.report import figures, pair, tables
+from headcount.report.notebook import View
 from headcount.report.run_page import write_run_report
 from headcount.store.records import Run
 from headcount.store.store import Store
@@ -43,21 +44,7 @@ from headcount.theory.witness import Witness, conclusions, make_witness, pair_fi
 
 
 @dataclass(frozen=True)
-class Picture:
-    """Figure data that a notebook shows as a picture."""
-
-    data: figures.FigureData
-
-    def save(self, path: str | Path) -> None:
-        """Keep it as a png, pdf or svg."""
-        draw.save(self.data, Path(path))
-
-    def _repr_png_(self) -> bytes:
-        return draw.png(self.data, dpi=110)
-
-
-@dataclass(frozen=True)
-class SweepResult:
+class SweepResult(Shown):
     """What a sweep found: a run and its transition for every panel (one, unless lengths or sizes were varied too)."""
 
     runs: list[Run]
@@ -79,30 +66,19 @@ class SweepResult:
         """All that the sweep says: cells, drops, slopes, laws, and D with its interval and reasons."""
         return analyse(self.runs)
 
-    def plot(self, path: str | Path | None = None) -> Picture:
-        """Draw error against heads: a notebook shows the picture, `path` (png, pdf, svg) keeps it.
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw error against heads as a matplotlib figure: a notebook shows it, `path` (png, pdf, svg) keeps it.
 
         A script without a path finds it as NAME.png in its folder, NAME the sweep's name.
         """
-        if len(self.runs) == 1:
-            data = figures.transition_figure(self.runs[0], self.transition)
-        else:
-            data = figures.panels_figure(self.runs)
-        picture = Picture(data)
         if path is None and not _shows_itself():  # a script has nobody who would display what is returned
             path = Path(f"{self.runs[0].name}.png")
             print(f"headcount: the picture is in {path}", file=sys.stderr)  # noqa: T201
-        if path is not None:
-            picture.save(path)
-        return picture
+        return super().plot(path)
 
     def report(self, folder: str | Path) -> Path:
         """Write one page for all panels, with its charts, cells and analysis as files beside it; return its path."""
         return write_run_report(self.runs, analyse(self.runs), Path(folder)).page
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return every trial as a row: the panel's values, heads, seed, errors, counts."""
-        return [{**run.values, **trial.model_dump(exclude={"curve"})} for run in self.runs for trial in run.trials]
 
     def __repr__(self) -> str:
         return "\n".join(self._sentences())
@@ -111,12 +87,14 @@ class SweepResult:
         labels = [f"{run_label(run)}: " if run.values else "" for run in self.runs]
         return [f"{label}{t.sentence}" for label, t in zip(labels, self.transitions, strict=True)]
 
-    def _repr_html_(self) -> str:
-        parts = [
-            f"<p><strong>{escape(sentence)}</strong></p>{tables.as_html(tables.transition_table(t))}"
-            for sentence, t in zip(self._sentences(), self.transitions, strict=True)
-        ]
-        return "".join(parts)
+    def _view(self) -> View:
+        """What a notebook shows; the rows of `table` are the trials, each with its panel's values."""
+        if len(self.runs) == 1:
+            figure = figures.transition_figure(self.runs[0], self.transition)
+        else:
+            figure = figures.panels_figure(self.runs)
+        rows = [{**run.values, **trial.model_dump(exclude={"curve"})} for run in self.runs for trial in run.trials]
+        return View(self._sentences(), [tables.transition_table(t) for t in self.transitions], [figure], rows)
 
 
 def train(

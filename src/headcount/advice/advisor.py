@@ -15,7 +15,7 @@ from headcount.advice.advisor_config import Configuration, configuration
 from headcount.advice.advisor_data import Kind, Material, from_file, material
 from headcount.advice.advisor_decide import Decision, Table
 from headcount.advice.advisor_engine import Engine, Outcome
-from headcount.advice.advisor_page import advice_page, write_page
+from headcount.advice.advisor_page import advice_page, recommended_text, write_page
 from headcount.advice.advisor_predict import predict
 from headcount.advice.advisor_prices import by_length, curve_points, other_curves, prices, step_times
 from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, ShorterPoint
@@ -23,12 +23,13 @@ from headcount.advice.advisor_search import SHARE, USUAL_BUDGET, Search
 from headcount.advice.advisor_shorter import in_words, on_halves
 from headcount.advice.advisor_witness import SHORTEST, find_witness, save_witness
 from headcount.advice.advisor_witness_words import WitnessRecord
-from headcount.advice.advisor_words import figure, reasons, sentence, settles
+from headcount.advice.advisor_words import curve_table, figure, reasons, sentence, settles
 from headcount.advice.side_by_side import together
 from headcount.base.errors import BadInput
 from headcount.base.files import check_own, json_bytes, write_all
 from headcount.base.progress import Progress
 from headcount.base.provenance import provenance
+from headcount.base.shown import Shown
 from headcount.experiments.cpu import start_kernels
 from headcount.experiments.devices import device_name, find_device
 from headcount.experiments.spec import ModelOptions
@@ -36,6 +37,7 @@ from headcount.experiments.stack import full_precision
 from headcount.experiments.train import whole_seed
 from headcount.report import draw
 from headcount.report.figures import FigureData
+from headcount.report.notebook import View
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.task import Task
 
@@ -54,7 +56,7 @@ ROUNDING = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Advice:
+class Advice(Shown):
     """The answer: a record of numbers and words, and the best model that was found."""
 
     record: AdviceRecord
@@ -126,9 +128,11 @@ class Advice:
         dots = {h: [one.validation for one in row] for h, row in zip(table.heads, table.trials, strict=True)}
         return figure(self.record, dots)
 
-    def plot(self, path: str | Path) -> None:
-        """Keep the picture as a png, pdf or svg."""
-        draw.save(self.figure(), Path(path))
+    def _view(self) -> View:
+        return View(
+            sentences=[self.record.sentence, recommended_text(self.record)], tables=[curve_table(self.record)],
+            figures=[self.figure()] if self.record.curve else [], rows=[point.data() for point in self.record.curve],
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return self.record.sentence

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from headcount.analysis.measures import Part, Words, words
+from headcount.base.shown import Shown
 from headcount.base.spec import Spec
 from headcount.store.records import Measure
 
@@ -150,7 +151,7 @@ class Law(Place):
     """What to know of the fit: δ at the edge of its grid, cells that lack some targets."""
 
 
-class Analysis(Spec):
+class Analysis(Shown, Spec):
     """All that a run says."""
 
     run: str

@@ -120,9 +120,7 @@ def _train(
     if json:
         print_json({"out": str(out), "hash": identity, "trial": trial.data()})
     else:
-        console().print(
-            f"{heads} head{'s' if heads > 1 else ''}: validation NMSE {trial.nmse:.2e} (training "
-            f"{trial.train_nmse:.2e}) after {trial.steps} steps in {trial.seconds:.0f} s, measured; "
-            f"{trial.parameters} parameters by the paper's count, {trial.parameters_total} in all.\nSaved in {out}"
-        )
+        from headcount.report.trial import trial_text
+
+        console().print(f"{trial_text(trial)}\nSaved in {out}", markup=False)
     return 0

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.base.errors import BadInput
+from headcount.base.shown import Shown
 from headcount.experiments.batches import FRESH_STEPS, batch_indices, fresh_order
 from headcount.experiments.data import DTYPES, Dataset, Fresh, Part, prepare
 from headcount.experiments.memory import check_memory, weights
@@ -29,7 +30,7 @@ _CHUNK = 4096  # sequences evaluated at once, to bound memory on long validation
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(Shown):
     """What the loop returns: the model, the data's standardisation, and the record."""
 
     model: Transformer
