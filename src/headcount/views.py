@@ -6,7 +6,7 @@ from typing import Any
 
 from headcount.analysis.record import Analysis
 from headcount.experiments.train import Trained
-from headcount.report.chart import Chart, ChartSeries, Dot, linear_axis
+from headcount.report.chart import SHAPES, Chart, ChartSeries, Dot, linear_axis, ramp
 from headcount.report.notebook import View
 from headcount.report.run_charts import error_by_heads
 from headcount.report.run_tables import cell_table
@@ -67,19 +67,22 @@ def _minimisers(report: AssumptionReport) -> Chart | None:
     numbers: dict[str, Any] = report.finding("2.1").numbers
     points: list[list[list[float]]] = numbers["minimisers"]
     flat = all(len(point) == 1 for some in points for point in some)
-    dots = [
-        Dot(x=point[0], y=least if flat else point[1], text=f"f_{i}")
-        for i, (some, least) in enumerate(zip(points, numbers["minima"], strict=True), 1)
-        for point in some
-    ]
-    told = ", ".join(f"{dot.text} at ({dot.x:.3g}, {dot.y:.3g})" for dot in dots[:8])
+    series = [
+        ChartSeries(
+            name=f"f_{i + 1}", style="rings", colour=ramp(i, len(points)), shape=SHAPES[i % len(SHAPES)],
+            points=[Dot(x=point[0], y=least if flat else point[1]) for point in some],
+        )
+        for i, (some, least) in enumerate(zip(points, numbers["minima"], strict=True))
+    ]  # fmt: skip
+    dots = [dot for one in series for dot in one.points]
+    told = ", ".join(f"{one.name} at ({dot.x:.3g}, {dot.y:.3g})" for one in series[:8] for dot in one.points)
     more = " (the first two coordinates)" if any(len(point) > 2 for some in points for point in some) else ""
     return Chart(
         id="minimisers", kind="minimisers", title="Where every f_i is least", subtitle=f"{report.task}{more}",
         x=linear_axis("x_1", [dot.x for dot in dots]),
         y=linear_axis("Least value z_i" if flat else "x_2", [dot.y for dot in dots]),
-        series=[ChartSeries(name="minimisers", style="rings", points=dots)],
-        alt=f"Where every f_i is least{more}: {told}{', and more' if len(dots) > 8 else ''}.",
+        series=series,
+        alt=f"Where every f_i is least{more}: {told}{', and more' if len(series) > 8 else ''}.",
     )  # fmt: skip
 
 

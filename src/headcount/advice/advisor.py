@@ -25,6 +25,7 @@ from headcount.advice.advisor_witness import SHORTEST, find_witness, save_witnes
 from headcount.advice.advisor_witness_words import WitnessRecord
 from headcount.advice.advisor_words import curve_table, figure, reasons, sentence, settles
 from headcount.advice.side_by_side import together
+from headcount.base.durations import duration
 from headcount.base.errors import BadInput
 from headcount.base.files import check_own, json_bytes, write_all
 from headcount.base.progress import Progress
@@ -53,6 +54,8 @@ QUICK = 0.5
 """Of the time that the answer took, so much may go to a witness."""
 ROUNDING = 0.5
 """Seconds by which a witness may be late."""
+TOO_FEW = "Too few models were trained to tell."
+"""What is said after Ctrl-C where the budget would be called too small."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +90,9 @@ class Advice(Shown):
         """Sizes and source code for torch's attention and for ours, at a width that one is bound to or at any."""
         return configuration(self.record, embed_dim)
 
-    def witness(self, seconds: float = 20.0) -> WitnessRecord:
+    def witness(self, seconds: float | str = 20.0) -> WitnessRecord:
         """Two inputs that the layer with one head fewer cannot tell apart, or why there are none."""
+        seconds = duration(seconds, "seconds")
         if not SHORTEST <= seconds < MOST_SECONDS:
             raise BadInput(f"the search for a witness needs {SHORTEST:g} seconds or more, not {seconds}")
         heads, seed = self.recommended_heads, self.record.seed
@@ -143,24 +147,28 @@ def advise(
     y: Any = None,
     mask: Any = None,
     *,
-    budget: float = USUAL_BUDGET,
+    budget: float | str = USUAL_BUDGET,
     heads_max: int = 32,
     confidence: float = 0.95,
     device: str = "cpu",
     seed: int = 0,
     kind: Kind = "auto",
     steps: int | None = None,
-    witness: float | None = None,
+    witness: float | str | None = None,
     quiet: bool = False,
 ) -> Advice:
-    """Say how many heads some data need, within a budget of seconds.
+    """Say how many heads some data need, within a budget: a number of seconds, or a text such as "90s" or "2m".
 
     `data` is a task, a file of arrays, or X[samples, length, dim] with y and, where sequences differ in length, a
     mask. `kind` says whether whole numbers are classes; "auto" takes few different ones for classes. With `steps` every
-    trial takes so many instead of what the budget allows, and the answer is the same every time. `witness` seconds at
-    most go to two inputs that one head fewer confuses (`Advice.looked`), and fewer where the answer came quickly. The
-    clock starts when the data are read and the kernels are loaded (compiled, the first time on a machine).
+    trial takes so many instead of what the budget allows, and the answer is the same every time. `witness`, a time like
+    the budget, is the most that goes to two inputs that one head fewer confuses (`Advice.looked`), less where the
+    answer came quickly. The clock starts when the data are read and the kernels are loaded (compiled, the first time on
+    a machine). Ctrl-C ends the search: the answer so far is returned, with `record.interrupted`, where two head counts
+    have models that were trained to their end; before that, and at a second Ctrl-C, KeyboardInterrupt is raised.
     """
+    budget = duration(budget, "budget")
+    witness = None if witness is None else duration(witness, "witness")
     check_numbers(budget, heads_max, confidence, steps, witness)
     seed = whole_seed(seed)
     stuff = _read(data, y, mask, kind, seed)
@@ -178,7 +186,13 @@ def advise(
 
         engine = Engine(stuff, device, start + SHARE * budget, told=lambda _: note(""))
         search = Search(engine, heads_max, confidence, seed, budget, steps, note)
-        decision = search.run()
+        try:
+            decision = search.run()
+        except KeyboardInterrupt:  # not while the cores were training, which has its own end
+            engine.interrupt()
+            decision = search.decision() if search.found else None
+        if engine.interrupted and len({one.heads for one in search.found if one.whole}) < 2:
+            raise KeyboardInterrupt
         if decision is None:
             if engine.failures:
                 raise BadInput(f"nothing could be trained ({engine.failures[0]}): give more samples, or other features")
@@ -193,7 +207,7 @@ def advise(
         looked: list[WitnessRecord] = []
 
         def look() -> None:
-            if witness is not None:
+            if witness is not None and not engine.interrupted:
                 if not engine.gpu:  # there it is not the only thing that goes on
                     note("two inputs that one head fewer confuses")
                 now = time.monotonic()
@@ -267,33 +281,46 @@ def _record(
     stuff, engine = search.engine.material, search.engine
     heads = sorted({one.heads for one in search.found})
     answer = _answer(decision)
-    step = step_times(search, heads) if engine.left() > 0 else {}  # before anything runs beside it
+    try:
+        step = step_times(search, heads) if engine.left() > 0 else {}  # before anything runs beside it
+    except KeyboardInterrupt:
+        engine.interrupt()
+        step = {}
     points: list[CurvePoint] = curve_points(search.found, decision.floor, step)
     curves: list[Curve] = []
     shorter: list[ShorterPoint] = []
     champion = Table.of(search.found).champion
-    if answer is not None and decision.verdict in ("transition", "one-head", "gentle") and search.steps is None:
+    priced = decision.verdict in ("transition", "one-head", "gentle") and not engine.interrupted
+    if answer is not None and priced and search.steps is None:
         note("prices")
         engine.deadline = min(engine.deadline, time.monotonic() + AFTERWARDS * search.budget)
         work = [
             lambda: shorter.extend(on_halves(search, champion, answer)),
             lambda: curves.extend(other_curves(search, decision, answer, engine)),
         ]
-        together([*work, look], threads=engine.gpu, halt=engine.halt.set)
     else:
-        look()
+        work = []
+    try:
+        together([*work, look], threads=engine.gpu, halt=engine.halt.set)
+    except KeyboardInterrupt:  # the answer is there: prices and a witness are left out
+        engine.interrupt()
     sizes = {"length": stuff.task.length, "head_dim": search.options.head_dim, "hidden": search.options.hidden}
     high = decision.high if decision.high is not None else max(search.heads_max, decision.low)
     patience = search.patience((decision.heads or 0) - 1)
     listed = prices(points, search.found, answer, search.confidence) if answer in heads else []
     apart = all(price.told_apart for price in listed if price.heads < (answer or 0))
+    answered = sentence(decision, search.heads_max)
+    if engine.interrupted:
+        answered = TOO_FEW if decision.verdict == "budget" else answered
+        answered += f" Interrupted: this is the answer so far, from {len(search.found)} models."
     told = [*reasons(decision, points, dict(sizes), patience, apart), *in_words(shorter)]
     return AdviceRecord(
-        name=stuff.task.name, verdict=decision.verdict, sentence=sentence(decision, search.heads_max),
+        name=stuff.task.name, verdict=decision.verdict, sentence=answered,
         recommended_heads=answer, interval=[decision.low, high], interval_open=decision.high is None,
         no_transition=decision.verdict != "transition" and decision.verdict != "more",
-        confidence=search.confidence, settled=search.settled, noise_floor=decision.floor,
-        noise_floor_high=champion.validation, curve=points, curves=curves,
+        confidence=search.confidence, settled=search.settled and not engine.interrupted,
+        interrupted=engine.interrupted, noise_floor=decision.floor, noise_floor_high=champion.validation,
+        curve=points, curves=curves,
         prices=listed,
         lengths=by_length(engine, champion),
         answers={str(h) if h else "none": share for h, share in sorted(decision.shares.items())},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from cyclopts import Parameter, Token
 
 from headcount.base.digits import above as above
 from headcount.base.digits import below as below
+from headcount.base.durations import duration as duration
 from headcount.base.errors import BadInput
 
 if TYPE_CHECKING:
@@ -59,14 +59,6 @@ Device = Annotated[str, Parameter(name="--device", help="cpu (all cores), cuda (
 StoreFolder = Annotated[Path, Parameter(name="--store", help="Folder of the store.")]
 
 ARRAYS = (".npz", ".npy", ".parquet", ".csv")
-
-
-def duration(text: str) -> float:
-    """Read 90s, 9m or 2h as seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
-    if found is None or float(found[1]) == 0:
-        raise BadInput(f"a time is written like 90s, 9m or 2h, and is more than nothing: not {text!r}")
-    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def given(**values: Any) -> dict[str, Any]:
