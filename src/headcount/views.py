@@ -90,8 +90,8 @@ def trained_view(trained: Trained) -> View:
     """The error and the sizes, and how the error fell during training."""
     trial, name = trained.trial, trained.task.name
     return View(
-        sentences=[trial_text(trial), f"Task: {name}."],
-        tables=[trial_table(trial)],
+        sentences=[trial_text(trial, trained.wrong), f"Task: {name}."],
+        tables=[trial_table(trial, trained.wrong)],
         figures=[curve_figure(trial, name)] if trial.curve else [],
         rows=[{"step": step, "nmse": error} for step, error in trial.curve],
     )

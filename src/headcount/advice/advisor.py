@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -260,7 +261,9 @@ def _read(data: Any, y: Any, mask: Any, kind: Kind, seed: int) -> Material:
     if isinstance(data, str | Path):
         return from_file(data, kind=kind, seed=seed)
     if isinstance(data, ArrayTask):
-        return material(data.X, data.y, data.mask, kind=kind, seed=seed, name=data.name)
+        y = data.y if data.classes is None else np.asarray(data.classes)[data.y.argmax(1)]
+        kind = "classification" if data.classes is not None and kind == "auto" else kind
+        return material(data.X, y, data.mask, kind=kind, seed=seed, name=data.name)
     if isinstance(data, Task):
         X = data.sample(SAMPLES, seed, dtype=torch.float64)
         return material(X.numpy(), data.value(X).numpy(), None, kind=kind, seed=seed, name=data.name)

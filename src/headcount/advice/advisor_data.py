@@ -16,7 +16,7 @@ from headcount.experiments.data import Dataset, Part
 from headcount.tasks.array_files import read_arrays
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.arrays import Part as TaskPart
-from headcount.tasks.labels import VARIED, Kind, class_labels, one_hot
+from headcount.tasks.labels import VARIED, Kind, check_kind, class_labels, one_hot
 
 FRACTION = 0.2
 MOST_VALIDATION = 5000
@@ -69,8 +69,7 @@ def material(
 ) -> Material:  # fmt: skip
     """Check arrays and make of them what the advisor trains on; every complaint is one line, after `where`."""
     where = where or name
-    if kind not in ("auto", "regression", "classification"):
-        raise BadInput(f"kind must be auto, regression or classification, not {kind!r}")
+    check_kind(kind)
     _counts(where, X, y)
     labels = class_labels(where, y, kind)
     if labels is not None and len(labels) != len(X):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import ARRAYS, Device, Json, Time, Whole, console, duration, print_json
+from headcount.cli.common import ARRAYS, Device, Json, TargetKind, Time, Whole, console, duration, print_json
 
 if TYPE_CHECKING:
     from headcount.advice.advisor import Advice
@@ -30,10 +30,7 @@ def advise(
     budget: Annotated[Time, Parameter(help="Time for the answer: 120 (seconds), 90s, 5m, 1h.")] = "5m",
     heads_max: Annotated[Whole, Parameter(name="--heads-max", help="The largest head count to try.")] = 32,
     confidence: Annotated[float, Parameter(help="Confidence of the interval and of comparisons.")] = 0.95,
-    kind: Annotated[
-        Literal["auto", "regression", "classification"],
-        Parameter(help="What y holds; auto takes text and a few different whole numbers for classes."),
-    ] = "auto",
+    kind: TargetKind = "auto",
     embed_dim: Annotated[
         Whole | None, Parameter(name="--embed-dim", help="The width that your model has, for the configuration.")
     ] = None,

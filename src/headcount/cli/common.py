@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
@@ -56,6 +56,10 @@ BoxSides = Annotated[
 ]  # fmt: skip
 Time = Annotated[str, Parameter(allow_leading_hyphen=True)]  # a time below nothing shall be refused as a time
 Device = Annotated[str, Parameter(name="--device", help="cpu (all cores), cuda (one GPU), cuda:1.")]
+TargetKind = Annotated[
+    Literal["auto", "regression", "classification"],
+    Parameter(name="--kind", help="What y holds; auto takes text and a few different whole numbers for classes."),
+]
 StoreFolder = Annotated[Path, Parameter(name="--store", help="Folder of the store.")]
 
 ARRAYS = (".npz", ".npy", ".parquet", ".csv")
@@ -89,10 +93,12 @@ def read_task(
     extra: list[str] | None,
     *,
     small_sets: bool = False,
+    kind: Literal["auto", "regression", "classification"] = "auto",
 ) -> Task | ArrayTask:
     """Make the task that TASK names: a family, a file with a task's JSON, or a file of arrays.
 
-    `small_sets` lets index sets below T/4 pass, where nothing needs them larger.
+    `small_sets` lets index sets below T/4 pass, where nothing needs them larger; `kind` says what the y of arrays
+    holds, by the rules of `advise`.
     """
     parameters = {**given(intrinsic=intrinsic, length=length, dim=dim, seed=seed), **settings(extra)}
     path = Path(name)
@@ -107,7 +113,7 @@ def read_task(
             return found if small_sets else _large_sets(found)
         from headcount.tasks.arrays import ArrayTask
 
-        return ArrayTask.load(path)
+        return ArrayTask.load(path, kind=kind)
     from headcount.tasks.families import family
 
     if name == "sparse-regression" and "intrinsic" in parameters:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -14,6 +14,7 @@ from headcount.cli.common import (
     Json,
     Length,
     Setting,
+    TargetKind,
     TaskSeed,
     Whole,
     console,
@@ -24,6 +25,7 @@ from headcount.cli.common import (
 
 if TYPE_CHECKING:
     from headcount.experiments.spec import ModelOptions, TrainSpec
+    from headcount.experiments.train import Trained
     from headcount.tasks.arrays import ArrayTask
     from headcount.tasks.task import Task
 
@@ -43,6 +45,7 @@ def train(
     dim: Dim = None,
     task_seed: TaskSeed = None,
     set_: Setting = None,
+    kind: TargetKind = "auto",
     head_dim: Annotated[Size, Parameter(name=["--head-dim", "-n"], help="Dimension n of a head.")] = None,
     hidden: Annotated[Size, Parameter(name=["--hidden", "-N"], help="Hidden width N.")] = None,
     width: Annotated[Size, Parameter(help="Embedding width E (default n·h).")] = None,
@@ -69,6 +72,7 @@ def train(
 ) -> int:
     """Train one model on a task or on your own arrays, and save it as a folder."""
     from headcount.experiments.spec import ModelOptions, TrainSpec
+    from headcount.tasks.arrays import ArrayTask
 
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
@@ -82,7 +86,9 @@ def train(
     )  # fmt: skip
     if steps is not None and warmup is None:  # short runs warm up for a tenth of their length
         recipe["warmup"] = max(0, min(int(TrainSpec.model_fields["warmup"].default), steps // 10))
-    problem = read_task(task, intrinsic, length, dim, task_seed, set_)
+    problem = read_task(task, intrinsic, length, dim, task_seed, set_, kind=kind)
+    if kind != "auto" and not isinstance(problem, ArrayTask):
+        raise BadInput(f"--kind says what the y of arrays holds: {task} is no file of arrays")
     return _train(problem, options, TrainSpec(**recipe), heads, out, seed, json)
 
 
@@ -118,9 +124,16 @@ def _train(
         raise HeadcountError(f"the training diverged after {trial.steps} steps, and nothing was saved: lower --lr")
     identity = trained.save(out)
     if json:
-        print_json({"out": str(out), "hash": identity, "trial": trial.data()})
+        print_json({"out": str(out), "hash": identity, "trial": trial.data(), **_classes(trained)})
     else:
         from headcount.report.trial import trial_text
 
-        console().print(f"{trial_text(trial)}\nSaved in {out}", markup=False)
+        console().print(f"{trial_text(trial, trained.wrong)}\nSaved in {out}", markup=False)
     return 0
+
+
+def _classes(trained: Trained) -> dict[str, Any]:
+    """The labels and how many the model gets wrong, where y holds classes."""
+    if trained.classes is None:
+        return {}
+    return {"classes": list(trained.classes), "wrong": trained.wrong}

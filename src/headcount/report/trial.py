@@ -9,19 +9,19 @@ from headcount.report.tables import NONE, Column, Table
 from headcount.store.records import Trial
 
 
-def trial_text(trial: Trial) -> str:
-    """Say what the training gave."""
+def trial_text(trial: Trial, wrong: float | None = None) -> str:
+    """Say what the training gave; `wrong` is the share of wrong classes, where the targets are classes."""
     if trial.nmse is None or trial.train_nmse is None:
         return f"{heads_text(trial.heads).capitalize()}: the training diverged after {trial.steps} steps."
-    wrong = "" if trial.accuracy is None else f"{100 * (1 - trial.accuracy):.1f} % wrong classes, "
+    classes = "" if wrong is None else f"{100 * wrong:.1f}\u00a0% wrong classes, "
     return (
-        f"{heads_text(trial.heads)}: {wrong}validation NMSE {trial.nmse:.2e} (training {trial.train_nmse:.2e}) after "
+        f"{heads_text(trial.heads)}: {classes}validation NMSE {trial.nmse:.2e} (training {trial.train_nmse:.2e}) after "
         f"{trial.steps} steps in {trial.seconds:.0f} s, measured; {trial.parameters} parameters by the paper's count, "
         f"{trial.parameters_total} in all."
     )
 
 
-def trial_table(trial: Trial) -> Table:
+def trial_table(trial: Trial, wrong: float | None = None) -> Table:
     """Its errors and sizes in one row."""
     columns = [
         Column(name="Heads", meaning="number of attention heads"),
@@ -36,7 +36,7 @@ def trial_table(trial: Trial) -> Table:
     ]
     row = [
         str(trial.heads), str(trial.seed), _error(trial.nmse), _error(trial.train_nmse),
-        NONE if trial.accuracy is None else f"{100 * (1 - trial.accuracy):.1f} %", f"{trial.steps:,}",
+        NONE if wrong is None else f"{100 * wrong:.1f}\u00a0%", f"{trial.steps:,}",
         f"{trial.seconds:.1f} s", f"{trial.parameters:,}", f"{trial.parameters_total:,}",
     ]  # fmt: skip
     return Table(caption="The trained model", columns=columns, rows=[row], marked=None)
