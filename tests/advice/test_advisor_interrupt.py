@@ -75,11 +75,11 @@ def test_before_two_head_counts_or_twice_it_goes_on(data, monkeypatch, heads, ti
         advise(*data, **QUICK)
 
 
-def child(folder, *options: str) -> subprocess.Popen[str]:
+def child(folder, *options: str, pace: str = "usual") -> subprocess.Popen[str]:
     """Start the command in a process of its own; standard error goes to a file that can be watched."""
     X, y = arrays("sum-of-maxima", 2000, 0.05, intrinsic=2, dim=2, length=16)
     np.savez(folder / "data.npz", X=X, y=y)
-    command = [sys.executable, "-u", "-c", STARTER, "advise", "data.npz", *options]
+    command = [sys.executable, "-u", "-c", STARTER, pace, "advise", "data.npz", *options]
     with (folder / "err").open("w") as err:
         return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=err, text=True)
 
@@ -97,6 +97,13 @@ def trial(self, wanted, stop):
     return outcome
 Engine._trial = trial
 from headcount.cli.main import main
+if sys.argv.pop(1) == "slow":  # to have time for a second Ctrl-C
+    import time
+    from headcount.advice import advisor
+    def slow(*_):
+        print("answering", file=sys.stderr, flush=True)
+        time.sleep(60)
+    advisor._record = slow
 print("started", file=sys.stderr, flush=True)
 main(sys.argv[1:])
 """
@@ -111,8 +118,8 @@ def wait_for(process, folder, ready) -> None:
 
 
 def test_a_signal_at_the_shell_prints_the_answer_and_writes_the_page(tmp_path):
-    process = child(tmp_path, "--steps", "1500", "--heads-max", "4")
-    wait_for(process, tmp_path, lambda text: len({w for w in text.splitlines() if w.startswith("trained heads")}) >= 2)
+    process = child(tmp_path, "--steps", "600", "--heads-max", "4")
+    wait_for(process, tmp_path, two_head_counts)
     process.send_signal(signal.SIGINT)
     out = process.communicate(timeout=60)[0]
     assert process.returncode == 0, (tmp_path / "err").read_text()
@@ -121,6 +128,22 @@ def test_a_signal_at_the_shell_prints_the_answer_and_writes_the_page(tmp_path):
     assert "Interrupted: this is the answer so far" in " ".join(out.split())
     assert "headcount-advice/data/index.html" in out
     assert "Traceback" not in out + (tmp_path / "err").read_text()
+
+
+def two_head_counts(text: str) -> bool:
+    return len({line for line in text.splitlines() if line.startswith("trained heads")}) >= 2
+
+
+def test_a_second_signal_ends_at_once(tmp_path):
+    process = child(tmp_path, "--steps", "600", "--heads-max", "4", pace="slow")
+    wait_for(process, tmp_path, two_head_counts)
+    process.send_signal(signal.SIGINT)
+    wait_for(process, tmp_path, lambda text: "answering" in text)
+    process.send_signal(signal.SIGINT)
+    out = process.communicate(timeout=30)[0]
+    assert (process.returncode, out) == (130, "")
+    assert "headcount: interrupted" in (tmp_path / "err").read_text()
+    assert not (tmp_path / "headcount-advice").exists()
 
 
 def test_a_signal_before_there_is_an_answer_ends_with_130(tmp_path):
