@@ -113,7 +113,7 @@ def train(
 
 
 @dataclass(frozen=True)
-class AttackResult:
+class AttackResult(Shown):
     """Two inputs with (nearly) equal attention output and different targets, with what is proved of them."""
 
     witness: Witness
@@ -139,9 +139,8 @@ class AttackResult:
         """Return the data of the picture."""
         return pair_figure(self.model, self.task, self.witness)
 
-    def plot(self, path: str | Path) -> None:
-        """Keep the picture as a png, pdf or svg."""
-        pair.save_pair(self.figure(), Path(path))
+    def _view(self) -> View:
+        return View(conclusions(self.witness), figures=[pair.pair_drawing(self.figure())])
 
     def save(self, folder: str | Path, enclosed: Enclosed | None = None) -> str:
         """Write the model, witness.json, pair.png and pair.html; `headcount recheck FOLDER` verifies it.
