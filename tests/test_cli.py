@@ -138,7 +138,10 @@ BAD: dict[str, tuple[list[str], str]] = {
     "sweep: no file": (["sweep", "in/none.toml"], "none.toml"),
     "sweep: not TOML": (["sweep", "in/cut.json"], "not valid TOML"),
     "sweep: unknown key": (["sweep", "in/key.toml"], "did you mean 'seeds'"),
-    "sweep: a time below nothing": (["sweep", "in/good.toml", "--for", "-5s"], "more than nothing: not '-5s'"),
+    "sweep: a time below nothing": (
+        ["sweep", "in/good.toml", "--for", "-5s"],
+        "invalid duration '-5s'",
+    ),
     "reproduce: an empty folder": (["reproduce", "table2", "--out", ""], "no value: give one after --out"),
     "an empty verb": ([""], "no value: give one after headcount"),
     "sweep: bad time": (["sweep", "in/good.toml", "--for", "5 minutes"], "90s, 9m or 2h"),

@@ -13,6 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from headcount.base.shown import set_view_maker
+
 __version__ = "0.1.0"
 
 _HOME = {
@@ -95,3 +97,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+set_view_maker(lambda result: importlib.import_module("headcount.views").view_of(result))

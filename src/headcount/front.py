@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from headcount.analysis.head_rows import head_rows
 from headcount.analysis.measures import BLIND, blind_note
 from headcount.analysis.record import Analysis, Dimension
 from headcount.base.errors import BadInput, nearest
+from headcount.base.shown import Shown
 from headcount.experiments.cpu import train_fast
 from headcount.experiments.devices import find_device
 from headcount.experiments.run import run_panels
@@ -30,7 +30,8 @@ from headcount.experiments.sweep_file import choose_positions, default_positions
 from headcount.experiments.train import Trained
 from headcount.models.files import SavedModel, load_model
 from headcount.models.spec import ModelSpec
-from headcount.report import draw, figures, pair, tables
+from headcount.report import figures, pair, tables
+from headcount.report.notebook import View
 from headcount.report.run_page import write_run_report
 from headcount.store.records import Run
 from headcount.store.store import Store
@@ -50,21 +51,7 @@ log = logging.getLogger("headcount")
 
 
 @dataclass(frozen=True)
-class Picture:
-    """Figure data that a notebook shows as a picture."""
-
-    data: figures.FigureData
-
-    def save(self, path: str | Path) -> None:
-        """Keep it as a png, pdf or svg."""
-        draw.save(self.data, Path(path))
-
-    def _repr_png_(self) -> bytes:
-        return draw.png(self.data, dpi=110)
-
-
-@dataclass(frozen=True)
-class SweepResult:
+class SweepResult(Shown):
     """What a sweep found: a run for every panel (one, unless lengths or sizes were varied too), and the answers.
 
     An answer is read off all lengths, hidden sizes and targets of one setting together; there is one, unless the
@@ -90,30 +77,19 @@ class SweepResult:
         """All that the sweep says: cells, drops, slopes, laws, and D with its interval and reasons."""
         return analyse(self.runs)
 
-    def plot(self, path: str | Path | None = None) -> Picture:
-        """Draw error against heads: a notebook shows the picture, `path` (png, pdf, svg) keeps it.
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw error against heads as a matplotlib figure: a notebook shows it, `path` (png, pdf, svg) keeps it.
 
         A script without a path finds it as NAME.png in its folder, NAME the sweep's name.
         """
-        if len(self.runs) == 1:
-            data = figures.transition_figure(self.runs[0], self.transition)
-        else:
-            data = figures.panels_figure(self.runs, self.transitions)
-        picture = Picture(data)
         if path is None and not _shows_itself():  # a script has nobody who would display what is returned
             path = Path(f"{self.runs[0].name}.png")
             print(f"headcount: the picture is in {path}", file=sys.stderr)  # noqa: T201
-        if path is not None:
-            picture.save(path)
-        return picture
+        return super().plot(path)
 
     def report(self, folder: str | Path) -> Path:
         """Write one page for all panels, with its charts, cells and analysis as files beside it; return its path."""
         return write_run_report(self.runs, self.analysis, Path(folder)).page
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return every trial as a row: the panel's values, heads, seed, errors, counts."""
-        return [{**run.values, **trial.model_dump(exclude={"curve"})} for run in self.runs for trial in run.trials]
 
     def __repr__(self) -> str:
         return "\n".join(self._sentences())
@@ -122,12 +98,16 @@ class SweepResult:
         note = blind_note(self.runs)
         return [*(found.labelled for found in self.transitions), *([note] if note else [])]
 
-    def _repr_html_(self) -> str:
-        told = "".join(f"<p><strong>{escape(sentence)}</strong></p>" for sentence in self._sentences())
+    def _view(self) -> View:
+        """What a notebook shows; the rows of `table` are the trials, each with its panel's values."""
         if len(self.runs) == 1:
-            return told + tables.as_html(tables.transition_table(self.transition))
-        panels = [tables.row_table(head_rows(run.trials), None, run_label(run)) for run in self.runs]
-        return told + "".join(map(tables.as_html, panels))
+            figure = figures.transition_figure(self.runs[0], self.transition)
+            shown = [tables.transition_table(self.transition)]
+        else:
+            figure = figures.panels_figure(self.runs, self.transitions)
+            shown = [tables.row_table(head_rows(run.trials), None, run_label(run)) for run in self.runs]
+        rows = [{**run.values, **trial.model_dump(exclude={"curve"})} for run in self.runs for trial in run.trials]
+        return View(self._sentences(), shown, [figure], rows)
 
 
 def train(
@@ -148,7 +128,7 @@ def train(
 
 
 @dataclass(frozen=True)
-class AttackResult:
+class AttackResult(Shown):
     """Two inputs with (nearly) equal attention output and different targets, with what is proved of them."""
 
     witness: Witness
@@ -174,9 +154,8 @@ class AttackResult:
         """Return the data of the picture."""
         return pair_figure(self.model, self.task, self.witness)
 
-    def plot(self, path: str | Path) -> None:
-        """Keep the picture as a png, pdf or svg."""
-        pair.save_pair(self.figure(), Path(path))
+    def _view(self) -> View:
+        return View(conclusions(self.witness), figures=[pair.pair_drawing(self.figure())])
 
     def save(self, folder: str | Path, enclosed: Enclosed | None = None) -> str:
         """Write the model, witness.json, pair.png and pair.html; `headcount recheck FOLDER` verifies it.

@@ -45,6 +45,31 @@ def test_json_goes_where_it_is_told(headcount_here, tmp_path):
     assert (done.returncode, "--json" in done.stderr) == (2, True)
 
 
+def test_the_page_is_written_and_named_unless_told_otherwise(headcount_here, tmp_path):
+    path, quick = saved(tmp_path), ("--steps", 20, "--heads-max", 2, "--budget", 10)
+    done = headcount_here("advise", path, *quick)
+    own = tmp_path / "headcount-advice" / "data"
+    assert done.returncode == 0
+    assert {p.name for p in own.iterdir()} == {"advice.json", "advice.png", "index.html"}
+    assert "Page     headcount-advice/data/index.html" in done.stdout
+    record = (own / "advice.json").read_bytes()
+    assert headcount_here("advise", path, *quick, "--json").returncode == 0
+    assert (own / "advice.json").read_bytes() == record, "--json alone writes nothing"
+    assert headcount_here("advise", path, *quick, "--seed", 1).returncode == 0
+    assert (own / "advice.json").read_bytes() != record, "an earlier page of ours is replaced"
+    (own / "mine.txt").write_text("mine")
+    done = headcount_here("advise", path, *quick)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "headcount-advice/data holds other files (mine.txt)" in done.stderr
+    assert (own / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("budget", ["120", "2m", "120s"])
+def test_a_budget_with_and_without_a_unit(headcount_here, tmp_path, budget):
+    done = headcount_here("advise", saved(tmp_path), "--steps", 5, "--heads-max", 2, "--budget", budget, "--json")
+    assert json.loads(done.stdout)["budget"] == 120
+
+
 BAD = {
     "constant y": ({"y": np.ones(400)}, [], "constant"),
     "nan": ({"X": np.full((400, 6, 2), np.nan)}, [], "nan"),
@@ -53,8 +78,8 @@ BAD = {
     "length 1": ({"X": np.random.default_rng(0).standard_normal((400, 1, 2))}, [], "length 1"),
     "one sample": ({"X": np.zeros((1, 6, 2)), "y": np.zeros(1)}, [], "1 sample"),
     "all classes distinct": ({"y": np.arange(400)}, ["--kind", "classification"], "400 classes"),
-    "budget": ({}, ["--budget", "soon"], "a time is written like"),
-    "budget below nothing": ({}, ["--budget", "-5s"], "more than nothing: not '-5s'"),
+    "budget": ({}, ["--budget", "soon"], "--budget: invalid duration 'soon'"),
+    "budget below nothing": ({}, ["--budget", "-5s"], "--budget: invalid duration '-5s'"),
     "seed": ({}, ["--seed", "-1"], "--seed"),
     "width": ({}, ["--embed-dim", "0"], "--embed-dim"),
     "huge width": ({}, ["--embed-dim", "2000000"], "--embed-dim must be a whole number from 1 to 1000000"),

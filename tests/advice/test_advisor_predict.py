@@ -50,12 +50,22 @@ def test_what_cannot_be_predicted_is_told(found: Advice, name: str) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"budget": "5m"}, {"budget": 0}, {"heads_max": 2.5}, {"heads_max": 1}, {"steps": 2.5}, {"confidence": 1.0}],
+    [{"budget": "5 minutes"}, {"budget": 0}, {"heads_max": 2.5}, {"heads_max": 1}, {"steps": 2.5}, {"confidence": 1.0}],
 )
 def test_settings_that_mean_nothing(options: dict[str, object]) -> None:
     X, y = arrays("mean", 100, 0.1, dim=2, length=6)
     with pytest.raises(BadInput, match=next(iter(options))):
         advise(X, y, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("budget", [120, "2m", "120"])
+def test_a_budget_is_seconds_or_a_text(budget: float | str) -> None:
+    X, y = arrays("mean", 100, 0.1, dim=2, length=6)
+    found = advise(X, y, budget=budget, witness="2s", steps=5, heads_max=2, quiet=True)
+    assert found.record.budget == 120
+    assert found.looked is not None
+    with pytest.raises(BadInput, match="witness: invalid duration 'soon'"):
+        advise(X, y, witness="soon")
 
 
 def test_y_beside_a_file_is_refused(tmp_path) -> None:

@@ -17,7 +17,7 @@ from headcount.tasks.arrays import ArrayTask
 def unreadable(pattern: str, path: Path) -> None:
     """The file is refused with one line that names it and matches."""
     with pytest.raises(BadInput, match=pattern) as caught:
-        ArrayTask.load(path)
+        ArrayTask.load(path, kind="regression")
     assert "\n" not in str(caught.value)
     assert path.name in str(caught.value)
 

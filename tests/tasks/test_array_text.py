@@ -82,11 +82,19 @@ def test_text_is_classes_for_the_advisor(tmp_path, way):
         ("npz", "y holds (entries of type <U9: give whole or floating-point|text: give) numbers"),
     ],
 )
-def test_others_need_numbers_and_say_so_as_before(tmp_path, way, text):
+def test_a_regression_needs_numbers_and_says_so(tmp_path, way, text):
     path = WAYS[way](tmp_path)
-    for ask in (ArrayTask.load, lambda path: from_file(path, kind="regression")):
+    for ask in (ArrayTask.load, from_file):
         with pytest.raises(BadInput, match=text):
-            ask(path)
+            ask(path, kind="regression")
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_a_task_reads_labels_by_the_rules_of_the_advisor(tmp_path, way):
+    task, stuff = ArrayTask.load(WAYS[way](tmp_path)), from_file(WAYS[way](tmp_path))
+    assert task.classes == stuff.classes == ("high", "low", "very high")
+    assert np.array_equal(task.y, stuff.task.y)
+    assert task.hash() == stuff.task.hash()
 
 
 @pytest.mark.parametrize(

@@ -224,3 +224,33 @@ def test_a_mask_of_ones_and_zeros():
     a = ArrayTask.from_arrays(inputs(), np.arange(SAMPLES), some_mask())
     for dtype in (int, float, np.uint8):
         assert ArrayTask.from_arrays(inputs(), np.arange(SAMPLES), some_mask().astype(dtype)).hash() == a.hash()
+
+
+@pytest.mark.parametrize(
+    ("y", "kind", "classes"),
+    [
+        (np.array(["no", "yes"] * 30), "auto", ("no", "yes")),
+        (np.arange(60) % 3, "auto", (0, 1, 2)),
+        (np.arange(60) % 3, "regression", None),
+        (np.arange(60) % 3, None, None),
+        (np.arange(60) % 3 + 0.5, "auto", None),
+        (np.arange(60) % 4, "auto", None),  # fewer than 20 samples a value
+        (np.arange(60) % 4, "classification", (0, 1, 2, 3)),
+        (np.arange(60) % 2 == 0, "auto", (False, True)),
+    ],
+)
+def test_which_targets_become_classes(y, kind, classes):
+    X = np.random.default_rng(0).random((60, 4, 2))
+    task = ArrayTask.from_arrays(X, y, **({} if kind is None else {"kind": kind}))
+    assert task.classes == classes
+    assert task.out_dim == (1 if classes is None else len(classes))
+    if classes is not None:
+        assert np.array(classes)[task.y.argmax(1)].tolist() == y.tolist()
+
+
+def test_a_kind_that_is_none():
+    X = np.random.default_rng(0).random((60, 4, 2))
+    with pytest.raises(BadInput, match="kind must be auto, regression or classification, not 'ranking'"):
+        ArrayTask.from_arrays(X, np.arange(60), kind="ranking")
+    with pytest.raises(BadInput, match='y holds entries of type <U1: .*or state kind="classification"'):
+        ArrayTask.from_arrays(X, np.array(["a", "b"] * 30))

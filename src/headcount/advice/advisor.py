@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -15,7 +16,7 @@ from headcount.advice.advisor_config import Configuration, configuration
 from headcount.advice.advisor_data import Kind, Material, from_file, material
 from headcount.advice.advisor_decide import Decision, Table
 from headcount.advice.advisor_engine import Engine, Outcome
-from headcount.advice.advisor_page import advice_page, write_page
+from headcount.advice.advisor_page import advice_page, recommended_text, write_page
 from headcount.advice.advisor_predict import predict
 from headcount.advice.advisor_prices import by_length, curve_points, other_curves, prices, step_times
 from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, Reason, ShorterPoint
@@ -24,12 +25,22 @@ from headcount.advice.advisor_shorter import in_words, on_halves
 from headcount.advice.advisor_warnings import data_warnings
 from headcount.advice.advisor_witness import SHORTEST, find_witness, save_witness
 from headcount.advice.advisor_witness_words import WitnessRecord
-from headcount.advice.advisor_words import category_text, data_text, figure, reasons, sentence, settles
+from headcount.advice.advisor_words import (
+    category_text,
+    curve_table,
+    data_text,
+    figure,
+    reasons,
+    sentence,
+    settles,
+)
 from headcount.advice.side_by_side import together
+from headcount.base.durations import duration
 from headcount.base.errors import BadInput
 from headcount.base.files import check_own, json_bytes, write_all
 from headcount.base.progress import Progress
 from headcount.base.provenance import provenance
+from headcount.base.shown import Shown
 from headcount.experiments.cpu import start_kernels
 from headcount.experiments.devices import device_name, find_device
 from headcount.experiments.spec import ModelOptions
@@ -37,6 +48,7 @@ from headcount.experiments.stack import full_precision
 from headcount.experiments.train import whole_seed
 from headcount.report import draw
 from headcount.report.figures import FigureData
+from headcount.report.notebook import View
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.task import Task
 
@@ -52,10 +64,12 @@ QUICK = 0.5
 """Of the time that the answer took, so much may go to a witness."""
 ROUNDING = 0.5
 """Seconds by which a witness may be late."""
+TOO_FEW = "Too few models were trained to tell."
+"""What is said after Ctrl-C where the budget would be called too small."""
 
 
 @dataclass(frozen=True, eq=False)
-class Advice:
+class Advice(Shown):
     """The answer: a record of numbers and words, and the best model that was found."""
 
     record: AdviceRecord
@@ -86,8 +100,9 @@ class Advice:
         """Sizes and source code for torch's attention and for ours, at a width that one is bound to or at any."""
         return configuration(self.record, embed_dim)
 
-    def witness(self, seconds: float = 20.0) -> WitnessRecord:
+    def witness(self, seconds: float | str = 20.0) -> WitnessRecord:
         """Two inputs that the layer with one head fewer cannot tell apart, or why there are none."""
+        seconds = duration(seconds, "seconds")
         if not SHORTEST <= seconds < MOST_SECONDS:
             raise BadInput(f"the search for a witness needs {SHORTEST:g} seconds or more, not {seconds}")
         heads, seed = self.recommended_heads, self.record.seed
@@ -127,9 +142,11 @@ class Advice:
         dots = {h: [one.validation for one in row] for h, row in zip(table.heads, table.trials, strict=True)}
         return figure(self.record, dots)
 
-    def plot(self, path: str | Path) -> None:
-        """Keep the picture as a png, pdf or svg."""
-        draw.save(self.figure(), Path(path))
+    def _view(self) -> View:
+        return View(
+            sentences=[self.record.sentence, recommended_text(self.record)], tables=[curve_table(self.record)],
+            figures=[self.figure()] if self.record.curve else [], rows=[point.data() for point in self.record.curve],
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return self.record.sentence
@@ -140,24 +157,28 @@ def advise(
     y: Any = None,
     mask: Any = None,
     *,
-    budget: float = USUAL_BUDGET,
+    budget: float | str = USUAL_BUDGET,
     heads_max: int = 32,
     confidence: float = 0.95,
     device: str = "cpu",
     seed: int = 0,
     kind: Kind = "auto",
     steps: int | None = None,
-    witness: float | None = None,
+    witness: float | str | None = None,
     quiet: bool = False,
 ) -> Advice:
-    """Say how many heads some data need, within a budget of seconds.
+    """Say how many heads some data need, within a budget: a number of seconds, or a text such as "90s" or "2m".
 
     `data` is a task, a file of arrays, or X[samples, length, dim] with y and, where sequences differ in length, a
     mask. `kind` says whether whole numbers are classes; "auto" takes few different ones for classes. With `steps` every
-    trial takes so many instead of what the budget allows, and the answer is the same every time. `witness` seconds at
-    most go to two inputs that one head fewer confuses (`Advice.looked`), and fewer where the answer came quickly. The
-    clock starts when the data are read and the kernels are loaded (compiled, the first time on a machine).
+    trial takes so many instead of what the budget allows, and the answer is the same every time. `witness`, a time like
+    the budget, is the most that goes to two inputs that one head fewer confuses (`Advice.looked`), less where the
+    answer came quickly. The clock starts when the data are read and the kernels are loaded (compiled, the first time on
+    a machine). Ctrl-C ends the search: the answer so far is returned, with `record.interrupted`, where two head counts
+    have models that were trained to their end; before that, and at a second Ctrl-C, KeyboardInterrupt is raised.
     """
+    budget = duration(budget, "budget")
+    witness = None if witness is None else duration(witness, "witness")
     check_numbers(budget, heads_max, confidence, steps, witness)
     seed = whole_seed(seed)
     stuff = _read(data, y, mask, kind, seed)
@@ -175,7 +196,13 @@ def advise(
 
         engine = Engine(stuff, device, start + SHARE * budget, told=lambda _: note(""))
         search = Search(engine, heads_max, confidence, seed, budget, steps, note)
-        decision = search.run()
+        try:
+            decision = search.run()
+        except KeyboardInterrupt:  # not while the cores were training, which has its own end
+            engine.interrupt()
+            decision = search.decision() if search.found else None
+        if engine.interrupted and len({one.heads for one in search.found if one.whole}) < 2:
+            raise KeyboardInterrupt
         if decision is None:
             if engine.failures:
                 raise BadInput(f"nothing could be trained ({engine.failures[0]}): give more samples, or other features")
@@ -190,7 +217,7 @@ def advise(
         looked: list[WitnessRecord] = []
 
         def look() -> None:
-            if witness is not None:
+            if witness is not None and not engine.interrupted:
                 if not engine.gpu:  # there it is not the only thing that goes on
                     note("two inputs that one head fewer confuses")
                 now = time.monotonic()
@@ -249,7 +276,9 @@ def _read(data: Any, y: Any, mask: Any, kind: Kind, seed: int) -> Material:
     if isinstance(data, str | Path):
         return from_file(data, kind=kind, seed=seed)
     if isinstance(data, ArrayTask):
-        return material(data.X, data.y, data.mask, kind=kind, seed=seed, name=data.name)
+        y = data.y if data.classes is None else np.asarray(data.classes)[data.y.argmax(1)]
+        kind = "classification" if data.classes is not None and kind == "auto" else kind
+        return material(data.X, y, data.mask, kind=kind, seed=seed, name=data.name)
     if isinstance(data, Task):
         X = data.sample(SAMPLES, seed, dtype=torch.float64)
         return material(X.numpy(), data.value(X).numpy(), None, kind=kind, seed=seed, name=data.name)
@@ -270,21 +299,29 @@ def _record(
     stuff, engine = search.engine.material, search.engine
     heads = sorted({one.heads for one in search.found})
     answer = _answer(decision)
-    step = step_times(search, heads) if engine.left() > 0 else {}  # before anything runs beside it
+    try:
+        step = step_times(search, heads) if engine.left() > 0 else {}  # before anything runs beside it
+    except KeyboardInterrupt:
+        engine.interrupt()
+        step = {}
     points: list[CurvePoint] = curve_points(search.found, decision.floor, step)
     curves: list[Curve] = []
     shorter: list[ShorterPoint] = []
     champion = Table.of(search.found).champion
-    if answer is not None and decision.verdict in ("transition", "one-head", "gentle") and search.steps is None:
+    priced = decision.verdict in ("transition", "one-head", "gentle") and not engine.interrupted
+    if answer is not None and priced and search.steps is None:
         note("prices")
         engine.deadline = min(engine.deadline, time.monotonic() + AFTERWARDS * search.budget)
         work = [
             lambda: shorter.extend(on_halves(search, champion, answer)),
             lambda: curves.extend(other_curves(search, decision, answer, engine)),
         ]
-        together([*work, look], threads=engine.gpu, halt=engine.halt.set)
     else:
-        look()
+        work = []
+    try:
+        together([*work, look], threads=engine.gpu, halt=engine.halt.set)
+    except KeyboardInterrupt:  # the answer is there: prices and a witness are left out
+        engine.interrupt()
     sizes = {"length": stuff.task.length, "head_dim": search.options.head_dim, "hidden": search.options.hidden}
     high = decision.high if decision.high is not None else max(search.heads_max, decision.low)
     inflation = stuff.splits.inflation
@@ -302,12 +339,17 @@ def _record(
         *reasons(decision, points, dict(sizes), challenges, apart),
         *in_words(shorter),
     ]
+    answered = sentence(decision, search.heads_max)
+    if engine.interrupted:
+        answered = TOO_FEW if decision.verdict == "budget" else answered
+        answered += f" Interrupted: this is the answer so far, from {len(search.found)} models."
     return AdviceRecord(
-        name=stuff.task.name, verdict=decision.verdict, sentence=sentence(decision, search.heads_max),
+        name=stuff.task.name, verdict=decision.verdict, sentence=answered,
         recommended_heads=answer, interval=[decision.low, high], interval_open=decision.high is None,
         no_transition=decision.verdict != "transition" and decision.verdict != "more",
-        confidence=search.confidence, settled=search.settled, noise_floor=decision.floor,
-        noise_floor_high=champion.validation, curve=points, curves=curves,
+        confidence=search.confidence, settled=search.settled and not engine.interrupted,
+        interrupted=engine.interrupted, noise_floor=decision.floor, noise_floor_high=champion.validation,
+        curve=points, curves=curves,
         prices=listed,
         lengths=by_length(engine, champion),
         answers={str(h) if h else "none": share for h, share in sorted(decision.shares.items())},

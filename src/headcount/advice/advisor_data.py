@@ -18,7 +18,7 @@ from headcount.experiments.data import Dataset, Part
 from headcount.tasks.array_files import read_arrays
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.codes import Codes
-from headcount.tasks.labels import VARIED, Kind, class_labels, one_hot
+from headcount.tasks.labels import VARIED, Kind, check_kind, class_labels, one_hot
 
 FEWEST = 10
 TRIES = 50
@@ -108,8 +108,7 @@ def material(
 ) -> Material:  # fmt: skip
     """Check arrays and make of them what the advisor trains on; every complaint is one line, after `where`."""
     where = where or name
-    if kind not in ("auto", "regression", "classification"):
-        raise BadInput(f"kind must be auto, regression or classification, not {kind!r}")
+    check_kind(kind)
     _counts(where, X, y)
     labels = class_labels(where, y, kind)
     if labels is not None and len(labels) != len(X):

@@ -129,6 +129,8 @@ class Engine:
     failures: list[str] = field(default_factory=list[str])
     halt: threading.Event = field(default_factory=threading.Event)
     """Ends what is being trained on a GPU at its next evaluation."""
+    interrupted: bool = False
+    """Whether Ctrl-C was pressed: from then on nothing is trained, as after the deadline."""
 
     def __post_init__(self) -> None:
         self.where = find_device(self.device)
@@ -170,6 +172,13 @@ class Engine:
     def left(self) -> float:
         """Seconds to the deadline."""
         return 0.0 if self.halt.is_set() else self.deadline - time.monotonic()
+
+    def interrupt(self) -> None:
+        """Take note of Ctrl-C, and train no more; raise KeyboardInterrupt the second time."""
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        self.halt.set()
 
     def sized(self, wanted: Wanted) -> ModelSpec:
         """Return the whole spec of a trial's model."""
@@ -292,10 +301,13 @@ class Engine:
     def _on_cores(self, order: Sequence[Wanted]) -> list[Outcome]:
         """A trial a core, in threads; a timer stops them all at the deadline."""
         stop, done = threading.Event(), queue.SimpleQueue[tuple[Wanted, Outcome | Exception | None]]()
+        trained: list[Outcome] = []  # beside the queue: Ctrl-C may come when an outcome has left it
 
         def work(wanted: Wanted) -> None:
             try:
-                done.put((wanted, None if stop.is_set() else self._trial(wanted, stop)))
+                outcome = None if stop.is_set() else self._trial(wanted, stop)
+                trained.extend([] if outcome is None else [outcome])
+                done.put((wanted, outcome))
             except Exception as error:  # one bad trial never ends the search
                 done.put((wanted, error))
 
@@ -315,6 +327,11 @@ class Engine:
                     elif outcome is not None:
                         found.append(outcome)
                         self.told(outcome.seconds)
+            except KeyboardInterrupt:
+                stop.set()
+                self.interrupt()
+                pool.shutdown(cancel_futures=True)
+                found = trained  # what was trained so far counts, as at the deadline
             except BaseException:
                 stop.set()
                 pool.shutdown(cancel_futures=True)

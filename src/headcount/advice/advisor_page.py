@@ -83,14 +83,14 @@ def _header(record: AdviceRecord) -> str:
     return (
         f'<header>\n<p class="question">How many attention heads does {escape(record.name)} need?</p>\n'
         f"<h1>{escape(claim)}{rest}</h1>\n"
-        f'<p class="comparison">{escape(_recommended(record))}</p>\n'
+        f'<p class="comparison">{escape(recommended_text(record))}</p>\n'
         f'<p class="evidence"><span class="tag">measured</span> on {record.trials} models that were trained in '
         f"{record.seconds:.0f} s, {record.train_samples:,} sequences to train on and {record.validation_samples:,} "
         f"others.</p>\n</header>"
     )
 
 
-def _recommended(record: AdviceRecord) -> str:
+def recommended_text(record: AdviceRecord) -> str:
     """The recommended heads and the interval in words."""
     low, high = record.interval
     at = f"at {percent(record.confidence)} confidence"

@@ -121,6 +121,8 @@ class AdviceRecord(Spec):
     confidence: float
     settled: bool
     """Whether the interval is one head count, and the search ended for that and not because the time was over."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the search, or what comes after it: then this is the answer so far."""
     noise_floor: float
     """Share of the variance of y that no model is expected to explain, at least; measured."""
     noise_floor_high: float

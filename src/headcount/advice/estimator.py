@@ -29,7 +29,7 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
     """
 
     def __init__(
-        self, *, budget: float = 300.0, heads_max: int = 32, confidence: float = 0.95, kind: str = "regression",
+        self, *, budget: float | str = 300.0, heads_max: int = 32, confidence: float = 0.95, kind: str = "regression",
         device: str = "cpu", steps: int | None = None, random_state: Any = 0,
     ) -> None:  # fmt: skip
         self.budget = budget

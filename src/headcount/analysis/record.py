@@ -13,6 +13,7 @@ from pydantic import Field
 
 from headcount.analysis.head_rows import HeadRow
 from headcount.analysis.measures import Part, Words, words
+from headcount.base.shown import Shown
 from headcount.base.spec import Spec
 from headcount.store.records import Measure
 
@@ -250,7 +251,7 @@ class Law(Place):
     """What to know of the fit: δ at the edge of its grid, cells that lack some targets."""
 
 
-class Analysis(Spec):
+class Analysis(Shown, Spec):
     """All that a run says."""
 
     run: str

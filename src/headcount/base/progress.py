@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 
 class Progress:
@@ -14,7 +14,7 @@ class Progress:
 
     On a terminal a bar with the time to go, and a table of results where there is one; elsewhere one plain line at
     most every `every` seconds. All of it goes to standard error, so that standard output stays clean for results and
-    `--json`.
+    `--json`; in a notebook to standard output, since a notebook paints standard error as an error.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         self._start = self._last = time.monotonic()
-        if not self.quiet and sys.stderr.isatty():
+        if not self.quiet and sys.stderr.isatty() and not in_notebook():
             self._bar = _bar(lambda: self._rows)
             self._bar.start()
             self._task = self._bar.add_task(self.title, total=self.total, note="")
@@ -49,12 +49,12 @@ class Progress:
             self._bar.update(self._task, note=note)
             self._bar.reset(self._task, note=note)
         elif not self.quiet and note:
-            print(f"{self.title}: {note}", file=sys.stderr)  # noqa: T201
+            print(f"{self.title}: {note}", file=_stream())
 
     def line(self, text: str) -> None:
         """Print a line of results where there is no live table to show them."""
         if self._bar is None and not self.quiet:
-            print(f"{self.title}: {text}", file=sys.stderr)  # noqa: T201
+            print(f"{self.title}: {text}", file=_stream())
 
     def show(self, rows: Sequence[tuple[str, ...]]) -> None:
         """Show rows of results above the bar."""
@@ -87,13 +87,27 @@ class Progress:
         about = "at most" if self.bound else "about"
         when = f" in {elapsed:.0f} s" if last else "" if left is None else f", {about} {_time(left)} to go"
         share = 100 if last else min(99, int(100 * self.done / self.total))
-        print(f"{self.title}: {share} %{when}  {note}".rstrip(), file=sys.stderr)  # noqa: T201
+        print(f"{self.title}: {share} %{when}  {note}".rstrip(), file=_stream())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+def in_notebook() -> bool:
+    """Whether the code runs in a kernel of IPython, whose output a notebook shows."""
+    kernel, shell = sys.modules.get("ipykernel"), sys.modules.get("IPython")
+    if kernel is None or shell is None:
+        return False
+    running = shell.get_ipython()
+    return running is not None and getattr(running, "kernel", None) is not None
+
+
+def _stream() -> TextIO:
+    """Where plain lines go."""
+    return sys.stdout if in_notebook() else sys.stderr
 
 
 def _time(seconds: float) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import ARRAYS, Device, Json, Time, Whole, console, duration, print_json
+from headcount.cli.common import ARRAYS, Device, Json, TargetKind, Time, Whole, console, duration, print_json
 
 if TYPE_CHECKING:
     from headcount.advice.advisor import Advice
     from headcount.advice.advisor_config import Configuration
     from headcount.advice.advisor_witness_words import WitnessRecord
 
+PAGES = Path("headcount-advice")
+"""Where pages go unless --out says otherwise: a folder for each name of data."""
 LEFT, LONGEST = 0.07, 20.0  # of the budget, and seconds, that a witness may take
 
 
@@ -25,20 +27,23 @@ def advise(
     file: Annotated[Path | None, Parameter(help="With --json: the file to write instead of standard output.")] = None,
     /,
     *,
-    budget: Annotated[Time, Parameter(help="Time for the answer: 90s, 5m, 1h.")] = "5m",
+    budget: Annotated[Time, Parameter(help="Time for the answer: 120 (seconds), 90s, 5m, 1h.")] = "5m",
     heads_max: Annotated[Whole, Parameter(name="--heads-max", help="The largest head count to try.")] = 32,
     confidence: Annotated[float, Parameter(help="Confidence of the interval and of comparisons.")] = 0.95,
-    kind: Annotated[
-        Literal["auto", "regression", "classification"],
-        Parameter(help="What y holds; auto takes text and a few different whole numbers for classes."),
-    ] = "auto",
+    kind: TargetKind = "auto",
     embed_dim: Annotated[
         Whole | None, Parameter(name="--embed-dim", help="The width that your model has, for the configuration.")
     ] = None,
     steps: Annotated[
         Whole | None, Parameter(help="Steps of every trial, instead of what the budget allows: the same answer always.")
     ] = None,
-    out: Annotated[Path | None, Parameter(help="Folder to write: index.html, advice.json and advice.png.")] = None,
+    out: Annotated[
+        Path | None,
+        Parameter(
+            help="Folder to write: index.html, advice.json and advice.png (default: headcount-advice/NAME, with the "
+            "name of the data; with --json none)."
+        ),
+    ] = None,
     seed: Annotated[Whole, Parameter(help="Seed of the split, the weights and the batches.")] = 0,
     device: Device = "cpu",
     json: Json = False,
@@ -61,13 +66,15 @@ def advise(
         raise BadInput(f"{data}: sequences come as {', '.join(ARRAYS)}")
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
-    seconds = duration(budget)
+    seconds = duration(budget, "--budget")
     check_numbers(seconds, heads_max, confidence, steps, flags=True)
     check_width(embed_dim, "--embed-dim")
     if file is not None and str(file) in ("-", "/dev/stdout"):
         file = None
     if file is not None:
         _check_record(file, data)
+    if out is None and not json:
+        out = PAGES / (data.stem.strip(".") or "data")
     if out is not None:
         check_own(out, FILES, FILES[0])
     found = ask(
@@ -75,8 +82,7 @@ def advise(
         steps=steps, witness=max(SHORTEST, min(LONGEST, LEFT * seconds)),
     )  # fmt: skip
     config = _sizes(found, embed_dim)
-    witness = found.looked
-    assert witness is not None
+    witness = found.looked  # None where Ctrl-C came before it
     if json and file is None:
         print_json(found.data(config, witness))
     else:
@@ -118,7 +124,7 @@ def _check_record(file: Path, data: Path) -> None:
         check_writable(file.parent, "--json FILE")
 
 
-def _show(found: Advice, config: Configuration | None, witness: WitnessRecord) -> None:
+def _show(found: Advice, config: Configuration | None, witness: WitnessRecord | None) -> None:
     """The answer first, then the curve, the price, the reasons, and what to write into a model."""
     from headcount.advice.advisor_words import curve_table, curve_text, price_text
     from headcount.analysis.wording import percent
@@ -140,9 +146,9 @@ def _show(found: Advice, config: Configuration | None, witness: WitnessRecord) -
         terminal.print(price_text(price, record.recommended_heads or 1), markup=False)
     for curve in record.curves:
         terminal.print(curve_text(curve), markup=False)
-    for reason in (*record.reasons, *witness.sentences):
+    for reason in (*record.reasons, *(witness.sentences if witness is not None else ())):
         terminal.print(f"- {reason.text} ({reason.tag})", markup=False)
-    if witness.why:
+    if witness is not None and witness.why:
         terminal.print(f"No pair of inputs that one head fewer confuses: {witness.why}", markup=False)
     terminal.print(f"What would settle it: {record.settle}", markup=False)
     if config is not None:

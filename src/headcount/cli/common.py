@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
 from headcount.base.digits import above as above
 from headcount.base.digits import below as below
+from headcount.base.durations import duration as duration
 from headcount.base.errors import BadInput
 
 if TYPE_CHECKING:
@@ -56,6 +56,10 @@ BoxSides = Annotated[
 ]  # fmt: skip
 Time = Annotated[str, Parameter(allow_leading_hyphen=True)]  # a time below nothing shall be refused as a time
 Device = Annotated[str, Parameter(name="--device", help="cpu (all cores), cuda (one GPU), cuda:1.")]
+TargetKind = Annotated[
+    Literal["auto", "regression", "classification"],
+    Parameter(name="--kind", help="What y holds; auto takes text and a few different whole numbers for classes."),
+]
 StoreFolder = Annotated[Path, Parameter(name="--store", help="Folder of the store.")]
 
 UNFINISHED, FAILED = 3, 4
@@ -67,14 +71,6 @@ STATUSES = (
 """What `headcount sweep` and `headcount reproduce` end with."""
 
 ARRAYS = (".npz", ".npy", ".parquet", ".csv")
-
-
-def duration(text: str) -> float:
-    """Read 90s, 9m or 2h as seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
-    if found is None or float(found[1]) == 0:
-        raise BadInput(f"a time is written like 90s, 9m or 2h, and is more than nothing: not {text!r}")
-    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def trials_status(*sweeps: Mapping[Any, int]) -> int:
@@ -114,10 +110,12 @@ def read_task(
     extra: list[str] | None,
     *,
     small_sets: bool = False,
+    kind: Literal["auto", "regression", "classification"] = "auto",
 ) -> Task | ArrayTask:
     """Make the task that TASK names: a family, a file with a task's JSON, or a file of arrays.
 
-    `small_sets` lets index sets below T/4 pass, where nothing needs them larger.
+    `small_sets` lets index sets below T/4 pass, where nothing needs them larger; `kind` says what the y of arrays
+    holds, by the rules of `advise`.
     """
     parameters = {**given(intrinsic=intrinsic, length=length, dim=dim, seed=seed), **settings(extra)}
     path = Path(name)
@@ -132,7 +130,7 @@ def read_task(
             return found if small_sets else _large_sets(found)
         from headcount.tasks.arrays import ArrayTask
 
-        return ArrayTask.load(path)
+        return ArrayTask.load(path, kind=kind)
     from headcount.tasks.families import family
 
     if name == "sparse-regression" and "intrinsic" in parameters:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -14,6 +14,7 @@ from headcount.cli.common import (
     Json,
     Length,
     Setting,
+    TargetKind,
     TaskSeed,
     Whole,
     console,
@@ -24,6 +25,7 @@ from headcount.cli.common import (
 
 if TYPE_CHECKING:
     from headcount.experiments.spec import ModelOptions, TrainSpec
+    from headcount.experiments.train import Trained
     from headcount.tasks.arrays import ArrayTask
     from headcount.tasks.task import Task
 
@@ -43,6 +45,7 @@ def train(
     dim: Dim = None,
     task_seed: TaskSeed = None,
     set_: Setting = None,
+    kind: TargetKind = "auto",
     head_dim: Annotated[Size, Parameter(name=["--head-dim", "-n"], help="Dimension n of a head.")] = None,
     hidden: Annotated[Size, Parameter(name=["--hidden", "-N"], help="Hidden width N.")] = None,
     width: Annotated[Size, Parameter(help="Embedding width E (default n·h).")] = None,
@@ -72,6 +75,7 @@ def train(
     """Train one model on a task or on your own arrays, and save it as a folder."""
     from headcount.experiments.spec import ModelOptions, TrainSpec
     from headcount.experiments.sweep_file import default_positions
+    from headcount.tasks.arrays import ArrayTask
 
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
@@ -85,7 +89,9 @@ def train(
     )  # fmt: skip
     if steps is not None and warmup is None:  # short runs warm up for a tenth of their length
         recipe["warmup"] = max(0, min(int(TrainSpec.model_fields["warmup"].default), steps // 10))
-    problem = read_task(task, intrinsic, length, dim, task_seed, set_)
+    problem = read_task(task, intrinsic, length, dim, task_seed, set_, kind=kind)
+    if kind != "auto" and not isinstance(problem, ArrayTask):
+        raise BadInput(f"--kind says what the y of arrays holds: {task} is no file of arrays")
     if positions is None:
         options = options.model_copy(update={"positions": default_positions(problem)})
     return _train(problem, options, TrainSpec(**recipe), heads, out, seed, json)
@@ -134,14 +140,19 @@ def _train(
     identity = trained.save(out)
     if json:
         print_json({
-            "out": str(out), "hash": identity, "positions": model.positions, "trial": trial.data(),
+            "out": str(out), "hash": identity, "positions": model.positions, "trial": trial.data(), **_classes(trained),
         })  # fmt: skip
     else:
+        from headcount.report.trial import trial_text
+
         if note := _positions_note(problem, model.positions):
             console().print(note, markup=False)
-        console().print(
-            f"{heads} head{'s' if heads > 1 else ''}: validation NMSE {trial.nmse:.2e} (training "
-            f"{trial.train_nmse:.2e}) after {trial.steps} steps in {trial.seconds:.0f} s, measured; "
-            f"{trial.parameters} parameters by the paper's count, {trial.parameters_total} in all.\nSaved in {out}"
-        )
+        console().print(f"{trial_text(trial, trained.wrong)}\nSaved in {out}", markup=False)
     return 0
+
+
+def _classes(trained: Trained) -> dict[str, Any]:
+    """The labels and how many the model gets wrong, where y holds classes."""
+    if trained.classes is None:
+        return {}
+    return {"classes": list(trained.classes), "wrong": trained.wrong}

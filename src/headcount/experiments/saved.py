@@ -22,7 +22,9 @@ def saved_model(task: Task | ArrayTask, trained: Trained) -> SavedModel:
     """Bundle a trained model; arrays are named by their hash, never copied into the model's folder."""
     mean, std = tuple(trained.data.mean.tolist()), tuple(trained.data.std.tolist())
     if isinstance(task, ArrayTask):
-        data = {"kind": "arrays", "name": task.name, "hash": task.hash()}
+        data: dict[str, Any] = {"kind": "arrays", "name": task.name, "hash": task.hash()}
+        if task.classes is not None:  # in the order of the outputs
+            data["classes"] = list(task.classes)
         return SavedModel(trained.model, data, None, mean, std)
     return SavedModel(trained.model, task.data(), task.box, mean, std)
 

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headcount.base.errors import BadInput
+from headcount.base.shown import Shown
 from headcount.experiments.batches import FRESH_STEPS, batch_indices, fresh_order
 from headcount.experiments.data import DTYPES, Dataset, Fresh, Part, prepare
 from headcount.experiments.memory import check_memory, weights
@@ -29,7 +31,7 @@ _CHUNK = 4096  # sequences evaluated at once, to bound memory on long validation
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(Shown):
     """What the loop returns: the model, the data's standardisation, and the record."""
 
     model: Transformer
@@ -37,6 +39,19 @@ class Trained:
     trial: Trial
     task: Task | ArrayTask
     spec: TrainSpec
+
+    @property
+    def classes(self) -> tuple[Any, ...] | None:
+        """The labels in the order of the outputs, where the targets are classes."""
+        return self.task.classes if isinstance(self.task, ArrayTask) else None
+
+    @property
+    def wrong(self) -> float | None:
+        """The share of validation sequences whose class the model gets wrong; None where the targets are numbers."""
+        if self.classes is None or self.trial.state != "done":
+            return None
+        part = self.data.validation
+        return _wrong(self.model, part, self.data.mean, self.data.std)
 
     def save(self, folder: str | Path) -> str:
         """Keep it as a model folder, like that of `headcount train`; return the model's hash."""
@@ -54,6 +69,16 @@ def nmse(model: nn.Module, part: Part) -> float:
         error += float((model(X, mask) - y).double().square().sum())
     spread = float((part.y.double() - part.y.double().mean(0)).square().sum())
     return error / spread
+
+
+@torch.no_grad()
+def _wrong(model: nn.Module, part: Part, mean: Tensor, std: Tensor) -> float:
+    """Return the share of sequences whose largest output, in the units of the one-hot targets, is not their class."""
+    missed = 0
+    for X, y, mask in _chunks(part):
+        outputs, targets = (values.double() * std + mean for values in (model(X, mask), y))
+        missed += int((outputs.argmax(1) != targets.argmax(1)).sum())
+    return missed / len(part.X)
 
 
 def _chunks(part: Part) -> list[tuple[Tensor, Tensor, Tensor | None]]:

@@ -165,6 +165,18 @@ def whole_axis(label: str, values: Iterable[int]) -> Axis:
     return Axis(label=label, scale="linear", low=found[0] - pad, high=found[-1] + pad, ticks=ticks)
 
 
+def linear_axis(label: str, values: Iterable[float], most: int = 6) -> Axis:
+    """A linear axis with round ticks around all values."""
+    found = list(values) or [0.0, 1.0]
+    low, high = min(found), max(found)
+    pad = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
+    low, high = low - pad, high + pad
+    power = 10.0 ** math.floor(math.log10((high - low) / most))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power * most >= high - low)
+    ticks = [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return Axis(label=label, scale="linear", low=low, high=high, ticks=[(t, f"{t:.6g}") for t in ticks])
+
+
 def doubling_axis(label: str, values: Iterable[int]) -> Axis:
     """A logarithmic axis whose ticks are the values that occur: lengths and sizes double from one to the next."""
     found = sorted(set(values)) or [1, 2]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headcount.analysis.wording import heads_text
 from headcount.report.draw import COLOURS
 from headcount.report.pair_data import AFTER, KINDS, MOST, PairFigure, distance_text, looks, one_line, strips, telling
 from headcount.report.pair_panels import heads_panel, outputs_panel, plane_panel, series_panel, strips_panel
 from headcount.report.pair_targets import targets_panel, targets_text
+
+if TYPE_CHECKING:
+    from headcount.report.picture import Picture
 
 WIDE, EDGE, BETWEEN = 12.4, 0.35, 0.6
 """Inches: the picture, its margin, and the space between its two columns."""
@@ -32,9 +35,9 @@ class Panel(NamedTuple):
     aside: str = ""
 
 
-def draw_pair(figure: PairFigure, *, titled: bool) -> Any:
+def draw_pair(figure: PairFigure, *, titled: bool) -> Picture:
     """Return the picture as a Matplotlib figure."""
-    from matplotlib.figure import Figure
+    from headcount.report.picture import Picture
 
     columns = _columns(figure)
     body = max(_least(column) for column in columns)
@@ -44,7 +47,7 @@ def draw_pair(figure: PairFigure, *, titled: bool) -> Any:
     subtitle = textwrap.wrap(told[0].upper() + told[1:], 128, max_lines=2, placeholder=" …")
     above = 0.2 + 0.31 * len(title) + (0.24 * len(subtitle) if titled else 0.0) + 0.6
     height = above + body + HEAD + TARGETS + 0.12
-    fig = Figure(figsize=(WIDE, height), facecolor=COLOURS["ground"])
+    fig = Picture(figsize=(WIDE, height), facecolor=COLOURS["ground"])
     if titled:
         fig.text(EDGE / WIDE, 1 - 0.16 / height, "\n".join(title), va="top", fontsize=16, fontweight="bold",
                  linespacing=1.25)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ from headcount.base.hashing import arrays_hash
 from headcount.base.random import generator
 from headcount.tasks.array_files import read_arrays
 from headcount.tasks.codes import Codes, id_codes
+from headcount.tasks.labels import Kind, check_kind, class_labels, one_hot
+from headcount.tasks.tensors import plain as plain
 
 MIN_SAMPLES = 10
 
@@ -42,24 +44,35 @@ class ArrayTask:
     X: NDArray[np.float64]
     y: NDArray[np.float64]
     mask: NDArray[np.bool_] | None
+    classes: tuple[Any, ...] | None = None
+    """The labels in the order of the columns of y, where y holds classes: then y is one-hot."""
     codes: Codes | None = None
     """The ids behind one-hot vectors, where X came as whole numbers X[samples, length]."""
 
     @classmethod
     def from_arrays(
-        cls, X: Any, y: Any, mask: Any = None, name: str = "arrays", where: str | None = None
+        cls, X: Any, y: Any, mask: Any = None, name: str = "arrays", where: str | None = None,
+        kind: Kind = "regression",
     ) -> ArrayTask:  # fmt: skip
         """Check and copy X[samples, length, dim], y[samples] or y[samples, out], mask[samples, length].
 
         X[samples, length] holds one number a token; whole numbers (of an integer type) are ids, and become one-hot
-        vectors in the order of `codes`. Complaints begin with `where`, the place that the arrays came from: the name,
-        unless it is given.
+        vectors in the order of `codes`. `kind` says what y holds: numbers, or with "classification" a label a sample,
+        which become one-hot targets (`classes` names them); "auto" takes text and a few different whole numbers for
+        labels, like `advise`. Complaints begin with `where`, the place that the arrays came from: the name, unless it
+        is given.
         """
-        return _checked(name, where or name, X, y, mask)
+        where = where or name
+        check_kind(kind)
+        labels = None if kind == "regression" else class_labels(where, y, kind)
+        if labels is None:
+            return _checked(name, where, X, y, mask)
+        targets, classes = one_hot(where, labels)
+        return replace(_checked(name, where, X, targets, mask), classes=classes)
 
     @classmethod
-    def load(cls, path: str | Path, y: str | Path | None = None) -> ArrayTask:
-        """Read a task from a file, by its ending.
+    def load(cls, path: str | Path, y: str | Path | None = None, kind: Kind = "auto") -> ArrayTask:
+        """Read a task from a file, by its ending; `kind` says what y holds, like that of `from_arrays`.
 
         .npz: the arrays X, y and, where tokens are padding, mask. .npy: X; y is a second file, by default the
         sibling whose name has y for X (X.npy → y.npy, X_train.npy → y_train.npy). .parquet and .csv: one row a
@@ -68,8 +81,8 @@ class ArrayTask:
         shorter sequences are padded. A .csv file is UTF-8 with commas, and its first line names the columns.
         """
         path = Path(path)
-        X, targets, mask = read_arrays(path, None if y is None else Path(y))
-        return _checked(path.stem, str(path), X, targets, mask)
+        X, targets, mask = read_arrays(path, None if y is None else Path(y), text=kind != "regression")
+        return cls.from_arrays(X, targets, mask, path.stem, str(path), kind)
 
     @property
     def samples(self) -> int:
@@ -154,14 +167,7 @@ def _checked(name: str, where: str, inputs: Any, targets: Any, padding: Any) -> 
     tokens = X if codes is None else codes.apply(X, mask)
     for array in (tokens, y) if mask is None else (tokens, y, mask):
         array.flags.writeable = False
-    return ArrayTask(name, tokens, y, mask, codes)
-
-
-def plain(value: Any) -> Any:
-    """Return what NumPy reads of a tensor, whatever its device, gradient and precision; all else as it is."""
-    if not isinstance(value, Tensor):
-        return value
-    return (value.float() if value.dtype is torch.bfloat16 else value).detach().cpu()
+    return ArrayTask(name, tokens, y, mask, codes=codes)
 
 
 def _array(where: str, what: str, value: Any) -> NDArray[Any]:
@@ -175,7 +181,8 @@ def _array(where: str, what: str, value: Any) -> NDArray[Any]:
         ) from None
     if array.dtype.kind not in "biuf":
         kind = "Python objects" if array.dtype.kind == "O" else f"entries of type {array.dtype}"
-        raise BadInput(f"{where}: {what} holds {kind}: give whole or floating-point numbers")
+        labels = ', or state kind="classification"' if what == "y" and array.dtype.kind in "US" else ""
+        raise BadInput(f"{where}: {what} holds {kind}: give whole or floating-point numbers{labels}")
     return array
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeGuard
 from pydantic import JsonValue
 
 from headcount.base.errors import BadInput, nearest
+from headcount.base.shown import Shown
 from headcount.base.spec import Spec
 from headcount.tasks import expr_ball
 from headcount.tasks.branch import Region
@@ -33,7 +34,7 @@ class Finding(Spec):
     sentence: str
 
 
-class AssumptionReport(Spec):
+class AssumptionReport(Shown, Spec):
     """All findings about a task; none, and `applies` is false, where the task has no retrieval structure."""
 
     task: str

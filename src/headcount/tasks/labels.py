@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.base.errors import BadInput
-from headcount.tasks.arrays import plain
+from headcount.tasks.tensors import plain
 
 Kind = Literal["auto", "regression", "classification"]
 MOST_CLASSES = 20
@@ -16,6 +16,12 @@ MOST_CLASSES = 20
 PER_CLASS = 20
 """… and where a value has so many samples on average."""
 VARIED = "give a y that differs between samples"
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a kind that is none of the three."""
+    if kind not in ("auto", "regression", "classification"):
+        raise BadInput(f"kind must be auto, regression or classification, not {kind!r}")
 
 
 def class_labels(where: str, y: Any, kind: Kind) -> NDArray[Any] | None:
