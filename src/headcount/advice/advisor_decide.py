@@ -78,6 +78,8 @@ LARGE = 0.1
 """… above this."""
 STEEP = 1.5
 """The fall into the largest head count allowed is a step where it is so many times the mean one before, by head."""
+CLEARLY = 0.9
+"""A larger model stands for its head count where its error is below this share of the usual one's."""
 SURELY = 2.5
 """Standard deviations that a difference must have to be shown."""
 MOST_SEQUENCES = 1e6
@@ -103,6 +105,14 @@ class Table:
     def best(self, index: int) -> Outcome:
         """The best trial of a head count."""
         return min(self.trials[index], key=lambda one: one.validation)
+
+    def plain(self, index: int) -> Outcome:
+        """The best trial of a head count with the usual sizes, unless larger ones clearly do better."""
+        best, row = self.best(index), self.trials[index]
+        least = min(one.model.hidden for some in self.trials for one in some)
+        usual = [one for one in row if one.model.hidden == least]
+        own = min(usual, key=lambda one: one.validation, default=best)
+        return own if own.validation * CLEARLY <= best.validation else best
 
     def alike(self, index: int) -> list[Outcome]:
         """The trials of a head count with the sizes and the training of its best one; all where that is alone."""
