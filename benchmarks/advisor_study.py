@@ -4,7 +4,8 @@
 
 asks the advisor about every task, prints a line each and writes OUT/advisor-study.csv. With --result the outcome of
 the whole study goes to OUT/advisor-study.json, on a GPU advisor-study-cuda.json. Tasks from number 1000 on are for
-development; the study itself is numbers 0 to 19, on a GPU 100 to 119, which nobody looks at before.
+development; the study itself is numbers 0 to 19, on a GPU 200 to 219, which nobody looks at before. --threads asks
+several questions at once, which a GPU has room for.
 """
 
 # ruff: noqa: T201
@@ -14,6 +15,8 @@ import argparse
 import csv
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,7 +115,7 @@ def asked(drawn: Drawn, budget: float, device: str) -> dict[str, Any]:
         "name": drawn.name, "intrinsic": D, "recommended": found.recommended_heads, "low": low, "high": high,
         "verdict": found.verdict, "no_transition": found.no_transition,
         "right": found.recommended_heads in (D, (D or 0) + 1) if D else found.verdict == expected(drawn),
-        "covered": low <= D <= high if D else None, "kind": found.kind, "error": round(found.curve[-1].validation, 6),
+        "covered": low <= D <= high if D else None, "open": found.interval_open, "settled": found.settled, "kind": found.kind, "error": round(found.curve[-1].validation, 6),
         "seconds": round(found.seconds, 1), "about": drawn.about,
         "curve": {p.heads: float(f"{p.validation:.3g}") for p in found.curve},
     }  # fmt: skip
@@ -129,6 +132,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
     return {
         "tasks": len(kinds["task"]), "tasks_right": sum(row["right"] for row in kinds["task"]),
         "tasks_covered": sum(bool(row["covered"]) for row in kinds["task"]),
+        "tasks_settled": sum(row["settled"] for row in kinds["task"]),
+        "tasks_settled_right": sum(row["settled"] and row["recommended"] == row["intrinsic"] for row in kinds["task"]),
         "controls": len(kinds["control"]), "controls_right": sum(row["right"] for row in kinds["control"]),
         "noise": len(kinds["noise"]), "noise_right": sum(row["right"] for row in kinds["noise"]),
     }  # fmt: skip
@@ -144,24 +149,26 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--controls", type=int, default=10)
     parser.add_argument("--noise", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="questions at once")
     parser.add_argument("--result", action="store_true", help="write the outcome as a result file too")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     drawers = ((study_task, options.tasks), (study_control, options.controls), (study_noise, options.noise))
-    rows: list[dict[str, Any]] = []
+    jobs = [(draw, number) for draw, count in drawers for number in range(options.first, options.first + count)]
     start = time.monotonic()
+
+    def work(job: tuple[Callable[[int], Drawn], int]) -> dict[str, Any]:
+        draw, number = job
+        row = asked(draw(number), options.budget, options.device)
+        print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+        return row
+
+    with ThreadPoolExecutor(options.threads) as pool:
+        rows = list(pool.map(work, jobs))
     with (options.out / "advisor-study.csv").open("w", newline="") as file:
-        writer: Any = None
-        for draw, count in drawers:
-            for number in range(options.first, options.first + count):
-                row = asked(draw(number), options.budget, options.device)
-                rows.append(row)
-                writer = writer or csv.DictWriter(file, list(row))
-                if len(rows) == 1:
-                    writer.writeheader()
-                writer.writerow(row)
-                file.flush()
-                print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
     counts = summary(rows)
     print(counts)
     if options.result:

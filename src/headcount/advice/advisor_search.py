@@ -70,8 +70,6 @@ class Search:
     challenges: dict[int, Challenge] = field(default_factory=dict[int, Challenge])
     """What twice the hidden units and twice the training brought, by head count."""
     settled: bool = False
-    first_seeds: int = SEEDS
-    """Seeds of every head count to begin with."""
     tried_codes: Codes | None = None
     """Columns of whole numbers that were tried as categories, whether or not that was better."""
 
@@ -84,7 +82,7 @@ class Search:
             self.engine.deadline = float("inf")
         self._plan()
         self._pilot()
-        self._ask(dict.fromkeys(self._first(), self.first_seeds))
+        self._ask(dict.fromkeys(self._first(), MORE if self.engine.gpu else SEEDS))
         while self.found:
             decision = self.decision()
             wanted = self._next(decision)
@@ -197,8 +195,6 @@ class Search:
         if self.steps is not None or self.engine.gpu:
             # a GPU is quick enough for the usual budget, whatever it is; who gives more time wants longer training
             patience = min(max(self.budget / USUAL_BUDGET, 1.0), MOST_PATIENCE)
-            if self.engine.gpu:  # which trains more seeds in nearly the same time
-                self.first_seeds = MORE if patience < 2 else MOST
             usual = ENOUGH_STEPS if self.engine.folds == 1 else FOLD_STEPS
             self.train = self._recipe(self.steps or int(patience * usual), batch)
             return
