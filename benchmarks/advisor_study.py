@@ -115,7 +115,8 @@ def asked(drawn: Drawn, budget: float, device: str) -> dict[str, Any]:
         "name": drawn.name, "intrinsic": D, "recommended": found.recommended_heads, "low": low, "high": high,
         "verdict": found.verdict, "no_transition": found.no_transition,
         "right": found.recommended_heads in (D, (D or 0) + 1) if D else found.verdict == expected(drawn),
-        "covered": low <= D <= high if D else None, "open": found.interval_open, "settled": found.settled, "kind": found.kind, "error": round(found.curve[-1].validation, 6),
+        "covered": low <= D <= high if D else None, "open": found.interval_open,
+        "settled": found.settled, "kind": found.kind, "error": round(found.curve[-1].validation, 6),
         "seconds": round(found.seconds, 1), "about": drawn.about,
         "curve": {p.heads: float(f"{p.validation:.3g}") for p in found.curve},
     }  # fmt: skip
