@@ -43,8 +43,8 @@ from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.serial import parse_task
 
 SIZES = (100, 300)
-BUDGET, MORE = 60.0, 10.0
-"""Seconds for an advice, and how many times that for the truth."""
+MORE = 10.0
+"""How many times the budget of an advice the truth has."""
 HEADS_MAX = 32
 LEVEL = 0.95
 SYNTHETIC_SIZES = (40, 120, 200, 400)
@@ -174,15 +174,15 @@ def search(stuff: Material, device: str, budget: float, seed: int) -> tuple[Deci
     return decision, found
 
 
-def ask_real(data: Path, case: Case, device: str) -> dict[str, Any]:
+def ask_real(data: Path, case: Case, device: str, budget: float) -> dict[str, Any]:
     """Ask about one subset."""
     X, y, mask = read(data, case.name)
     rows = drawn_rows(case.name, len(X), case.size, case.draw)
     stuff = material(X[rows], y[rows], None if mask is None else mask[rows], kind="classification", seed=case.draw)
-    return row_of(case, *search(stuff, device, BUDGET, case.draw))
+    return row_of(case, *search(stuff, device, budget, case.draw))
 
 
-def ask_truth(data: Path, name: str, size: int, draws: list[int], device: str) -> dict[str, Any]:
+def ask_truth(data: Path, name: str, size: int, draws: list[int], device: str, budget: float) -> dict[str, Any]:
     """Ask what the answer is at this training size: all remaining sequences validate, ten times the budget."""
     X, y, mask = read(data, name)
     whole = material(X, y, mask, kind="classification")
@@ -193,10 +193,10 @@ def ask_truth(data: Path, name: str, size: int, draws: list[int], device: str) -
         splits.append(Split(np.sort(rows[: round(0.8 * size)]), rest))
     task = ArrayTask.from_arrays(whole.task.X, whole.task.y, whole.task.mask, name=name)
     stuff = prepared(task, whole.classes, 0, splits=Splits((tuple(splits),), 1.0))
-    return row_of(Case(name, size, -1), *search(stuff, device, MORE * BUDGET, 0))
+    return row_of(Case(name, size, -1), *search(stuff, device, MORE * budget, 0))
 
 
-def ask_synthetic(case: Case, device: str) -> dict[str, Any]:
+def ask_synthetic(case: Case, device: str, budget: float) -> dict[str, Any]:
     """Ask about a few sequences of a task whose D is known."""
     rng = np.random.default_rng([20_261_122, case.intrinsic or 0, case.size, case.draw])
     family = str(rng.choice(["sum-of-maxima", "quadratic-basins", "sphere-anchors"]))
@@ -216,7 +216,7 @@ def ask_synthetic(case: Case, device: str) -> dict[str, Any]:
     y: NDArray[Any] = task.value(X)[:, 0].numpy()
     y = y + float(rng.uniform(0.0, 0.1)) * y.std() * rng.standard_normal(case.size)
     stuff = material(X.numpy(), y, kind="regression", seed=case.draw)
-    return row_of(case, *search(stuff, device, BUDGET, case.draw))
+    return row_of(case, *search(stuff, device, budget, case.draw))
 
 
 def row_of(case: Case, decision: Decision, found: Search) -> dict[str, Any]:
@@ -260,38 +260,39 @@ def wilson(hits: int, count: int, z: float = 1.96) -> list[float]:
     return [round((middle - half) / d, 3), round((middle + half) / d, 3)]
 
 
-def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Count what is covered and what is right, real and synthetic apart."""
-    counts: dict[str, Any] = {}
-    asked = [row for row in rows if row["draw"] >= 0]
-    for kind, some in (
-        ("real", [r for r in asked if r["intrinsic"] is None]), ("synthetic", [r for r in asked if r["intrinsic"]]),
-        ("all", asked),
-    ):  # fmt: skip
-        known = [r for r in some if r["truth"] is not None]
-        settled = [r for r in known if r["settled"]]
-        covered, right = sum(r["covered"] for r in known), sum(r["right"] for r in settled)
-        bounded = [r for r in known if r["high"] is not None]
-        counts[kind] = {
-            "asked": len(some), "truth_unsettled": len(some) - len(known), "known": len(known), "covered": covered,
-            "covered_wilson": wilson(covered, len(known)), "settled": len(settled), "settled_right": right,
-            "settled_wilson": wilson(right, len(settled)), "bounded": len(bounded),
-            "bounded_covered": sum(r["covered"] for r in bounded),
-        }  # fmt: skip
-    return counts
+def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Count what is covered and what is right; cases whose truth is itself not settled are counted apart."""
+    some = [row for row in rows if row["draw"] >= 0]
+    known = [row for row in some if row["truth"] is not None]
+    settled, bounded = ([r for r in known if r["settled"]], [r for r in known if r["high"] is not None])
+    return {
+        "asked": len(some), "truth_unsettled": len(some) - len(known), "known": len(known),
+        "covered": sum(r["covered"] for r in known), "bounded": len(bounded),
+        "bounded_covered": sum(r["covered"] for r in bounded), "settled": len(settled),
+        "settled_right": sum(r["right"] for r in settled),
+    }  # fmt: skip
+
+
+def shares(counts: dict[str, int]) -> dict[str, list[float]]:
+    """Return Wilson's intervals of the shares that count."""
+    return {
+        "covered": wilson(counts["covered"], counts["known"]),
+        "settled_right": wilson(counts["settled_right"], counts["settled"]),
+    }
 
 
 def run(options: argparse.Namespace) -> None:
     """Ask everything, a few questions at a time on a GPU, and write rows and counts."""
     draws = list(range(options.first, options.first + options.draws))
+    common = (options.device, options.budget)
     jobs: list[Callable[[], dict[str, Any]]] = []
     for name, size in itertools.product(options.names, SIZES):
         if draws:
-            jobs.append(partial(ask_truth, options.data, name, size, draws, options.device))
-        jobs += [partial(ask_real, options.data, Case(name, size, draw), options.device) for draw in draws]
+            jobs.append(partial(ask_truth, options.data, name, size, draws, *common))
+        jobs += [partial(ask_real, options.data, Case(name, size, draw), *common) for draw in draws]
     some = range(options.first, options.first + options.synthetic)
     jobs += [
-        partial(ask_synthetic, Case("synthetic", size, draw, D), options.device)
+        partial(ask_synthetic, Case("synthetic", size, draw, D), *common)
         for D, size, draw in itertools.product((2, 3), SYNTHETIC_SIZES, some)
     ]
     options.out.mkdir(parents=True, exist_ok=True)
@@ -313,7 +314,7 @@ def run(options: argparse.Namespace) -> None:
     rows = judged(sorted(rows, key=lambda r: (r["name"], r["size"], r["draw"], r["intrinsic"] or 0)))
     counts = summary(rows)
     counts["failed"] = len(jobs) - len(rows)
-    print(json.dumps(counts, indent=1))
+    print(counts, shares(counts))
     with (options.out / "few-sequences.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
@@ -323,9 +324,11 @@ def run(options: argparse.Namespace) -> None:
         from results import write_result
 
         device = find_device(options.device)
+        name = "few-sequences" if options.draws else "few-sequences-synthetic"
+        seconds = round(time.monotonic() - start, 1)
         write_result(
-            "few-sequences", {"rows": rows, "seconds": round(time.monotonic() - start, 1)}, seeds=draws, counts=counts,
-            device=device_name(device), folder=options.out,
+            name, {"rows": rows, "wilson": shares(counts), "budget": options.budget, "seconds": seconds},
+            seeds=draws or list(some), counts=counts, device=device_name(device), folder=options.out,
         )  # fmt: skip
 
 
@@ -341,6 +344,7 @@ def main() -> int:
     two.add_argument("data", type=Path)
     two.add_argument("out", type=Path)
     two.add_argument("--device", default="cpu")
+    two.add_argument("--budget", type=float, default=60.0, help="seconds for an advice")
     two.add_argument("--first", type=int, default=0)
     two.add_argument("--draws", type=int, default=5)
     two.add_argument("--synthetic", type=int, default=8, help="draws of every D and size")

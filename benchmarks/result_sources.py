@@ -63,6 +63,7 @@ GPU_STEP = ("experiments.stack:StackTrainer", "kernels.pool_triton", "kernels.st
 READ = ("tasks.marco_tokens:read_model",)
 MINING = ("tasks.marco:read_marco", "tasks.marco_mining:mine", "tasks.marco_tokens:Tokens", *READ)
 ADVICE = ("advice.advisor:advise",)
+SEARCH = ("advice.advisor_search:Search", "advice.advisor_data:material", "advice.advisor_data:prepared")
 VIT = ("bench.vit_peer:plain_loop", "bench.vit_peer:stacked_loop", "bench.turns:in_turns", "vit_speed:builders")
 KEPT = Part(ANALYSIS, ("answers", "slopes", "reversals"))
 
@@ -85,12 +86,8 @@ TABLE: dict[str, dict[str, Part]] = {
         "measured": Part((*ON_GPU, "dimension_study:task_spec")),
         "computed": Part(ANALYSIS),
     },
-    "few-sequences": {
-        "measured": Part((
-            "advice.advisor_search:Search", "advice.advisor_data:material", "advice.advisor_data:prepared",
-            "few_sequences_study:ask_real", "few_sequences_study:ask_truth", "few_sequences_study:ask_synthetic",
-        ))
-    },
+    "few-sequences": {"measured": Part((*SEARCH, "few_sequences_study:ask_real", "few_sequences_study:ask_truth"))},
+    "few-sequences-synthetic": {"measured": Part((*SEARCH, "few_sequences_study:ask_synthetic"))},
     "gpu-precision": {"measured": Part(GPU_STEP)},
     "gpu-tests": {"measured": Part(("experiments.stacks:Stacks", "experiments.stack:StackTrainer", *NO_FILES))},
     "irreducible-long": {"measured": Part((*IRREDUCIBLE, "specs/irreducible-long.toml"))},

@@ -61,12 +61,8 @@ GIVEN = {
     "no targets": ((X, []), {}, "X has 60 samples but y has 0"),
     "no tokens": ((X[:, :0], Y), {}, r"X is empty \(shape \[60, 0, 2\]\)"),
     "no features": ((X[:, :, :0], Y), {}, r"X is empty \(shape \[60, 5, 0\]\)"),
-    "two axes": (
-        (X[:, 0], Y),
-        {},
-        r"X must be X\[samples, length, dim\], not of shape \[60, 2\]; .*use X\[:, :, None\]",
-    ),
-    "four axes": ((X[..., None], Y), {}, r"X must be X\[samples, length, dim\], not of shape \[60, 5, 2, 1\]"),
+    "one axis": ((X[:, 0, 0], Y), {}, r"or X\[samples, length\] with one number or id a token, not of shape \[60\]"),
+    "four axes": ((X[..., None], Y), {}, r"X must be X\[samples, length, dim\], or .* not of shape \[60, 5, 2, 1\]"),
     "three axes of y": ((X, Y[:, None, None]), {}, r"y must be y\[samples\] or y\[samples, out\], not of shape"),
     "vectors as classes": ((X, np.ones((60, 2))), CLASSES, r"classes must be y\[samples\], one label a sequence"),
     "a number for y": ((X, 3.0), {}, r"y must be an array y\[samples\] or .*, not a single value"),
@@ -108,7 +104,7 @@ FILES = {
         "y holds text: give numbers, or state the kind",
     ),
     "NaN": ({"y": changed(Y, 2, np.nan)}, {}, "y holds nan at sample 2"),
-    "two axes": ({"X": X[:, 0]}, {}, "X must be"),
+    "one axis": ({"X": X[:, 0, 0]}, {}, "X must be"),
 }
 
 

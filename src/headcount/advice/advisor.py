@@ -346,7 +346,9 @@ def _record(
     return AdviceRecord(
         name=stuff.task.name, verdict=decision.verdict, sentence=answered,
         recommended_heads=answer, interval=[decision.low, high], interval_open=decision.high is None,
-        no_transition=decision.verdict != "transition" and decision.verdict != "more",
+        no_transition=not (
+            decision.verdict == "more" or (decision.verdict == "transition" and decision.high == decision.heads)
+        ),
         confidence=search.confidence, settled=search.settled and not engine.interrupted,
         interrupted=engine.interrupted, noise_floor=decision.floor, noise_floor_high=champion.validation,
         curve=points, curves=curves,
@@ -361,6 +363,6 @@ def _record(
         train_samples=stuff.train_size, validation_samples=stuff.validation_size, length=stuff.task.length,
         shortest=None if stuff.task.mask is None else int(stuff.task.mask.sum(1).min()),
         dim=stuff.dim, out_dim=stuff.task.out_dim, model=search.options.data(), train=search.train.data(),
-        trials=len(search.found) + len(search.pilots), seconds=time.monotonic() - start, budget=search.budget,
-        seed=search.seed, provenance=provenance(device_name(engine.where)),
+        trials=len(search.found) + len(search.pilots) + len(search.larger), seconds=time.monotonic() - start,
+        budget=search.budget, seed=search.seed, provenance=provenance(device_name(engine.where)),
     )  # fmt: skip

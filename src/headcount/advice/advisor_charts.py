@@ -110,9 +110,9 @@ def _errors(values: Sequence[float]) -> list[float]:
 
 
 def _shades(record: AdviceRecord) -> list[Shade]:
-    """Too few and enough heads, where the record names a transition."""
+    """Too few and enough heads, where the record names a transition and where it ends."""
     counts, answer = [p.heads for p in record.curve], record.recommended_heads
-    if record.verdict != "transition" or answer not in counts or answer == counts[0]:
+    if record.verdict != "transition" or record.no_transition or answer not in counts or answer == counts[0]:
         return []
     axis, before = _heads_axis(counts), counts[counts.index(answer) - 1]
     middle = math.sqrt(before * answer) if axis.scale == "log" else (before + answer) / 2

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -425,7 +425,7 @@ class Engine:
 
         def batches(first: int, count: int) -> Tensor:
             """The same numbers as on a core, of rows that differ from fold to fold."""
-            index = stacked_indices(keys_of, first, count, spec.batch, cast("int", counts))  # a number a model
+            index = stacked_indices(keys_of, first, count, spec.batch, counts)
             return rows.expand(count, -1, -1).gather(2, index)
 
         keys_of = torch.from_numpy(keys([w.seed for w in padded], "batches")).to(self.where)

@@ -69,6 +69,8 @@ class Search:
     """How often all head counts were trained twice as long."""
     challenges: dict[int, Challenge] = field(default_factory=dict[int, Challenge])
     """What twice the hidden units and twice the training brought, by head count."""
+    larger: list[Outcome] = field(default_factory=list[Outcome])
+    """Trials of challenges while none was passed."""
     settled: bool = False
     tried_codes: Codes | None = None
     """Columns of whole numbers that were tried as categories, whether or not that was better."""
@@ -96,11 +98,11 @@ class Search:
                 return decision
         return None
 
-    def decision(self) -> Decision:
-        """What the trials so far say."""
+    def decision(self, more: Sequence[Outcome] = ()) -> Decision:
+        """What the trials so far say, and some more."""
         splits = self.engine.material.splits
         return decide(
-            self.found, heads_max=self.heads_max, confidence=self.confidence, seed=self.seed,
+            [*self.found, *more], heads_max=self.heads_max, confidence=self.confidence, seed=self.seed,
             inflation=splits.inflation, folded=splits.folds > 1,
         )  # fmt: skip
 
@@ -108,7 +110,8 @@ class Search:
         """Give a head count that is to be called too few twice the hidden units and twice the training.
 
         The one below the answer is asked first. Where it passes, hidden units or training limited it and not heads,
-        so the ones below are asked too, by halves. True where there is something new.
+        so the ones below are asked too, by halves. While none passes, the larger models count nowhere: head counts
+        are compared at equal sizes. Once one does, all of them count. True where there is something new.
         """
         below = self._next_challenge(decision)
         if below is None:
@@ -119,14 +122,19 @@ class Search:
         before = [one.validation for one in self.found if one.heads == below and one.whole]
         new = self.engine.train([Wanted(below, self.seed + 100 + s, wider, long) for s in range(SEEDS)])
         whole = [one.validation for one in new if one.whole]
-        self.found += new
         if not whole:
-            return bool(new)
-        after = self.decision()
+            return False
+        after = self.decision([*self.larger, *new])
         passed = after.heads is not None and after.heads <= below
-        usual = min(before, default=None)
-        done = Challenge(heads=below, hidden=wide, steps=long.steps, before=usual, after=min(whole), passed=passed)
+        self.larger += new
+        done = Challenge(
+            heads=below, hidden=wide, steps=long.steps, before=min(before, default=None), after=min(whole),
+            passed=passed,
+        )  # fmt: skip
         self.challenges[below] = self._explained(done, wider, long) if passed else done
+        if any(challenge.passed for challenge in self.challenges.values()):
+            self.found += self.larger
+            self.larger = []
         return True
 
     def _next_challenge(self, decision: Decision) -> int | None:
@@ -150,7 +158,7 @@ class Search:
             Wanted(done.heads, self.seed + 100, self.options, long),
         ]
         alone = [self.engine.train([one]) for one in wanted]
-        self.found += [one for some in alone for one in some]
+        self.larger += [one for some in alone for one in some]
         errors = [some[0].validation if some and some[0].whole else None for some in alone]
         return done.model_copy(update={"hidden_alone": errors[0], "steps_alone": errors[1]})
 
@@ -172,7 +180,7 @@ class Search:
         self.note(f"no step seen: again with {self.train.steps} steps")
         new = self.engine.train([Wanted(h, first + s, self.options, self.train) for h in tried for s in range(SEEDS)])
         self.found += new
-        self.challenges = {}
+        self.challenges, self.larger = {}, []
         return bool(new)
 
     def _still_falls(self) -> bool:

@@ -30,6 +30,6 @@ def mixed(key: Any, counter: Any) -> Any:
     return z ^ ((z >> 31) & 0x1FFFFFFFF)
 
 
-def below(z: Any, choices: int) -> Any:
+def below(z: Any, choices: Any) -> Any:
     """Turn 31 of the bits into a whole number from 0 to choices − 1."""
     return (((z >> 33) & 0x7FFFFFFF) * choices) >> 31

@@ -3,8 +3,9 @@
 It is taken over definitions, not over files. From some entries (a function, a class or a whole module) names are
 followed to the definitions they mean, through imports, and from those on; every definition that is reached counts by
 its own name and its syntax tree. Left out are positions, comments, docstrings, imports, `__all__`, what errors say,
-and the names of modules, also in strings: `from a.b import c as d`, `d(1)` and `import a.e as e`, `e.c(1)` are the
-same. So a file may be formatted, renamed, split or joined, as long as the imports follow.
+types of parameters and casts, which change nothing that runs, and the names of modules, also in strings:
+`from a.b import c as d`, `d(1)` and `import a.e as e`, `e.c(1)` are the same. So a file may be formatted, renamed, split
+or joined, as long as the imports follow.
 
 What only an object's type decides is not followed: a method counts where its class is named, in code or in an
 annotation. Bound to nothing that can be seen, such as a class in a registry of another module, it is an entry.
@@ -29,6 +30,8 @@ UNCOUNTED = tuple(f"{PACKAGE}.base.{name}" for name in ("errors", "files", "prog
 DOTTED = re.compile(rf"\b{PACKAGE}(?:\.\w+)+")
 UNSEEN = ("ctx", "kind", "type_comment")
 """Fields of syntax trees that say nothing which the others do not."""
+TYPES = ("annotation", "returns")
+"""Fields of functions and their parameters that only a type checker reads."""
 Place = tuple[str, str]
 """A module and a name in it."""
 
@@ -153,6 +156,8 @@ class Source:
             return "[" + ",".join(self._text(module, node) for node in nodes) + "]"
         if isinstance(value, ast.Raise) and isinstance(value.exc, ast.Call):
             return f"Raise({self._text(module, value.exc.func)})"
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "cast":
+            return self._text(module, value.args[1])
         if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name):
             places = self.resolve(module, value.value.id)
             if places and all(name == "" for _, name in places):
@@ -162,7 +167,9 @@ class Source:
             return f"Name({places[0][1] if len(places) == 1 and places[0][1] else value.id})"
         if not isinstance(value, ast.AST):
             return repr(DOTTED.sub(PACKAGE, value) if isinstance(value, str) else value)
-        fields = ((name, getattr(value, name, None)) for name in value._fields if name not in UNSEEN)
+        typed = isinstance(value, ast.arg | ast.FunctionDef | ast.AsyncFunctionDef)
+        unseen = (*UNSEEN, *TYPES) if typed else UNSEEN
+        fields = ((name, getattr(value, name, None)) for name in value._fields if name not in unseen)
         inner = (f"{name}={self._text(module, one)}" for name, one in fields if one is not None and one != [])
         return f"{type(value).__name__}({','.join(inner)})"
 

@@ -30,8 +30,13 @@ def batch_indices(seed: int, first: int, count: int, batch: int, samples: int) -
     return below(mixed(keys([seed], "batches")[0], place), samples)
 
 
-def stacked_indices(key: Int64[Tensor, " models"], first: int, count: int, batch: int, samples: int) -> Tensor:
-    """Return index[count, models, batch] on the device of the keys: the same numbers for many trials."""
+def stacked_indices(
+    key: Int64[Tensor, " models"], first: int, count: int, batch: int, samples: int | Int64[Tensor, "models 1"]
+) -> Tensor:
+    """Return index[count, models, batch] on the device of the keys: the same numbers for many trials.
+
+    The number of samples may differ from trial to trial.
+    """
     place = torch.arange(1, count * batch + 1, device=key.device).reshape(count, 1, batch) + first * batch
     return below(mixed(key[:, None], place), samples)
 
