@@ -39,6 +39,8 @@ FOLD_STEPS = 2000
 STILL = 0.8
 """Of the training: where the best point is later, the error may still fall."""
 LONGER = 2
+AS_GOOD = 1.02
+"""A challenge is passed where the error is at most so many times that of the answer with the usual sizes."""
 BETTER_CODE = 0.9
 """Categories replace numbers where the pilot's error is at most so much of it."""
 USUAL = 5
@@ -125,7 +127,9 @@ class Search:
         if not whole:
             return False
         after = self.decision([*self.larger, *new])
-        passed = after.heads is not None and after.heads <= below
+        # no worse than the answer with the usual sizes: less would be half a remedy, and heads the other half
+        rival = min(one.validation for one in self.found if one.heads == decision.heads)
+        passed = after.heads is not None and after.heads <= below and min(whole) <= AS_GOOD * rival
         self.larger += new
         done = Challenge(
             heads=below, hidden=wide, steps=long.steps, before=min(before, default=None), after=min(whole),

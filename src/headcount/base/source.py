@@ -4,8 +4,8 @@ It is taken over definitions, not over files. From some entries (a function, a c
 followed to the definitions they mean, through imports, and from those on; every definition that is reached counts by
 its own name and its syntax tree. Left out are positions, comments, docstrings, imports, `__all__`, what errors say,
 types of parameters and casts, which change nothing that runs, and the names of modules, also in strings:
-`from a.b import c as d`, `d(1)` and `import a.e as e`, `e.c(1)` are the same. So a file may be formatted, renamed, split
-or joined, as long as the imports follow.
+`from a.b import c as d`, `d(1)` and `import a.e as e`, `e.c(1)` are the same. So a file may be formatted, renamed,
+split or joined, as long as the imports follow.
 
 What only an object's type decides is not followed: a method counts where its class is named, in code or in an
 annotation. Bound to nothing that can be seen, such as a class in a registry of another module, it is an entry.
