@@ -287,9 +287,10 @@ def run(options: argparse.Namespace) -> None:
     common = (options.device, options.budget)
     jobs: list[Callable[[], dict[str, Any]]] = []
     for name, size in itertools.product(options.names, SIZES):
-        if draws:
+        if draws and not options.truths:
             jobs.append(partial(ask_truth, options.data, name, size, draws, *common))
-        jobs += [partial(ask_real, options.data, Case(name, size, draw), *common) for draw in draws]
+    for draw, name, size in itertools.product(draws, options.names, SIZES):
+        jobs.append(partial(ask_real, options.data, Case(name, size, draw), *common))
     some = range(options.first, options.first + options.synthetic)
     jobs += [
         partial(ask_synthetic, Case("synthetic", size, draw, D), *common)
@@ -297,6 +298,9 @@ def run(options: argparse.Namespace) -> None:
     ]
     options.out.mkdir(parents=True, exist_ok=True)
     start, rows = time.monotonic(), list[dict[str, Any]]()
+    if options.truths:
+        known = json.loads(options.truths.read_text(encoding="utf-8"))
+        rows += [row for row in known if row["draw"] < 0 and row["name"] in options.names]
 
     def work(job: Any) -> None:
         begun = time.monotonic()
@@ -313,7 +317,7 @@ def run(options: argparse.Namespace) -> None:
         list(pool.map(work, jobs))
     rows = judged(sorted(rows, key=lambda r: (r["name"], r["size"], r["draw"], r["intrinsic"] or 0)))
     counts = summary(rows)
-    counts["failed"] = len(jobs) - len(rows)
+    counts["failed"] = len(jobs) - counts["asked"] - (0 if options.truths else sum(row["draw"] < 0 for row in rows))
     print(counts, shares(counts))
     with (options.out / "few-sequences.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))
@@ -344,6 +348,7 @@ def main() -> int:
     two.add_argument("data", type=Path)
     two.add_argument("out", type=Path)
     two.add_argument("--device", default="cpu")
+    two.add_argument("--truths", type=Path, help="rows of an earlier run, whose truths are taken over")
     two.add_argument("--budget", type=float, default=60.0, help="seconds for an advice")
     two.add_argument("--first", type=int, default=0)
     two.add_argument("--draws", type=int, default=5)

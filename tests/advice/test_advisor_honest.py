@@ -100,15 +100,27 @@ def test_what_is_shown_and_what_is_not():
     enough[:, 1] = np.arange(1000) < 960  # nor that two are enough
     assert shown(enough, 0.025) == (0, 2)
     enough[:, 2] = enough[:, 1]
-    assert shown(enough, 0.025) == (0, None)
+    assert shown(enough, 0.025) == (0, None)  # nor that any number is
 
 
-def test_holm_asks_more_of_many_than_of_one():
-    one, many = np.ones((1000, 1), bool), np.ones((1000, 8), bool)
-    one[:20], many[:20] = False, False
-    assert shown(one, 0.025)[1] == 0
-    assert shown(many, 0.025)[1] is None
-    assert shown(many, 0.025, nested=True)[1] == 0
+def test_b_counts_fewer_heads_that_are_enough_and_a_needs_all_of_them_to_fail():
+    """Two heads are enough in half of the draws, three in the other half: three or fewer in all."""
+    enough = np.zeros((1000, 4), bool)
+    enough[:500, 1], enough[500:, 2] = True, True
+    assert shown(enough, 0.025) == (1, 2)
+    late = np.zeros((1000, 4), bool)
+    late[:970, 3] = True  # 3 % of the draws say that none is enough
+    assert shown(late, 0.025) == (3, None)
+    assert shown(late, 0.05) == (3, 3)
+
+
+def test_the_interval_of_draws_is_that_of_their_quantiles():
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        answers = rng.choice(6, 400, p=rng.dirichlet(np.full(6, 0.3)))
+        low, high = np.quantile(answers, [0.025, 0.975], method="inverted_cdf")
+        a, b = shown(answers[:, None] <= np.arange(5), 0.025)
+        assert (a, 5 if b is None else b) == (min(low, 4), high)
 
 
 def test_outliers_in_y_are_named():

@@ -17,13 +17,13 @@ Errors are validation errors at each trial's best point, in units of the varianc
    over seeds within a head count, over the sequences that validate (the same for all models: differences are paired)
    and over the rule's constants. Of n sequences a draw takes n over the inflation of `advisor_split.py`, since their
    errors depend on each other; so the level of the interval is nominal. a: all smaller head counts are shown not to
-   be enough, all at once. b: the smallest head count that is shown to be enough, by Holm's test over head counts. The
-   answer is settled where a = b; open above where there is no b. a goes down while bad luck with seeds could explain
-   that fewer heads failed, or while one head fewer has had less than `TRIED` trials. A single trial has no spread: the
-   interval reaches over its head count, up and down, and where neither the answer nor the head count before it has two
-   there is no answer. Trials that the deadline cut off decide nothing. A step is in doubt, and called gentle, where
-   most of the draws deny it, where it hangs on a single trial, or where the interval begins at one head or two heads
-   before the answer. The largest head count tried is an answer with an open end: nothing confirms it.
+   be enough, all at once. b: so many heads, or some fewer, are shown to be enough, asked from the largest head count
+   down. The answer is settled where a = b; open above where there is no b. a goes down while bad luck with seeds could
+   explain that fewer heads failed, or while one head fewer has had less than `TRIED` trials. A single trial has no
+   spread: the interval reaches over its head count, up and down, and where neither the answer nor the head count before
+   it has two there is no answer. Trials that the deadline cut off decide nothing. A step is in doubt, and called
+   gentle, where most of the draws deny it, where it hangs on a single trial, or where the interval begins at one head
+   or two heads before the answer. The largest head count tried is an answer with an open end: nothing confirms it.
 5. *No answer*: nothing better than a constant is noise, or training that fails or learns by heart; what the trials
    say of that is the `cause`. A large error without a step leaves the interval open. Training failed where the
    training error is large too and seeds scatter, or longer training does better; and, however good the best, where

@@ -35,8 +35,8 @@ constant.
    one's, or `OF_NOISE` of the floor, or `SMALL` of the variance of y, but never more than `MOST_MARGIN` of it; and,
    where there is a step (3), where it has reached the step.
 
-Either way the interval goes from a to b (`shown`): all smaller head counts are shown not to be enough, and b is the
-smallest that is shown to be. That head counts cannot be told apart is no sign that they are equally good.
+Either way the interval goes from a to b (`shown`): all head counts below a are shown not to be enough, and b heads, or
+some fewer, are shown to be. That head counts cannot be told apart is no sign that they are equally good.
 
 On error rates (1 − accuracy) the same rule holds with three readings. `USEFUL` and `USEFUL_FIRST` are shares of wrong
 answers; what is above them is no answer about heads, and the reasons say so. `SOLVED`, a mark of NMSE, is not used:
@@ -129,7 +129,7 @@ def _record(drawn: Sequence[Drawn], seed: int) -> Dimension:
     solved_below = faint_below(drawn)
     found = needed(units, levels, heads, choices, solved_below)
     index = int(found[0])
-    reading = read(found[:, None] <= np.arange(len(heads)), heads, OUTSIDE, nested=True)
+    reading = read(found[:, None] <= np.arange(len(heads)), heads, OUTSIDE)
     low, high = min(reading.low, index), max(len(heads) if reading.high is None else reading.high, index)
     if index == len(heads):
         solved = levels.min(1) <= np.log10(choices.useful * USEFUL)
@@ -350,32 +350,29 @@ class Reading(NamedTuple):
     low: int
     """The place of a: all smaller head counts are shown not to be enough."""
     high: int | None
-    """The place of b, the smallest head count that is shown to be enough; None where none is."""
+    """The place of b: so many heads, or some fewer, are shown to be enough; None where that is not shown."""
     shares: dict[int, float]
     """The share of the draws that give each head count; 0 stands for none."""
 
 
-def read(enough: NDArray[np.bool_], heads: Sequence[int], outside: float, *, nested: bool = False) -> Reading:
+def read(enough: NDArray[np.bool_], heads: Sequence[int], outside: float) -> Reading:
     """Read the answer and its interval off which head counts are enough, [draw, head count]; row 0 is the data."""
     answer = np.where(enough.any(1), enough.argmax(1), len(heads))
     names = np.array([*heads, 0])[answer[1:]]
     shares = {int(h): float((names == h).mean()) for h in (*heads, 0) if (names == h).any()}
-    return Reading(answer, *shown(enough[1:], outside, nested=nested), shares)
+    return Reading(answer, *shown(enough[1:], outside), shares)
 
 
-def shown(enough: NDArray[np.bool_], outside: float, *, nested: bool = False) -> tuple[int, int | None]:
-    """Return the places of a and b: all before a are shown not to be enough, and b is the first shown to be enough.
+def shown(enough: NDArray[np.bool_], outside: float) -> tuple[int, int | None]:
+    """Return the places of a and b, each with at most a share `outside` of the draws against it.
 
-    `enough` is [draw, head count]; `outside` the share of draws that may deny each statement. That everything before a
-    fails is asked of all of it at once. That a head count is enough is asked of each, with Holm's correction; where
-    the statements are nested (enough once, enough ever after) the largest is asked first, and none is needed.
-    b is None where nothing is shown to be enough.
+    `enough` is [draw, head count]. That all head counts before a are not enough is asked of all of them at once. That b
+    heads or some fewer are enough is asked from the largest head count down, and b is the last for which it is shown: a
+    fixed sequence of nested statements, which needs no correction for their number. b is None where it is not even
+    shown of the largest. So in all but twice that share of the draws the answer lies from a to b.
     """
-    first = int((np.logical_and.accumulate(~enough, 1).mean(0) > 1.0 - outside + TIE).sum())
-    against = 1.0 - enough.mean(0)
-    good: list[int] = []
-    for rank, place in enumerate(np.argsort(against, kind="stable").tolist()):
-        if against[place] > (outside if nested else outside / (len(against) - rank)) + TIE:
-            break
-        good.append(place)
-    return min(first, enough.shape[1] - 1), min(good, default=None)
+    reached = np.logical_or.accumulate(enough, 1)
+    first = int(((~reached).mean(0) > 1.0 - outside + TIE).sum())
+    against = 1.0 - reached.mean(0)
+    good = np.flatnonzero(against <= outside + TIE)
+    return min(first, enough.shape[1] - 1), int(good[0]) if good.size else None
