@@ -133,8 +133,6 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
     return {
         "tasks": len(kinds["task"]), "tasks_right": sum(row["right"] for row in kinds["task"]),
         "tasks_covered": sum(bool(row["covered"]) for row in kinds["task"]),
-        "tasks_settled": sum(row["settled"] for row in kinds["task"]),
-        "tasks_settled_right": sum(row["settled"] and row["recommended"] == row["intrinsic"] for row in kinds["task"]),
         "controls": len(kinds["control"]), "controls_right": sum(row["right"] for row in kinds["control"]),
         "noise": len(kinds["noise"]), "noise_right": sum(row["right"] for row in kinds["noise"]),
     }  # fmt: skip

@@ -93,7 +93,7 @@ def test_one_head_suffices_for_a_mean():
     X, y = arrays("mean", 1500, 0.05, dim=2, length=8)
     record = advise(X, y, **QUICK).record
     assert (record.verdict, record.recommended_heads, record.no_transition) == ("one-head", 1, True)
-    assert "no transition seen" in record.sentence
+    assert "as good as every other head count tried" in record.sentence
 
 
 def test_noise_is_told_from_a_task():
@@ -120,7 +120,7 @@ def test_as_many_heads_as_may_be_tried_are_not_called_too_few(heads_max):
 def test_a_function_without_look_ups_has_no_sure_step():
     X = np.random.default_rng(0).normal(size=(1000, 12, 3))
     record = advise(X, X.std(1).sum(1), steps=300, heads_max=8, quiet=True).record
-    assert record.verdict == "gentle"
+    assert record.no_transition
     assert not record.settled
 
 
@@ -179,7 +179,7 @@ def test_too_few_samples_to_train_on_are_named_as_the_reason():
     """Two sequences validate, and their targets are nearly equal: no error is within bounds, whatever the budget."""
     X = np.random.default_rng(0).standard_normal((10, 6, 3))
     y = np.where(np.arange(10) == 0, 5.0, 1e-7 * np.arange(10))
-    with pytest.raises(BadInput, match=r"nothing could be trained \(.*errors beyond all bounds on the 2 sequences"):
+    with pytest.raises(BadInput, match=r"nothing could be trained \(.*errors beyond all bounds on the 10 sequences"):
         advise(X, y, steps=20, heads_max=2, budget=60.0, quiet=True)
 
 

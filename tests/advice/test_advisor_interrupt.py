@@ -21,7 +21,7 @@ QUICK = {"steps": 60, "heads_max": 4, "budget": 60.0, "quiet": True}
 
 @pytest.fixture(scope="module")
 def data():
-    return arrays("mean", 300, 0.1, dim=2, length=6)
+    return arrays("mean", 1000, 0.1, dim=2, length=6)  # held back once: a trial is one model
 
 
 def press_after(monkeypatch, heads: int, times: int = 1) -> list[int]:

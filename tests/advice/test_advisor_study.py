@@ -78,7 +78,7 @@ def test_wrong_advice_is_counted_as_wrong(study: ModuleType, kept: dict[str, Any
     assert again({**task, "low": 4})[1] is False
 
 
-@pytest.mark.parametrize(("device", "most"), [("cpu", 300), ("cuda", 20)])
+@pytest.mark.parametrize(("device", "most"), [("cpu", 165), ("cuda", 22.5)])
 def test_how_long_advice_takes(device: str, most: float) -> None:
     about = read_json(RESULTS / f"advisor-speed-{device}.json")
     assert about["samples"] == 10_000

@@ -346,9 +346,7 @@ def _record(
     return AdviceRecord(
         name=stuff.task.name, verdict=decision.verdict, sentence=answered,
         recommended_heads=answer, interval=[decision.low, high], interval_open=decision.high is None,
-        no_transition=not (
-            decision.verdict == "more" or (decision.verdict == "transition" and decision.high == decision.heads)
-        ),
+        no_transition=not (decision.verdict == "more" or (decision.verdict == "transition" and decision.settled)),
         confidence=search.confidence, settled=search.settled and not engine.interrupted,
         interrupted=engine.interrupted, noise_floor=decision.floor, noise_floor_high=champion.validation,
         curve=points, curves=curves,

@@ -118,6 +118,7 @@ class AdviceRecord(Spec):
     margin: float = 0.0
     """What a head count may err more than the best and still be enough, as a share of the variance of y."""
     no_transition: bool
+    """Whether no step is shown: there is none, or the interval holds more than one head count."""
     confidence: float
     settled: bool
     """Whether the interval is one head count, and the search ended for that and not because the time was over."""
