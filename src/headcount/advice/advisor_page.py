@@ -85,9 +85,15 @@ def _header(record: AdviceRecord) -> str:
         f"<h1>{escape(claim)}{rest}</h1>\n"
         f'<p class="comparison">{escape(recommended_text(record))}</p>\n'
         f'<p class="evidence"><span class="tag">measured</span> on {record.trials} models that were trained in '
-        f"{record.seconds:.0f} s, {record.train_samples:,} sequences to train on and {record.validation_samples:,} "
-        f"others.</p>\n</header>"
+        f"{record.seconds:.0f} s, {_split(record)}.</p>\n</header>"
     )
+
+
+def _split(record: AdviceRecord) -> str:
+    """How many sequences trained and how many decided."""
+    if record.folds == 1:
+        return f"{record.train_samples:,} sequences to train on and {record.validation_samples:,} others"
+    return f"{record.validation_samples:,} sequences, {record.train_samples:,} at a time to train on"
 
 
 def recommended_text(record: AdviceRecord) -> str:
@@ -97,7 +103,7 @@ def recommended_text(record: AdviceRecord) -> str:
     end = f"{low} or more" if record.interval_open else f"{low} to {high}" if low != high else f"{low} only"
     if record.recommended_heads is None:
         return f"No number of heads is recommended; the interval {at}: {end}."
-    sure = "" if record.settled else " The time was over before the answer was sure."
+    sure = "" if record.settled else " The answer is not settled."
     return f"Recommended: {heads_text(record.recommended_heads)}; the interval {at}: {end}.{sure}"
 
 

@@ -41,7 +41,7 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, mask: Any = None) -> HeadCountAdvisor:
-        """Search for the smallest head count that cannot be told from the best; mask is True at real tokens."""
+        """Search for the smallest head count within a margin of the best; mask is True at real tokens."""
         numbers = self.kind == "regression"
         checked: Any = validate_data(
             self, X, y, allow_nd=True, dtype=np.float64, multi_output=self.kind != "classification", y_numeric=numbers,

@@ -48,7 +48,7 @@ def advise(
     device: Device = "cpu",
     json: Json = False,
 ) -> int:
-    """Say how many attention heads some sequences need: the smallest count that cannot be told from the best."""
+    """Say how many attention heads some sequences need: the smallest count within a margin of the best."""
     from headcount.experiments.devices import wake
 
     wake(device)
