@@ -36,7 +36,7 @@ def test_the_answer_comes_first_and_the_files_hold_it(headcount_here, tmp_path):
 
 def test_json_goes_where_it_is_told(headcount_here, tmp_path):
     path = saved(tmp_path)
-    done = headcount_here("advise", path, "--budget", "5s", "--heads-max", 2, "--json")
+    done = headcount_here("advise", path, "--budget", "20s", "--heads-max", 2, "--json")
     assert json.loads(done.stdout)["samples"] == 400
     done = headcount_here("advise", "--json", "a.json", path, "--budget", "5s", "--heads-max", 2)
     assert json.loads((tmp_path / "a.json").read_text())["samples"] == 400

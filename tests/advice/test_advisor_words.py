@@ -95,9 +95,10 @@ def test_what_a_challenge_brought_is_told():
     enough = {1: [0.4, 0.4, 0.4], 2: [0.001, 0.001, 0.0011], 3: [0.001, 0.0011, 0.0011], 4: [0.001, 0.001, 0.0011]}
     decision = decide(made_up(enough, samples=8000), heads_max=8)
     assert (decision.verdict, decision.low, decision.high) == ("transition", 2, 2)
-    usual = "1 head stayed too few with 64 hidden units and 2,000 steps, twice the usual"
-    assert f"{usual}: 0.36." in told(enough, challenge=challenge(0.36))
-    assert f"{usual}, though that divided the error by 3.0: 0.13." in told(enough, challenge=challenge(0.4 / 3))
+    usual, end = "1 head with 64 hidden units and 2,000 steps, twice the usual", "which does not replace heads."
+    assert f"{usual}: still an error of 0.36, {end}" in told(enough, challenge=challenge(0.36))
+    slow = f"{usual}, which divided the error by 3.0: still an error of 0.13, {end}"
+    assert slow in told(enough, challenge=challenge(0.4 / 3))
     assert not any("twice the usual" in t for t in told(enough))
     assert settles(decision, challenge(0.36)) == "Nothing is open."
     assert "gained much by larger models and longer training" in settles(decision, challenge(0.13))

@@ -179,5 +179,5 @@ def test_npz_with_other_arrays(tmp_path):
 
 
 def test_checks_of_arrays_name_the_file(tmp_path):
-    np.savez(tmp_path / "data.npz", X=np.ones((SAMPLES, 4)), y=np.arange(SAMPLES))
+    np.savez(tmp_path / "data.npz", X=np.ones((SAMPLES, 4, 1, 1)), y=np.arange(SAMPLES))
     unreadable(r"X must be X\[samples, length, dim\]", tmp_path / "data.npz")

@@ -167,7 +167,7 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     path = write(tmp_path / "t.parquet", long_form(LENGTHS))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(MissingExtra, match=r"reading Parquet needs the package pyarrow.*headcount\[parquet\]"):
+    with pytest.raises(MissingExtra, match=r"reading Parquet needs the package pyarrow.*'\.\[parquet\]'"):
         ArrayTask.load(path)
     np.savez(tmp_path / "data.npz", X=np.ones((12, 2, 2)), y=np.arange(12))
     assert ArrayTask.load(tmp_path / "data.npz").samples == 12

@@ -140,8 +140,7 @@ def test_the_task_keeps_its_own_numbers():
 @pytest.mark.parametrize(
     ("shape", "pattern"),
     [
-        ((SAMPLES,), r"X must be X\[samples, length, dim\], not of shape \[12\]"),
-        ((SAMPLES, 4), r"X\[:, :, None\]"),
+        ((SAMPLES,), r"or X\[samples, length\] with one number or id a token, not of shape \[12\]"),
         ((SAMPLES, 4, 3, 2), r"not of shape \[12, 4, 3, 2\]"),
         ((SAMPLES, 0, 3), r"X is empty \(shape \[12, 0, 3\]\)"),
         ((SAMPLES, 4, 0), "X is empty"),

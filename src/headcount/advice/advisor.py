@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from headcount.advice.advisor_config import Configuration, configuration
-from headcount.advice.advisor_data import Kind, Material, from_file, material
+from headcount.advice.advisor_data import Kind, Material, from_file, from_task, material
 from headcount.advice.advisor_decide import Decision, Table
 from headcount.advice.advisor_engine import Engine, Outcome
 from headcount.advice.advisor_page import advice_page, recommended_text, write_page
@@ -200,7 +199,7 @@ def advise(
             decision = search.run()
         except KeyboardInterrupt:  # not while the cores were training, which has its own end
             engine.interrupt()
-            decision = search.decision() if search.found else None
+            decision = search.conclude() if search.found else None
         if engine.interrupted and len({one.heads for one in search.found if one.whole}) < 2:
             raise KeyboardInterrupt
         if decision is None:
@@ -276,9 +275,7 @@ def _read(data: Any, y: Any, mask: Any, kind: Kind, seed: int) -> Material:
     if isinstance(data, str | Path):
         return from_file(data, kind=kind, seed=seed)
     if isinstance(data, ArrayTask):
-        y = data.y if data.classes is None else np.asarray(data.classes)[data.y.argmax(1)]
-        kind = "classification" if data.classes is not None and kind == "auto" else kind
-        return material(data.X, y, data.mask, kind=kind, seed=seed, name=data.name)
+        return from_task(data, kind=kind, seed=seed)
     if isinstance(data, Task):
         X = data.sample(SAMPLES, seed, dtype=torch.float64)
         return material(X.numpy(), data.value(X).numpy(), None, kind=kind, seed=seed, name=data.name)
@@ -327,40 +324,44 @@ def _record(
     inflation = stuff.splits.inflation
     listed = prices(points, search.found, answer, search.confidence, inflation) if answer in heads else []
     apart = all(price.told_apart for price in listed if price.heads < (answer or 0))
-    folds, challenges = stuff.splits.folds, list(search.challenges.values())
+    settled = search.settled and not engine.interrupted
+    folds, challenges = stuff.splits.folds, [*filter(None, [search.passed]), *search.challenges.values()]
     tried, ids = search.tried_codes, stuff.task.codes
     coded = category_text(
         0 if ids is None else len(ids.values[0][1]), [] if tried is None else tried.columns, stuff.codes is not None
     )
     told = [
         *data_warnings(stuff),
-        Reason(tag="measured", text=data_text(stuff.validation_size, folds, len(stuff.splits.repeats) > 1)),
+        Reason(tag="measured", text=data_text(stuff.validation_size, folds, len(stuff.splits.repeats) > 1, settled)),
         *([Reason(tag="measured", text=coded)] if coded else []),
         *reasons(decision, points, dict(sizes), challenges, apart),
         *in_words(shorter),
     ]
-    answered = sentence(decision, search.heads_max)
+    answered = sentence(decision, search.heads_max, settled)
     if engine.interrupted:
         answered = TOO_FEW if decision.verdict == "budget" else answered
-        answered += f" Interrupted: this is the answer so far, from {len(search.found)} models."
+        answered += f" Interrupted: this is the answer so far, from {search.models} models."
     return AdviceRecord(
         name=stuff.task.name, verdict=decision.verdict, sentence=answered,
         recommended_heads=answer, interval=[decision.low, high], interval_open=decision.high is None,
-        no_transition=not (decision.verdict == "more" or (decision.verdict == "transition" and decision.settled)),
-        confidence=search.confidence, settled=search.settled and not engine.interrupted,
+        no_transition=not (
+            (decision.verdict == "transition" and settled)
+            or (decision.verdict == "more" and decision.heads is not None and decision.low == decision.heads)
+        ),
+        confidence=search.confidence, settled=settled,
         interrupted=engine.interrupted, noise_floor=decision.floor, noise_floor_high=champion.validation,
         curve=points, curves=curves,
         prices=listed,
         lengths=by_length(engine, champion),
         answers={str(h) if h else "none": share for h, share in sorted(decision.shares.items())},
         reasons=told, shorter=shorter,
-        settle=settles(decision, search.challenges.get((decision.heads or 0) - 1), search.steps),
+        settle=settles(decision, search.challenges.get((decision.heads or 0) - 1), search.steps, settled),
         margin=decision.margin, challenges=challenges, folds=folds, categories=coded,
         kind="regression" if stuff.classes is None else "classification",
         classes=None if stuff.classes is None else list(stuff.classes), samples=stuff.task.samples,
         train_samples=stuff.train_size, validation_samples=stuff.validation_size, length=stuff.task.length,
         shortest=None if stuff.task.mask is None else int(stuff.task.mask.sum(1).min()),
         dim=stuff.dim, out_dim=stuff.task.out_dim, model=search.options.data(), train=search.train.data(),
-        trials=len(search.found) + len(search.pilots) + len(search.larger), seconds=time.monotonic() - start,
+        trials=search.models, seconds=time.monotonic() - start,
         budget=search.budget, seed=search.seed, provenance=provenance(device_name(engine.where)),
     )  # fmt: skip

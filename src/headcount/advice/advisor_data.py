@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,18 @@ def material(
     targets, classes = (y, None) if labels is None else one_hot(where, labels)
     task = ArrayTask.from_arrays(X, targets, mask, name=name, where=where)
     return prepared(task, classes, seed, where)
+
+
+def from_task(task: ArrayTask, *, kind: Kind = "auto", seed: int = 0) -> Material:
+    """Make the material of a task of arrays, whose ids and classes stay what they are."""
+    check_kind(kind)
+    if task.classes is not None and kind != "regression":
+        return prepared(task, task.classes, seed)
+    labels = class_labels(task.name, task.y, kind) if task.out_dim == 1 else None
+    if labels is None:
+        return prepared(task, None, seed)
+    targets, classes = one_hot(task.name, labels)
+    return prepared(replace(task, y=targets, classes=classes), classes, seed)
 
 
 def _counts(where: str, X: Any, y: Any) -> None:

@@ -9,7 +9,8 @@ Errors are validation errors at each trial's best point, in units of the varianc
    the floor is nearly 0 and levels are those of the errors themselves. Of classes the level counts `CLASSES` times:
    only samples near a boundary are wrong, and their share goes with the root of a squared error.
 3. *Margin.* A head count is *enough* where its error is within the margin of the best of all head counts: an excess
-   of at most `RATIO` times the best one's, or `OF_NOISE` of the noise floor, or `SMALL` of the variance of y. Where
+   of at most `RATIO` times the best one's, or `OF_NOISE` of the noise floor, or `SMALL` of the variance of y, but never
+   more than `MOST_MARGIN` of it. Where
    the rule of `analysis/heads_needed.py` sees a step in the levels, what has reached the step is enough too: what more
    heads gain beyond it is small beside the step (a fall over head counts that were not tried is shared among them).
    That two head counts cannot be told apart is no sign that they are equally good.
@@ -78,8 +79,6 @@ LARGE = 0.1
 """… above this."""
 STEEP = 1.5
 """The fall into the largest head count allowed is a step where it is so many times the mean one before, by head."""
-CLEARLY = 0.9
-"""A larger model stands for its head count where its error is below this share of the usual one's."""
 SURELY = 2.5
 """Standard deviations that a difference must have to be shown."""
 MOST_SEQUENCES = 1e6
@@ -106,17 +105,10 @@ class Table:
         """The best trial of a head count."""
         return min(self.trials[index], key=lambda one: one.validation)
 
-    def plain(self, index: int) -> Outcome:
-        """The best trial of a head count with the usual sizes, unless larger ones clearly do better."""
-        best, row = self.best(index), self.trials[index]
-        least = min(one.model.hidden for some in self.trials for one in some)
-        usual = [one for one in row if one.model.hidden == least]
-        own = min(usual, key=lambda one: one.validation, default=best)
-        return own if own.validation * CLEARLY <= best.validation else best
-
     def alike(self, index: int) -> list[Outcome]:
         """The trials of a head count with the sizes and the training of its best one; all where that is alone."""
         best, row = self.best(index), self.trials[index]
+        row = sorted(row, key=lambda one: one.wanted.seed)
         own = [one for one in row if (one.model.hidden, one.wanted.train) == (best.model.hidden, best.wanted.train)]
         return own if len(own) > 1 else list(row)
 
@@ -149,7 +141,9 @@ class Decision:
     margin: float = 0.0
     """What a head count may err more than the best and still be enough, as a share of the variance of y."""
     sequences: int | None = None
-    """About how many sequences would settle it, where that can be extrapolated."""
+    """About how many sequences that validate would settle it, where that can be extrapolated."""
+    by_step: bool = False
+    """Whether the answer is enough because it has reached the step, while more heads still gain beyond the margin."""
     cause: Cause = ""
     """What limits the answer.
 
@@ -194,6 +188,8 @@ def drawn_errors(
     noisy means is too good.
     """
     rng = generator(seed, "advice bootstrap")
+    # one draw of seeds for all head counts, as of the sequences: seeds share folds and batches
+    lots = rng.random((draws + 1, max(map(len, table.trials))))
     samples = len(table.trials[0][0].squares)
     taken = max(2, round(samples / inflation))
     weights = rng.multinomial(taken, np.full(samples, 1 / samples), draws) / taken
@@ -201,7 +197,7 @@ def drawn_errors(
     found = np.empty((draws + 1, len(table.heads)))
     for i, row in enumerate(map(table.alike, range(len(table.heads)))):
         errors = weights @ np.stack([one.squares for one in row]).T.astype(np.float64)
-        chosen = rng.integers(0, len(row), (draws + 1, len(row)))
+        chosen = (lots[:, : len(row)] * len(row)).astype(np.int64)
         chosen[0] = np.arange(len(row))
         ranked = np.sort(np.take_along_axis(errors, chosen, 1), 1)
         found[:, i] = ranked[:, : (len(row) + 1) // 2 if folded else 1].mean(1)
@@ -242,7 +238,8 @@ def decide(
     ) -> Decision:  # fmt: skip
         return Decision(
             verdict, answer, low, high, floor, spread, chance, shares or {0: 1.0}, by_heads, rest, margin,
-            None if answer is None else _would_settle(errors, limits, heads.index(answer), samples), cause,
+            None if answer is None else _would_settle(errors, limits, heads.index(answer), samples),
+            answer is not None and bool(errors[0, heads.index(answer)] > limits[0]), cause,
         )  # fmt: skip
 
     if not enough or max(map(len, table.trials)) < 2:
@@ -280,8 +277,8 @@ def decide(
         verdict, cause = "gentle", cause or "doubtful"
     elif verdict == "gentle" and table.champion.validation > POOR:
         most = None
-    if place == len(heads) - 1:
-        most = None  # nothing larger confirms it
+    if place == len(heads) - 1 or most == heads[-1]:
+        most = None  # nothing larger confirms it, and that the best of all or some fewer are enough is no news
     return told(verdict, heads[index], least, most, cause, shares)
 
 
@@ -338,15 +335,6 @@ def _ends_in_a_step(table: Table, levels: Floats) -> bool:
     """Whether the fall into the largest head count may be the last: a step, or nothing is left to gain."""
     last = (levels[-2] - levels[-1]) / (table.heads[-1] - table.heads[-2])
     return bool(levels[-1] <= np.log10(TINY) or last >= STEEP * max(-levels[-2] / table.heads[-2], 0.0))
-
-
-def told_apart(table: Table, index: int, confidence: float) -> bool:
-    """Whether the validation samples tell the best trial from this head count's best, by a paired test."""
-    best, other = table.champion, table.best(index)
-    difference = other.squares.astype(np.float64) - best.squares
-    if other is best or float(np.abs(difference).max()) == 0.0:
-        return False
-    return one_sided(difference) < 1 - confidence
 
 
 def one_sided(difference: Floats, inflation: float = 1.0) -> float:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.advice.advisor_data import Material
+from headcount.advice.advisor_measures import Judge, Path, measured, predicted, stacked_path
 from headcount.advice.advisor_split import MOST_VALIDATION, Split
 from headcount.advice.side_by_side import together
 from headcount.analysis.wording import heads_text
@@ -42,7 +43,6 @@ from headcount.models.spec import ModelSpec
 
 BATCH = 128
 EVALUATIONS = 24
-CHUNK = 2048
 PLAIN_STEP, PLAIN_RUN = 2.5e8, 1e12
 """Numbers that a stack makes of its tokens, in a step and in a run, up to which it does without kernels.
 
@@ -62,14 +62,6 @@ class Wanted:
     """Which curve it belongs to: heads, width, parameters, pilot, length."""
     fold: int = 0
     """Which of the folds of its seed is held back, where there are several."""
-
-
-class Path(NamedTuple):
-    """What one fold measured at every evaluation."""
-
-    squares: NDArray[np.float32]
-    """[evaluations, validation samples]."""
-    wrong: NDArray[np.bool_] | None
 
 
 class Parts(NamedTuple):
@@ -369,7 +361,7 @@ class Engine:
         network, last = flat.unpack(best[1]), flat.unpack(now.theta)
         outputs = predicted(network, parts.unseen), predicted(network, parts.some), predicted(last, parts.some)
         found = self._outcome(wanted, trial.model, best[1], now.curve, now.step, state == "done", start, outputs)
-        return found if self.folds == 1 else replace(found, path=_path(measures))
+        return found if self.folds == 1 else replace(found, path=stacked_path(measures))
 
     def _outcome(
         self, wanted: Wanted, model: ModelSpec, theta: NDArray[Any], curve: list[tuple[int, float]], steps: int,
@@ -433,7 +425,7 @@ class Engine:
             models, [spec] * len(padded), [w.seed for w in padded], whole.X, whole.y, whole.mask, plain=plain,
             batches=batches,
         )  # fmt: skip
-        judge = _Judge(self, padded)
+        judge = Judge(self, padded)
         every = max(1, -(-spec.steps // spec.evaluations))
         curves: list[list[tuple[int, float]]] = [[] for _ in padded]
         least = torch.full((len(padded),), torch.inf, dtype=torch.float64, device=self.where)
@@ -468,66 +460,9 @@ class Engine:
         return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.where)[None], counts
 
 
-class _Judge:
-    """Measures a stack: every model on the sequences that its own split holds back."""
-
-    def __init__(self, engine: Engine, order: Sequence[Wanted]) -> None:
-        self.engine, self.order = engine, order
-        self.unseen = [engine.split(one).validation for one in order]
-        self.known = [engine.split(one).train[:MOST_VALIDATION] for one in order]
-        self.alike = engine.folds == 1
-        self.paths: list[tuple[NDArray[np.float32], NDArray[np.bool_]]] = []
-
-    def errors(self, trainer: StackTrainer) -> Tensor:
-        """Return every model's error, and keep in folds what every sequence has to do with it."""
-        if self.alike:
-            unseen = self.engine.parts(self.order[0]).unseen
-            return trainer.nmse(unseen.X, unseen.y, unseen.mask)
-        whole, variance = self.engine.whole, self.engine.material.variance
-        out = trainer.outputs(trainer.theta, whole.X, whole.mask)
-        trainer.wait()
-        squares = ((out - whole.y).double().square().sum(2) / variance).float()
-        wrong = out.argmax(2) != whole.y.argmax(1)
-        self.paths.append((squares.cpu().numpy(), wrong.cpu().numpy()))
-        means = [self.paths[-1][0][m, rows].astype(np.float64).mean() for m, rows in enumerate(self.unseen)]
-        return torch.tensor(means, dtype=torch.float64, device=out.device)
-
-    def path(self, m: int, count: int) -> Path:
-        """Return what one model measured, at every evaluation that counts."""
-        rows, classes = self.unseen[m], self.engine.material.classes is not None
-        squares = np.stack([squares[m, rows] for squares, _ in self.paths[:count]])
-        return Path(squares, np.stack([wrong[m, rows] for _, wrong in self.paths[:count]]) if classes else None)
-
-    def outputs(self, trainer: StackTrainer, best: Tensor) -> list[list[NDArray[np.float64]]]:
-        """Return every model's outputs: unseen and known sequences with the best weights, known with the last."""
-        asked = [best, best, trainer.theta]
-        if self.alike:
-            parts = self.engine.parts(self.order[0])
-            made = [
-                trainer.outputs(theta, part.X, part.mask)
-                for theta, part in zip(asked, (parts.unseen, parts.some, parts.some), strict=True)
-            ]
-            trainer.wait()
-            arrays = [some.double().cpu().numpy() for some in made]
-            return [[some[m] for some in arrays] for m in range(len(self.order))]
-        whole = self.engine.whole
-        made = [trainer.outputs(theta, whole.X, whole.mask) for theta in (best, trainer.theta)]
-        trainer.wait()
-        first, last = (some.double().cpu().numpy() for some in made)
-        return [
-            [first[m, a], first[m, b], last[m, b]] for m, (a, b) in enumerate(zip(self.unseen, self.known, strict=True))
-        ]
-
-
 def _owners(order: Sequence[Wanted], material: Material) -> list[int]:
     """Return for every fold of every trial the number of the trial."""
     return [n for n, one in enumerate(order) for _ in material.splits.of(one.seed)]
-
-
-def _path(measures: Sequence[tuple[NDArray[np.float32], NDArray[np.bool_] | None]]) -> Path:
-    """Stack what was measured at every evaluation."""
-    wrong = [one for _, one in measures if one is not None]
-    return Path(np.stack([squares for squares, _ in measures]), np.stack(wrong) if wrong else None)
 
 
 def _run(trial: Stepper, on_step: Callable[[int, float | None], None], stop: threading.Event) -> str:
@@ -535,23 +470,3 @@ def _run(trial: Stepper, on_step: Callable[[int, float | None], None], stop: thr
         return trial.run(on_step, stop)
     except Stopped:
         return "stopped"
-
-
-@torch.no_grad()
-def predicted(network: Transformer, part: Part) -> NDArray[np.float64]:
-    """Return the outputs [samples, out] in the units of training, computed where the part lies."""
-    network = network.to(part.X.device)
-    outputs = [
-        network(part.X[i : i + CHUNK], None if part.mask is None else part.mask[i : i + CHUNK])
-        for i in range(0, len(part.X), CHUNK)
-    ]
-    return torch.cat(outputs).double().cpu().numpy()
-
-
-def measured(
-    outputs: NDArray[np.float64], part: Part, variance: float | None = None
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return squared errors [samples] in units of the variance (of the part, unless given), and wrong classes."""
-    y = part.y.double().cpu().numpy()
-    unit = float(np.square(y - y.mean(0)).sum(1).mean()) if variance is None else variance
-    return (np.square(outputs - y).sum(1) / unit).astype(np.float32), outputs.argmax(1) != y.argmax(1)

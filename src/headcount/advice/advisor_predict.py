@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from headcount.advice.advisor_data import Material
-from headcount.advice.advisor_engine import Outcome, predicted
+from headcount.advice.advisor_engine import Outcome
+from headcount.advice.advisor_measures import predicted
 from headcount.base.errors import BadInput
 from headcount.experiments.data import Part
 

@@ -26,7 +26,7 @@ def curve_points(found: Sequence[Outcome], floor: float, step: dict[int, float])
     table = Table.of(found)
     points: list[CurvePoint] = []
     for i, heads in enumerate(table.heads):
-        best, row = table.plain(i), table.trials[i]
+        best, row = table.best(i), table.trials[i]
         errors = sorted(one.validation for one in row)
         points.append(
             CurvePoint(
@@ -52,10 +52,10 @@ def prices(
     table = Table.of(found)
     counts = sorted(at)
     place = counts.index(answer)
-    base, chosen = at[answer], table.plain(place)
+    base, chosen = at[answer], table.best(place)
     listed: list[Price] = []
     for other in [*counts[max(place - 1, 0) : place], *counts[place + 1 : place + 2]]:
-        point, model = at[other], table.plain(counts.index(other))
+        point, model = at[other], table.best(counts.index(other))
         difference = model.squares.astype(np.float64) - chosen.squares
         apart = min(one_sided(d, inflation) for d in (difference, -difference)) < (1 - confidence) / 2
         times = (point.step_seconds, base.step_seconds)

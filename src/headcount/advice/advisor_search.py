@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headcount.advice.advisor_data import encoded
 from headcount.advice.advisor_decide import POOR, Decision, decide
@@ -71,8 +71,12 @@ class Search:
     """How often all head counts were trained twice as long."""
     challenges: dict[int, Challenge] = field(default_factory=dict[int, Challenge])
     """What twice the hidden units and twice the training brought, by head count."""
-    larger: list[Outcome] = field(default_factory=list[Outcome])
-    """Trials of challenges while none was passed."""
+    aside: list[Outcome] = field(default_factory=list[Outcome])
+    """Trials of other sizes than those that are compared: challenges, or what came before one was passed."""
+    passed: Challenge | None = None
+    """The challenge after which all head counts were trained at larger sizes."""
+    limited: bool = False
+    """Whether a challenge was passed and there was no time, or no further size, to compare all head counts again."""
     settled: bool = False
     tried_codes: Codes | None = None
     """Columns of whole numbers that were tried as categories, whether or not that was better."""
@@ -90,30 +94,41 @@ class Search:
         while self.found:
             decision = self.decision()
             wanted = self._next(decision)
-            if not wanted:
-                if self._challenge(decision) or self._longer(decision):
-                    continue
-                # an end that is open, or failed training, leaves something to settle
-                self.settled = decision.settled and decision.verdict not in OPEN
-                return decision
-            if self.engine.left() <= 0 or not self._ask(wanted):
-                return decision
+            if wanted and self.engine.left() > 0 and self._ask(wanted):
+                continue
+            if not wanted and (self._challenge(decision) or self._longer(decision)):
+                continue
+            decision = self.conclude()
+            # an end that is open, failed training, or sizes that limit fewer heads leave something to settle
+            self.settled = not wanted and decision.settled and decision.verdict not in OPEN and not self.limited
+            return decision
         return None
 
-    def decision(self, more: Sequence[Outcome] = ()) -> Decision:
-        """What the trials so far say, and some more."""
+    @property
+    def models(self) -> int:
+        """How many trials there were, whatever became of them."""
+        return len(self.found) + len(self.pilots) + len(self.aside)
+
+    def conclude(self) -> Decision:
+        """What the trials so far show; nothing is called too few that had no challenge."""
+        decision = self.decision()
+        failed = max((h for h, challenge in self.challenges.items() if not challenge.passed), default=0)
+        return replace(decision, low=min(decision.low, failed + 1))
+
+    def decision(self) -> Decision:
+        """What the trials so far say."""
         splits = self.engine.material.splits
         return decide(
-            [*self.found, *more], heads_max=self.heads_max, confidence=self.confidence, seed=self.seed,
+            self.found, heads_max=self.heads_max, confidence=self.confidence, seed=self.seed,
             inflation=splits.inflation, folded=splits.folds > 1,
         )  # fmt: skip
 
     def _challenge(self, decision: Decision) -> bool:
         """Give a head count that is to be called too few twice the hidden units and twice the training.
 
-        The one below the answer is asked first. Where it passes, hidden units or training limited it and not heads,
-        so the ones below are asked too, by halves. While none passes, the larger models count nowhere: head counts
-        are compared at equal sizes. Once one does, all of them count. True where there is something new.
+        While none passes, these larger models count nowhere: head counts are compared at equal sizes. Where one does as
+        well as the answer, hidden units or training limited it and not heads: then all head counts are trained at
+        the larger sizes, once. True where there is something new.
         """
         below = self._next_challenge(decision)
         if below is None:
@@ -123,37 +138,48 @@ class Search:
         self.note(f"h = {below}: {wide} hidden units, {long.steps} steps")
         before = [one.validation for one in self.found if one.heads == below and one.whole]
         new = self.engine.train([Wanted(below, self.seed + 100 + s, wider, long) for s in range(SEEDS)])
-        whole = [one.validation for one in new if one.whole]
+        whole = [one for one in new if one.whole]
         if not whole:
             return False
-        after = self.decision([*self.larger, *new])
         # no worse than the answer with the usual sizes: less would be half a remedy, and heads the other half
         rival = min(one.validation for one in self.found if one.heads == decision.heads)
-        passed = after.heads is not None and after.heads <= below and min(whole) <= AS_GOOD * rival
-        self.larger += new
+        after = min(one.validation for one in whole)
         done = Challenge(
-            heads=below, hidden=wide, steps=long.steps, before=min(before, default=None), after=min(whole),
-            passed=passed,
+            heads=below, hidden=wide, steps=long.steps, before=min(before, default=None), after=after,
+            passed=after <= AS_GOOD * rival,
         )  # fmt: skip
-        self.challenges[below] = self._explained(done, wider, long) if passed else done
-        if any(challenge.passed for challenge in self.challenges.values()):
-            self.found += self.larger
-            self.larger = []
+        self.aside += new
+        self.challenges[below] = self._explained(done, wider, long) if done.passed else done
+        if done.passed:
+            self._widen(whole, wider, long)
         return True
+
+    def _widen(self, first: Sequence[Outcome], wider: ModelOptions, long: TrainSpec) -> None:
+        """Train all head counts at the larger sizes; where the time is too short, or it was done before, say so."""
+        kept = self.found, self.options, self.train, self.challenges
+        tried = sorted({one.heads for one in (*self.found, *first)})
+        self.limited = self.passed is not None
+        if self.limited:
+            return
+        self.note(f"all head counts with {wider.hidden} hidden units and {long.steps} steps")
+        self.passed = self.challenges[first[0].heads]
+        self.found, self.options, self.train, self.challenges = list(first), wider, long, {}
+        self._ask(dict.fromkeys(tried, MORE if self.engine.gpu else SEEDS))
+        if min(self._whole(tried).values()) < SEEDS:
+            self.aside += [one for one in self.found if one not in first]
+            self.found, self.options, self.train, self.challenges = kept
+            self.limited = True
+        else:
+            self.aside += [one for one in kept[0] if one not in first]
 
     def _next_challenge(self, decision: Decision) -> int | None:
         """Return the head count to be challenged; None where none is called too few, or all were."""
         answer = decision.heads or 0
         if answer < 2 or decision.verdict not in ("transition", "gentle", "more") or decision.cause == "by-heart":
             return None
-        failed = max((h for h, c in self.challenges.items() if not c.passed and h < answer), default=0)
-        if failed == answer - 1:
-            # what the interval rules out is called too few as well
-            ruled_out = decision.low - 1
-            return ruled_out if 0 < ruled_out < failed and ruled_out not in self.challenges else None
-        if not any(c.passed for c in self.challenges.values()):
-            return answer - 1
-        return (failed + answer) // 2
+        # one head fewer; and what the interval rules out is called too few as well
+        asked = [h for h in (answer - 1, decision.low - 1) if h > 0 and h not in self.challenges]
+        return None if self.limited or not asked else asked[0]
 
     def _explained(self, done: Challenge, wider: ModelOptions, long: TrainSpec) -> Challenge:
         """Find out which of the two helped: one model with each alone, from the same start."""
@@ -162,7 +188,7 @@ class Search:
             Wanted(done.heads, self.seed + 100, self.options, long),
         ]
         alone = [self.engine.train([one]) for one in wanted]
-        self.larger += [one for some in alone for one in some]
+        self.aside += [one for some in alone for one in some]
         errors = [some[0].validation if some and some[0].whole else None for some in alone]
         return done.model_copy(update={"hidden_alone": errors[0], "steps_alone": errors[1]})
 
@@ -184,7 +210,7 @@ class Search:
         self.note(f"no step seen: again with {self.train.steps} steps")
         new = self.engine.train([Wanted(h, first + s, self.options, self.train) for h in tried for s in range(SEEDS)])
         self.found += new
-        self.challenges, self.larger = {}, []
+        self.challenges = {}
         return bool(new)
 
     def _still_falls(self) -> bool:
@@ -217,8 +243,9 @@ class Search:
         total = max(self.engine.left(), 0.0) * self.engine.workers / self.engine.folds
         # trained too little, enough heads look like too few: rather fewer trials than short ones
         steps = max(total / (TRIALS * each), min(ENOUGH_STEPS, total / (FEWEST_TRIALS * each)))
-        most = MOST_STEPS if self.engine.folds == 1 else FOLD_STEPS
-        self.train = self._recipe(int(max(FEWEST_STEPS, min(most, steps))), self.train.batch)
+        folds = self.engine.folds > 1
+        least, most = (FOLD_STEPS // 10, FOLD_STEPS) if folds else (FEWEST_STEPS, MOST_STEPS)
+        self.train = self._recipe(int(max(least, min(most, steps))), self.train.batch)
 
     def _recipe(self, steps: int, batch: int) -> TrainSpec:
         return TrainSpec(

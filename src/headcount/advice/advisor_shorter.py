@@ -12,7 +12,8 @@ from functools import partial
 import torch
 
 from headcount.advice.advisor_data import Material, prepared
-from headcount.advice.advisor_engine import Engine, Outcome, Wanted, predicted
+from headcount.advice.advisor_engine import Engine, Outcome, Wanted
+from headcount.advice.advisor_measures import predicted
 from headcount.advice.advisor_record import Reason, ShorterPoint
 from headcount.advice.advisor_search import Search
 from headcount.advice.side_by_side import together

@@ -17,29 +17,32 @@ IMPATIENT = 1.5
 """Where a challenge divides the error of fewer heads by so much, size or training limited them."""
 SMALL_GAIN = 0.9
 """A gain beyond this factor is named even where it counts as none."""
+ALIKE = 1.1
+"""Errors within this factor are no reason to prefer one of the two."""
 BOTH = 1.5
 """Where the better of the two alone leaves so many times the error, both were needed."""
 WEAK = 1.0
 """A lower bound error^(−k) with k below this rules out no block that anybody would build."""
 
 
-def sentence(decision: Decision, heads_max: int) -> str:
-    """Say the answer in one sentence: how many heads, as surely as that is shown and no more."""
-    answer = decision.heads
+def sentence(decision: Decision, heads_max: int, settled: bool | None = None) -> str:
+    """Say the answer in one sentence: how many heads, as surely as that is shown and no more.
+
+    `settled` is what the search says of it, which knows of challenges too; the decision's own word unless given.
+    """
+    answer, low = decision.heads, decision.low
     match decision.verdict:
         case "transition" | "one-head" | "gentle":
             assert answer is not None
             by_heart = ""
             if decision.cause == "by-heart":
                 by_heart = " The models learn these sequences by heart: with more of them, more heads may help."
-            return _claim(decision, answer) + by_heart
+            return _claim(decision, answer, decision.settled if settled is None else settled) + by_heart
         case "more":
-            if answer is not None:
-                return f"{heads_text(answer)} or more: the error falls up to {answer}, and nothing larger was tried."
-            return (
-                f"More than {heads_max} heads, as it looks: the error still falls at the largest head count that was "
-                f"tried."
-            )
+            falls = f"the error still falls at {heads_text(heads_max)}, the largest number allowed"
+            if low == 1:
+                return f"Any number of heads: {falls}, and no number is shown to be too few."
+            return f"{heads_text(low)} or more: fewer are shown to be worse, and {falls}."
         case "failed":
             guess = "no head count can be named" if answer is None else f"{heads_text(answer)} is a guess"
             why = {
@@ -61,53 +64,54 @@ def sentence(decision: Decision, heads_max: int) -> str:
             return "The budget is too small to tell: too few models were trained."
 
 
-def _claim(decision: Decision, answer: int) -> str:
+def _claim(decision: Decision, answer: int, settled: bool) -> str:
     """State what is shown: one head count, a range, or a lower end."""
     low, high = decision.low, decision.high
-    if decision.settled:
+    little = "beyond this step more gain little" if decision.by_step else "more gain nothing beyond the margin"
+    if decision.settled and not settled:
+        return f"{heads_text(answer)}, as it looks: larger models, or longer training, may do with fewer."
+    if settled:
         if decision.verdict == "one-head":
-            return "One head suffices: it is shown to be as good as every other head count tried, within the margin."
+            return f"One head suffices: {little}."
         step = "" if decision.verdict == "transition" else " The error falls gently, without a step."
-        return (
-            f"{heads_text(answer)}: fewer are shown to be worse, and more gain nothing beyond the margin.{step}"
-        )  # fmt: skip
+        return f"{heads_text(answer)}: fewer are shown to be worse, and {little}.{step}"
     if high is None:
         if low == 1:
             return "Any number of heads: none is shown to be too few, and none to be enough."
         return f"{heads_text(low)} or more: fewer are shown to be worse, but no head count is shown to be enough."
     if low == 1:
-        return f"Between 1 and {heads_text(high)}: {_are(high)} shown to be enough, and no fewer to be too few."
+        return f"Between 1 and {heads_text(high)}: {high} or some fewer are shown to be enough, and none to be too few."
     return (
-        f"Between {low} and {heads_text(high)}: fewer than {low} are shown to be worse, and {_are(high)} shown to be "
-        f"enough."
+        f"Between {low} and {heads_text(high)}: fewer than {low} are shown to be worse, and {high} or some fewer are "
+        f"shown to be enough."
     )
 
 
-def _are(heads: int) -> str:
-    return "1 head is" if heads == 1 else f"{heads} heads are"
-
-
-def settles(decision: Decision, challenge: Challenge | None = None, steps: int | None = None) -> str:
+def settles(
+    decision: Decision, challenge: Challenge | None = None, steps: int | None = None, settled: bool | None = None
+) -> str:  # fmt: skip
     """Say what would settle what is open; `challenge` is that of the head count before the answer."""
-    text = _open(decision, challenge)
+    text = _open(decision, challenge, decision.settled if settled is None else settled)
     if steps is None or decision.cause == "by-heart":
         return text
     asked = f"every model took {steps} steps, as asked, and twice as many show whether the answer stays."
     return f"Nothing else is open: {asked}" if text == NOTHING else f"{text} {asked[0].upper()}{asked[1:]}"
 
 
-def _open(decision: Decision, challenge: Challenge | None) -> str:
+def _open(decision: Decision, challenge: Challenge | None, settled: bool) -> str:
     """What is open, whatever the number of steps."""
     if decision.cause == "by-heart":
         return "More samples: longer training and more heads only learn these by heart."
     match decision.verdict:
         case "transition" | "one-head" | "gentle":
-            if decision.settled and challenge is not None and challenge.gain >= IMPATIENT:
+            if decision.settled and not settled:
+                return f"{LONGER.capitalize()}: larger models of all head counts are to be compared."
+            if settled and challenge is not None and challenge.gain >= IMPATIENT:
                 return f"{LONGER.capitalize()}: fewer heads still gained much by larger models and longer training."
-            if decision.settled:
+            if settled:
                 return NOTHING
             if decision.sequences is not None:
-                return f"More samples (about {decision.sequences:,}, by extrapolation), or {LONGER}."
+                return f"More samples (about {decision.sequences:,} that validate, by extrapolation), or {LONGER}."
             return f"More samples, or {LONGER}."
         case "more":
             return f"More heads to try (--heads-max, heads_max=) and {LONGER} show where the error stops falling."
@@ -187,8 +191,10 @@ def challenge_text(challenge: Challenge) -> str:
     heads = heads_text(challenge.heads).capitalize()
     if not challenge.passed:
         slow = challenge.gain >= IMPATIENT
-        rest = f", though that divided the error by {times_text(challenge.gain)}" if slow else ""
-        return f"{heads} stayed too few with {what}{rest}: {error_text(challenge.after)}."
+        rest = f", which divided the error by {times_text(challenge.gain)}" if slow else ""
+        return (
+            f"{heads} with {what}{rest}: still an error of {error_text(challenge.after)}, which does not replace heads."
+        )
     alone = {"hidden units": challenge.hidden_alone, "training": challenge.steps_alone}
     known = {name: error for name, error in alone.items() if error is not None}
     helped = ""
@@ -196,7 +202,9 @@ def challenge_text(challenge: Challenge) -> str:
         parts = ", ".join(f"{error_text(error)} with more {name} alone" for name, error in known.items())
         most = min(known, key=lambda name: known[name])
         both = known[most] > BOTH * challenge.after
-        helped = f" ({parts}: {'both together' if both else most} helped)"
+        alike = len(known) == 2 and max(known.values()) <= ALIKE * min(known.values())
+        which = "both together" if both else "either of them" if alike else most
+        helped = f" ({parts}: {which} helped)"
     instead = "" if challenge.before is None else f" instead of {error_text(challenge.before)}"
     error = f"error {error_text(challenge.after)}{instead}{helped}"
     return f"{heads} became enough with {what}: {error}. Not heads but these limited it."
@@ -214,12 +222,13 @@ def category_text(ids: int, tried: Sequence[int], used: bool) -> str:
     return f"The few whole numbers of {few} (from 0) were taken as {better} {end}."
 
 
-def data_text(material_size: int, folds: int, repeats: bool) -> str:
-    """Say how many sequences decided, and how."""
+def data_text(material_size: int, folds: int, repeats: bool, settled: bool = True) -> str:
+    """Say how many sequences decided, and how; and where they could not."""
+    decided = f"{material_size:,} sequences decided" if settled else f"{material_size:,} sequences do not settle it"
     if folds == 1:
-        return f"{material_size:,} sequences decided, which no model was trained on."
+        return f"{decided}; no model was trained on them."
     return (
-        f"{material_size:,} sequences decided, each predicted by models that were not trained on it ({folds} folds"
+        f"{decided}, each predicted by models that were not trained on it ({folds} folds"
         f"{', dealt anew for every seed' if repeats else ''}). Their errors depend on each other: the level of the "
         f"interval is nominal, with a corrected variance."
     )
