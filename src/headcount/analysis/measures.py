@@ -29,7 +29,7 @@ UNMEASURED = "without a training error"
 """The state of finished trials that have no training error."""
 BLIND = (
     'The answer depends on where tokens stand, and these models see no positions (positions = "none"): choose '
-    'positions = "concatenated", or leave positions out and they are chosen from the task.'
+    'positions = "concatenated"; sweep and the command line do so themselves where positions are left out.'
 )
 """Why models without positions do not learn some tasks."""
 

@@ -54,6 +54,8 @@ def probe(
         check_out(out)
     if save is not None:
         check_target(save, model)
+        if out is not None and save.absolute() == out.absolute():
+            raise BadInput(f"--save and --out name one folder, {save}: the model and the page need one each")
     with Progress("probing", 1.0, every=5.0, closes=False) as progress:
         found = probe_folder(
             model, data, budget=prune, samples=samples, batch=batch, seed=seed, device=device, save=save,

@@ -59,6 +59,10 @@ def reproduce(
     from headcount.paper.plan import ITEMS, names_of, sweep_of
     from headcount.paper.real_plan import REAL, REAL_GROUPS, real_names
 
+    if name is None and spec is not None:
+        raise BadInput(
+            f"--spec {spec} needs the table or figure whose sweep it shall hold: reproduce table2 --spec {spec}"
+        )
     if name is None:
         return _list(json)
     if spec is not None:
