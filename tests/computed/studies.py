@@ -40,6 +40,12 @@ def _(results: Results) -> str:
     )
 
 
+@computed("advisor-cut-open")
+def _(results: Results) -> str:
+    rows = results.json("advisor-study-cut")["rows"]
+    return f"{sum(row['open'] and row['covered'] for row in rows)} of them open above"
+
+
 # -- attacks ------------------------------------------------------------------------------------------------
 
 
