@@ -137,7 +137,7 @@ def test_classes_are_learned_and_named():
 
 
 def test_vectors_are_learned():
-    X, y = arrays("mean", 800, 0.0, dim=2, length=6)
+    X, y = arrays("mean", 1000, 0.0, dim=2, length=6)
     found = advise(X, np.stack([y, -y], 1), **QUICK)
     assert found.record.out_dim == 2
     assert found.predict(X).shape == (800, 2)

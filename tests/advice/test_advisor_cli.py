@@ -123,7 +123,7 @@ def test_what_is_the_users_stays_the_users(headcount_here, tmp_path):
 def test_the_answer_survives_what_comes_after_it(headcount_here, tmp_path, monkeypatch):
     """A width into which no heads fit, an earlier folder, and a full disk: the answer is printed all the same."""
     path, quick = saved(tmp_path), ("--steps", 20, "--heads-max", 2, "--budget", "10s")
-    X, y = arrays("sum-of-maxima", 800, 0.0, intrinsic=2, dim=2, length=12)
+    X, y = arrays("sum-of-maxima", 1000, 0.0, intrinsic=2, dim=2, length=12)
     np.savez(tmp_path / "two.npz", X=X, y=y)
     done = headcount_here("advise", "two.npz", "--steps", 800, "--heads-max", 8, "--embed-dim", 3, "--json")
     record = json.loads(done.stdout)

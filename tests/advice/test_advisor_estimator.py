@@ -46,14 +46,14 @@ def test_it_says_what_it_found():
 
 def test_a_table_is_sequences_of_numbers():
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((600, 5))
+    X = rng.standard_normal((1000, 5))
     found = HeadCountAdvisor(**{**QUICK, "heads_max": 2}).fit(X, X.mean(1))
     assert found.score(X, X.mean(1)) > 0.8
     assert found.intrinsic_dimension_ is None
 
 
 def test_classes_are_scored_by_accuracy():
-    X, y = arrays("mean", 800, 0.0, dim=2, length=6)
+    X, y = arrays("mean", 1000, 0.0, dim=2, length=6)
     labels = np.where(y > np.median(y), "high", "low")
     found = HeadCountAdvisor(kind="classification", **QUICK).fit(X, labels)
     assert list(found.classes_) == ["high", "low"]
@@ -61,7 +61,7 @@ def test_classes_are_scored_by_accuracy():
 
 
 def test_kind_auto_scores_by_what_was_found():
-    X, y = arrays("mean", 800, 0.0, dim=2, length=6)
+    X, y = arrays("mean", 1000, 0.0, dim=2, length=6)
     labels = (y > np.median(y)).astype(int)
     found = HeadCountAdvisor(kind="auto", **QUICK).fit(X, labels)
     assert is_classifier(found)
@@ -73,11 +73,11 @@ def test_kind_auto_scores_by_what_was_found():
 
 
 def test_sequences_of_another_length_are_predicted_and_others_refused():
-    X, y = arrays("mean", 400, 0.0, dim=2, length=6)
+    X, y = arrays("mean", 1000, 0.0, dim=2, length=6)
     found = HeadCountAdvisor(**{**QUICK, "steps": 30, "heads_max": 2}).fit(X, y)
     assert found.advice_.best.model.positions == "none"
     assert np.array_equal(found.predict(X[:, :4]), found.advice_.predict(X[:, :4]))
-    mask = np.arange(6) < np.full((400, 1), 4)
+    mask = np.arange(6) < np.full((1000, 1), 4)
     assert np.allclose(found.predict(X, mask), found.predict(X[:, :4]), atol=1e-5)
     with pytest.raises(ValueError, match=r"\[samples, length, 2\]"):
         found.predict(X[:, :, :1])

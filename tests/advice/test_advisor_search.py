@@ -178,7 +178,7 @@ def test_settled_needs_all_the_trials_that_were_asked_for():
 
 
 def test_given_steps_know_no_deadline():
-    X, y = arrays("sum-of-maxima", 400, 0.0, intrinsic=1, dim=1, length=6)
+    X, y = arrays("sum-of-maxima", 1000, 0.0, intrinsic=1, dim=1, length=6)
     # far less than the trials take
     found = [advise(X, y, steps=400, heads_max=2, budget=budget, quiet=True) for budget in (1e-3, 600.0)]
     assert all(one.whole for one in found[0].trials)

@@ -149,7 +149,7 @@ def test_lengths_are_compared_in_the_same_kind_of_targets():
 @pytest.fixture(scope="module")
 def searched():
     """A search on noisy maxima, as it stands when prices are asked for."""
-    X, y = arrays("sum-of-maxima", 600, 0.1, intrinsic=2, dim=2, length=8)
+    X, y = arrays("sum-of-maxima", 1000, 0.1, intrinsic=2, dim=2, length=8)
     engine = Engine(material(X, y), "cpu", time.monotonic() + 300.0)
     search = Search(engine, 4, 0.95, 0, 300.0, 400)
     assert search.run() is not None
