@@ -15,12 +15,17 @@ from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator, check_regressors_train
 
+from headcount.advice import advisor_split
+from headcount.advice.advisor_split import FEW
 from headcount.advice.estimator import HeadCountAdvisor
 
 QUICK = {"steps": 300, "heads_max": 4, "budget": 60.0}
 
 
-def test_it_passes_the_checks_of_scikit_learn():
+@pytest.mark.parametrize("few", [0, pytest.param(FEW, marks=pytest.mark.slow)], ids=["held back", "in folds"])
+def test_it_passes_the_checks_of_scikit_learn(monkeypatch, few):
+    """Their data are small, and five folds take three times as long."""
+    monkeypatch.setattr(advisor_split, "FEW", few)
     check_estimator(HeadCountAdvisor(steps=4, heads_max=2, budget=60.0), on_skip=None)
 
 
@@ -69,7 +74,7 @@ def test_kind_auto_scores_by_what_was_found():
     assert not is_classifier(found.fit(X, y))  # the same estimator on numbers forgets the classes
     assert not hasattr(found, "classes_")
     assert found.score(X, y) == pytest.approx(1 - np.mean((found.predict(X) - y) ** 2) / y.var())
-    assert HeadCountAdvisor(kind="auto", **QUICK).fit(X, np.stack([y, -y], 1)).predict(X).shape == (800, 2)
+    assert HeadCountAdvisor(kind="auto", **QUICK).fit(X, np.stack([y, -y], 1)).predict(X).shape == (1000, 2)
 
 
 def test_sequences_of_another_length_are_predicted_and_others_refused():
