@@ -33,10 +33,10 @@ from dimension_study import fair
 from numpy.typing import NDArray
 
 from headcount.advice.advisor_data import Material, material, prepared
-from headcount.advice.advisor_decide import Decision
 from headcount.advice.advisor_engine import Engine
 from headcount.advice.advisor_search import Search
 from headcount.advice.advisor_split import Split, Splits
+from headcount.analysis.record import HeadsNeeded
 from headcount.experiments.devices import device_name, find_device
 from headcount.experiments.stack import full_precision
 from headcount.tasks.arrays import ArrayTask
@@ -164,7 +164,7 @@ def drawn_rows(name: str, samples: int, size: int, draw: int) -> NDArray[np.int6
 # The questions.
 
 
-def search(stuff: Material, device: str, budget: float, seed: int) -> tuple[Decision, Search]:
+def search(stuff: Material, device: str, budget: float, seed: int) -> tuple[HeadsNeeded, Search]:
     """Run the search behind `headcount advise`."""
     engine = Engine(stuff, device, time.monotonic() + budget)
     found = Search(engine, HEADS_MAX, LEVEL, seed, budget)
@@ -219,16 +219,17 @@ def ask_synthetic(case: Case, device: str, budget: float) -> dict[str, Any]:
     return row_of(case, *search(stuff, device, budget, case.draw))
 
 
-def row_of(case: Case, decision: Decision, found: Search) -> dict[str, Any]:
+def row_of(case: Case, decision: HeadsNeeded, found: Search) -> dict[str, Any]:
     """Sum up one answer."""
     best = {
         h: min(one.validation for one in found.found if one.heads == h) for h in sorted({o.heads for o in found.found})
     }
     return {
         "name": case.name, "size": case.size, "draw": case.draw, "intrinsic": case.intrinsic,
-        "verdict": decision.verdict, "cause": decision.cause, "answer": decision.heads, "low": decision.low,
-        "high": decision.high, "settled": found.settled, "agreed": round(decision.agreed, 3),
-        "margin": round(decision.margin, 4), "floor": round(decision.floor, 4), "trials": len(found.found),
+        "verdict": decision.verdict, "cause": decision.cause, "answer": decision.estimate, "low": decision.low,
+        "high": decision.high, "settled": found.settled, "agreed": round(decision.agreement or 0.0, 3),
+        "margin": round(decision.margin or 0.0, 4), "floor": round(decision.noise_floor or 0.0, 4),
+        "trials": len(found.found),
         "curve": {h: float(f"{error:.3g}") for h, error in best.items()},
     }  # fmt: skip
 

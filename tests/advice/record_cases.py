@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from headcount.advice.advisor_decide import Decision
-from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, LengthPoint, Price, Reason, Verdict
+from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, LengthPoint, Price
 from headcount.advice.advisor_words import sentence, settles
+from headcount.analysis.record import HeadsNeeded, Reason, Verdict
 from headcount.base.provenance import provenance
 
-VERDICTS: tuple[Verdict, ...] = ("transition", "one-head", "gentle", "more", "failed", "noise", "budget")
+VERDICTS: tuple[Verdict, ...] = ("transition", "one-head", "gentle", "not-reached", "failed", "noise", "too-few")
 ERRORS: dict[Verdict, dict[int, float]] = {
     "transition": {1: 0.42, 2: 0.13, 3: 0.0021, 4: 0.0018, 8: 0.0019},
     "one-head": {1: 0.0101, 2: 0.0104, 4: 0.0102, 8: 0.0103},
     "gentle": {1: 0.31, 2: 0.24, 4: 0.19, 8: 0.185, 16: 0.184},
-    "more": {1: 0.9, 2: 0.71, 4: 0.5, 8: 0.21, 16: 0.08, 32: 0.013},
+    "not-reached": {1: 0.9, 2: 0.71, 4: 0.5, 8: 0.21, 16: 0.08, 32: 0.013},
     "failed": {1: 1.01, 2: 1.02, 4: 1.2, 8: 1.3},
     "noise": {1: 1.0, 2: 1.001, 4: 1.01, 8: 1.02},
-    "budget": {1: 0.7},
+    "too-few": {1: 0.7},
 }
 HEADS: dict[Verdict, int | None] = {"transition": 3, "one-head": 1, "gentle": 4, "noise": 1}
 
@@ -31,10 +31,10 @@ def point(heads: int, error: float, head_dim: int = 4, wrong: float | None = Non
 def made_record(verdict: Verdict = "transition", *, name: str = "sensors.csv", classes: bool = False) -> AdviceRecord:
     """A record that reads like a real one."""
     heads, errors = HEADS.get(verdict), ERRORS[verdict]
-    decision = Decision(
-        verdict=verdict, heads=None if verdict == "noise" else heads, low=heads or 1,
-        high=None if verdict in ("more", "noise", "failed", "budget") else heads, floor=0.0011, spread=1e-4, gain=0.4,
-        shares={heads or 0: 1.0}, levels={}, rest={},
+    decision = HeadsNeeded(
+        verdict=verdict, estimate=None if verdict == "noise" else heads, low=heads or 1,
+        high=None if verdict in ("not-reached", "noise", "failed", "too-few") else heads, noise_floor=0.0011,
+        spread=1e-4, gain_chance=0.4, margin=1e-4, shares={heads or 0: 1.0}, errors=list(errors.items()),
     )  # fmt: skip
     curve = [point(h, error, wrong=error / 4 if classes else None) for h, error in errors.items()]
     at = {p.heads: p for p in curve}
@@ -53,9 +53,10 @@ def made_record(verdict: Verdict = "transition", *, name: str = "sensors.csv", c
             point(1, 0.41), point(2, 0.14), point(3, 0.0021), point(4, 0.0034)]),
     ]  # fmt: skip
     return AdviceRecord(
-        name=name, verdict=verdict, sentence=sentence(decision, 32), recommended_heads=heads,
+        name=name, verdict=verdict, sentence=sentence(decision, 32), needed=decision,
+        recommended_heads=heads or min(errors, key=lambda h: errors[h]),
         interval=[decision.low, decision.high or 32], interval_open=decision.high is None,
-        no_transition=verdict not in ("transition", "more"), confidence=0.95, settled=verdict == "transition",
+        no_transition=verdict not in ("transition", "not-reached"), confidence=0.95, settled=verdict == "transition",
         noise_floor=0.0011, noise_floor_high=min(errors.values()),
         curve=curve, curves=curves if verdict == "transition" else [], prices=prices,
         lengths=[LengthPoint(shortest=3, longest=8, samples=70, error=0.0016),

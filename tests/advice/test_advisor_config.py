@@ -112,7 +112,7 @@ def test_answers_carry_numbers_and_tags():
 def test_an_advice_without_a_head_count_has_no_configuration():
     for verdict in VERDICTS:
         record = made_record(verdict)
-        if record.recommended_heads is None:
+        if record.named is None:
             with pytest.raises(hc.BadInput, match="names no number of heads"):
                 configuration(record)
         else:

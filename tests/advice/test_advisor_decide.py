@@ -24,26 +24,26 @@ STEP = {1: [0.3, 0.31], 2: [0.1, 0.12], 3: [0.02, 0.03, 0.02], 4: [4e-4, 5e-4, 4
 @pytest.mark.parametrize("floor", [0.0, 0.001, 0.01])
 def test_a_step_is_found_with_and_without_noise(floor):
     found = ask(STEP, floor, train=0.95)
-    assert (found.verdict, found.heads, found.low, found.high) == ("transition", 4, 4, 4)
+    assert (found.verdict, found.estimate, found.low, found.high) == ("transition", 4, 4, 4)
     assert found.settled
-    assert found.agreed > 0.9
+    assert found.agreement > 0.9
 
 
 def test_noise_hides_the_step_from_plain_errors_but_not_from_the_excess(monkeypatch):
     errors = {1: [0.2] * 3, 2: [0.06] * 3, 3: [0.005] * 3, 4: [3e-4] * 3, 8: [2e-4] * 3}
-    assert ask(errors, 0.01, train=0.95).heads == 4
+    assert ask(errors, 0.01, train=0.95).estimate == 4
     monkeypatch.setattr(advisor_decide, "noise_floor", lambda table: (0.0, 0.0))
-    assert ask(errors, 0.01, train=0.95).heads != 4
+    assert ask(errors, 0.01, train=0.95).estimate != 4
 
 
 def test_luck_of_training_is_no_transition():
     found = ask({1: [1e-6, 9e-6], 2: [5e-7, 4e-6], 4: [2e-7, 3e-6], 8: [3e-7, 1e-6]})
-    assert (found.verdict, found.heads) == ("one-head", 1)
+    assert (found.verdict, found.estimate) == ("one-head", 1)
 
 
 def test_equal_head_counts_mean_that_one_head_suffices():
     found = ask({h: [2e-4, 3e-4] for h in (1, 2, 4, 8)}, 0.005)
-    assert (found.verdict, found.heads, found.low, found.high) == ("one-head", 1, 1, 1)
+    assert (found.verdict, found.estimate, found.low, found.high) == ("one-head", 1, 1, 1)
 
 
 def test_a_gentle_fall_is_no_transition():
@@ -53,8 +53,8 @@ def test_a_gentle_fall_is_no_transition():
 
 def test_an_error_that_still_falls_at_the_end_needs_more_heads():
     errors = {h: [0.5 / h] * 2 for h in (1, 2, 4, 8, 16, 32)}
-    assert ask(errors).verdict == "more"
-    assert ask({**errors, 32: [0.5 / 16.5] * 2}).verdict != "more"
+    assert ask(errors).verdict == "not-reached"
+    assert ask({**errors, 32: [0.5 / 16.5] * 2}).verdict != "not-reached"
 
 
 def test_noise_alone_is_recognised_and_a_weak_signal_is_not_taken_for_it():
@@ -114,60 +114,60 @@ def test_longer_training_that_does_better_is_failed_training():
 def test_a_step_beside_an_interval_that_begins_at_one_is_in_doubt():
     errors = {1: [0.1] * 2, 2: [2e-4] * 3, 3: [2e-4] * 3, 4: [2e-4] * 3}
     doubtful, sure = ask(errors), ask({**errors, 1: [0.1] * 3})
-    assert (sure.verdict, sure.heads, sure.low, sure.cause) == ("transition", 2, 2, "")
-    assert (doubtful.verdict, doubtful.heads, doubtful.low, doubtful.cause) == ("gentle", 2, 1, "doubtful")
+    assert (sure.verdict, sure.estimate, sure.low, sure.cause) == ("transition", 2, 2, "")
+    assert (doubtful.verdict, doubtful.estimate, doubtful.low, doubtful.cause) == ("gentle", 2, 1, "doubtful")
 
 
 def test_a_step_beside_an_interval_that_reaches_far_down_is_in_doubt():
     errors = {1: [0.9] * 8, 2: [0.1], 3: [0.1], 4: [2e-4] * 3, 5: [2e-4] * 3, 8: [2e-4] * 3}
     found = ask(errors)
-    assert (found.verdict, found.heads, found.low, found.cause) == ("gentle", 4, 2, "doubtful")
+    assert (found.verdict, found.estimate, found.low, found.cause) == ("gentle", 4, 2, "doubtful")
 
 
 def test_single_trials_rule_nothing_out():
     errors = {1: [0.3] * 3, 2: [0.1] * 3, 4: [2e-4], 8: [2e-4]}
     found = ask(errors)
     assert (found.low, found.high) == (3, None)
-    assert ask({**errors, 2: [0.1]}).verdict == "budget"
-    assert ask({h: e[:1] for h, e in errors.items()}).verdict == "budget"
-    assert ask({1: [2e-4], 2: [2e-4], 4: [2e-4]}).verdict == "budget"
-    assert ask({h: [1.0] for h in (1, 2, 4)}, 0.1).verdict == "budget"
+    assert ask({**errors, 2: [0.1]}).verdict == "too-few"
+    assert ask({h: e[:1] for h, e in errors.items()}).verdict == "too-few"
+    assert ask({1: [2e-4], 2: [2e-4], 4: [2e-4]}).verdict == "too-few"
+    assert ask({h: [1.0] for h in (1, 2, 4)}, 0.1).verdict == "too-few"
 
 
 def test_the_largest_head_count_tried_is_confirmed_by_nothing():
     found = ask({1: [0.3] * 3, 2: [0.1] * 3, 4: [0.05] * 3, 8: [0.001] * 3})
-    assert (found.heads, found.high) == (8, None)
+    assert (found.estimate, found.high) == (8, None)
 
 
 def test_at_the_largest_head_count_allowed_more_is_never_claimed():
     """Three look-ups, and no more than three heads allowed."""
     step = ask({1: [0.18] * 3, 2: [0.04] * 3, 3: [0.0011] * 3}, heads_max=3)
-    assert (step.verdict, step.heads, step.low, step.high) == ("more", 3, 3, None)
-    assert step.agreed > 0.9
+    assert (step.verdict, step.estimate, step.low, step.high) == ("not-reached", 3, 3, None)
+    assert step.agreement > 0.9
     assert not step.settled
     even = ask({1: [0.18] * 3, 2: [0.04] * 3}, heads_max=2)
-    assert (even.verdict, even.heads, even.low, even.high) == ("more", None, 2, None)
+    assert (even.verdict, even.estimate, even.low, even.high) == ("not-reached", None, 2, None)
     untried = ask({1: [0.18] * 3, 2: [0.04] * 3, 4: [0.0011] * 3}, heads_max=4)
     assert untried.low == 3
     found = ask({1: [0.18] * 3, 2: [0.04] * 3, 3: [0.0012] * 3, 4: [0.0011] * 3}, heads_max=4)
-    assert (found.verdict, found.heads) == ("transition", 3)
+    assert (found.verdict, found.estimate) == ("transition", 3)
 
 
 def test_too_little_is_no_answer():
-    assert ask({4: [0.01]}).verdict == "budget"
+    assert ask({4: [0.01]}).verdict == "too-few"
 
 
 def test_trials_that_were_cut_off_decide_nothing():
     found = made_up(STEP)
     assert decide(found, heads_max=32, draws=100).verdict == "transition"
     cut = decide([replace(one, whole=one.heads != 4) for one in found], heads_max=32, draws=100)
-    assert (cut.verdict, cut.heads, cut.low) == ("transition", 5, 4)
+    assert (cut.verdict, cut.estimate, cut.low) == ("transition", 5, 4)
     late = [replace(one, whole=one.wanted.seed == 0) for one in found]
-    assert decide(late, heads_max=32, draws=100).verdict == "budget"
+    assert decide(late, heads_max=32, draws=100).verdict == "too-few"
     late = [replace(one, whole=one.wanted.seed < 2) for one in found]
-    assert (decide(late, heads_max=32, draws=100).heads, decide(late, heads_max=32, draws=100).low) == (4, 3)
-    assert decide([one for one in found if one.heads > 3], heads_max=32, draws=100).verdict == "budget"
-    assert decide([replace(one, whole=False) for one in found], heads_max=32, draws=100).verdict == "budget"
+    assert (decide(late, heads_max=32, draws=100).estimate, decide(late, heads_max=32, draws=100).low) == (4, 3)
+    assert decide([one for one in found if one.heads > 3], heads_max=32, draws=100).verdict == "too-few"
+    assert decide([replace(one, whole=False) for one in found], heads_max=32, draws=100).verdict == "too-few"
 
 
 def test_bad_luck_with_seeds_widens_the_interval():
@@ -179,23 +179,23 @@ def test_bad_luck_with_seeds_widens_the_interval():
 
 def test_two_trials_rule_nothing_out():
     errors = {1: [0.3] * 3, 2: [0.1] * 3, 3: [2e-4] * 3, 4: [2e-4] * 3}
-    assert (ask(errors).heads, ask(errors).low) == (3, 3)
+    assert (ask(errors).estimate, ask(errors).low) == (3, 3)
     few = ask({**errors, 2: [0.1] * 2})
-    assert (few.heads, few.low) == (3, 2)
+    assert (few.estimate, few.low) == (3, 2)
 
 
 def test_a_fall_over_head_counts_that_were_not_tried_is_shared_among_them():
     best = {1: 0.4, 2: 0.2, 4: 0.035, 5: 0.0135, 6: 0.013, 8: 0.013}
     errors = {h: [e, 1.4 * e, 1.5 * e] for h, e in best.items()}
-    assert ask(errors).heads == 5
-    assert ask(dict(sorted({**errors, 3: [0.19] * 3}.items()))).heads == 4
+    assert ask(errors).estimate == 5
+    assert ask(dict(sorted({**errors, 3: [0.19] * 3}.items()))).estimate == 4
 
 
 def test_classes_count_double():
     errors = {1: [0.5] * 3, 2: [0.35] * 3, 3: [0.25] * 3, 4: [0.15] * 3, 5: [0.145] * 3, 8: [0.14] * 3}
     plain, classes = ask(errors), ask(errors, classes=True)
-    assert (classes.verdict, classes.heads) == ("transition", 4)
-    assert np.isclose(classes.levels[4], 2 * plain.levels[4])
+    assert (classes.verdict, classes.estimate) == ("transition", 4)
+    assert np.isclose(classes.rest[2], 2 * plain.rest[2])
 
 
 def test_the_floor_lies_between_training_and_validation_error():

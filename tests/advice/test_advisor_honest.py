@@ -9,7 +9,8 @@ from advisor_cases import made_up
 from headcount.advice.advisor_decide import Table, decide, drawn_errors
 from headcount.advice.advisor_warnings import flattened_features, outlying_targets
 from headcount.advice.advisor_words import sentence
-from headcount.analysis.heads_needed import MOST_MARGIN, margins, shown
+from headcount.analysis.bootstrap import shown
+from headcount.analysis.heads_needed import MOST_MARGIN, margins
 
 RNG = np.random.default_rng(0)
 
@@ -38,13 +39,13 @@ def test_no_headline_is_denied_by_what_stands_below_it(folded):
         found = made_up(errors, floor, train=train, samples=samples)
         decision = decide(found, heads_max=8, draws=300, folded=folded, inflation=2.25 if folded else 1.25)
         text = sentence(decision, 8)
-        if decision.verdict in ("noise", "budget", "failed", "more"):
+        if decision.verdict in ("noise", "too-few", "failed", "not-reached"):
             continue
-        assert decision.heads is not None
-        assert decision.low <= decision.heads <= (decision.high or 99)
+        assert decision.estimate is not None
+        assert decision.low <= decision.estimate <= (decision.high or 99)
         if decision.settled:
-            assert decision.agreed >= 0.9
-            assert text.startswith("One head suffices" if decision.heads == 1 else f"{decision.heads} heads: ")
+            assert decision.agreement >= 0.9
+            assert text.startswith("One head suffices" if decision.estimate == 1 else f"{decision.estimate} heads: ")
             assert decision.verdict != "one-head" or decision.high == 1
         elif decision.high is None:
             assert "or more: " in text if decision.low > 1 else text.startswith("Any number of heads")

@@ -13,8 +13,10 @@ import headcount as hc
 from headcount.advice.advisor_charts import advice_charts, error_chart
 from headcount.advice.advisor_config import configuration
 from headcount.advice.advisor_page import advice_page, write_page
-from headcount.advice.advisor_record import Reason, ShorterPoint
+from headcount.advice.advisor_record import ShorterPoint
 from headcount.advice.advisor_witness_words import WitnessRecord
+from headcount.analysis.record import Reason
+from headcount.analysis.wording import heads_text
 from headcount.report.chart_page import drawing
 from report.browser_pipe import Browser, find_browser
 
@@ -40,8 +42,9 @@ def test_every_verdict_has_its_page(verdict, classes):
     claim = record.sentence.partition(": ")[0]
     assert f"<h1>{claim}" in html
     assert record.settle in seen
-    if record.recommended_heads is None:
-        assert "No number of heads is recommended" in seen
+    if record.named is None:
+        best = f"the best model so far has {heads_text(record.recommended_heads)}"
+        assert f"No number of heads is shown to be right ({best})" in seen
         assert "no number of heads to configure" in seen
     else:
         count = "1 head" if record.recommended_heads == 1 else f"{record.recommended_heads} heads"

@@ -35,7 +35,7 @@ def told(
     """The reasons that trials with these errors give."""
     found = made_up(errors, train=train, samples=8000)
     decision = decide(found, heads_max=8)
-    points = [point.model_copy(update=changed) for point in curve_points(found, decision.floor, {})]
+    points = [point.model_copy(update=changed) for point in curve_points(found, decision.noise_floor, {})]
     sizes = {"length": length, "head_dim": 4, "hidden": 32}
     return [r.text for r in reasons(decision, points, sizes, [challenge] if challenge else [], apart)]
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from headcount.advice.advisor_config import Configuration, configuration
 from headcount.advice.advisor_data import Kind, Material, from_file, from_task, material
-from headcount.advice.advisor_decide import Decision, Table
+from headcount.advice.advisor_decide import Table
 from headcount.advice.advisor_engine import Engine, Outcome
 from headcount.advice.advisor_page import advice_page, recommended_text, write_page
 from headcount.advice.advisor_predict import predict
 from headcount.advice.advisor_prices import by_length, curve_points, other_curves, prices, step_times
-from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, Reason, ShorterPoint
+from headcount.advice.advisor_record import AdviceRecord, Curve, CurvePoint, ShorterPoint
 from headcount.advice.advisor_search import SHARE, USUAL_BUDGET, Search
 from headcount.advice.advisor_shorter import in_words, on_halves
 from headcount.advice.advisor_warnings import data_warnings
@@ -34,6 +34,7 @@ from headcount.advice.advisor_words import (
     settles,
 )
 from headcount.advice.side_by_side import together
+from headcount.analysis.record import HeadsNeeded, Reason
 from headcount.base.durations import duration
 from headcount.base.errors import BadInput
 from headcount.base.files import check_own, json_bytes, write_all
@@ -81,8 +82,8 @@ class Advice(Shown):
     """The witness, where `advise` was told to look for one."""
 
     @property
-    def recommended_heads(self) -> int | None:
-        """The recommended head count; None where the data do not say."""
+    def recommended_heads(self) -> int:
+        """The recommended head count; where the data do not say (`record.named` is None), that of the best model."""
         return self.record.recommended_heads
 
     @property
@@ -104,12 +105,12 @@ class Advice(Shown):
         seconds = duration(seconds, "seconds")
         if not SHORTEST <= seconds < MOST_SECONDS:
             raise BadInput(f"the search for a witness needs {SHORTEST:g} seconds or more, not {seconds}")
-        heads, seed = self.recommended_heads, self.record.seed
+        heads, seed = self.record.named, self.record.seed
         return find_witness(self.trials, self.material, heads, task=self.task, seconds=seconds, seed=seed)
 
     def save_witness(self, found: WitnessRecord, folder: str | Path) -> None:
         """Write a proved witness and its layer as a folder that `headcount recheck` verifies."""
-        save_witness(found, self.trials, self.material, self.recommended_heads, self.task, Path(folder))
+        save_witness(found, self.trials, self.material, self.record.named, self.task, Path(folder))
 
     def page(
         self, path: str | Path, config: Configuration | None = None, witness: WitnessRecord | None = None
@@ -284,13 +285,13 @@ def _read(data: Any, y: Any, mask: Any, kind: Kind, seed: int) -> Material:
     return material(data, y, mask, kind=kind, seed=seed)
 
 
-def _answer(decision: Decision) -> int | None:
+def _answer(decision: HeadsNeeded) -> int | None:
     """The recommended head count: of noise one, since it is the fewest."""
-    return decision.heads if decision.heads is not None else 1 if decision.verdict == "noise" else None
+    return decision.estimate if decision.estimate is not None else 1 if decision.verdict == "noise" else None
 
 
 def _record(
-    search: Search, decision: Decision, start: float, note: Callable[[str], None], look: Callable[[], None]
+    search: Search, decision: HeadsNeeded, start: float, note: Callable[[str], None], look: Callable[[], None]
 ) -> AdviceRecord:
     """Put everything into the record; prices take what is left of the time, and `look` goes with them."""
     stuff, engine = search.engine.material, search.engine
@@ -301,7 +302,7 @@ def _record(
     except KeyboardInterrupt:
         engine.interrupt()
         step = {}
-    points: list[CurvePoint] = curve_points(search.found, decision.floor, step)
+    points: list[CurvePoint] = curve_points(search.found, (decision.noise_floor or 0.0), step)
     curves: list[Curve] = []
     shorter: list[ShorterPoint] = []
     champion = Table.of(search.found).champion
@@ -320,7 +321,7 @@ def _record(
     except KeyboardInterrupt:  # the answer is there: prices and a witness are left out
         engine.interrupt()
     sizes = {"length": stuff.task.length, "head_dim": search.options.head_dim, "hidden": search.options.hidden}
-    high = decision.high if decision.high is not None else max(search.heads_max, decision.low)
+    high = decision.high if decision.high is not None else max(search.heads_max, decision.least)
     inflation = stuff.splits.inflation
     listed = prices(points, search.found, answer, search.confidence, inflation) if answer in heads else []
     apart = all(price.told_apart for price in listed if price.heads < (answer or 0))
@@ -339,24 +340,25 @@ def _record(
     ]
     answered = sentence(decision, search.heads_max, settled)
     if engine.interrupted:
-        answered = TOO_FEW if decision.verdict == "budget" else answered
+        answered = TOO_FEW if decision.verdict == "too-few" else answered
         answered += f" Interrupted: this is the answer so far, from {search.models} models."
     return AdviceRecord(
         name=stuff.task.name, verdict=decision.verdict, sentence=answered,
-        recommended_heads=answer, interval=[decision.low, high], interval_open=decision.high is None,
+        needed=decision, recommended_heads=champion.heads if answer is None else answer,
+        interval=[decision.least, high], interval_open=decision.high is None,
         no_transition=not (
             (decision.verdict == "transition" and settled)
-            or (decision.verdict == "more" and decision.heads is not None and decision.low == decision.heads)
+            or (decision.verdict == "not-reached" and decision.low == decision.estimate)
         ),
         confidence=search.confidence, settled=settled,
-        interrupted=engine.interrupted, noise_floor=decision.floor, noise_floor_high=champion.validation,
+        interrupted=engine.interrupted, noise_floor=(decision.noise_floor or 0.0), noise_floor_high=champion.validation,
         curve=points, curves=curves,
         prices=listed,
         lengths=by_length(engine, champion),
         answers={str(h) if h else "none": share for h, share in sorted(decision.shares.items())},
         reasons=told, shorter=shorter,
-        settle=settles(decision, search.challenges.get((decision.heads or 0) - 1), search.steps, settled),
-        margin=decision.margin, challenges=challenges, folds=folds, categories=coded,
+        settle=settles(decision, search.challenges.get((decision.estimate or 0) - 1), search.steps, settled),
+        margin=decision.margin or 0.0, challenges=challenges, folds=folds, categories=coded,
         kind="regression" if stuff.classes is None else "classification",
         classes=None if stuff.classes is None else list(stuff.classes), samples=stuff.task.samples,
         train_samples=stuff.train_size, validation_samples=stuff.validation_size, length=stuff.task.length,

@@ -48,7 +48,7 @@ class Configuration(Spec):
 
 def configuration(record: AdviceRecord, embed_dim: int | None = None) -> Configuration:
     """Return the configuration that an advice asks for, at a given width or at the one that it measured."""
-    heads = record.recommended_heads
+    heads = record.named
     if heads is None:
         raise BadInput(f"the advice names no number of heads, so there is nothing to configure: {record.sentence}")
     head_dim = int(record.model["head_dim"])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headcount.advice.advisor_record import AdviceRecord, Tag
+from headcount.advice.advisor_record import AdviceRecord
 from headcount.advice.advisor_words import price_text
+from headcount.analysis.record import Tag
 from headcount.analysis.wording import error_text, heads_text
 from headcount.base.spec import Spec
 

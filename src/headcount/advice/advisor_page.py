@@ -18,9 +18,10 @@ from headcount.advice.advisor_page_tables import (
     settings,
     shorter_table,
 )
-from headcount.advice.advisor_record import AdviceRecord, Reason
+from headcount.advice.advisor_record import AdviceRecord
 from headcount.advice.advisor_witness_words import WitnessRecord
 from headcount.advice.advisor_words import curve_table, price_text
+from headcount.analysis.record import Reason
 from headcount.analysis.wording import heads_text, percent
 from headcount.base.files import write_text
 from headcount.report.chart_page import HINT, figure, script, script_hash, style
@@ -51,7 +52,7 @@ def advice_page(record: AdviceRecord, config: Configuration | None = None, witne
 
     Without a configuration the one at the measured width is shown, where the advice names a number of heads.
     """
-    if config is None and record.recommended_heads is not None:
+    if config is None and record.named is not None:
         config = configuration(record)
     first, *rest = [figure(chart) for chart in advice_charts(record)] or [""]
     parts = [
@@ -101,8 +102,9 @@ def recommended_text(record: AdviceRecord) -> str:
     low, high = record.interval
     at = f"at {percent(record.confidence)} confidence"
     end = f"{low} or more" if record.interval_open else f"{low} to {high}" if low != high else f"{low} only"
-    if record.recommended_heads is None:
-        return f"No number of heads is recommended; the interval {at}: {end}."
+    if record.named is None:
+        best = f"the best model so far has {heads_text(record.recommended_heads)}"
+        return f"No number of heads is shown to be right ({best}); the interval {at}: {end}."
     sure = "" if record.settled else " The answer is not settled."
     return f"Recommended: {heads_text(record.recommended_heads)}; the interval {at}: {end}.{sure}"
 
@@ -125,7 +127,7 @@ def _reasons(reasons: Iterable[Reason]) -> str:
 
 def _prices(record: AdviceRecord) -> str:
     """What the neighbours cost, in words and numbers."""
-    if not record.prices or record.recommended_heads is None:
+    if not record.prices:
         return ""
     told = "".join(f"<p>{escape(price_text(price, record.recommended_heads))}</p>\n" for price in record.prices)
     return section("The price of fewer and of more heads", told + _table(price_table(record)))

@@ -17,7 +17,7 @@ POSITIONS = {"none": "not seen by the models", "concatenated": "seen by the mode
 def price_table(record: AdviceRecord) -> Table:
     """The recommended head count and its neighbours."""
     at = {point.heads: point for point in record.curve}
-    answer = record.recommended_heads
+    answer = record.named
     rows = {
         p.heads: [str(p.heads), error_text(p.error), f"{times_text(p.error_ratio)}", "yes" if p.told_apart else "no",
                   f"{p.parameters:,}", f"{p.parameters_ratio:.2f}", _step(p.step_seconds),

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headcount.advice.advisor_decide import Decision, Table, one_sided
+from headcount.advice.advisor_decide import Table, one_sided
 from headcount.advice.advisor_engine import Engine, Outcome, Wanted
 from headcount.advice.advisor_record import Curve, CurveKind, CurvePoint, LengthPoint, Price
 from headcount.advice.advisor_search import Search
+from headcount.analysis.record import HeadsNeeded
 from headcount.base.errors import BadInput
 
 ROUNDS = 3
@@ -70,7 +71,7 @@ def prices(
     return listed
 
 
-def other_curves(search: Search, decision: Decision, answer: int, engine: Engine) -> list[Curve]:
+def other_curves(search: Search, decision: HeadsNeeded, answer: int, engine: Engine) -> list[Curve]:
     """Train the neighbours of the answer at its width and at its parameter count, as far as the time goes.
 
     A round is one model each, all with the seed and the recipe of one model of the answer, which is the same on all
@@ -95,7 +96,7 @@ def other_curves(search: Search, decision: Decision, answer: int, engine: Engine
     for kind, fixed, _ in plans:
         others = [one for one in new if one.wanted.tag == kind]
         if others:
-            points = curve_points([*others, *own[:count]], decision.floor, {})
+            points = curve_points([*others, *own[:count]], decision.noise_floor or 0.0, {})
             curves.append(Curve(kind=kind, fixed=fixed, points=points))
     return curves
 

@@ -6,18 +6,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from headcount.analysis.record import HeadsNeeded, Reason, Verdict
 from headcount.base.spec import Spec
 
-Tag = Literal["proved", "measured", "extrapolated"]
-Verdict = Literal["transition", "one-head", "gentle", "more", "failed", "noise", "budget"]
 CurveKind = Literal["head-size", "width", "parameters"]
-
-
-class Reason(Spec):
-    """A sentence, and what it rests on."""
-
-    tag: Tag
-    text: str
 
 
 class CurvePoint(Spec):
@@ -109,8 +101,11 @@ class AdviceRecord(Spec):
     name: str
     verdict: Verdict
     sentence: str
-    recommended_heads: int | None
-    """The smallest head count that is enough, as measured: within the margin of the best, or past a step."""
+    needed: HeadsNeeded
+    """What the one rule says: verdict, answer, interval, draws."""
+    recommended_heads: int
+    """A number for programs: the smallest head count that is enough, as measured (within the margin of the best, or
+    past a step); one where y is noise; where the data do not say (`named` is None), that of the best model."""
     interval: list[int]
     """[a, b]: fewer than a are shown not to be enough, b are shown to be."""
     interval_open: bool
@@ -162,6 +157,11 @@ class AdviceRecord(Spec):
     budget: float
     seed: int
     provenance: dict[str, Any]
+
+    @property
+    def named(self) -> int | None:
+        """The head count that the advice names; None where the data do not say."""
+        return self.recommended_heads if self.needed.estimate is not None or self.verdict == "noise" else None
 
     @property
     def steps_on(self) -> str:

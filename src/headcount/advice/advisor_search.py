@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from headcount.advice.advisor_data import encoded
-from headcount.advice.advisor_decide import POOR, Decision, decide
+from headcount.advice.advisor_decide import decide
 from headcount.advice.advisor_engine import BATCH, EVALUATIONS, Engine, Outcome, Wanted
 from headcount.advice.advisor_record import Challenge
+from headcount.analysis.heads_needed import POOR
+from headcount.analysis.record import HeadsNeeded
 from headcount.experiments.spec import ModelOptions, TrainSpec
 from headcount.models.spec import Positions
 from headcount.tasks.codes import Codes, category_codes
@@ -22,11 +24,11 @@ GPU_BATCH = 256
 SEEDS = 2
 MORE = 3
 """Seeds of the head counts on which the answer hangs …"""
-MOST = 6
-"""… and how many they may get while it is uncertain."""
-ATTEMPTS = 3 * MOST
-"""Trials that a head count may get in all, those that diverge among them."""
-OPEN = ("more", "failed", "budget")
+MOST_SEEDS, MOST_MORE_SEEDS = 6, 3.0
+"""… how many they may get while it is uncertain, and how many times more with a larger budget, at most."""
+ATTEMPTS = 3
+"""Trials that a head count may get for every seed that it may have, those that diverge among them."""
+OPEN = ("not-reached", "failed", "too-few")
 """Verdicts that settle nothing."""
 TRIALS = 30
 """About as many trials as a search takes: what the budget is divided by."""
@@ -81,7 +83,7 @@ class Search:
     tried_codes: Codes | None = None
     """Columns of whole numbers that were tried as categories, whether or not that was better."""
 
-    def run(self) -> Decision | None:
+    def run(self) -> HeadsNeeded | None:
         """Search until the answer is settled or the time is over; None where nothing was trained.
 
         Where the steps are given there is no deadline: the answer must not depend on how fast the machine is.
@@ -109,13 +111,18 @@ class Search:
         """How many trials there were, whatever became of them."""
         return len(self.found) + len(self.pilots) + len(self.aside)
 
-    def conclude(self) -> Decision:
+    @property
+    def most_seeds(self) -> int:
+        """How many trials a head count may get while the answer hangs on it: more with a budget above the usual one."""
+        return round(MOST_SEEDS * min(max(self.budget / USUAL_BUDGET, 1.0), MOST_MORE_SEEDS))
+
+    def conclude(self) -> HeadsNeeded:
         """What the trials so far show; nothing is called too few that had no challenge."""
         decision = self.decision()
         failed = max((h for h, challenge in self.challenges.items() if not challenge.passed), default=0)
-        return replace(decision, low=min(decision.low, failed + 1))
+        return decision.model_copy(update={"low": min(decision.least, failed + 1)})
 
-    def decision(self) -> Decision:
+    def decision(self) -> HeadsNeeded:
         """What the trials so far say."""
         splits = self.engine.material.splits
         return decide(
@@ -123,7 +130,7 @@ class Search:
             inflation=splits.inflation, folded=splits.folds > 1,
         )  # fmt: skip
 
-    def _challenge(self, decision: Decision) -> bool:
+    def _challenge(self, decision: HeadsNeeded) -> bool:
         """Give a head count that is to be called too few twice the hidden units and twice the training.
 
         While none passes, these larger models count nowhere: head counts are compared at equal sizes. Where one does as
@@ -142,7 +149,7 @@ class Search:
         if not whole:
             return False
         # no worse than the answer with the usual sizes: less would be half a remedy, and heads the other half
-        rival = min(one.validation for one in self.found if one.heads == decision.heads)
+        rival = min(one.validation for one in self.found if one.heads == decision.estimate)
         after = min(one.validation for one in whole)
         done = Challenge(
             heads=below, hidden=wide, steps=long.steps, before=min(before, default=None), after=after,
@@ -172,13 +179,17 @@ class Search:
         else:
             self.aside += [one for one in kept[0] if one not in first]
 
-    def _next_challenge(self, decision: Decision) -> int | None:
+    def _next_challenge(self, decision: HeadsNeeded) -> int | None:
         """Return the head count to be challenged; None where none is called too few, or all were."""
-        answer = decision.heads or 0
-        if answer < 2 or decision.verdict not in ("transition", "gentle", "more") or decision.cause == "by-heart":
+        answer = decision.estimate or 0
+        if (
+            answer < 2
+            or decision.verdict not in ("transition", "gentle", "not-reached")
+            or decision.cause == "by-heart"
+        ):
             return None
         # one head fewer; and what the interval rules out is called too few as well
-        asked = [h for h in (answer - 1, decision.low - 1) if h > 0 and h not in self.challenges]
+        asked = [h for h in (answer - 1, decision.least - 1) if h > 0 and h not in self.challenges]
         return None if self.limited or not asked else asked[0]
 
     def _explained(self, done: Challenge, wider: ModelOptions, long: TrainSpec) -> Challenge:
@@ -192,9 +203,13 @@ class Search:
         errors = [some[0].validation if some and some[0].whole else None for some in alone]
         return done.model_copy(update={"hidden_alone": errors[0], "steps_alone": errors[1]})
 
-    def _longer(self, decision: Decision) -> bool:
+    def _longer(self, decision: HeadsNeeded) -> bool:
         """Train all head counts twice as long where no step was seen; True where there was time for it."""
-        if decision.verdict not in ("gentle", "more", "failed") or self.steps is not None or self.lengthened >= LONGER:
+        if (
+            decision.verdict not in ("gentle", "not-reached", "failed")
+            or self.steps is not None
+            or self.lengthened >= LONGER
+        ):
             return False
         if decision.cause == "by-heart":  # more of the same
             return False
@@ -309,7 +324,7 @@ class Search:
         wanted = [
             Wanted(h, self.seed + s, self.options, self.train)
             for h, count in seeds.items()
-            for s in range(tried[h], min(tried[h] + count - whole[h], ATTEMPTS))
+            for s in range(tried[h], min(tried[h] + count - whole[h], ATTEMPTS * self.most_seeds))
         ]
         new = self.engine.train(wanted)
         self.found += new
@@ -322,18 +337,18 @@ class Search:
         """Count the trials that decide, by head count."""
         return {h: sum(one.heads == h and one.whole for one in self.found) for h in heads}
 
-    def _next(self, decision: Decision) -> dict[int, int]:
+    def _next(self, decision: HeadsNeeded) -> dict[int, int]:
         """What to train next, as seeds by head count; nothing when the answer is settled."""
         tried = sorted(decision.rest)
         count = self._whole(tried)
-        if decision.heads is None and decision.verdict != "more":
+        if decision.estimate is None and decision.verdict != "not-reached":
             return {h: MORE for h in tried if count[h] < MORE}
         bigger = min(2 * tried[-1], self.heads_max)
-        if decision.verdict == "more":
+        if decision.verdict == "not-reached":
             if tried[-1] - tried[-2] > 1:  # the fall may end before the largest, which would then confirm it
                 return {(tried[-1] + tried[-2]) // 2: SEEDS}
             return self._short(count, tried[-2:], MORE)
-        answer = decision.heads
+        answer = decision.estimate
         assert answer is not None
         open_end = decision.verdict in ("gentle", "failed") and decision.high is None and decision.cause != "by-heart"
         if open_end and bigger > tried[-1] and min(one.validation for one in self.found if one.whole) > POOR:
@@ -350,7 +365,7 @@ class Search:
         short = self._short(count, decisive, MORE)
         if short or decision.settled:
             return short
-        return self._short(count, decisive, min(MOST, min(count[h] for h in decisive) + 1))
+        return self._short(count, decisive, min(self.most_seeds, min(count[h] for h in decisive) + 1))
 
     @staticmethod
     def _short(count: dict[int, int], heads: Sequence[int], least: int) -> dict[int, int]:

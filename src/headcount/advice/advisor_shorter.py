@@ -14,9 +14,10 @@ import torch
 from headcount.advice.advisor_data import Material, prepared
 from headcount.advice.advisor_engine import Engine, Outcome, Wanted
 from headcount.advice.advisor_measures import predicted
-from headcount.advice.advisor_record import Reason, ShorterPoint
+from headcount.advice.advisor_record import ShorterPoint
 from headcount.advice.advisor_search import Search
 from headcount.advice.side_by_side import together
+from headcount.analysis.record import Reason
 from headcount.analysis.wording import error_text, heads_text
 from headcount.experiments.data import Part
 from headcount.tasks.arrays import ArrayTask

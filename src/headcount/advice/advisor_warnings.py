@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.advice.advisor_data import Material
-from headcount.advice.advisor_record import Reason
+from headcount.analysis.record import Reason
 from headcount.analysis.wording import percent
 
 OUTLYING = 10.0

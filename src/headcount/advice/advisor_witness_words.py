@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from pydantic import Field
 
-from headcount.advice.advisor_record import Reason, Tag
+from headcount.analysis.record import Reason, Tag
 from headcount.analysis.wording import error_text, heads_text
 from headcount.base.digits import below
 from headcount.base.spec import Spec

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headcount.advice.advisor_decide import Decision
-from headcount.advice.advisor_record import AdviceRecord, Challenge, Curve, CurvePoint, Price, Reason
+from headcount.advice.advisor_record import AdviceRecord, Challenge, Curve, CurvePoint, Price
+from headcount.analysis.record import HeadsNeeded, Reason
 from headcount.analysis.wording import error_text, heads_text, percent, times_text
 from headcount.report.figures import FigureData, Jump, Point, Region, Series
 from headcount.report.tables import NONE, Column, Table
@@ -25,12 +25,12 @@ WEAK = 1.0
 """A lower bound error^(−k) with k below this rules out no block that anybody would build."""
 
 
-def sentence(decision: Decision, heads_max: int, settled: bool | None = None) -> str:
+def sentence(decision: HeadsNeeded, heads_max: int, settled: bool | None = None) -> str:
     """Say the answer in one sentence: how many heads, as surely as that is shown and no more.
 
     `settled` is what the search says of it, which knows of challenges too; the decision's own word unless given.
     """
-    answer, low = decision.heads, decision.low
+    answer, low = decision.estimate, decision.least
     match decision.verdict:
         case "transition" | "one-head" | "gentle":
             assert answer is not None
@@ -38,7 +38,7 @@ def sentence(decision: Decision, heads_max: int, settled: bool | None = None) ->
             if decision.cause == "by-heart":
                 by_heart = " The models learn these sequences by heart: with more of them, more heads may help."
             return _claim(decision, answer, decision.settled if settled is None else settled) + by_heart
-        case "more":
+        case "not-reached":
             falls = f"the error still falls at {heads_text(heads_max)}, the largest number allowed"
             if low == 1:
                 return f"Any number of heads: {falls}, and no number is shown to be too few."
@@ -60,13 +60,13 @@ def sentence(decision: Decision, heads_max: int, settled: bool | None = None) ->
                 "Noise alone, or a function that these models did not learn: no head count predicts y better than its "
                 "mean."
             )
-        case "budget":
+        case _:  # too few trials: no other verdict is left where there is a noise floor
             return "The budget is too small to tell: too few models were trained."
 
 
-def _claim(decision: Decision, answer: int, settled: bool) -> str:
+def _claim(decision: HeadsNeeded, answer: int, settled: bool) -> str:
     """State what is shown: one head count, a range, or a lower end."""
-    low, high = decision.low, decision.high
+    low, high = decision.least, decision.high
     little = "beyond this step more gain little" if decision.by_step else "more gain nothing beyond the margin"
     if decision.settled and not settled:
         return f"{heads_text(answer)}, as it looks: larger models, or longer training, may do with fewer."
@@ -88,7 +88,7 @@ def _claim(decision: Decision, answer: int, settled: bool) -> str:
 
 
 def settles(
-    decision: Decision, challenge: Challenge | None = None, steps: int | None = None, settled: bool | None = None
+    decision: HeadsNeeded, challenge: Challenge | None = None, steps: int | None = None, settled: bool | None = None
 ) -> str:  # fmt: skip
     """Say what would settle what is open; `challenge` is that of the head count before the answer."""
     text = _open(decision, challenge, decision.settled if settled is None else settled)
@@ -98,7 +98,7 @@ def settles(
     return f"Nothing else is open: {asked}" if text == NOTHING else f"{text} {asked[0].upper()}{asked[1:]}"
 
 
-def _open(decision: Decision, challenge: Challenge | None, settled: bool) -> str:
+def _open(decision: HeadsNeeded, challenge: Challenge | None, settled: bool) -> str:
     """What is open, whatever the number of steps."""
     if decision.cause == "by-heart":
         return "More samples: longer training and more heads only learn these by heart."
@@ -113,7 +113,7 @@ def _open(decision: Decision, challenge: Challenge | None, settled: bool) -> str
             if decision.sequences is not None:
                 return f"More samples (about {decision.sequences:,} that validate, by extrapolation), or {LONGER}."
             return f"More samples, or {LONGER}."
-        case "more":
+        case "not-reached":
             return f"More heads to try (--heads-max, heads_max=) and {LONGER} show where the error stops falling."
         case "failed":
             return f"{LONGER.capitalize()} (more steps and seeds), other features, or more samples."
@@ -123,12 +123,12 @@ def _open(decision: Decision, challenge: Challenge | None, settled: bool) -> str
                 f"maximum and mean of each feature tells them apart where it explains y; else more samples, other "
                 f"features, {LONGER}."
             )
-        case "budget":
+        case _:  # too few trials: no other verdict is left where there is a noise floor
             return f"{LONGER.capitalize()}, or a faster device."
 
 
 def reasons(
-    decision: Decision, points: list[CurvePoint], record: dict[str, object], challenges: Sequence[Challenge],
+    decision: HeadsNeeded, points: list[CurvePoint], record: dict[str, object], challenges: Sequence[Challenge],
     apart: bool = True,
 ) -> list[Reason]:  # fmt: skip
     """Say why, each reason with what it rests on; `challenges` are those that were made, in order.
@@ -141,20 +141,21 @@ def reasons(
         told.append(Reason(tag=tag, text=text))  # pyright: ignore[reportArgumentType]
 
     best = min(points, key=lambda p: p.validation)
-    answer, at = decision.heads, {p.heads: p for p in points}
+    answer, at = decision.estimate, {p.heads: p for p in points}
     add("measured", f"The best model, with {heads_text(best.heads)}, errs by {error_text(best.validation)} of the "
         f"variance of y on validation sequences, and by {error_text(best.train)} on training ones.")  # fmt: skip
     if best.wrong is not None:
         add("measured", f"It names the wrong class for {100 * best.wrong:.1f} % of the validation sequences.")
     if decision.verdict == "noise":
         add("measured", f"Its gain over always guessing the average would arise by chance with probability "
-            f"{decision.gain:.2g}.")  # fmt: skip
+            f"{decision.gain_chance or 0.0:.2g}.")  # fmt: skip
         add("measured", "Recommended is one head, the fewest, since more gained nothing; as nothing was learned, the "
             "interval leaves every number open.")  # fmt: skip
         return told
-    add("measured", f"Noise floor: between {error_text(decision.floor)} and {error_text(best.validation)} of the "
-        f"variance of y; equally good models differ by {error_text(decision.spread)}.")  # fmt: skip
-    add("measured", f"Margin: a head count is enough where it errs at most {error_text(decision.margin)} of the "
+    floor = error_text(decision.noise_floor or 0.0)
+    add("measured", f"Noise floor: between {floor} and {error_text(best.validation)} of the "
+        f"variance of y; equally good models differ by {error_text(decision.spread or 0.0)}.")  # fmt: skip
+    add("measured", f"Margin: a head count is enough where it errs at most {error_text(decision.margin or 0.0)} of the "
         f"variance of y more than the best one, or has reached a step beyond which little is gained.")  # fmt: skip
     if answer is not None and answer in at:
         fewer = [p for p in points if p.heads < answer]
@@ -173,12 +174,12 @@ def reasons(
             add("measured", f"More heads than {answer} reach {error_text(least.validation)} at best, against "
                 f"{error_text(at[answer].validation)}{': within the margin, and counted as none' if gain else ''}."
                 )  # fmt: skip
-        add("measured", f"{percent(decision.agreed)} of the bootstrap's draws over seeds, validation sequences and "
-            f"the rule's constants give {heads_text(answer)}.")  # fmt: skip
+        add("measured", f"{percent(decision.agreement or 0.0)} of the bootstrap's draws over seeds, validation "
+            f"sequences and the rule's constants give {heads_text(answer)}.")  # fmt: skip
         drawn = [h for h in decision.shares if h]
-        if drawn and decision.low < min(drawn):
-            add("measured", f"The interval goes down to {decision.low}: fewer models than the rule asks for, or models "
-                f"that scatter, leave it open whether fewer heads only had bad luck.")  # fmt: skip
+        if drawn and decision.least < min(drawn):
+            add("measured", f"The interval goes down to {decision.least}: fewer models than the rule asks for, or "
+                f"models that scatter, leave it open whether fewer heads only had bad luck.")  # fmt: skip
         told.extend(_theory(decision, answer, record))
     add("extrapolated", f"The models have one layer, heads of size {record['head_dim']} and {record['hidden']} hidden "
         f"units; deeper or wider models may need fewer heads a layer.")  # fmt: skip
@@ -234,7 +235,7 @@ def data_text(material_size: int, folds: int, repeats: bool, settled: bool = Tru
     )
 
 
-def _theory(decision: Decision, answer: int, record: dict[str, object]) -> list[Reason]:
+def _theory(decision: HeadsNeeded, answer: int, record: dict[str, object]) -> list[Reason]:
     """What is proved, and on which condition."""
     if decision.verdict == "one-head":
         return [Reason(tag="proved", text="One head with uniform attention computes every mean of a function of the "
@@ -293,7 +294,7 @@ def curve_table(record: AdviceRecord) -> Table:
         for p in record.curve
     ]  # fmt: skip
     heads = [p.heads for p in record.curve]
-    marked = heads.index(record.recommended_heads) if record.recommended_heads in heads else None
+    marked = heads.index(record.named) if record.named in heads else None
     return Table(caption="Error by number of heads", columns=columns, rows=rows, marked=marked)
 
 

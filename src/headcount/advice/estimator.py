@@ -54,8 +54,7 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
             raise ValueError(str(error)) from None
         self._axes, self._column = inputs.ndim, targets.ndim == 2
         record = self.advice_.record
-        best = min(record.curve, key=lambda point: point.validation)
-        self.recommended_heads_ = record.recommended_heads or best.heads
+        self.recommended_heads_ = record.recommended_heads
         self.interval_ = tuple(record.interval)
         self.intrinsic_dimension_ = None if record.no_transition else record.recommended_heads
         self.curve_ = [point.data() for point in record.curve]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ from headcount.base.random import generator
 
 OUTSIDE = 0.05
 """The share of draws below an interval, and above it."""
+TIE = 1e-12
+"""Shares of draws closer than this are equal."""
 
 
 @dataclass(frozen=True)
@@ -146,3 +148,39 @@ def grouped(drawn: Sequence[Drawn], by: Literal["length", "hidden"]) -> dict[int
     for one in sorted(drawn, key=lambda d: (getattr(d.block, by), d.block.length, d.block.hidden)):
         found.setdefault(getattr(one.block, by), []).append(one)
     return found
+
+
+class Reading(NamedTuple):
+    """What the draws say about one list of head counts."""
+
+    answer: NDArray[np.int64]
+    """[draw]: the place of the smallest head count that is enough, or how many there are where none is."""
+    low: int
+    """The place of a: all smaller head counts are shown not to be enough."""
+    high: int | None
+    """The place of b: so many heads, or some fewer, are shown to be enough; None where that is not shown."""
+    shares: dict[int, float]
+    """The share of the draws that give each head count; 0 stands for none."""
+
+
+def read(enough: NDArray[np.bool_], heads: Sequence[int], outside: float) -> Reading:
+    """Read the answer and its interval off which head counts are enough, [draw, head count]; row 0 is the data."""
+    answer = np.where(enough.any(1), enough.argmax(1), len(heads))
+    names = np.array([*heads, 0])[answer[1:]]
+    shares = {int(h): float((names == h).mean()) for h in (*heads, 0) if (names == h).any()}
+    return Reading(answer, *shown(enough[1:], outside), shares)
+
+
+def shown(enough: NDArray[np.bool_], outside: float) -> tuple[int, int | None]:
+    """Return the places of a and b, each with at most a share `outside` of the draws against it.
+
+    `enough` is [draw, head count]. That all head counts before a are not enough is asked of all of them at once. That b
+    heads or some fewer are enough is asked from the largest head count down, and b is the last for which it is shown: a
+    fixed sequence of nested statements, which needs no correction for their number. b is None where it is not even
+    shown of the largest. So in all but twice that share of the draws the answer lies from a to b.
+    """
+    reached = np.logical_or.accumulate(enough, 1)
+    first = int(((~reached).mean(0) > 1.0 - outside + TIE).sum())
+    against = 1.0 - reached.mean(0)
+    good = np.flatnonzero(against <= outside + TIE)
+    return min(first, enough.shape[1] - 1), int(good[0]) if good.size else None

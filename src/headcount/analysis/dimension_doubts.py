@@ -112,3 +112,28 @@ def lost_texts(drawn: Sequence[Drawn], missing: dict[int, str]) -> list[str]:
         said = lost_text(missing, list(missing))
         texts.append(f"{said[0].upper()}{said[1:]}.")
     return texts
+
+
+def lucky(drawn: Sequence[Drawn], heads: Sequence[int], index: int) -> int:
+    """Return the index of the smallest head count whose failure bad luck with the seeds could still explain.
+
+    A seed succeeds where its log error is nearer to the best of its place than to the best of fewer heads there.
+    """
+    if index == 0:
+        return 0
+    reached = tried = 0
+    trials = np.zeros(len(heads), np.int64)
+    for d in drawn:
+        columns = [d.block.heads.index(h) for h in heads]
+        errors, counts = d.block.errors[:, columns], d.block.counts[:, columns]
+        middle = (errors[:, :index].min((1, 2)) + errors[:, index:].min((1, 2))) / 2
+        reached += int((errors[:, index] < middle[:, None]).sum())
+        tried += int(counts[:, index].sum())
+        trials += counts.sum(0)
+    chance, smallest = 1.0, index
+    for i in reversed(range(index)):
+        chance *= (1.0 - reached / max(tried, 1)) ** int(trials[i])
+        if chance <= OUTSIDE:
+            break
+        smallest = i
+    return smallest

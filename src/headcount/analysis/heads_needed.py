@@ -29,11 +29,19 @@ constant.
    goes down to the head count after the largest one that is ruled out, tried or not. With one target and one seed
    the places are drawn again instead. Where a head count that decides has a single trial nothing is claimed, nor where
    a planned head count just below the answer has no result.
-7. *With a noise floor.* Where a user's data are all there is (`advise`), errors are those on the user's sequences, the
-   levels are those of the excess over a noise floor that is handed in, and there may be no step at all. There a head
-   count is enough where its error is within a margin of the best of all: an excess of at most `RATIO` times the best
-   one's, or `OF_NOISE` of the floor, or `SMALL` of the variance of y, but never more than `MOST_MARGIN` of it; and,
-   where there is a step (3), where it has reached the step.
+7. *With a noise floor* (`needed_above_floor`). Where a user's data are all there is (`advise`), errors are those on the
+   user's sequences, the levels are those of the excess over a noise floor that is handed in, and there may be no step
+   at all. There a head count is enough where its error is within a margin of the best of all: an excess of at most
+   `RATIO` times the best one's, or `OF_NOISE` of the floor, or `SMALL` of the variance of y, but never more than
+   `MOST_MARGIN` of it; and, where there is a step (3), where it has reached the step (a fall over head counts that were
+   not tried is shared among them). a goes down while bad luck with seeds could explain that fewer heads failed (6), or
+   while one head fewer has had less than `TRIED` trials. A single trial has no spread: the interval reaches over its
+   head count, up and down, and where neither the answer nor the head count before it has two there is no answer. A step
+   is in doubt, and called gentle, where most of the draws deny it, where it hangs on a single trial, or where the
+   interval begins at one head or two heads before the answer. The largest head count tried is an answer with an open
+   end: nothing confirms it. An error that still falls at the largest head count allowed needs that many or more; where
+   the last fall is a step, that count is the answer, with an open end. A large error without a step leaves the interval
+   open. What the trials say of training that fails, or learns by heart, is handed in too (`Cause`).
 
 Either way the interval goes from a to b (`shown`): all head counts below a are shown not to be enough, and b heads, or
 some fewer, are shown to be. That head counts cannot be told apart is no sign that they are equally good.
@@ -52,18 +60,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.analysis.bootstrap import OUTSIDE, Drawn, interval, known_mean
-from headcount.analysis.dimension_doubts import at_least, between, falls, lost, redrawn, too_few
+from headcount.analysis.bootstrap import OUTSIDE, Drawn, interval, known_mean, read
+from headcount.analysis.dimension_doubts import at_least, between, falls, lost, lucky, redrawn, too_few
 from headcount.analysis.dimension_words import reasons, sentence
 from headcount.analysis.head_rows import head_rows
 from headcount.analysis.measures import FEW, HALF, UNSOLVED
 from headcount.analysis.rate_words import LARGE, even_fall, few_wrong, guess_level
-from headcount.analysis.record import Dimension
+from headcount.analysis.record import Cause, Dimension, HeadsNeeded, Verdict
 from headcount.analysis.rows import Floats
 from headcount.base.random import generator
 
@@ -87,8 +94,22 @@ SMALL = 1e-4
 """… or so much of the variance of y: what is below counts as solved. …"""
 MOST_MARGIN = 0.05
 """… But never more than this share of the variance of y."""
-TIE = 1e-12
-"""Shares of draws closer than this are equal."""
+POOR = 0.3
+"""While the best error is larger than this and there is no step, D may lie beyond: the interval stays open."""
+NOTHING = 0.97
+"""A validation error above this explains hardly anything: noise, unless training shows that there is more."""
+SHOWN_GAIN = 0.01
+"""… and so does a gain over a constant that arises by chance with more than this probability."""
+TRIED = 3
+"""Trials below which the head count before the answer is not ruled out."""
+STEEP = 1.5
+"""The fall into the largest head count allowed is a step where it is so many times the mean one before, by head."""
+SURELY = 2.5
+"""Standard deviations that a difference must have to be shown."""
+MOST_SEQUENCES = 1e6
+"""Beyond this an extrapolated number of sequences says nothing."""
+TINY = 1e-3
+"""An excess at which nothing is left to gain, as a share of a constant's."""
 AGREEMENT = 0.5
 """An answer that fewer of the draws give is called unclear."""
 
@@ -278,31 +299,6 @@ def needed(
     return answer
 
 
-def lucky(drawn: Sequence[Drawn], heads: Sequence[int], index: int) -> int:
-    """Return the index of the smallest head count whose failure bad luck with the seeds could still explain.
-
-    A seed succeeds where its log error is nearer to the best of its place than to the best of fewer heads there.
-    """
-    if index == 0:
-        return 0
-    reached = tried = 0
-    trials = np.zeros(len(heads), np.int64)
-    for d in drawn:
-        columns = [d.block.heads.index(h) for h in heads]
-        errors, counts = d.block.errors[:, columns], d.block.counts[:, columns]
-        middle = (errors[:, :index].min((1, 2)) + errors[:, index:].min((1, 2))) / 2
-        reached += int((errors[:, index] < middle[:, None]).sum())
-        tried += int(counts[:, index].sum())
-        trials += counts.sum(0)
-    chance, smallest = 1.0, index
-    for i in reversed(range(index)):
-        chance *= (1.0 - reached / max(tried, 1)) ** int(trials[i])
-        if chance <= OUTSIDE:
-            break
-        smallest = i
-    return smallest
-
-
 def _verdict(estimate: int | None, heads: Sequence[int], shares: dict[int, float], low: int, levels: Floats) -> str:
     flat = estimate is None and low == 0 and not falls(levels, BASE)
     if shares.get(estimate or 0, 0.0) + (shares.get(heads[0], 0.0) if flat else 0.0) < AGREEMENT:
@@ -342,37 +338,146 @@ def are_enough(
     return good, not none[0]
 
 
-class Reading(NamedTuple):
-    """What the draws say about one list of head counts."""
+@dataclass(frozen=True)
+class Evidence:
+    """The trials of one curve with a noise floor: what the rule reads, and nothing else."""
 
-    answer: NDArray[np.int64]
-    """[draw]: the place of the smallest head count that is enough, or how many there are where none is."""
-    low: int
-    """The place of a: all smaller head counts are shown not to be enough."""
-    high: int | None
-    """The place of b: so many heads, or some fewer, are shown to be enough; None where that is not shown."""
-    shares: dict[int, float]
-    """The share of the draws that give each head count; 0 stands for none."""
+    heads: list[int]
+    trials: list[Floats]
+    """The errors of all trials that decide, by head count."""
+    errors: Floats
+    """[draw, head count]: the error that counts; row 0 is the data."""
+    levels: Floats
+    """[draw, head count]: log10 of the excess over the floor, in units of a constant's."""
+    floor: float
+    spread: float
+    """What equally good trials differ by."""
+    gain_chance: float
+    """The chance that the best trial's gain over a constant is chance."""
+    sequences: int
+    """How many validate."""
+    cause: Cause
+    """Why the best error is large, where it is."""
+    unlearned: Cause
+    """What to say of nothing learned: by heart, or not at all."""
+    compared: bool = True
+    """Whether one head and some larger head count have a trial that was trained to its end."""
+
+    @property
+    def best(self) -> float:
+        """The smallest error of all trials."""
+        return min(float(some.min()) for some in self.trials)
 
 
-def read(enough: NDArray[np.bool_], heads: Sequence[int], outside: float) -> Reading:
-    """Read the answer and its interval off which head counts are enough, [draw, head count]; row 0 is the data."""
-    answer = np.where(enough.any(1), enough.argmax(1), len(heads))
-    names = np.array([*heads, 0])[answer[1:]]
-    shares = {int(h): float((names == h).mean()) for h in (*heads, 0) if (names == h).any()}
-    return Reading(answer, *shown(enough[1:], outside), shares)
+def needed_above_floor(found: Evidence, *, heads_max: int, confidence: float = 0.95, seed: int = 0) -> HeadsNeeded:
+    """Apply the rule to errors with a noise floor."""
+    heads, errors, levels = found.heads, found.errors, found.levels
+    limits = errors.min(1) + margins(errors, found.floor)
+    counts = [len(some) for some in found.trials]
+    bare = HeadsNeeded(
+        verdict="too-few", estimate=None, low=1, high=None, shares={0: 1.0}, resamples=len(errors) - 1,
+        errors=[(h, float(error)) for h, error in zip(heads, errors[0], strict=True)],
+        noise_floor=found.floor, spread=found.spread, gain_chance=found.gain_chance,
+        margin=float(margins(errors, found.floor)[0]), rest=_rest(heads, levels[0]),
+    )  # fmt: skip
+
+    def told(
+        verdict: Verdict, answer: int | None, low: int, high: int | None, cause: Cause, shares: dict[int, float]
+    ) -> HeadsNeeded:
+        place = None if answer is None else heads.index(answer)
+        return bare.model_copy(update={
+            "verdict": verdict, "estimate": answer, "low": low, "high": high, "cause": cause, "shares": shares,
+            "sequences": None if place is None else _would_settle(errors, limits, place, found.sequences),
+            "by_step": place is not None and bool(errors[0, place] > limits[0]),
+        })  # fmt: skip
+
+    if not found.compared or max(counts) < 2:
+        return bare
+    if found.best > NOTHING or found.gain_chance > SHOWN_GAIN:
+        return bare.model_copy(update={"verdict": "noise", "cause": found.unlearned})
+    good, sharp = are_enough(heads, levels, errors, found.floor, heads_max, seed)
+    reading = read(good, heads, (1.0 - confidence) / 2)
+    index, shares = int(reading.answer[0]), reading.shares
+    place = min(index, len(heads) - 1)  # that more heads are needed than were tried is never sure
+    end = max(len(heads) if reading.high is None else reading.high, index)
+    low, high = _widened(counts, place, min(reading.low, place, _lucky_above(found, place)), end)
+    least = heads[low - 1] + 1 if low > 0 else 1
+    most = heads[high] if high < len(heads) else None
+    decisive = [counts[i] for i in (max(place - 1, 0), place)]
+    if max(decisive) < 2:
+        return bare.model_copy(update={"low": least})
+    verdict: Verdict = "one-head" if index == 0 else "transition" if sharp else "gentle"
+    verdict, cause = ("not-reached" if index == len(heads) else verdict), found.cause
+    agreed = shares.get(heads[place], 0.0) >= AGREEMENT and min(decisive) > 1
+    doubtful = verdict == "transition" and not (agreed and least >= max(2, heads[place] - 1))
+    doubtful = doubtful or (verdict == "one-head" and most != 1)
+    lost = ("lottery",) if doubtful or verdict == "one-head" else ("lottery", "scatter", "patience")
+    unsure = doubtful or (cause == "lottery" and (least, most) != (heads[place], heads[place]))
+    if cause in lost and (verdict != "transition" or unsure):
+        return told("failed", heads[place], least, None, cause, shares)
+    if verdict == "not-reached":
+        if _ends_in_a_step(heads, levels[0]):
+            shares[heads[-1]] = shares.get(heads[-1], 0.0) + shares.pop(0, 0.0)
+            return told(verdict, heads[-1], least, None, cause, shares)
+        return told(verdict, None, least, None, cause, shares)
+    cause = cause if cause == "by-heart" else ""
+    if doubtful:
+        verdict, cause = "gentle", cause or "doubtful"
+    elif verdict == "gentle" and found.best > POOR:
+        most = None
+    if place == len(heads) - 1 or most == heads[-1]:
+        most = None  # nothing larger confirms it, and that the best of all or some fewer are enough is no news
+    return told(verdict, heads[index], least, most, cause, shares)
 
 
-def shown(enough: NDArray[np.bool_], outside: float) -> tuple[int, int | None]:
-    """Return the places of a and b, each with at most a share `outside` of the draws against it.
+def _rest(heads: Sequence[int], levels: Floats) -> dict[int, float]:
+    """Return how many decades more heads still gain."""
+    return {h: float(max(levels[i] - levels[i + 1 :].min(initial=levels[i]), 0)) for i, h in enumerate(heads)}
 
-    `enough` is [draw, head count]. That all head counts before a are not enough is asked of all of them at once. That b
-    heads or some fewer are enough is asked from the largest head count down, and b is the last for which it is shown: a
-    fixed sequence of nested statements, which needs no correction for their number. b is None where it is not even
-    shown of the largest. So in all but twice that share of the draws the answer lies from a to b.
+
+def _would_settle(errors: Floats, limits: Floats, place: int, sequences: int) -> int | None:
+    """Extrapolate how many sequences would show that these heads are enough and one step fewer are not.
+
+    The spread of a mean falls with the root of their number; what seeds add to it does not, so this is a guess.
     """
-    reached = np.logical_or.accumulate(enough, 1)
-    first = int(((~reached).mean(0) > 1.0 - outside + TIE).sum())
-    against = 1.0 - reached.mean(0)
-    good = np.flatnonzero(against <= outside + TIE)
-    return min(first, enough.shape[1] - 1), int(good[0]) if good.size else None
+    asked = [limits - errors[:, place], *([errors[:, place - 1] - limits] if place else [])]
+    needed = [(SURELY * float(some[1:].std()) / max(float(some[0]), 1e-12)) ** 2 for some in asked]
+    most = max(needed) * sequences
+    return int(float(f"{most:.1e}")) if sequences < most <= MOST_SEQUENCES else None
+
+
+def _widened(counts: Sequence[int], place: int, low: int, high: int) -> tuple[int, int]:
+    """Widen an interval over head counts whose trials are too few to rule them out."""
+    if place > 0 and counts[place - 1] < TRIED:
+        low = min(low, place - 1)
+    while low > 0 and counts[low - 1] < 2:
+        low -= 1
+    while high + 1 < len(counts) and counts[high + 1] < 2:
+        high += 1
+    if high == len(counts) - 1 and counts[high] < 2:
+        high += 1  # nothing larger confirms it
+    return low, high
+
+
+def _ends_in_a_step(heads: Sequence[int], levels: Floats) -> bool:
+    """Whether the fall into the largest head count may be the last: a step, or nothing is left to gain."""
+    last = (levels[-2] - levels[-1]) / (heads[-1] - heads[-2])
+    return bool(levels[-1] <= np.log10(TINY) or last >= STEEP * max(-levels[-2] / heads[-2], 0.0))
+
+
+def _lucky_above(found: Evidence, index: int) -> int:
+    """Return the index of the smallest head count whose failure bad luck with the seeds could still explain.
+
+    Were it enough, all seeds from there up to the answer would have failed by chance. How likely that is, the seeds of
+    the answer tell: one succeeds where its log error is nearer to the best from the answer on than to that of fewer.
+    """
+    level = [np.log10(np.maximum(some - found.floor, 1e-12)) for some in found.trials]
+    best = min(float(some.min()) for some in level[index:])
+    smallest = index
+    for i in reversed(range(index)):
+        middle = (min(float(some.min()) for some in level[: i + 1]) + best) / 2
+        failing = float((level[index] >= middle).mean())
+        if failing ** sum(map(len, level[i:index])) <= OUTSIDE:
+            break
+        smallest = i
+    return smallest

@@ -18,13 +18,25 @@ from headcount.base.spec import Spec
 from headcount.store.records import Measure
 
 Tag = Literal["proved", "measured", "extrapolated"]
-Verdict = Literal["transition", "one-head", "not-reached", "no-fall", "unclear", "too-few"]
+Verdict = Literal[
+    "transition", "one-head", "gentle", "not-reached", "no-fall", "unclear", "failed", "noise", "too-few"
+]  # fmt: skip
 """transition: fewer heads are worse, more bring little.
 one-head: the smallest head count tried does as well as more.
+gentle: a head count is within the margin of the best of all, and no step leads to it (with a noise floor only).
 not-reached: more heads help, and no end of that was seen.
 no-fall: all head counts do about equally well, but not well enough to say that the smallest suffices.
 unclear: the draws disagree, a head count just below the answer has no result, or a fall of error rates has no step.
+failed: models with equal heads differ more than head counts do, or longer training does much better.
+noise: no head count predicts y better than its mean.
 too-few: not enough finished trials to tell chance from effect."""
+Cause = Literal["", "unlearned", "by-heart", "lottery", "scatter", "patience", "doubtful"]
+"""What limits an answer.
+
+Of noise: the models did not learn the training part either ("unlearned": training that fails looks the same), or
+only by heart ("by-heart": too few samples look the same). Of failed training: few seeds learn ("lottery"), all
+learn little and differ ("scatter"), or longer training does better ("patience"). Of an answer: what was learned was
+so by heart, or the step is in doubt ("doubtful")."""
 
 
 class Place(Spec):
@@ -100,35 +112,83 @@ class Reason(Spec):
     tag: Tag = "measured"
 
 
-class Dimension(Place):
-    """What one setting's trials say about the number of heads: the record of the one rule (`heads_needed.py`).
+class HeadsNeeded(Spec):
+    """What the one rule (`heads_needed.py`) says of some trials, from a sweep or from a user's data, as numbers.
 
-    Every sentence about it is made from these numbers (`dimension_words.py`). All were measured; none was proved.
+    Every sentence about it is made from these. All were measured; none was proved.
     """
 
     verdict: Verdict
     estimate: int | None
-    """The estimate of the intrinsic dimension D; where the verdict is unclear, what fits best."""
-    heads_needed: int | None = None
-    """The estimate where it is claimed and the next smaller head count was tried (or it is 1); None otherwise."""
+    """The estimate of the intrinsic dimension D: the head count that is needed; None where there is none. Where the
+    verdict is unclear, what fits best."""
     low: int | None
-    """The lower end of the 90 % interval."""
+    """The lower end of the interval: fewer are shown not to be enough."""
     high: int | None
-    """Its upper end; None where it is open."""
-    tentative: int | None = None
-    """What the errors look like where they are no estimate: too few trials, or planned head counts without a result."""
-    refused: int | None = None
-    """The head count at which error rates stop falling, where that is no step."""
+    """Its upper end: so many, or some fewer, are shown to be enough; None where it is open."""
     shares: dict[int, float] = Field(default_factory=dict[int, float])
     """The share of the bootstrap's draws that gave each estimate; 0 stands for none."""
     resamples: int = 0
     """The draws of the bootstrap."""
+    errors: list[tuple[int, float]] = Field(default_factory=list[tuple[int, float]])
+    """(heads, error) of every head count that has a result: that of the best seed (of error rates the mean over seeds,
+    in folds that of the better half), the geometric mean over lengths, hidden sizes and targets."""
+    noise_floor: float | None = None
+    """The noise floor that was handed in; None where there is none, as in a sweep of a known task."""
+    spread: float | None = None
+    """With a noise floor: what equally good trials differ by."""
+    gain_chance: float | None = None
+    """With a noise floor: the chance that the best trial's gain over a constant is chance."""
+    margin: float | None = None
+    """With a noise floor: what a head count may err more than the best and still be enough (share of y's variance)."""
+    rest: dict[int, float] = Field(default_factory=dict[int, float])
+    """With a noise floor: how many decades more heads still gain, by head count."""
+    by_step: bool = False
+    """Whether the answer is enough because it has reached the step, while more heads still gain beyond the margin."""
+    cause: Cause = ""
+    """What limits the answer."""
+    sequences: int | None = None
+    """About how many sequences that validate would settle it, where that can be extrapolated."""
+
+    @property
+    def least(self) -> int:
+        """The lower end of the interval, 1 where nothing is ruled out."""
+        return self.low or 1
+
+    @property
+    def head_counts(self) -> list[int]:
+        """The head counts that have a result."""
+        return [heads for heads, _ in self.errors]
+
+    @property
+    def agreement(self) -> float | None:
+        """The share of the draws that give the same answer; None where nothing was drawn."""
+        if not self.shares:
+            return None
+        flat = self.shares.get(self.head_counts[0], 0.0) if self.verdict == "no-fall" else 0.0
+        return self.shares.get(self.estimate or 0, 0.0) + flat
+
+    @property
+    def settled(self) -> bool:
+        """Whether all fewer heads are shown not to be enough, and these are shown to be."""
+        return self.estimate is not None and self.low == self.estimate == self.high
+
+
+class Dimension(HeadsNeeded, Place):
+    """What one setting of a run says about the number of heads, with the evidence and its sentences.
+
+    The sentences are made from these numbers (`dimension_words.py`). The interval holds 90 % of the draws.
+    """
+
+    heads_needed: int | None = None
+    """The estimate where it is claimed and the next smaller head count was tried (or it is 1); None otherwise."""
+    tentative: int | None = None
+    """What the errors look like where they are no estimate: too few trials, or planned head counts without a result."""
+    refused: int | None = None
+    """The head count at which error rates stop falling, where that is no step."""
     measure: Measure = "nmse"
     on: Part = "validation"
     """The part of the data whose errors are read."""
-    errors: list[tuple[int, float]] = Field(default_factory=list[tuple[int, float]])
-    """(heads, error) of every head count that has a result: that of the best seed (of error rates the mean over seeds),
-    the geometric mean over lengths, hidden sizes and targets."""
     rows: list[HeadRow] = Field(default_factory=list[HeadRow])
     """All trials of the setting, summed up by head count."""
     drop_from: int | None = None
@@ -161,11 +221,6 @@ class Dimension(Place):
     """The answer beside the known D, in words."""
 
     @property
-    def head_counts(self) -> list[int]:
-        """The head counts that have a result."""
-        return [heads for heads, _ in self.errors]
-
-    @property
     def pointed(self) -> int | None:
         """The estimate, or what the errors look like where they are none."""
         return self.tentative if self.estimate is None else self.estimate
@@ -179,14 +234,6 @@ class Dimension(Place):
     def hedged(self) -> bool:
         """Whether the interval holds other head counts than the sentence names."""
         return self.high != self.estimate or (self.low or 0) <= (self.drop_from or 0)
-
-    @property
-    def agreement(self) -> float | None:
-        """The share of the draws that give the same answer; None where nothing was drawn."""
-        if not self.shares:
-            return None
-        flat = self.shares.get(self.head_counts[0], 0.0) if self.verdict == "no-fall" else 0.0
-        return self.shares.get(self.estimate or 0, 0.0) + flat
 
     @property
     def words(self) -> Words:

@@ -99,7 +99,7 @@ def advise(
 
 def _sizes(found: Advice, embed_dim: int | None) -> Configuration | None:
     """The sizes at the user's width; where no count of heads fits into it those at the measured one, and why."""
-    if found.recommended_heads is None:
+    if found.record.named is None:
         return None
     try:
         return found.configuration(embed_dim)
@@ -135,7 +135,7 @@ def _show(found: Advice, config: Configuration | None, witness: WitnessRecord | 
     end = f"{low} or more" if record.interval_open else f"{low} to {high}"
     terminal.print(f"[bold]{record.sentence}[/bold]")
     terminal.print(
-        f"Recommended heads: {record.recommended_heads or 'none'}   interval at {percent(record.confidence)}: "
+        f"Recommended heads: {record.named or 'none'}   interval at {percent(record.confidence)}: "
         f"{end}   {record.trials} models in {record.seconds:.0f} s", markup=False,
     )  # fmt: skip
     table = curve_table(record)
@@ -143,7 +143,7 @@ def _show(found: Advice, config: Configuration | None, witness: WitnessRecord | 
     print_table(terminal, table.caption, names, table.rows, keys=1, marked=table.marked)
     terminal.print()
     for price in record.prices:
-        terminal.print(price_text(price, record.recommended_heads or 1), markup=False)
+        terminal.print(price_text(price, record.recommended_heads), markup=False)
     for curve in record.curves:
         terminal.print(curve_text(curve), markup=False)
     for reason in (*record.reasons, *(witness.sentences if witness is not None else ())):
