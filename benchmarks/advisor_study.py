@@ -4,8 +4,8 @@
 
 asks the advisor about every task, prints a line each and writes OUT/advisor-study.csv. With --result the outcome of
 the whole study goes to OUT/advisor-study.json, on a GPU advisor-study-cuda.json. Tasks from number 1000 on are for
-development; the study itself is numbers 0 to 19, on a GPU 200 to 219, which nobody looks at before. --threads asks
-several questions at once, which a GPU has room for.
+development; the study itself is numbers 260 to 279, on a GPU 240 to 259, which nobody looked at before. --at-once asks
+several questions at a time: in threads, which a GPU has room for, or with --cores 2 in processes with so many each.
 """
 
 # ruff: noqa: T201
@@ -16,8 +16,8 @@ import csv
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from dimension_study import fair
 from numpy.typing import NDArray
+from questions import ask_all
 
 from headcount.advice.advisor import advise
 from headcount.experiments.devices import device_name, find_device
@@ -106,6 +107,11 @@ def _data(name: str, spec: dict[str, Any], rng: np.random.Generator, D: int | No
     return Drawn(name, inputs, y, D, about)
 
 
+def ask(draw: Callable[[int], Drawn], number: int, budget: float, device: str) -> dict[str, Any]:
+    """Draw a data set, and ask the advisor about it."""
+    return asked(draw(number), budget, device)
+
+
 def asked(drawn: Drawn, budget: float, device: str) -> dict[str, Any]:
     """Ask the advisor about one data set, and say whether it is right."""
     found = advise(drawn.X, drawn.y, budget=budget, device=device, quiet=True).record
@@ -148,22 +154,25 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--controls", type=int, default=10)
     parser.add_argument("--noise", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1, help="questions at once")
+    parser.add_argument("--at-once", type=int, default=1, help="questions at once")
+    parser.add_argument("--cores", type=int, help="cores for each of them; without, they are threads of one process")
     parser.add_argument("--result", action="store_true", help="write the outcome as a result file too")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    drawers = ((study_task, options.tasks), (study_control, options.controls), (study_noise, options.noise))
-    jobs = [(draw, number) for draw, count in drawers for number in range(options.first, options.first + count)]
+    drawers = {"task": (study_task, options.tasks), "control": (study_control, options.controls),
+               "noise": (study_noise, options.noise)}  # fmt: skip
+    jobs = {
+        f"{kind}-{number}": partial(ask, draw, number, options.budget, options.device)
+        for kind, (draw, count) in drawers.items()
+        for number in range(options.first, options.first + count)
+    }
     start = time.monotonic()
-
-    def work(job: tuple[Callable[[int], Drawn], int]) -> dict[str, Any]:
-        draw, number = job
-        row = asked(draw(number), options.budget, options.device)
-        print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
-        return row
-
-    with ThreadPoolExecutor(options.threads) as pool:
-        rows = list(pool.map(work, jobs))
+    rows, failed = ask_all(
+        jobs, options.out / "advisor-study-rows.json", at_once=options.at_once, cores=options.cores
+    )  # fmt: skip
+    if failed:
+        print(f"{failed} questions have no answer: ask again to resume")
+        return 1
     with (options.out / "advisor-study.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
@@ -177,7 +186,8 @@ def main() -> int:
         device = find_device(options.device)
         write_result(
             "advisor-study" if device.type == "cpu" else f"advisor-study-{device.type}",
-            {"rows": rows, "budget": options.budget, "seconds": round(time.monotonic() - start, 1)},
+            {"rows": rows, "budget": options.budget, "at_once": options.at_once, "cores": options.cores,
+             "seconds": round(time.monotonic() - start, 1)},
             seeds=list(range(options.first, options.first + options.tasks)), counts=counts, device=device_name(device),
             folder=options.out,
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
     python benchmarks/few_sequences_study.py prepare DATA --sktime FOLDER --shared FOLDER
     python benchmarks/few_sequences_study.py run DATA OUT [--device cuda] [--first 0] [--draws 5] [--synthetic 8]
+        [--at-once 8 --shared 8 | --at-once 4 --cores 2]
 
 `prepare` writes the six real sets as DATA/NAME.npz: four of them lie in packages (sktime's folder `datasets/data`,
 scikit-learn), two in the folders of CIFAR-10 and MS MARCO that docs/real-data.md describes. `run` asks the search
@@ -22,7 +23,6 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from dimension_study import fair
 from numpy.typing import NDArray
+from questions import ask_all
 
 from headcount.advice.advisor_data import Material, material, prepared
 from headcount.advice.advisor_engine import Engine
@@ -164,9 +165,11 @@ def drawn_rows(name: str, samples: int, size: int, draw: int) -> NDArray[np.int6
 # The questions.
 
 
-def search(stuff: Material, device: str, budget: float, seed: int) -> tuple[HeadsNeeded, Search]:
-    """Run the search behind `headcount advise`."""
-    engine = Engine(stuff, device, time.monotonic() + budget)
+def search(
+    stuff: Material, device: str, budget: float, shared: float, seed: int
+) -> tuple[HeadsNeeded, Search]:  # fmt: skip
+    """Run the search behind `headcount advise`; where others share the device, its clock runs slower."""
+    engine = Engine(stuff, device, time.monotonic() + shared * budget)
     found = Search(engine, HEADS_MAX, LEVEL, seed, budget)
     decision = found.run()
     if decision is None:
@@ -174,15 +177,17 @@ def search(stuff: Material, device: str, budget: float, seed: int) -> tuple[Head
     return decision, found
 
 
-def ask_real(data: Path, case: Case, device: str, budget: float) -> dict[str, Any]:
+def ask_real(data: Path, case: Case, device: str, budget: float, shared: float) -> dict[str, Any]:
     """Ask about one subset."""
     X, y, mask = read(data, case.name)
     rows = drawn_rows(case.name, len(X), case.size, case.draw)
     stuff = material(X[rows], y[rows], None if mask is None else mask[rows], kind="classification", seed=case.draw)
-    return row_of(case, *search(stuff, device, budget, case.draw))
+    return row_of(case, *search(stuff, device, budget, shared, case.draw))
 
 
-def ask_truth(data: Path, name: str, size: int, draws: list[int], device: str, budget: float) -> dict[str, Any]:
+def ask_truth(
+    data: Path, name: str, size: int, draws: list[int], device: str, budget: float, shared: float
+) -> dict[str, Any]:  # fmt: skip
     """Ask what the answer is at this training size: all remaining sequences validate, ten times the budget."""
     X, y, mask = read(data, name)
     whole = material(X, y, mask, kind="classification")
@@ -193,10 +198,10 @@ def ask_truth(data: Path, name: str, size: int, draws: list[int], device: str, b
         splits.append(Split(np.sort(rows[: round(0.8 * size)]), rest))
     task = ArrayTask.from_arrays(whole.task.X, whole.task.y, whole.task.mask, name=name)
     stuff = prepared(task, whole.classes, 0, splits=Splits((tuple(splits),), 1.0))
-    return row_of(Case(name, size, -1), *search(stuff, device, MORE * budget, 0))
+    return row_of(Case(name, size, -1), *search(stuff, device, MORE * budget, shared, 0))
 
 
-def ask_synthetic(case: Case, device: str, budget: float) -> dict[str, Any]:
+def ask_synthetic(case: Case, device: str, budget: float, shared: float) -> dict[str, Any]:
     """Ask about a few sequences of a task whose D is known."""
     rng = np.random.default_rng([20_261_122, case.intrinsic or 0, case.size, case.draw])
     family = str(rng.choice(["sum-of-maxima", "quadratic-basins", "sphere-anchors"]))
@@ -216,7 +221,7 @@ def ask_synthetic(case: Case, device: str, budget: float) -> dict[str, Any]:
     y: NDArray[Any] = task.value(X)[:, 0].numpy()
     y = y + float(rng.uniform(0.0, 0.1)) * y.std() * rng.standard_normal(case.size)
     stuff = material(X.numpy(), y, kind="regression", seed=case.draw)
-    return row_of(case, *search(stuff, device, budget, case.draw))
+    return row_of(case, *search(stuff, device, budget, shared, case.draw))
 
 
 def row_of(case: Case, decision: HeadsNeeded, found: Search) -> dict[str, Any]:
@@ -283,44 +288,25 @@ def shares(counts: dict[str, int]) -> dict[str, list[float]]:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Ask everything, a few questions at a time on a GPU, and write rows and counts."""
+    """Ask everything, several questions at a time, and write rows and counts."""
     draws = list(range(options.first, options.first + options.draws))
-    common = (options.device, options.budget)
-    jobs: list[Callable[[], dict[str, Any]]] = []
-    for name, size in itertools.product(options.names, SIZES):
-        if draws and not options.truths:
-            jobs.append(partial(ask_truth, options.data, name, size, draws, *common))
+    common = (options.device, options.budget, options.shared)
+    jobs: dict[str, Callable[[], dict[str, Any]]] = {}
+    for name, size in itertools.product(options.names if draws else (), SIZES):
+        jobs[f"truth {name} {size}"] = partial(ask_truth, options.data, name, size, draws, *common)
     for draw, name, size in itertools.product(draws, options.names, SIZES):
-        jobs.append(partial(ask_real, options.data, Case(name, size, draw), *common))
+        jobs[f"{name} {size} {draw}"] = partial(ask_real, options.data, Case(name, size, draw), *common)
     some = range(options.first, options.first + options.synthetic)
-    jobs += [
-        partial(ask_synthetic, Case("synthetic", size, draw, D), *common)
-        for D, size, draw in itertools.product((2, 3), SYNTHETIC_SIZES, some)
-    ]
+    for D, size, draw in itertools.product((2, 3), SYNTHETIC_SIZES, some):
+        jobs[f"D {D} {size} {draw}"] = partial(ask_synthetic, Case("synthetic", size, draw, D), *common)
     options.out.mkdir(parents=True, exist_ok=True)
-    start, rows = time.monotonic(), list[dict[str, Any]]()
-    if options.truths:
-        known = json.loads(options.truths.read_text(encoding="utf-8"))
-        rows += [row for row in known if row["draw"] < 0 and row["name"] in options.names]
-
-    def work(job: Any) -> None:
-        begun = time.monotonic()
-        try:
-            row = job()
-        except Exception as error:  # a lost case is counted, not hidden
-            print("FAILED", repr(error), flush=True)
-            return
-        rows.append(row | {"seconds": round(time.monotonic() - begun, 1)})
-        print(json.dumps(rows[-1]), flush=True)
-        (options.out / "few-sequences.json").write_text(json.dumps(rows), encoding="utf-8")
-
-    with full_precision(), ThreadPoolExecutor(options.threads) as pool:
-        list(pool.map(work, jobs))
+    name, start = "few-sequences" if options.draws else "few-sequences-synthetic", time.monotonic()
+    with full_precision():
+        rows, failed = ask_all(jobs, options.out / f"{name}-rows.json", at_once=options.at_once, cores=options.cores)
     rows = judged(sorted(rows, key=lambda r: (r["name"], r["size"], r["draw"], r["intrinsic"] or 0)))
-    counts = summary(rows)
-    counts["failed"] = len(jobs) - counts["asked"] - (0 if options.truths else sum(row["draw"] < 0 for row in rows))
+    counts = {**summary(rows), "failed": failed}
     print(counts, shares(counts))
-    with (options.out / "few-sequences.csv").open("w", newline="", encoding="utf-8") as file:
+    with (options.out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
@@ -328,12 +314,12 @@ def run(options: argparse.Namespace) -> None:
         sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
         from results import write_result
 
-        device = find_device(options.device)
-        name = "few-sequences" if options.draws else "few-sequences-synthetic"
-        seconds = round(time.monotonic() - start, 1)
+        run_as = {"budget": options.budget, "shared": options.shared, "at_once": options.at_once}
         write_result(
-            name, {"rows": rows, "wilson": shares(counts), "budget": options.budget, "seconds": seconds},
-            seeds=draws or list(some), counts=counts, device=device_name(device), folder=options.out,
+            name,
+            {"rows": rows, "wilson": shares(counts), **run_as, "seconds": round(time.monotonic() - start, 1)},
+            seeds=draws or list(some), counts=counts, device=device_name(find_device(options.device)),
+            folder=options.out,
         )  # fmt: skip
 
 
@@ -349,13 +335,14 @@ def main() -> int:
     two.add_argument("data", type=Path)
     two.add_argument("out", type=Path)
     two.add_argument("--device", default="cpu")
-    two.add_argument("--truths", type=Path, help="rows of an earlier run, whose truths are taken over")
-    two.add_argument("--budget", type=float, default=60.0, help="seconds for an advice")
+    two.add_argument("--budget", type=float, default=60.0, help="seconds for an advice on a machine of its own")
+    two.add_argument("--shared", type=float, default=1.0, help="how many times longer it may take where others run too")
     two.add_argument("--first", type=int, default=0)
     two.add_argument("--draws", type=int, default=5)
     two.add_argument("--synthetic", type=int, default=8, help="draws of every D and size")
     two.add_argument("--names", nargs="*", default=list(NAMES))
-    two.add_argument("--threads", type=int, default=1)
+    two.add_argument("--at-once", type=int, default=1, help="questions at once")
+    two.add_argument("--cores", type=int, help="cores for each of them; without, they are threads of one process")
     two.add_argument("--result", action="store_true")
     options = parser.parse_args()
     if options.verb == "prepare":

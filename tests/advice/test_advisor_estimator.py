@@ -57,6 +57,18 @@ def test_a_table_is_sequences_of_numbers():
     assert found.intrinsic_dimension_ is None
 
 
+def test_a_table_of_whole_numbers_holds_ids():
+    X = np.random.default_rng(0).integers(0, 9, (1000, 6)) * 7
+    y = ((X == 21).any(1) & (X == 49).any(1)).astype(float)
+    found = HeadCountAdvisor(**{**QUICK, "heads_max": 2}).fit(X, y)
+    assert found.advice_.material.categories.values == ((0, tuple(7.0 * i for i in range(9))),)
+    assert "9 different ids" in found.advice_.record.categories
+    assert found.score(X, y) > 0.5
+    amounts = HeadCountAdvisor(**{**QUICK, "heads_max": 2}).fit(X.astype(float), y)
+    assert amounts.advice_.material.task.codes is None  # floats are amounts, tried as categories and named
+    assert "column 0" in amounts.advice_.record.categories
+
+
 def test_classes_are_scored_by_accuracy():
     X, y = arrays("mean", 1000, 0.0, dim=2, length=6)
     labels = np.where(y > np.median(y), "high", "low")

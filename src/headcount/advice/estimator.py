@@ -21,7 +21,8 @@ except ImportError:  # pragma: no cover
 class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[reportUntypedBaseClass]
     """How many attention heads do sequences need, as an estimator.
 
-    X is [samples, length, dim], or [samples, length] for tokens of one number; y holds numbers, vectors, or with
+    X is [samples, length, dim], or [samples, length] for tokens of one number; whole numbers there (of an integer type)
+    are ids, as everywhere, and become one-hot vectors; y holds numbers, vectors, or with
     kind="classification" labels; kind="auto" takes text and a few different whole numbers for labels. After `fit`:
     `recommended_heads_`, `interval_`, `intrinsic_dimension_` (None where no transition was seen), `curve_` (a row a
     head count), `advice_` (all of it), and `predict` with the best model found. With `steps` every model takes so many
@@ -49,7 +50,7 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
         )  # fmt: skip
         inputs, targets = checked
         try:
-            self.advice_ = self._ask(_tokens(inputs), targets, mask)
+            self.advice_ = self._ask(_tokens(inputs, _holds_ids(X)), targets, mask)
         except BadInput as error:  # what scikit-learn expects of bad data
             raise ValueError(str(error)) from None
         self._axes, self._column = inputs.ndim, targets.ndim == 2
@@ -85,7 +86,7 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
 
         return float(accuracy_score(np.ravel(y), np.ravel(self.predict(X)), sample_weight=sample_weight))
 
-    def _ask(self, X: NDArray[np.float64], y: NDArray[Any], mask: Any) -> Advice:
+    def _ask(self, X: NDArray[Any], y: NDArray[Any], mask: Any) -> Advice:
         seed = self.random_state
         if seed is None or not isinstance(seed, int | np.integer):
             seed = int(check_random_state(seed).randint(2**31 - 1))
@@ -106,8 +107,16 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
         return tags
 
 
-def _tokens(X: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return X[samples, length, dim]; a table is sequences of numbers."""
+def _holds_ids(X: Any) -> bool:
+    """Whether X is a table of whole numbers, by its type."""
+    array = np.asarray(X)
+    return array.ndim == 2 and array.dtype.kind in "iu"
+
+
+def _tokens(X: NDArray[np.float64], ids: bool) -> NDArray[Any]:
+    """Return X[samples, length, dim]; a table is sequences of numbers, or of ids, which stay two-dimensional."""
     if X.ndim == 2 and X.shape[1] < 2:
         raise ValueError(f"n_features = {X.shape[1]}: heads choose among tokens, so lengths of 2 or more are needed")
+    if ids:
+        return X.astype(np.int64)
     return X[:, :, None] if X.ndim == 2 else X
