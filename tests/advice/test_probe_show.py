@@ -28,6 +28,7 @@ from headcount.advice.probe_page import page
 from headcount.advice.probe_plan import loss_curve
 from headcount.advice.probe_record import CurvePoint, ProbeRecord
 from headcount.advice.probe_words import headline, markdown, sentences
+from headcount.cli.probe import page_name
 from support import Cli
 
 EVIL = '<script>alert("x")</script>'
@@ -137,9 +138,9 @@ def test_a_model_at_chance_level_is_named_as_such(tmp_path: Path, headcount_here
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("gpt2 is at chance level on these data")
     assert "At chance level: guessing without a look at the input has the loss 4.787" in done.stdout
-    record = json.loads((tmp_path / "headcount-probe/probe.json").read_text())
+    record = json.loads((tmp_path / "headcount-probe/gpt2/probe.json").read_text())
     assert record["chance"] == pytest.approx(math.log(120))
-    assert "is at chance level" in (tmp_path / "headcount-probe/index.html").read_text()
+    assert "is at chance level" in (tmp_path / "headcount-probe/gpt2/index.html").read_text()
 
 
 def test_a_model_that_knows_something_is_not(found: Probe) -> None:
@@ -174,13 +175,38 @@ def test_the_page_is_written_without_being_asked_for(tmp_path: Path, headcount_h
     folder = saved("bert", tmp_path)
     done = headcount_here("probe", folder, "--samples", "4")
     assert done.returncode == 0, done.stderr
-    assert "Page     headcount-probe/index.html" in done.stdout
+    assert "Page     headcount-probe/bert/index.html" in done.stdout
     assert headcount_here("probe", folder, "--samples", "4").returncode == 0, "its own is overwritten"
-    (tmp_path / "headcount-probe/thesis.tex").write_text("mine")
+    (tmp_path / "headcount-probe/bert/thesis.tex").write_text("mine")
     refused = headcount_here("probe", folder, "--samples", "4")
     assert refused.returncode == 2
     assert "thesis.tex" in refused.stderr
     assert refused.stdout == ""
+
+
+def test_every_model_has_a_page_of_its_own(tmp_path: Path, headcount_here: Cli) -> None:
+    for place in ("a", "b"):  # the last folder has the same name
+        folder = saved("bert", tmp_path / place).relative_to(tmp_path)
+        done = headcount_here("probe", folder, "--samples", "4")
+        assert done.returncode == 0, done.stderr
+        assert f"Page     headcount-probe/{place}-bert/index.html" in done.stdout
+    assert sorted(p.name for p in (tmp_path / "headcount-probe").iterdir()) == ["a-bert", "b-bert"]
+
+
+@pytest.mark.parametrize(("model", "name"), [
+    ("bert", "bert"), ("./bert/", "bert"), ("runs/a/checkpoint-5", "runs-a-checkpoint-5"), ("../bert", "bert"),
+    (".", "here"), ("..", "x"), ("my model: α", "my-model-α"), (".hidden", "hidden"), ("?", "model"), ("/", "model"),
+    ("long" * 30 + "/last", ("long" * 30 + "-last")[-60:]),
+])  # fmt: skip
+def test_the_page_is_named_after_the_model(
+    model: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "x" / "here"
+    here.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    assert page_name(Path(model)) == name
+    if model not in ("/", "../bert", ".."):
+        assert page_name(here / model) == name, "the same by its absolute path"
 
 
 def test_json_for_programs_writes_no_page(tmp_path: Path, headcount_here: Cli) -> None:
