@@ -143,6 +143,45 @@ def test_a_model_at_chance_level_is_named_as_such(tmp_path: Path, headcount_here
     assert "is at chance level" in (tmp_path / "headcount-probe/gpt2/index.html").read_text()
 
 
+def test_a_model_at_chance_level_is_saved_only_where_that_is_asked_for(tmp_path: Path, headcount_here: Cli) -> None:
+    folder = saved("gpt2", tmp_path, scale=0.1)
+    words = ("probe", folder, "--samples", "8", "--prune", "0.5", "--save", "small")
+    refused = headcount_here(*words)
+    assert refused.returncode == 2
+    line = refused.stderr.strip().splitlines()[-1]
+    assert line.startswith("headcount: gpt2 is at chance level on these data (loss 4.")
+    assert "what is removed proves nothing; small was not written" in line
+    assert "--save-at-chance" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["gpt2"], "neither model nor page"
+    with pytest.raises(hc.BadInput, match="save_at_chance=True"):
+        hc.probe_folder(folder, samples=8, save=tmp_path / "small")
+    done = headcount_here(*words, "--save-at-chance")
+    assert done.returncode == 0, done.stderr
+    warned, loaded = done.stdout.find("Warning: the model is at chance level"), done.stdout.find("Saved in small")
+    assert 0 < warned < loaded
+    assert (tmp_path / "small/config.json").is_file()
+    page = tmp_path / "headcount-probe/gpt2"
+    assert any("at chance level" in note for note in json.loads((page / "probe.json").read_text())["notes"])
+    assert "Warning: the model is at chance level" in (page / "index.html").read_text()
+
+
+def test_a_model_that_beats_guessing_is_saved_without_a_flag(tmp_path: Path) -> None:
+    folder = saved("vit", tmp_path)  # judged by its own first choice
+    found = hc.probe_folder(folder, samples=8, budget=1.0, save=tmp_path / "small")
+    assert found.record.chance is not None
+    assert found.record.saved
+    assert not any("chance" in note for note in found.record.notes)
+
+
+def test_a_model_at_chance_level_is_refused_before_its_heads_are_measured() -> None:
+    told: list[float] = []
+    with pytest.raises(hc.BadInput, match=r"GPT2LMHeadModel is at chance level on these data \(loss"):
+        probe(make("gpt2"), batches("gpt2"), loss, chance=0.1, must_beat_chance=True, told=lambda s, _: told.append(s))
+    assert told == []
+    found = probe(make("gpt2"), batches("gpt2"), loss, chance=0.1)
+    assert found.record.at_chance
+
+
 def test_a_model_that_knows_something_is_not(found: Probe) -> None:
     assert not found.record.at_chance
     assert "chance" not in " ".join([headline(found.record), *sentences(found.record)])

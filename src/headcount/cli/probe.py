@@ -39,6 +39,9 @@ def probe(
         ),
     ] = None,
     save: Annotated[Path | None, Parameter(help="Folder to write: the model without the heads that can go.")] = None,
+    save_at_chance: Annotated[
+        bool, Parameter(negative=(), help="With --save: save even a model that is at chance level on the data.")
+    ] = False,
     samples: Annotated[Whole, Parameter(help="Samples to measure on, at most.")] = 32,
     batch: Annotated[Whole, Parameter(help="Samples at once.")] = 4,
     seed: Annotated[Whole, Parameter(help="Seed of masked and random tokens.")] = 0,
@@ -60,6 +63,8 @@ def probe(
         out = PAGES / page_name(model)
     if out is not None:
         check_out(out)
+    if save_at_chance and save is None:
+        raise BadInput("--save-at-chance needs --save FOLDER: nothing is saved without it")
     if save is not None:
         check_target(save, model)
         if out is not None and save.absolute() == out.absolute():
@@ -67,6 +72,7 @@ def probe(
     with Progress("probing", 1.0, every=5.0, closes=False) as progress:
         found = probe_folder(
             model, data, budget=prune, samples=samples, batch=batch, seed=seed, device=device, save=save,
+            save_at_chance=save_at_chance,
             told=lambda share, note: progress.advance(max(share - progress.done, 0.0), note=note),
         )  # fmt: skip
     if json:
