@@ -145,6 +145,27 @@ def test_a_trained_model_shows_itself(task, tmp_path):
     assert trained.table()[-1] == {"step": 30, "nmse": trained.trial.nmse}
 
 
+def test_a_result_is_one_line_of_text(task, swept):
+    """Not a dump of fields: tensors, trials and provenance would bury the answer."""
+    recipe = hc.TrainSpec(steps=30, warmup=3, train_size=64, validation_size=32, batch=16)
+    trained = hc.train(task, hc.ModelSpec(dim=2, length=8, heads=2), recipe)
+    several = hc.sweep(
+        task, heads=[1, 2], head_dims=[2, 4], seeds=1, steps=40, warmup=4, train_size=64, batch=16, quiet=True
+    ).analysis
+    report = hc.check_assumptions(task)
+    for result, start in (
+        (trained, f"2 heads: validation NMSE {trained.trial.nmse:.2e}"),
+        (swept.analysis, swept.analysis.dimensions[0].sentence),
+        (several, "quadratic-basins: 2 settings (read .dimensions); 4 trials: 4 done"),
+        (report, report.sentence),
+    ):
+        assert repr(result).startswith(start)
+        assert str(result) == repr(result)
+        assert "\n" not in repr(result)
+        assert len(repr(result)) < 400
+        assert "provenance" not in f"{result!r}"
+
+
 def test_an_attack_shows_itself(tmp_path):
     task = hc.make_task("min-plus-max", length=3)
     model = hc.ModelSpec(dim=1, length=3, heads=1, head_dim=2, hidden=4)
