@@ -152,6 +152,22 @@ def test_a_whole_spec_takes_no_second_word(arguments: dict[str, Any], message: s
             hc.sweep(whole, quiet=True, **arguments)
 
 
+@pytest.mark.parametrize(("misspelt", "meant"), [
+    ("lenghts", "lengths"), ("target", "targets"), ("heds", "heads"), ("stpes", "steps"), ("quite", "quiet"),
+    ("head_dimm", "head_dim"), ("learnin_rates", "learning_rates"), ("intrinsics", "intrinsic"), ("stroe", "store"),
+])  # fmt: skip
+def test_a_misspelt_argument_is_answered_with_the_nearest_one(misspelt: str, meant: str, tmp_path: Path) -> None:
+    """Whichever spec would have refused it: the arguments, the model, the training or the task's family."""
+    path = tmp_path / "plan.toml"
+    path.write_text(sweep_toml(SweepSpec.parse(PLAN)))
+    for task in ("quadratic-basins", own_task(PARTS), path):
+        if (task is path and meant not in ("quiet", "store")) or (task is not path and meant == "intrinsic"):
+            continue  # a file takes few arguments, a task of one's own has no parameters
+        with pytest.raises(hc.BadInput, match=f"unknown option '{misspelt}': did you mean '{meant}'") as caught:
+            hc.sweep(task, seeds=None, **{misspelt: [8]})
+        assert "\n" not in str(caught.value)
+
+
 def test_bad_files_and_tasks_are_one_line(tmp_path: Path) -> None:
     for task, message in (("none.toml", "no file none.toml"), (tmp_path, "cannot read"), (3, "not int")):
         with pytest.raises(hc.BadInput, match=message) as caught:
