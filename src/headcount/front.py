@@ -27,7 +27,7 @@ from headcount.experiments.run import run_panels
 from headcount.experiments.runner import run_on_store
 from headcount.experiments.spec import ModelOptions, Panel, SweepSpec, TrainSpec, has_serial_form
 from headcount.experiments.stored import stored_runs
-from headcount.experiments.sweep_file import choose_positions, default_positions, read_sweep
+from headcount.experiments.sweep_file import check_overridden, choose_positions, default_positions, read_sweep
 from headcount.experiments.train import Trained
 from headcount.models.files import SavedModel, load_model
 from headcount.models.spec import ModelSpec
@@ -251,7 +251,8 @@ def sweep(
     two state the whole sweep, so that of the other arguments only store, device, workers and quiet go with them.
     heads: head counts (default 1 to 5). seeds: random starts of each (default 3).
     lengths, targets: sequence lengths, and seeds that draw the task itself; for a family by name.
-    hidden, head_dims, learning_rates: hidden sizes, head sizes and learning rates.
+    hidden, head_dims, learning_rates: hidden sizes, head sizes and learning rates. An option for one value (length,
+    seed, head_dim, learning_rate) beside the list of the same (lengths, targets, head_dims, learning_rates) is refused.
     store: folder that keeps finished trials (default: none is kept); an interrupted call goes on where it stopped.
     name: the run's name in the store (default "sweep"). device: "cpu" (a model a core) or "cuda" (hundreds of models
     at once on one GPU). workers: cores to use (default all). quiet: no progress.
@@ -292,7 +293,10 @@ def _stated(
     task: Task | ArrayTask | str, lists: dict[str, Any], seeds: int, name: str, options: dict[str, Any]
 ) -> tuple[SweepSpec, list[Panel]]:
     """Return the sweep that arguments state, and its panels; that of arrays or bare functions lacks their task."""
+    check_overridden(options, lists)
     known = _OPTIONS | (_family_fields(task) if isinstance(task, str) else set())
+    if fixed := [name for name in options if name in _family_fields() - known and name != "seed"]:
+        raise BadInput(f"{fixed[0]}: the task given has its own; to choose another, give a family by name")
     _check_names(options, known, known | set(inspect.signature(sweep).parameters) - {"task", "options"})
     if not isinstance(lists["hidden"], Iterable):  # one size is the model's own
         options = {**options, **({} if lists["hidden"] is None else {"hidden": lists["hidden"]})}
