@@ -17,6 +17,7 @@ from headcount.advice.advisor import Advice
 from headcount.base.errors import BadInput
 from headcount.report.notebook import View, filled, without_empty
 from headcount.report.tables import Column, Table, as_html
+from support import check_frame
 
 EVIL = "<script>alert('x')</script>&\"q\""
 FINDINGS = ("domain", "2.1", "2.2", "2.3", "2.4", "|S_i| ≥ T/4")
@@ -62,6 +63,7 @@ def check_shown(result, sentence: str, *, picture: bool = True) -> str:
 def check_rows(rows, *columns: str) -> None:
     """What pandas.DataFrame takes: a list of dicts with the same plain columns, none of them empty."""
     assert rows
+    check_frame(rows)
     assert {tuple(row) for row in rows} == {tuple(rows[0])}
     assert set(columns) <= set(rows[0])
     for name in rows[0]:
@@ -119,6 +121,18 @@ def test_a_sweep_and_its_analysis_show_themselves(swept, tmp_path, monkeypatch):
     check_rows(swept.table(), "heads", "seed", "nmse")
     assert "accuracy" not in swept.table()[0], "the columns of error rates are empty here"
     check_rows(swept.analysis.table(), "heads", "best", "median")
+
+
+def test_rows_in_pandas_answer_a_question(swept):
+    frame = check_frame(swept.table())
+    best = frame.groupby("heads")["nmse"].min()
+    assert best.to_dict() == {cell.heads: cell.best for cell in swept.analysis.cells}
+    cells = check_frame(swept.analysis.table()).set_index("heads")
+    assert cells["best"].to_dict() == best.to_dict()
+    with pytest.raises(AssertionError, match="a is object"):
+        check_frame([{"a": 10**30}])
+    with pytest.raises(AssertionError):
+        check_frame([{"a": 1}, {"b": 1}])
 
 
 def test_a_report_on_assumptions_shows_itself(task, tmp_path):

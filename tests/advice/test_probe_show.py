@@ -29,7 +29,7 @@ from headcount.advice.probe_plan import loss_curve
 from headcount.advice.probe_record import CurvePoint, ProbeRecord
 from headcount.advice.probe_words import headline, markdown, sentences
 from headcount.cli.probe import page_name
-from support import Cli
+from support import Cli, check_frame
 
 EVIL = '<script>alert("x")</script>'
 
@@ -293,6 +293,14 @@ def test_rows_have_no_empty_columns(found: Probe) -> None:
     curve = found.curve()
     assert [row["removed"] for row in curve] == list(range(7))
     assert all(set(row) == set(curve[0]) for row in curve)
+
+
+def test_rows_are_what_pandas_takes(found: Probe) -> None:
+    frame = check_frame(found.table())
+    assert frame.groupby("layer")["head"].max().to_dict() == {1: 4, 2: 4}
+    assert int(frame["can_go"].sum()) == len(found.record.plan.gone())
+    losses = check_frame(found.curve())
+    assert losses.loc[losses["within_budget"], "loss"].iloc[-1] == found.record.plan.loss
 
 
 def test_the_public_names_are_these() -> None:
