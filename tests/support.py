@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from beartype import BeartypeConf, beartype
 
@@ -29,6 +30,25 @@ def benchmark(name: str) -> ModuleType:
     finally:
         sys.path.remove(str(folder))
     return module
+
+
+def check_frame(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Return rows as a data frame: the same columns and values, numbers as numbers and not as objects."""
+    import pandas  # here, since most tests need none of it
+
+    frame = pandas.DataFrame(rows)
+    assert list(frame.columns) == list(rows[0])
+    assert len(frame) == len(rows)
+    for name in frame.columns:
+        values, found = [row[name] for row in rows], frame[name]
+        assert [None if missing else value for value, missing in zip(found, found.isna(), strict=True)] == values
+        kinds = {type(value) for value in values if value is not None}
+        if kinds and kinds <= {int, float}:
+            assert pandas.api.types.is_numeric_dtype(found), f"{name} is {found.dtype}"
+            assert values[found.idxmin()] == min(v for v in values if v is not None)
+        if kinds == {bool} and None not in values:
+            assert pandas.api.types.is_bool_dtype(found)
+    return frame
 
 
 def tracked_files(repo: Path) -> list[Path]:

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from headcount.base.files import write_all, write_bytes, write_json, write_text
+from headcount.base.files import whole_folder, write_all, write_bytes, write_json, write_text
 
 STDOUT = """
 import sys
@@ -92,3 +94,61 @@ def test_standard_output_is_written_to_and_stays(into: str, tmp_path: Path) -> N
         done = subprocess.run(command, stdout=file if into == "file" else subprocess.PIPE, check=True)
     assert (out.read_bytes() if into == "file" else done.stdout) == b"new"
     assert os.lstat(name).st_ino == before.st_ino
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def write_one(folder: Path) -> None:
+    write_bytes(folder / "a.json", b"new")
+
+
+def write_several(folder: Path) -> None:
+    write_all(folder, {"a.json": b"new"})
+
+
+def write_folder(folder: Path) -> None:
+    with whole_folder(folder) as temporary:
+        write_bytes(temporary / "a.json", b"new")
+        write_bytes(temporary / "config.json", b'{"format": "headcount-model"}')
+
+
+def modes(folder: Path) -> tuple[int, int]:
+    return folder.stat().st_mode & 0o777, (folder / "a.json").stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("mask", [0o002, 0o022, 0o027, 0o077])
+@pytest.mark.parametrize("write", [write_one, write_several, write_folder])
+def test_new_files_have_the_mode_that_the_umask_leaves(write, mask: int, tmp_path: Path) -> None:
+    with umask(mask):
+        write(tmp_path / "x")
+    assert modes(tmp_path / "x") == (0o777 & ~mask, 0o666 & ~mask)
+
+
+@pytest.mark.parametrize("write", [write_one, write_several, write_folder])
+def test_a_file_that_is_replaced_keeps_its_mode(write, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("headcount.base.files._OURS", {"a.json", "config.json"})
+    folder = tmp_path / "x"
+    with umask(0o022):
+        write_folder(folder)
+        (folder / "a.json").chmod(0o640)
+        folder.chmod(0o750)
+        (folder / ".a.json.part").touch(0o600)  # of a writer that was killed
+        if write is write_folder:
+            (folder / ".a.json.part").unlink()
+        write(folder)
+    assert (folder / "a.json").read_bytes() == b"new"
+    assert modes(folder) == (0o750, 0o640)
+
+
+def test_the_target_of_a_link_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "target").touch(0o600)
+    (tmp_path / "link").symlink_to("target")
+    write_text(tmp_path / "link", "new")
+    assert (tmp_path / "target").stat().st_mode & 0o777 == 0o600

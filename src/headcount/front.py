@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import operator
 import sys
@@ -26,7 +27,7 @@ from headcount.experiments.run import run_panels
 from headcount.experiments.runner import run_on_store
 from headcount.experiments.spec import ModelOptions, Panel, SweepSpec, TrainSpec, has_serial_form
 from headcount.experiments.stored import stored_runs
-from headcount.experiments.sweep_file import choose_positions, default_positions, read_sweep
+from headcount.experiments.sweep_file import check_overridden, choose_positions, default_positions, read_sweep
 from headcount.experiments.train import Trained
 from headcount.models.files import SavedModel, load_model
 from headcount.models.spec import ModelSpec
@@ -38,7 +39,7 @@ from headcount.store.store import Store
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.controls import MeanTask
 from headcount.tasks.expr import variable
-from headcount.tasks.families import family
+from headcount.tasks.families import FAMILIES, family
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.sampling import Box
 from headcount.tasks.serial import known_task
@@ -250,7 +251,8 @@ def sweep(
     two state the whole sweep, so that of the other arguments only store, device, workers and quiet go with them.
     heads: head counts (default 1 to 5). seeds: random starts of each (default 3).
     lengths, targets: sequence lengths, and seeds that draw the task itself; for a family by name.
-    hidden, head_dims, learning_rates: hidden sizes, head sizes and learning rates.
+    hidden, head_dims, learning_rates: hidden sizes, head sizes and learning rates. An option for one value (length,
+    seed, head_dim, learning_rate) beside the list of the same (lengths, targets, head_dims, learning_rates) is refused.
     store: folder that keeps finished trials (default: none is kept); an interrupted call goes on where it stopped.
     name: the run's name in the store (default "sweep"). device: "cpu" (a model a core) or "cuda" (hundreds of models
     at once on one GPU). workers: cores to use (default all). quiet: no progress.
@@ -266,6 +268,7 @@ def sweep(
         "learning_rates": learning_rates, "targets": targets,
     }  # fmt: skip
     if isinstance(task, SweepSpec | Path) or (isinstance(task, str) and task.endswith(".toml")):
+        _check_names(options, _OPTIONS | _family_fields(), {"store", "device", "workers", "quiet"})
         given = [k for k, v in {**lists, "seeds": seeds, "name": name, **options}.items() if v is not None]
         if given:
             raise BadInput(f"{given[0]}: a SweepSpec or a sweep file states the whole sweep: change it there")
@@ -290,6 +293,11 @@ def _stated(
     task: Task | ArrayTask | str, lists: dict[str, Any], seeds: int, name: str, options: dict[str, Any]
 ) -> tuple[SweepSpec, list[Panel]]:
     """Return the sweep that arguments state, and its panels; that of arrays or bare functions lacks their task."""
+    check_overridden(options, lists)
+    known = _OPTIONS | (_family_fields(task) if isinstance(task, str) else set())
+    if fixed := [name for name in options if name in _family_fields() - known and name != "seed"]:
+        raise BadInput(f"{fixed[0]}: the task given has its own; to choose another, give a family by name")
+    _check_names(options, known, known | set(inspect.signature(sweep).parameters) - {"task", "options"})
     if not isinstance(lists["hidden"], Iterable):  # one size is the model's own
         options = {**options, **({} if lists["hidden"] is None else {"hidden": lists["hidden"]})}
         lists = {**lists, "hidden": None}
@@ -299,9 +307,6 @@ def _stated(
     if isinstance(task, str):
         stated, title = family(task, **options).data(), task
     else:
-        if options:
-            allowed = {*ModelOptions.model_fields, *TrainSpec.model_fields, *lists, "seeds"}
-            raise BadInput(f"unknown option {next(iter(options))!r}: {nearest(next(iter(options)), allowed)}")
         if not isinstance(task, Task | ArrayTask):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise BadInput(
                 f"a sweep needs a task, the name of a family, a SweepSpec or a sweep file, not {type(task).__name__}"
@@ -315,6 +320,24 @@ def _stated(
         spec = choose_positions(spec)
     panels = spec.panels()
     return spec, panels if isinstance(task, str) else [replace(panel, task=task) for panel in panels]
+
+
+_OPTIONS = {*ModelOptions.model_fields, *TrainSpec.model_fields}
+
+
+def _family_fields(name: str | None = None) -> set[str]:
+    """Return the parameters of a family, or those that any family has."""
+    if name is not None and name not in FAMILIES:
+        raise BadInput(f"unknown task {name!r}: {nearest(name, FAMILIES)}")
+    families = FAMILIES.values() if name is None else [FAMILIES[name]]
+    return {field for one in families for field in one.model_fields} - {"family"}
+
+
+def _check_names(options: Iterable[str], known: set[str], allowed: set[str]) -> None:
+    """Refuse the first option that is not known, with the nearest name that is allowed."""
+    for name in options:
+        if name not in known:
+            raise BadInput(f"unknown option {name!r}: {nearest(name, allowed)}")
 
 
 _PLACEHOLDER = MeanTask(variable(1).sum(), length=1).data()

@@ -32,13 +32,14 @@ def view_of(result: Any) -> View:
 
 def analysis_view(analysis: Analysis) -> View:
     """The answer of every setting, all cells, and error against heads."""
-    labels = [f"{found.setting}: " if found.setting else "" for found in analysis.dimensions]
-    told = [f"{label}{found.sentence}" for label, found in zip(labels, analysis.dimensions, strict=True)]
+    told = [found.labelled for found in analysis.dimensions]
+    name, several = analysis.title or analysis.run, f"{len(told)} settings (read .dimensions); " if told[1:] else ""
     return View(
-        sentences=[*told, f"{analysis.title or analysis.run}: {summary(analysis)}."],
+        sentences=[*told, f"{name}: {summary(analysis)}."],
         tables=[cell_table(analysis)],
         figures=error_by_heads(analysis) if any(cell.best is not None for cell in analysis.cells) else [],
         rows=[cell.model_dump(exclude=NESTED) for cell in analysis.cells],
+        headline=f"{name}: {several}{summary(analysis)}." if several else "",
     )
 
 

@@ -17,6 +17,7 @@ from headcount.advice.advisor import Advice
 from headcount.base.errors import BadInput
 from headcount.report.notebook import View, filled, without_empty
 from headcount.report.tables import Column, Table, as_html
+from support import check_frame
 
 EVIL = "<script>alert('x')</script>&\"q\""
 FINDINGS = ("domain", "2.1", "2.2", "2.3", "2.4", "|S_i| ≥ T/4")
@@ -62,6 +63,7 @@ def check_shown(result, sentence: str, *, picture: bool = True) -> str:
 def check_rows(rows, *columns: str) -> None:
     """What pandas.DataFrame takes: a list of dicts with the same plain columns, none of them empty."""
     assert rows
+    check_frame(rows)
     assert {tuple(row) for row in rows} == {tuple(rows[0])}
     assert set(columns) <= set(rows[0])
     for name in rows[0]:
@@ -121,6 +123,18 @@ def test_a_sweep_and_its_analysis_show_themselves(swept, tmp_path, monkeypatch):
     check_rows(swept.analysis.table(), "heads", "best", "median")
 
 
+def test_rows_in_pandas_answer_a_question(swept):
+    frame = check_frame(swept.table())
+    best = frame.groupby("heads")["nmse"].min()
+    assert best.to_dict() == {cell.heads: cell.best for cell in swept.analysis.cells}
+    cells = check_frame(swept.analysis.table()).set_index("heads")
+    assert cells["best"].to_dict() == best.to_dict()
+    with pytest.raises(AssertionError, match="a is object"):
+        check_frame([{"a": 10**30}])
+    with pytest.raises(AssertionError):
+        check_frame([{"a": 1}, {"b": 1}])
+
+
 def test_a_report_on_assumptions_shows_itself(task, tmp_path):
     report = hc.check_assumptions(task)
     check_shown(report, report.sentence)
@@ -143,6 +157,27 @@ def test_a_trained_model_shows_itself(task, tmp_path):
     check_plot(trained, tmp_path)
     check_rows(trained.table(), "step", "nmse")
     assert trained.table()[-1] == {"step": 30, "nmse": trained.trial.nmse}
+
+
+def test_a_result_is_one_line_of_text(task, swept):
+    """Not a dump of fields: tensors, trials and provenance would bury the answer."""
+    recipe = hc.TrainSpec(steps=30, warmup=3, train_size=64, validation_size=32, batch=16)
+    trained = hc.train(task, hc.ModelSpec(dim=2, length=8, heads=2), recipe)
+    several = hc.sweep(
+        task, heads=[1, 2], head_dims=[2, 4], seeds=1, steps=40, warmup=4, train_size=64, batch=16, quiet=True
+    ).analysis
+    report = hc.check_assumptions(task)
+    for result, start in (
+        (trained, f"2 heads: validation NMSE {trained.trial.nmse:.2e}"),
+        (swept.analysis, swept.analysis.dimensions[0].sentence),
+        (several, "quadratic-basins: 2 settings (read .dimensions); 4 trials: 4 done"),
+        (report, report.sentence),
+    ):
+        assert repr(result).startswith(start)
+        assert str(result) == repr(result)
+        assert "\n" not in repr(result)
+        assert len(repr(result)) < 400
+        assert "provenance" not in f"{result!r}"
 
 
 def test_an_attack_shows_itself(tmp_path):

@@ -85,8 +85,9 @@ def _quick_and_offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_command_writes_everything(folders: Path, headcount_here: Cli, tmp_path: Path) -> None:
     done = headcount_here(
-        "probe", folders / "gpt2", folders / "lines.txt", "--out", "o", "--save", "s", "--prune", "0.02"
-    )
+        "probe", folders / "gpt2", folders / "lines.txt", "--out", "o", "--save", "s", "--prune", "0.02",
+        "--save-at-chance",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "(measured)" in done.stdout
     assert "Saved in s, and loaded again: the same outputs." in done.stdout
@@ -117,7 +118,7 @@ def test_the_command_writes_everything(folders: Path, headcount_here: Cli, tmp_p
 
 
 def test_a_pruned_folder_can_be_probed_and_pruned_again(folders: Path, tmp_path: Path) -> None:
-    found = probe_folder(folders / "llama", budget=0.2, samples=8, save=tmp_path / "s")
+    found = probe_folder(folders / "llama", budget=0.2, samples=8, save=tmp_path / "s", save_at_chance=True)
     assert found.record.saved
     assert "random token ids" in found.record.samples
     assert any("no tokenizer" in note for note in found.record.notes)
@@ -128,7 +129,7 @@ def test_a_pruned_folder_can_be_probed_and_pruned_again(folders: Path, tmp_path:
     ids = torch.arange(9)[None]
     assert found.pruned is not None
     torch.testing.assert_close(model(input_ids=ids).logits, found.pruned(input_ids=ids).logits)
-    more = probe_folder(tmp_path / "s", budget=50.0, samples=8, save=tmp_path / "t")
+    more = probe_folder(tmp_path / "s", budget=50.0, samples=8, save=tmp_path / "t", save_at_chance=True)
     assert len(more.record.heads) == sum(map(len, kept.values()))
     last = json.loads((tmp_path / "t" / HEADS).read_text())["kept"] if more.record.saved else kept
     assert all(set(last[name]) <= set(kept[name]) for name in last)
@@ -136,7 +137,7 @@ def test_a_pruned_folder_can_be_probed_and_pruned_again(folders: Path, tmp_path:
 
 def test_numbers_keep_their_type_in_a_pruned_folder(tmp_path: Path) -> None:
     make("bert").to(torch.bfloat16).save_pretrained(tmp_path / "half")
-    found = probe_folder(tmp_path / "half", budget=1.0, samples=8, save=tmp_path / "s")
+    found = probe_folder(tmp_path / "half", budget=1.0, samples=8, save=tmp_path / "s", save_at_chance=True)
     assert found.record.saved
     assert load_folder(tmp_path / "s").dtype == torch.bfloat16
 
@@ -147,7 +148,7 @@ def test_wrong_weights_are_not_saved(folders: Path, tmp_path: Path, monkeypatch:
     right = Layer.keep
     monkeypatch.setattr(Layer, "keep", lambda self, heads: right(self, [(h + 1) % self.heads for h in heads]))
     with pytest.raises(BadInput, match="not saved"):
-        probe_folder(folders / "bert", budget=1.0, samples=8, save=tmp_path / "s")
+        probe_folder(folders / "bert", budget=1.0, samples=8, save=tmp_path / "s", save_at_chance=True)
     assert not (tmp_path / "s").exists()
 
 
@@ -225,6 +226,7 @@ BAD = {
     "out is taken": (["bert", "--out", "taken"], "thesis.tex"),
     "out is a file": (["bert", "--out", "ids.npz"], "is a file"),
     "save is taken": (["bert", "--save", "taken"], "exists already"),
+    "flag without save": (["bert", "--save-at-chance"], "--save-at-chance needs --save"),
     "save is the model": (["bert", "--save", "bert"], "own folder"),
 }
 

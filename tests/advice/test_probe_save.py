@@ -51,7 +51,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def save(kind: str, place: Path, **changed: Any) -> Probe:
     """Save a tiny model of a kind in place/whole, and the pruned one in place/small."""
     make(kind, **changed).save_pretrained(place / "whole")
-    return folders.probe_folder(place / "whole", samples=4, save=place / "small")
+    return folders.probe_folder(place / "whole", samples=4, save=place / "small", save_at_chance=True)
 
 
 def inputs(model: Any) -> dict[str, torch.Tensor]:
@@ -124,7 +124,7 @@ def test_layers_with_fewer_heads_get_zeros_which_our_loader_leaves_out(tmp_path:
     assert list(slots.values()) == [[2, 3, 4, 5, 6, 7], [0, 1, 6, 7, None, None]]
     small = hc.load_pruned(tmp_path / "small")
     assert [layer.self_attn.q_proj.out_features for layer in small.model.layers] == [48, 32]
-    again = folders.probe_folder(tmp_path / "small", samples=4, save=tmp_path / "smaller")
+    again = folders.probe_folder(tmp_path / "small", samples=4, save=tmp_path / "smaller", save_at_chance=True)
     kept = json.loads((tmp_path / "smaller" / HEADS).read_text())["kept"]
     assert len(again.record.heads) == 10
     assert list(kept.values()) == [[4, 5, 6, 7], [6, 7]]
@@ -215,7 +215,7 @@ def test_the_other_files_of_the_folder_come_along(tmp_path: Path) -> None:
     make("bert").save_pretrained(whole)
     before = {name: (whole / name).read_bytes() for name in (*others, "config.json")}
     (whole / "README.md").chmod(0o400)
-    folders.probe_folder(whole, _ids(tmp_path), samples=4, save=tmp_path / "small")
+    folders.probe_folder(whole, _ids(tmp_path), samples=4, save=tmp_path / "small", save_at_chance=True)
     assert {name: (tmp_path / "small" / name).read_bytes() for name in before} == before
     assert [name for name in left if (tmp_path / "small" / name).exists()] == []
 

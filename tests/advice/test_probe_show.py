@@ -28,7 +28,8 @@ from headcount.advice.probe_page import page
 from headcount.advice.probe_plan import loss_curve
 from headcount.advice.probe_record import CurvePoint, ProbeRecord
 from headcount.advice.probe_words import headline, markdown, sentences
-from support import Cli
+from headcount.cli.probe import page_name
+from support import Cli, check_frame
 
 EVIL = '<script>alert("x")</script>'
 
@@ -137,9 +138,48 @@ def test_a_model_at_chance_level_is_named_as_such(tmp_path: Path, headcount_here
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("gpt2 is at chance level on these data")
     assert "At chance level: guessing without a look at the input has the loss 4.787" in done.stdout
-    record = json.loads((tmp_path / "headcount-probe/probe.json").read_text())
+    record = json.loads((tmp_path / "headcount-probe/gpt2/probe.json").read_text())
     assert record["chance"] == pytest.approx(math.log(120))
-    assert "is at chance level" in (tmp_path / "headcount-probe/index.html").read_text()
+    assert "is at chance level" in (tmp_path / "headcount-probe/gpt2/index.html").read_text()
+
+
+def test_a_model_at_chance_level_is_saved_only_where_that_is_asked_for(tmp_path: Path, headcount_here: Cli) -> None:
+    folder = saved("gpt2", tmp_path, scale=0.1)
+    words = ("probe", folder, "--samples", "8", "--prune", "0.5", "--save", "small")
+    refused = headcount_here(*words)
+    assert refused.returncode == 2
+    line = refused.stderr.strip().splitlines()[-1]
+    assert line.startswith("headcount: gpt2 is at chance level on these data (loss 4.")
+    assert "what is removed proves nothing; small was not written" in line
+    assert "--save-at-chance" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["gpt2"], "neither model nor page"
+    with pytest.raises(hc.BadInput, match="save_at_chance=True"):
+        hc.probe_folder(folder, samples=8, save=tmp_path / "small")
+    done = headcount_here(*words, "--save-at-chance")
+    assert done.returncode == 0, done.stderr
+    warned, loaded = done.stdout.find("Warning: the model is at chance level"), done.stdout.find("Saved in small")
+    assert 0 < warned < loaded
+    assert (tmp_path / "small/config.json").is_file()
+    page = tmp_path / "headcount-probe/gpt2"
+    assert any("at chance level" in note for note in json.loads((page / "probe.json").read_text())["notes"])
+    assert "Warning: the model is at chance level" in (page / "index.html").read_text()
+
+
+def test_a_model_that_beats_guessing_is_saved_without_a_flag(tmp_path: Path) -> None:
+    folder = saved("vit", tmp_path)  # judged by its own first choice
+    found = hc.probe_folder(folder, samples=8, budget=1.0, save=tmp_path / "small")
+    assert found.record.chance is not None
+    assert found.record.saved
+    assert not any("chance" in note for note in found.record.notes)
+
+
+def test_a_model_at_chance_level_is_refused_before_its_heads_are_measured() -> None:
+    told: list[float] = []
+    with pytest.raises(hc.BadInput, match=r"GPT2LMHeadModel is at chance level on these data \(loss"):
+        probe(make("gpt2"), batches("gpt2"), loss, chance=0.1, must_beat_chance=True, told=lambda s, _: told.append(s))
+    assert told == []
+    found = probe(make("gpt2"), batches("gpt2"), loss, chance=0.1)
+    assert found.record.at_chance
 
 
 def test_a_model_that_knows_something_is_not(found: Probe) -> None:
@@ -174,13 +214,38 @@ def test_the_page_is_written_without_being_asked_for(tmp_path: Path, headcount_h
     folder = saved("bert", tmp_path)
     done = headcount_here("probe", folder, "--samples", "4")
     assert done.returncode == 0, done.stderr
-    assert "Page     headcount-probe/index.html" in done.stdout
+    assert "Page     headcount-probe/bert/index.html" in done.stdout
     assert headcount_here("probe", folder, "--samples", "4").returncode == 0, "its own is overwritten"
-    (tmp_path / "headcount-probe/thesis.tex").write_text("mine")
+    (tmp_path / "headcount-probe/bert/thesis.tex").write_text("mine")
     refused = headcount_here("probe", folder, "--samples", "4")
     assert refused.returncode == 2
     assert "thesis.tex" in refused.stderr
     assert refused.stdout == ""
+
+
+def test_every_model_has_a_page_of_its_own(tmp_path: Path, headcount_here: Cli) -> None:
+    for place in ("a", "b"):  # the last folder has the same name
+        folder = saved("bert", tmp_path / place).relative_to(tmp_path)
+        done = headcount_here("probe", folder, "--samples", "4")
+        assert done.returncode == 0, done.stderr
+        assert f"Page     headcount-probe/{place}-bert/index.html" in done.stdout
+    assert sorted(p.name for p in (tmp_path / "headcount-probe").iterdir()) == ["a-bert", "b-bert"]
+
+
+@pytest.mark.parametrize(("model", "name"), [
+    ("bert", "bert"), ("./bert/", "bert"), ("runs/a/checkpoint-5", "runs-a-checkpoint-5"), ("../bert", "bert"),
+    (".", "here"), ("..", "x"), ("my model: α", "my-model-α"), (".hidden", "hidden"), ("?", "model"), ("/", "model"),
+    ("long" * 30 + "/last", ("long" * 30 + "-last")[-60:]),
+])  # fmt: skip
+def test_the_page_is_named_after_the_model(
+    model: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "x" / "here"
+    here.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    assert page_name(Path(model)) == name
+    if model not in ("/", "../bert", ".."):
+        assert page_name(here / model) == name, "the same by its absolute path"
 
 
 def test_json_for_programs_writes_no_page(tmp_path: Path, headcount_here: Cli) -> None:
@@ -228,6 +293,14 @@ def test_rows_have_no_empty_columns(found: Probe) -> None:
     curve = found.curve()
     assert [row["removed"] for row in curve] == list(range(7))
     assert all(set(row) == set(curve[0]) for row in curve)
+
+
+def test_rows_are_what_pandas_takes(found: Probe) -> None:
+    frame = check_frame(found.table())
+    assert frame.groupby("layer")["head"].max().to_dict() == {1: 4, 2: 4}
+    assert int(frame["can_go"].sum()) == len(found.record.plan.gone())
+    losses = check_frame(found.curve())
+    assert losses.loc[losses["within_budget"], "loss"].iloc[-1] == found.record.plan.loss
 
 
 def test_the_public_names_are_these() -> None:

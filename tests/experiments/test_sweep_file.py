@@ -10,6 +10,7 @@ import pytest
 
 import headcount as hc
 from headcount.analysis.measures import BLIND
+from headcount.base.toml import toml_text
 from headcount.experiments.spec import SweepSpec
 from headcount.experiments.sweep_file import choose_positions, read_sweep, sweep_toml
 from headcount.store.store import Store
@@ -150,6 +151,77 @@ def test_a_whole_spec_takes_no_second_word(arguments: dict[str, Any], message: s
     for whole in (path, SweepSpec.parse(PLAN)):
         with pytest.raises(hc.BadInput, match=message):
             hc.sweep(whole, quiet=True, **arguments)
+
+
+BOTH = {
+    "length": ({"length": 8}, {"lengths": [8, 16]}, "task"), "target": ({"seed": 1}, {"targets": [1, 2]}, "task"),
+    "head_dim": ({"head_dim": 3}, {"head_dims": [2, 4]}, "model"),
+    "rate": ({"learning_rate": 0.1}, {"learning_rates": 0.2}, "train"),
+    "total": ({"total_head_dim": 8}, {"head_dims": [2, 4]}, "model"),
+    "parameters": ({"parameters": 3000}, {"hidden": [4, 8]}, "model"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BOTH)
+def test_one_value_beside_its_list_is_refused(case: str) -> None:
+    """The value was ignored, without a word."""
+    one, several, part = BOTH[case]
+    wanted = f"^{next(iter(one))} and {next(iter(several))} exclude each other: .*give"
+    tasks: list[Any] = ["quadratic-basins", own_task(PARTS)]
+    for task in tasks:
+        with pytest.raises(hc.BadInput, match=wanted) as caught:
+            hc.sweep(task, heads=1, seeds=1, quiet=True, **one, **several, **QUICK)
+        assert "\n" not in str(caught.value)
+    for given in (one, several) if part != "task" else ():
+        assert hc.sweep(tasks[1], heads=1, seeds=1, quiet=True, **given, **QUICK).runs
+
+
+@pytest.mark.parametrize("case", [*BOTH, "hidden"])
+def test_one_value_beside_its_list_is_refused_in_a_file(case: str, tmp_path: Path) -> None:
+    """A default and a value of the list are not: a file with everything written out has them."""
+    one, several, part = {**BOTH, "hidden": ({"hidden": 5}, {"hidden": [4, 8]}, "model")}[case]
+    (key, value), (name, listed) = next(iter(one.items())), next(iter(several.items()))
+    path = tmp_path / "plan.toml"
+    plan: dict[str, Any] = {
+        **PLAN,
+        "task": {k: v for k, v in BASINS.items() if k != "length"},
+        "model": {},
+        name: listed,
+    }
+
+    def write(**stated: Any) -> Path:
+        path.write_text(toml_text({**plan, part: {**plan[part], **stated}}))
+        return path
+
+    chosen = 5 if part == "task" else value
+    with pytest.raises(hc.BadInput, match=rf"^{key} of \[{part}\] in {path} and {name} exclude each other"):
+        read_sweep(write(**{key: chosen}))
+    written = sweep_toml(read_sweep(write()))
+    path.write_text(written)
+    assert sweep_toml(read_sweep(path)) == written
+    if case in ("length", "target"):
+        assert read_sweep(write(**{key: value})).panels(), "one of the listed values"
+
+
+def test_a_task_of_ones_own_takes_no_parameters_of_a_family() -> None:
+    with pytest.raises(hc.BadInput, match="^length: the task given has its own; to choose another, give a family"):
+        hc.sweep(own_task(PARTS), heads=1, length=8)
+
+
+@pytest.mark.parametrize(("misspelt", "meant"), [
+    ("lenghts", "lengths"), ("target", "targets"), ("heds", "heads"), ("stpes", "steps"), ("quite", "quiet"),
+    ("head_dimm", "head_dim"), ("learnin_rates", "learning_rates"), ("intrinsics", "intrinsic"), ("stroe", "store"),
+])  # fmt: skip
+def test_a_misspelt_argument_is_answered_with_the_nearest_one(misspelt: str, meant: str, tmp_path: Path) -> None:
+    """Whichever spec would have refused it: the arguments, the model, the training or the task's family."""
+    path = tmp_path / "plan.toml"
+    path.write_text(sweep_toml(SweepSpec.parse(PLAN)))
+    for task in ("quadratic-basins", own_task(PARTS), path):
+        if (task is path and meant not in ("quiet", "store")) or (task is not path and meant == "intrinsic"):
+            continue  # a file takes few arguments, a task of one's own has no parameters
+        with pytest.raises(hc.BadInput, match=f"unknown option '{misspelt}': did you mean '{meant}'") as caught:
+            hc.sweep(task, seeds=None, **{misspelt: [8]})
+        assert "\n" not in str(caught.value)
 
 
 def test_bad_files_and_tasks_are_one_line(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,16 @@ from headcount.advice.probe_families import OPEN, Layer, family, find_layers
 from headcount.advice.probe_measure import SHARE, Loss, Meter, Told, carriers
 from headcount.advice.probe_picture import as_figure, heat_figure
 from headcount.advice.probe_plan import loss_curve, plan
-from headcount.advice.probe_record import REDUNDANT, Head, LayerRecord, Pair, Plan, ProbeRecord, Pruned
+from headcount.advice.probe_record import (
+    REDUNDANT,
+    Head,
+    LayerRecord,
+    Pair,
+    Plan,
+    ProbeRecord,
+    Pruned,
+    is_at_chance,
+)
 from headcount.advice.probe_remove import TOLERANCE, apart, compare, outputs, remove
 from headcount.advice.probe_words import headline, layer_table, loading_text, sentences
 from headcount.base.errors import BadInput
@@ -27,6 +36,10 @@ BUDGET = 0.01
 STAGES = {"gradients": (0.02, 0.1), "ablation": (0.1, 0.55), "plan": (0.55, 0.8), "curve": (0.8, 0.92),
           "removal": (0.92, 1.0)}  # fmt: skip
 """Where each stage begins and ends, as shares of the work: a guess for the bar."""
+
+
+class AtChance(BadInput):
+    """A model that is no better than guessing, where a better one is needed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,29 +96,42 @@ class Probe(Shown):
 def probe(
     module: nn.Module, batches: Iterable[Any], loss: Loss, *, budget: float = BUDGET, name: str = "",
     data: str = "the batches given", loss_name: str = "the loss given", notes: Sequence[str] = (),
-    chance: float | None = None, told: Told | None = None,
+    chance: float | None = None, must_beat_chance: bool = False, told: Told | None = None,
 ) -> Probe:  # fmt: skip
     """Measure the heads of a torch module; `loss(module, batch)` is one number, small where the module is right.
 
     The module may have nn.MultiheadAttention layers, or be a model of transformers of a known family. It is not
     changed: masks, cuts and losses are those of twins in evaluation mode. `budget` is the share by which the loss
-    may grow when heads go, `chance` the loss of guessing, where there is one: a model that is no better is named so.
+    may grow when heads go, `chance` the loss of guessing, where there is one: a model that is no better is named so,
+    and with `must_beat_chance` refused (BadInput) before its heads are measured.
     """
     if not 0 <= budget < 100:
         raise BadInput(f"the budget is a share of the loss from 0 on (0.01: one per cent), not {budget:g}")
     batches = list(batches)
     if not batches:
         raise BadInput("there are no batches to measure on")
+    name = name or type(module).__name__
+
+    def check(full: float) -> None:
+        if must_beat_chance and is_at_chance(full, chance):
+            losses = f"loss {full:.4g}, that of guessing {chance:.4g}"
+            raise AtChance(f"{name} is at chance level on these data ({losses}): what is removed proves nothing")
+
     with few_threads(module):
-        found = _probe(module, batches, loss, budget, told or _silent)
-    given = {"model": name or type(module).__name__, "samples": data, "loss_name": loss_name,
+        found = _probe(module, batches, loss, budget, check, told or _silent)
+    given = {"model": name, "samples": data, "loss_name": loss_name,
              "chance": chance}  # fmt: skip
     record = found.record.model_copy(update={**given, "notes": [*notes, *found.record.notes]})
     return Probe(record, found.pruned, found.layers)
 
 
-def _probe(module: nn.Module, batches: list[Any], loss: Loss, budget: float, told: Told) -> Probe:
-    """Measure, plan, remove and compare; what the data and the model are called is for the caller to say."""
+def _probe(
+    module: nn.Module, batches: list[Any], loss: Loss, budget: float, check: Callable[[float], None], told: Told
+) -> Probe:
+    """Measure, plan, remove and compare; what the data and the model are called is for the caller to say.
+
+    `check` gets the loss of the whole model, and may raise, before the work begins.
+    """
     original = twin(module).eval()
     with plain_paths():
         model, layers, architecture = _heads_of(original)
@@ -114,6 +140,7 @@ def _probe(module: nn.Module, batches: list[Any], loss: Loss, budget: float, tol
         if isinstance(layers[0].block, OpenAttention):
             _check_same(original, model, batches[0], loss)
         full = meter.loss()
+        check(full)
         gradients = meter.gradients(_stage(told, "gradients"))
         similarities = meter.similarities()
         ablations = meter.ablations(full, _stage(told, "ablation"))

@@ -9,19 +9,31 @@ from typing import Any
 
 import torch
 
-from headcount.advice.probe import BUDGET, Probe, probe
+from headcount.advice.probe import BUDGET, AtChance, Probe, probe
 from headcount.advice.probe_data import loss, read_data
 from headcount.advice.probe_load import load_folder, quiet
 from headcount.advice.probe_measure import Told
 from headcount.advice.probe_save import check_target, save_pruned
 from headcount.base.errors import BadInput
 
+REMEDY = (
+    "give data of the kind that the model was made for; --save-at-chance, save_at_chance=True saves it all the same"
+)
+SAVED_AT_CHANCE = (
+    "Warning: the model is at chance level on these data: what is removed proves nothing. It was saved at your request."
+)
+
 
 def probe_folder(
     folder: str | Path, data: str | Path | None = None, *, budget: float = BUDGET, samples: int = 32, batch: int = 4,
-    seed: int = 0, device: str = "cpu", save: str | Path | None = None, told: Told | None = None,
+    seed: int = 0, device: str = "cpu", save: str | Path | None = None, save_at_chance: bool = False,
+    told: Told | None = None,
 ) -> Probe:  # fmt: skip
-    """Probe a model folder on a data file, or without one on built-in text or noise; see `headcount probe`."""
+    """Probe a model folder on a data file, or without one on built-in text or noise; see `headcount probe`.
+
+    `save` is the folder for the model without the heads that can go. A model at chance level is refused (BadInput)
+    where it is to be saved, unless `save_at_chance` is true.
+    """
     source, target = Path(folder), None if save is None else Path(save)
     if target is not None:
         check_target(target, source)
@@ -32,14 +44,19 @@ def probe_folder(
     with quiet():
         made = read_data(loaded, None if data is None else Path(data), samples=samples, batch=batch, seed=seed)
         batches = [{name: value.to(where) for name, value in piece.items()} for piece in made.batches]
-        found = probe(
-            loaded.model.to(where), batches, loss, budget=budget, name=source.resolve().name, data=made.words,
-            loss_name=made.loss_name, notes=made.notes, chance=made.chance, told=told,
-        )  # fmt: skip
+        try:
+            found = probe(
+                loaded.model.to(where), batches, loss, budget=budget, name=source.resolve().name, data=made.words,
+                loss_name=made.loss_name, notes=made.notes, chance=made.chance, told=told,
+                must_beat_chance=target is not None and not save_at_chance,
+            )  # fmt: skip
+        except AtChance as error:
+            raise BadInput(f"{error}; {target} was not written ({REMEDY})") from None
         if target is None or found.pruned is None:
             return _with(found)
         loading = save_pruned(found, source, target, loaded.dtype, batches, loss)
-    return _with(found, saved=str(target), loading=loading)
+    notes = [*found.record.notes, *([SAVED_AT_CHANCE] if found.record.at_chance else [])]
+    return _with(found, saved=str(target), loading=loading, notes=notes)
 
 
 def _with(found: Probe, **known: Any) -> Probe:

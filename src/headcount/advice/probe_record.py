@@ -15,6 +15,11 @@ CHANCE_SHARE = 0.98
 """From this share of the loss of guessing on, a model is called at chance level."""
 
 
+def is_at_chance(loss: float, chance: float | None) -> bool:
+    """Whether a loss is no better than `chance`, that of guessing; False where guessing has none."""
+    return chance is not None and loss >= CHANCE_SHARE * chance
+
+
 class Head(Spec):
     """One head, and what it is worth."""
 
@@ -148,7 +153,7 @@ class ProbeRecord(Spec):
     @property
     def at_chance(self) -> bool:
         """Whether the whole model is no better than guessing: then its heads cannot be told apart."""
-        return self.chance is not None and self.loss >= CHANCE_SHARE * self.chance
+        return is_at_chance(self.loss, self.chance)
 
     def effects(self, way: Literal["ablation", "gradient"]) -> list[list[float]]:
         """The worth of all heads, layer by layer."""

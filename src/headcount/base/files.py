@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
@@ -23,10 +25,22 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def _temporary_name(path: Path) -> Path:
+    """Return a free name beside a path. `tempfile` would make the file too, but for its owner alone: mode 0600."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+
+
+def _keep_mode(new: Path, old: Path) -> None:
+    """Give a file or folder the permissions of the one that it replaces; a new one has those of the umask."""
+    if old.exists():
+        new.chmod(stat.S_IMODE(old.stat().st_mode) & 0o777)
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that no reader, crash or full disk ever sees half of it.
 
     A link stays and what it points to is written; a device or a pipe, which a rename would replace, is written to.
+    A new file has the mode that the umask leaves of 0666, one that is replaced keeps its own.
     """
     stream = str(path.absolute().parent) in ("/dev", "/dev/fd", "/proc/self/fd")  # /dev/stdout may be a plain file
     if path.exists() and not path.is_dir() and (stream or not path.is_file()):
@@ -35,16 +49,16 @@ def write_bytes(path: Path, content: bytes) -> None:
         return
     path = path.resolve() if path.is_symlink() else path
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    temporary = _temporary_name(path)
     try:
-        with os.fdopen(descriptor, "wb") as handle:
+        with temporary.open("xb") as handle:
             handle.write(content)
             handle.flush()
             os.fsync(handle.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
+        _keep_mode(temporary, path)
+        temporary.replace(path)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):  # in the name that the user knows; a full disk has none
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise
@@ -59,7 +73,9 @@ def write_all(folder: Path, contents: Mapping[str, bytes]) -> None:
     try:
         for name, content in contents.items():
             try:
+                aside[name].unlink(missing_ok=True)  # of a writer that was killed; its mode is nobody's choice
                 write_bytes(aside[name], content)
+                _keep_mode(aside[name], folder / name)
             except OSError as error:
                 raise OSError(error.errno, error.strerror, str(folder / name)) from None
         for name, part in aside.items():
@@ -137,10 +153,12 @@ def whole_folder(target: Path) -> Generator[Path]:
     """Fill a temporary folder and rename it to the target at the end; on any error nothing is left behind."""
     check_folder(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+    temporary = _temporary_name(target)
     try:
-        temporary.chmod(0o755)
+        temporary.mkdir()
         yield temporary
+        for path in (temporary, *temporary.iterdir()):
+            _keep_mode(path, target / path.relative_to(temporary))
         old = temporary.with_suffix(".old")
         if target.exists():
             target.replace(old)  # set aside first: at every moment a whole folder exists under some name

@@ -19,7 +19,10 @@ def set_view_maker(maker: Callable[[Any], Any]) -> None:
 
 
 class Shown:
-    """A result with `plot`, `table` and a notebook's HTML, all read from one view."""
+    """A result with `plot`, `table`, a notebook's HTML and a `repr` of one line, all read from one view.
+
+    A dataclass needs `repr=False`, or it makes a `repr` of all its fields.
+    """
 
     def _view(self) -> Any:
         """Return the view; a class that can import `headcount.report.notebook` makes its own."""
@@ -32,6 +35,12 @@ class Shown:
     def table(self) -> list[dict[str, Any]]:
         """Return the numbers as rows, which `pandas.DataFrame` takes; columns without any value are left out."""
         return self._view().table()
+
+    def __repr__(self) -> str:
+        return self._view().line()
+
+    def __str__(self) -> str:
+        return repr(self)  # pydantic's own would list all fields
 
     def _repr_html_(self) -> str:
         return self._view().html()

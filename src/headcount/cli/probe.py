@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +15,10 @@ from headcount.cli.common import Device, Json, Whole, console, print_json
 if TYPE_CHECKING:
     from headcount.advice.probe_record import ProbeRecord
 
-DEFAULT_OUT = Path("headcount-probe")
+PAGES = Path("headcount-probe")
+"""Where pages go unless --out says otherwise: a folder for each model."""
+NAME_MAX_CHARACTERS = 60
+"""Of a page's folder: four bytes each stay within the 255 that file systems allow."""
 
 
 def probe(
@@ -28,9 +33,15 @@ def probe(
     prune: Annotated[float, Parameter(help="Share by which the loss may grow when heads go.")] = 0.01,
     out: Annotated[
         Path | None,
-        Parameter(help="Folder for page, pictures and record (default: headcount-probe; none with --json)."),
+        Parameter(
+            help="Folder for page, pictures and record (default: headcount-probe/NAME, with a name from the model's "
+            "path; with --json none)."
+        ),
     ] = None,
     save: Annotated[Path | None, Parameter(help="Folder to write: the model without the heads that can go.")] = None,
+    save_at_chance: Annotated[
+        bool, Parameter(negative=(), help="With --save: save even a model that is at chance level on the data.")
+    ] = False,
     samples: Annotated[Whole, Parameter(help="Samples to measure on, at most.")] = 32,
     batch: Annotated[Whole, Parameter(help="Samples at once.")] = 4,
     seed: Annotated[Whole, Parameter(help="Seed of masked and random tokens.")] = 0,
@@ -49,9 +60,11 @@ def probe(
     if not 0 <= prune < 100:
         raise BadInput(f"--prune is a share of the loss from 0 on (0.01: one per cent), not {prune:g}")
     if out is None and not json:
-        out = DEFAULT_OUT
+        out = PAGES / page_name(model)
     if out is not None:
         check_out(out)
+    if save_at_chance and save is None:
+        raise BadInput("--save-at-chance needs --save FOLDER: nothing is saved without it")
     if save is not None:
         check_target(save, model)
         if out is not None and save.absolute() == out.absolute():
@@ -59,6 +72,7 @@ def probe(
     with Progress("probing", 1.0, every=5.0, closes=False) as progress:
         found = probe_folder(
             model, data, budget=prune, samples=samples, batch=batch, seed=seed, device=device, save=save,
+            save_at_chance=save_at_chance,
             told=lambda share, note: progress.advance(max(share - progress.done, 0.0), note=note),
         )  # fmt: skip
     if json:
@@ -72,6 +86,16 @@ def probe(
         told = [f"{what:<8} {out / name}" for what, name in names.items() if (out / name).is_file()]
         console().print("\n".join(told), markup=False)
     return 0
+
+
+def page_name(model: Path) -> str:
+    """Return the name of a model's page: its path from here, as one file name (runs/a/last becomes runs-a-last).
+
+    The whole path, since the last folder alone is often the same for many models: checkpoint-500, model, a snapshot.
+    """
+    parts = [part for part in Path(os.path.relpath(model)).parts if part not in (".", "..")]
+    name = re.sub(r"[^\w.-]+", "-", "-".join(parts) or model.resolve().name)
+    return name[-NAME_MAX_CHARACTERS:].strip(".-") or "model"
 
 
 def _show(record: ProbeRecord, save: Path | None) -> None:

@@ -8,17 +8,41 @@ neither are its hashes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from headcount.base.spec import read_toml
+from headcount.base.errors import BadInput
+from headcount.base.spec import Spec, read_toml
 from headcount.base.toml import toml_text
-from headcount.experiments.spec import Setting, SweepSpec
+from headcount.experiments.spec import ModelOptions, Setting, SweepSpec, TrainSpec
 from headcount.models.spec import Positions
 from headcount.tasks.arrays import ArrayTask
+from headcount.tasks.families import FAMILIES
 from headcount.tasks.task import Task
 
 SEEN: Positions = "concatenated"
 """What a positional task gets: with D heads it learns best, and on the linear control gates show a false step."""
+
+LISTS = {
+    "length": "lengths", "seed": "targets", "hidden": "hidden", "head_dim": "head_dims",
+    "learning_rate": "learning_rates",
+}  # fmt: skip
+"""The list of a sweep that overrides each option for one value."""
+DECIDED = {"total_head_dim": "head_dims", "parameters": "hidden"}
+"""The list that has no effect beside each option, since the option decides the sizes itself."""
+
+
+def check_overridden(options: Mapping[str, Any], lists: Mapping[str, Any], where: str = "") -> None:
+    """Refuse an option for one value beside the list of the same: one of the two would be ignored."""
+    for option, name in LISTS.items():
+        if options.get(option) is not None and lists.get(name) is not None:
+            told = f"give {option} for one value, {name} for several"
+            raise BadInput(f"{option}{where} and {name} exclude each other: {told}")
+    for option, name in DECIDED.items():
+        if options.get(option) is not None and isinstance(lists.get(name), Iterable):
+            told = f"{option} decides what {name} lists; give one of the two"
+            raise BadInput(f"{option}{where} and {name} exclude each other: {told}")
 
 
 def default_positions(task: Task | ArrayTask) -> Positions:
@@ -47,8 +71,29 @@ def choose_positions(spec: SweepSpec) -> SweepSpec:
 
 
 def read_sweep(path: Path) -> SweepSpec:
-    """Read a sweep's TOML file, and choose positions where it states none."""
-    return choose_positions(SweepSpec.parse(read_toml(path), where=str(path)))
+    """Read a sweep's TOML file, and choose positions where it states none; what a list would override is refused."""
+    data = read_toml(path)
+    spec = SweepSpec.parse(data, where=str(path))
+    family = FAMILIES.get(str(spec.task.get("family")))
+    parts = {"task": family, "model": ModelOptions, "train": TrainSpec}
+    for part, owner in parts.items():
+        if owner is not None:
+            stated = _without_defaults(data.get(part, {}), owner, spec)
+            check_overridden(stated, data, where=f" of [{part}] in {path}")
+    return choose_positions(spec)
+
+
+def _without_defaults(stated: Mapping[str, Any], owner: type[Spec], spec: SweepSpec) -> dict[str, Any]:
+    """Return what somebody chose: values that are neither defaults nor part of their list.
+
+    A file that was written out (`sweep_toml`) states every default, beside lists too.
+    """
+    return {
+        key: value
+        for key, value in stated.items()
+        if value != owner.model_fields[key].default
+        and (key not in LISTS or value not in (getattr(spec, LISTS[key]) or ()))
+    }
 
 
 def sweep_toml(spec: SweepSpec, comment: str = "") -> str:

@@ -30,7 +30,7 @@ LARGE = 1_000_000  # weights from which several threads pay; below it they only 
 _CHUNK = 4096  # sequences evaluated at once, to bound memory on long validation sets
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trained(Shown):
     """What the loop returns: the model, the data's standardisation, and the record."""
 

@@ -38,6 +38,12 @@ class View:
     """All are shown; `plot` draws the first."""
     rows: Sequence[Mapping[str, Any]] = ()
     """The numbers behind the tables, as `table` returns them."""
+    headline: str = ""
+    """The result in one line, where that is not the first sentence."""
+
+    def line(self) -> str:
+        """Return the result in one line of text, for `repr`."""
+        return " ".join((self.headline or self.sentences[0]).split("\n"))
 
     def html(self) -> str:
         """Return the result as HTML for a notebook, complete in itself."""
