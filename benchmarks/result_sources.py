@@ -63,13 +63,17 @@ GPU_STEP = ("experiments.stack:StackTrainer", "kernels.pool_triton", "kernels.st
 READ = ("tasks.marco_tokens:read_model",)
 MINING = ("tasks.marco:read_marco", "tasks.marco_mining:mine", "tasks.marco_tokens:Tokens", *READ)
 ADVICE = ("advice.advisor:advise",)
+WORDS = ("words", "page", "page_tables", "charts", "config", "config_words")
+SHOWN = sorted(path.stem for path in (REPO / "src/headcount/report").glob("*.py"))
+UNSAID = (*(f"!advice.advisor_{name}" for name in WORDS), *(f"!report.{name}" for name in SHOWN))
+"""How an answer is worded and drawn does not change it."""
 SEARCH = ("advice.advisor_search:Search", "advice.advisor_data:material", "advice.advisor_data:prepared")
 VIT = ("bench.vit_peer:plain_loop", "bench.vit_peer:stacked_loop", "bench.turns:in_turns", "vit_speed:builders")
 KEPT = Part(ANALYSIS, ("answers", "slopes", "reversals"))
 
 TABLE: dict[str, dict[str, Part]] = {
     "advisor-speed-*": {"timed": Part(("cli.advise:advise", *ADVICE))},
-    "advisor-study*": {"measured": Part((*ADVICE, "advisor_study:study_task", "advisor_study:study_control"))},
+    "advisor-study*": {"measured": Part((*ADVICE, *UNSAID, "advisor_study:study_task", "advisor_study:study_control"))},
     "attack-built": {"measured": Part((*ATTACK, *BUILD))},
     "bench-*": {"timed": Part(BENCH)},
     "built-tasks": {

@@ -7,7 +7,16 @@ from headcount.advice.advisor_words import sentence, settles
 from headcount.analysis.record import HeadsNeeded, Reason, Verdict
 from headcount.base.provenance import provenance
 
-VERDICTS: tuple[Verdict, ...] = ("transition", "one-head", "gentle", "not-reached", "failed", "noise", "too-few")
+VERDICTS: tuple[Verdict, ...] = (
+    "transition",
+    "one-head",
+    "gentle",
+    "not-reached",
+    "failed",
+    "noise",
+    "unclear",
+    "too-few",
+)
 ERRORS: dict[Verdict, dict[int, float]] = {
     "transition": {1: 0.42, 2: 0.13, 3: 0.0021, 4: 0.0018, 8: 0.0019},
     "one-head": {1: 0.0101, 2: 0.0104, 4: 0.0102, 8: 0.0103},
@@ -15,6 +24,7 @@ ERRORS: dict[Verdict, dict[int, float]] = {
     "not-reached": {1: 0.9, 2: 0.71, 4: 0.5, 8: 0.21, 16: 0.08, 32: 0.013},
     "failed": {1: 1.01, 2: 1.02, 4: 1.2, 8: 1.3},
     "noise": {1: 1.0, 2: 1.001, 4: 1.01, 8: 1.02},
+    "unclear": {1: 0.83, 2: 0.8, 4: 0.59, 8: 0.56},
     "too-few": {1: 0.7},
 }
 HEADS: dict[Verdict, int | None] = {"transition": 3, "one-head": 1, "gentle": 4, "noise": 1}
@@ -33,7 +43,7 @@ def made_record(verdict: Verdict = "transition", *, name: str = "sensors.csv", c
     heads, errors = HEADS.get(verdict), ERRORS[verdict]
     decision = HeadsNeeded(
         verdict=verdict, estimate=None if verdict == "noise" else heads, low=heads or 1,
-        high=None if verdict in ("not-reached", "noise", "failed", "too-few") else heads, noise_floor=0.0011,
+        high=None if verdict in ("not-reached", "noise", "failed", "unclear", "too-few") else heads, noise_floor=0.0011,
         spread=1e-4, gain_chance=0.4, margin=1e-4, shares={heads or 0: 1.0}, errors=list(errors.items()),
     )  # fmt: skip
     curve = [point(h, error, wrong=error / 4 if classes else None) for h, error in errors.items()]

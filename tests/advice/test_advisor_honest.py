@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from advisor_cases import made_up
@@ -39,7 +41,7 @@ def test_no_headline_is_denied_by_what_stands_below_it(folded):
         found = made_up(errors, floor, train=train, samples=samples)
         decision = decide(found, heads_max=8, draws=300, folded=folded, inflation=2.25 if folded else 1.25)
         text = sentence(decision, 8)
-        if decision.verdict in ("noise", "too-few", "failed", "not-reached"):
+        if decision.verdict in ("noise", "unclear", "too-few", "failed", "not-reached"):
             continue
         assert decision.estimate is not None
         assert decision.low <= decision.estimate <= (decision.high or 99)
@@ -66,6 +68,29 @@ def test_a_difference_that_forty_sequences_cannot_show_is_no_sign_of_equality():
     assert decision.high != 1
     assert not decision.settled
     assert "suffices" not in sentence(decision, 8)
+
+
+def test_a_gain_that_may_be_chance_is_neither_noise_nor_an_answer():
+    """One class in a hundred: three sequences carry the error, and what more heads gain on them is not shown."""
+    rng = np.random.default_rng(3)
+    rare = np.zeros(300)
+    rare[:3] = 100.0
+    found = [
+        replace(one, squares=(rare * share + rng.uniform(0, 0.02, 300)).astype(np.float32), validation=share)
+        for share, one in zip(
+            np.repeat([0.83, 0.80, 0.59, 0.56], 2),
+            made_up({h: [0.5, 0.5] for h in (1, 2, 4, 8)}, samples=300),
+            strict=True,
+        )
+    ]
+    decision = decide(found, heads_max=8, draws=300, inflation=1.25)
+    assert (decision.verdict, decision.estimate, decision.low, decision.high) == ("unclear", None, 1, None)
+    assert decision.gain_chance > 0.01
+    text = sentence(decision, 8)
+    assert "may be chance" in text
+    assert "nothing" not in text
+    noise = decide(made_up({h: [1.0, 1.0] for h in (1, 2, 4, 8)}, samples=300), heads_max=8, draws=300)
+    assert noise.verdict == "noise"  # no model is better than a constant at all
 
 
 def test_more_sequences_narrow_the_interval_and_never_move_it_off_the_answer():

@@ -222,3 +222,36 @@ def test_training_that_fails_is_called_so():
     assert found.record.verdict == "failed"
     assert found.record.interval_open
     assert not found.record.settled
+
+
+def test_what_passed_a_challenge_is_never_called_too_few():
+    """Three heads failed theirs and two passed: then nothing is known against two, nor by that failure against one."""
+    search, *_ = searched(Fake(three))
+    assert search.conclude().low == 3
+    failed, passed = search.challenges[2], search.challenges[2].model_copy(update={"passed": True})
+    for made, low in (
+        ({2: passed}, 1),
+        ({2: failed, 3: failed}, 3),
+        ({3: failed, 2: passed}, 1),
+        ({3: passed, 1: failed}, 2),
+    ):
+        search.challenges = made
+        assert search.conclude().low == low
+
+
+def test_a_challenge_is_told_once():
+    search, *_ = searched(Fake(three))
+    once = search.challenges[2]
+    search.passed = once
+    assert search.challenged == [once]
+    search.challenges = {}
+    assert search.challenged == [once]
+
+
+def test_fewer_heads_of_what_is_learned_by_heart_are_challenged_before_they_are_ruled_out():
+    search, *_ = searched(Fake(three))
+    search.challenges = {}
+    by_heart = search.decision().model_copy(update={"cause": "by-heart"})
+    assert search._next_challenge(by_heart) == 2
+    assert search._next_challenge(by_heart.model_copy(update={"low": 1})) is None
+    assert search._next_challenge(by_heart.model_copy(update={"low": 1, "cause": ""})) == 2

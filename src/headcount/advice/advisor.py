@@ -25,6 +25,7 @@ from headcount.advice.advisor_warnings import data_warnings
 from headcount.advice.advisor_witness import SHORTEST, find_witness, save_witness
 from headcount.advice.advisor_witness_words import WitnessRecord
 from headcount.advice.advisor_words import (
+    NOT_COMPARED,
     category_text,
     curve_table,
     data_text,
@@ -326,7 +327,7 @@ def _record(
     listed = prices(points, search.found, answer, search.confidence, inflation) if answer in heads else []
     apart = all(price.told_apart for price in listed if price.heads < (answer or 0))
     settled = search.settled and not engine.interrupted
-    folds, challenges = stuff.splits.folds, [*filter(None, [search.passed]), *search.challenges.values()]
+    folds, challenges = stuff.splits.folds, search.challenged
     tried, ids = search.tried_codes, stuff.task.codes
     coded = category_text(
         0 if ids is None else len(ids.values[0][1]), [] if tried is None else tried.columns, stuff.codes is not None
@@ -336,6 +337,7 @@ def _record(
         Reason(tag="measured", text=data_text(stuff.validation_size, folds, len(stuff.splits.repeats) > 1, settled)),
         *([Reason(tag="measured", text=coded)] if coded else []),
         *reasons(decision, points, dict(sizes), challenges, apart),
+        *([Reason(text=NOT_COMPARED)] if search.limited else []),
         *in_words(shorter),
     ]
     answered = sentence(decision, search.heads_max, settled)

@@ -28,7 +28,7 @@ MOST_SEEDS, MOST_MORE_SEEDS = 6, 3.0
 """… how many they may get while it is uncertain, and how many times more with a larger budget, at most."""
 ATTEMPTS = 3
 """Trials that a head count may get for every seed that it may have, those that diverge among them."""
-OPEN = ("not-reached", "failed", "too-few")
+OPEN = ("not-reached", "failed", "unclear", "too-few")
 """Verdicts that settle nothing."""
 TRIALS = 30
 """About as many trials as a search takes: what the budget is divided by."""
@@ -112,6 +112,12 @@ class Search:
         return len(self.found) + len(self.pilots) + len(self.aside)
 
     @property
+    def challenged(self) -> list[Challenge]:
+        """All challenges that count; the one after which sizes were doubled comes first."""
+        made = list(self.challenges.values())
+        return made if self.passed is None or self.passed in made else [self.passed, *made]
+
+    @property
     def most_seeds(self) -> int:
         """How many trials a head count may get while the answer hangs on it: more with a budget above the usual one."""
         return round(MOST_SEEDS * min(max(self.budget / USUAL_BUDGET, 1.0), MOST_MORE_SEEDS))
@@ -119,7 +125,9 @@ class Search:
     def conclude(self) -> HeadsNeeded:
         """What the trials so far show; nothing is called too few that had no challenge."""
         decision = self.decision()
-        failed = max((h for h, challenge in self.challenges.items() if not challenge.passed), default=0)
+        # where fewer heads passed, that more of them failed says nothing against fewer still
+        least = min((h for h, challenge in self.challenges.items() if challenge.passed), default=self.heads_max)
+        failed = max((h for h, challenge in self.challenges.items() if not challenge.passed and h < least), default=0)
         return decision.model_copy(update={"low": min(decision.least, failed + 1)})
 
     def decision(self) -> HeadsNeeded:
@@ -182,14 +190,11 @@ class Search:
     def _next_challenge(self, decision: HeadsNeeded) -> int | None:
         """Return the head count to be challenged; None where none is called too few, or all were."""
         answer = decision.estimate or 0
-        if (
-            answer < 2
-            or decision.verdict not in ("transition", "gentle", "not-reached")
-            or decision.cause == "by-heart"
-        ):
+        if answer < 2 or decision.verdict not in ("transition", "gentle", "not-reached"):
             return None
-        # one head fewer; and what the interval rules out is called too few as well
-        asked = [h for h in (answer - 1, decision.least - 1) if h > 0 and h not in self.challenges]
+        # one head fewer, unless longer training only learns by heart; and what the interval calls too few
+        fewer = decision.least - 1 if decision.cause == "by-heart" else answer - 1
+        asked = [h for h in (fewer, decision.least - 1) if h > 0 and h not in self.challenges]
         return None if self.limited or not asked else asked[0]
 
     def _explained(self, done: Challenge, wider: ModelOptions, long: TrainSpec) -> Challenge:

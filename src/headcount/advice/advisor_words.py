@@ -21,6 +21,9 @@ ALIKE = 1.1
 """Errors within this factor are no reason to prefer one of the two."""
 BOTH = 1.5
 """Where the better of the two alone leaves so many times the error, both were needed."""
+NOT_COMPARED = (
+    "Not all head counts were trained at these larger sizes: the answer and the table are those of the usual ones."
+)
 WEAK = 1.0
 """A lower bound error^(−k) with k below this rules out no block that anybody would build."""
 
@@ -59,6 +62,11 @@ def sentence(decision: HeadsNeeded, heads_max: int, settled: bool | None = None)
             return (
                 "Noise alone, or a function that these models did not learn: no head count predicts y better than its "
                 "mean."
+            )
+        case "unclear":
+            return (
+                f"Unclear: that the best model predicts y better than its mean may be chance (probability "
+                f"{decision.gain_chance or 0.0:.2g})."
             )
         case _:  # too few trials: no other verdict is left where there is a noise floor
             return "The budget is too small to tell: too few models were trained."
@@ -100,7 +108,7 @@ def settles(
 
 def _open(decision: HeadsNeeded, challenge: Challenge | None, settled: bool) -> str:
     """What is open, whatever the number of steps."""
-    if decision.cause == "by-heart":
+    if decision.cause == "by-heart" and decision.verdict != "unclear":
         return "More samples: longer training and more heads only learn these by heart."
     match decision.verdict:
         case "transition" | "one-head" | "gentle":
@@ -123,6 +131,8 @@ def _open(decision: HeadsNeeded, challenge: Challenge | None, settled: bool) -> 
                 f"maximum and mean of each feature tells them apart where it explains y; else more samples, other "
                 f"features, {LONGER}."
             )
+        case "unclear":
+            return "More samples: on these the errors are too uneven to tell a gain from chance."
         case _:  # too few trials: no other verdict is left where there is a noise floor
             return f"{LONGER.capitalize()}, or a faster device."
 
@@ -146,9 +156,13 @@ def reasons(
         f"variance of y on validation sequences, and by {error_text(best.train)} on training ones.")  # fmt: skip
     if best.wrong is not None:
         add("measured", f"It names the wrong class for {100 * best.wrong:.1f} % of the validation sequences.")
-    if decision.verdict == "noise":
+    if decision.verdict in ("noise", "unclear"):
         add("measured", f"Its gain over always guessing the average would arise by chance with probability "
             f"{decision.gain_chance or 0.0:.2g}.")  # fmt: skip
+    if decision.verdict == "unclear":
+        add("measured", "Head counts are not compared: on these sequences not even that gain is shown.")
+        return told
+    if decision.verdict == "noise":
         add("measured", "Recommended is one head, the fewest, since more gained nothing; as nothing was learned, the "
             "interval leaves every number open.")  # fmt: skip
         return told
@@ -214,7 +228,8 @@ def challenge_text(challenge: Challenge) -> str:
 def category_text(ids: int, tried: Sequence[int], used: bool) -> str:
     """Say which numbers were taken for categories; `tried` are columns of few whole numbers, `used` the outcome."""
     if ids:
-        return f"X holds {ids} different ids, taken as categories (one-hot); give floats where they are amounts."
+        amounts = "where they are amounts, give floats, and both readings are tried"
+        return f"X holds {ids} different ids, taken as categories (one-hot); {amounts}."
     if not tried:
         return ""
     few = f"column {tried[0]}" if len(tried) == 1 else f"columns {', '.join(map(str, tried))}"

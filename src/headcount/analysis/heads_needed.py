@@ -41,7 +41,8 @@ constant.
    interval begins at one head or two heads before the answer. The largest head count tried is an answer with an open
    end: nothing confirms it. An error that still falls at the largest head count allowed needs that many or more; where
    the last fall is a step, that count is the answer, with an open end. A large error without a step leaves the interval
-   open. What the trials say of training that fails, or learns by heart, is handed in too (`Cause`).
+   open. Nothing better than a constant is noise; a gain over a constant that may be chance is unclear. What the trials
+   say of training that fails, or learns by heart, is handed in too (`Cause`).
 
 Either way the interval goes from a to b (`shown`): all head counts below a are shown not to be enough, and b heads, or
 some fewer, are shown to be. That head counts cannot be told apart is no sign that they are equally good.
@@ -99,15 +100,15 @@ POOR = 0.3
 NOTHING = 0.97
 """A validation error above this explains hardly anything: noise, unless training shows that there is more."""
 SHOWN_GAIN = 0.01
-"""… and so does a gain over a constant that arises by chance with more than this probability."""
+"""A gain over a constant is shown where it would arise by chance with at most this probability."""
 TRIED = 3
 """Trials below which the head count before the answer is not ruled out."""
 STEEP = 1.5
 """The fall into the largest head count allowed is a step where it is so many times the mean one before, by head."""
 SURELY = 2.5
 """Standard deviations that a difference must have to be shown."""
-MOST_SEQUENCES = 1e6
-"""Beyond this an extrapolated number of sequences says nothing."""
+MOST_TIMES = 20.0
+"""Beyond so many times the sequences at hand, an extrapolated number of them says nothing."""
 TINY = 1e-3
 """An excess at which nothing is left to gain, as a share of a constant's."""
 AGREEMENT = 0.5
@@ -393,8 +394,10 @@ def needed_above_floor(found: Evidence, *, heads_max: int, confidence: float = 0
 
     if not found.compared or max(counts) < 2:
         return bare
-    if found.best > NOTHING or found.gain_chance > SHOWN_GAIN:
+    if found.best > NOTHING:
         return bare.model_copy(update={"verdict": "noise", "cause": found.unlearned})
+    if found.gain_chance > SHOWN_GAIN:  # that no gain is shown does not say that there is none
+        return bare.model_copy(update={"verdict": "unclear", "cause": found.unlearned})
     good, sharp = are_enough(heads, levels, errors, found.floor, heads_max, seed)
     reading = read(good, heads, (1.0 - confidence) / 2)
     index, shares = int(reading.answer[0]), reading.shares
@@ -443,7 +446,7 @@ def _would_settle(errors: Floats, limits: Floats, place: int, sequences: int) ->
     asked = [limits - errors[:, place], *([errors[:, place - 1] - limits] if place else [])]
     needed = [(SURELY * float(some[1:].std()) / max(float(some[0]), 1e-12)) ** 2 for some in asked]
     most = max(needed) * sequences
-    return int(float(f"{most:.1e}")) if sequences < most <= MOST_SEQUENCES else None
+    return int(float(f"{most:.1e}")) if sequences < most <= MOST_TIMES * sequences else None
 
 
 def _widened(counts: Sequence[int], place: int, low: int, high: int) -> tuple[int, int]:

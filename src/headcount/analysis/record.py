@@ -26,7 +26,8 @@ one-head: the smallest head count tried does as well as more.
 gentle: a head count is within the margin of the best of all, and no step leads to it (with a noise floor only).
 not-reached: more heads help, and no end of that was seen.
 no-fall: all head counts do about equally well, but not well enough to say that the smallest suffices.
-unclear: the draws disagree, a head count just below the answer has no result, or a fall of error rates has no step.
+unclear: the draws disagree, a head count just below the answer has no result, a fall of error rates has no step, or
+(with a noise floor) the gain over a constant may be chance.
 failed: models with equal heads differ more than head counts do, or longer training does much better.
 noise: no head count predicts y better than its mean.
 too-few: not enough finished trials to tell chance from effect."""
