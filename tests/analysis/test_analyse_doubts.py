@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
 from analyse_cases import estimate, panel, planted, trial, with_dimension
 
@@ -36,6 +37,65 @@ def test_noise_around_a_flat_error_is_no_fall():
     found = [estimate(planted(lambda h, T, N: 0.3, noise=0.15, seed=seed, targets=1), 100) for seed in range(10)]
     assert {answer.low for answer in found} == {1}
     assert sum(answer.verdict == "no-fall" for answer in found) >= 9
+
+
+STUCK = {1: (0.39, 0.40), 2: (0.38, 0.39), 4: (0.035, 0.37)}
+
+
+def test_a_fall_that_one_stuck_seed_of_two_puts_in_doubt_is_unclear():
+    found = estimate([run(STUCK)])
+    assert (found.verdict, found.estimate, found.low, found.high) == ("unclear", None, 1, None)
+    assert found.fall_share is not None
+    assert 0.6 < found.fall_share < 0.9
+    assert found.agreement == found.fall_share  # that no draw names a head count is no agreement
+    assert found.sentence == (
+        "Unclear: with 4 heads the error is 11 times smaller than with 1, but only "
+        f"{int(100 * found.fall_share)} % of the draws show that more heads do better on average: more seeds, "
+        "targets or training are needed."
+    )
+    assert any("11 times smaller than with 2" in reason.text for reason in found.reasons)
+    assert not any("stays at" in reason.text or "end of the fall" in reason.text for reason in found.reasons)
+    assert estimate([run({**STUCK, 4: (0.035, 0.035)})]).verdict == "not-reached"
+
+
+def test_level_errors_of_which_one_seed_is_stuck_are_unclear_too():
+    found = estimate([run({1: (0.1, 0.4), 2: (0.1, 0.1), 3: (0.1, 0.1)})])
+    assert found.verdict == "unclear"
+    assert found.sentence.startswith("Unclear: from 1 to 3 heads the error stays at 0.10, but 2")
+    assert "% of the draws show a fall of more than 2 times" in found.sentence
+    assert estimate([run({1: (0.1, 0.1), 2: (0.1, 0.4), 3: (0.1, 0.1)})]).verdict == "no-fall"
+
+
+def test_a_hump_and_a_rise_are_not_called_level():
+    hump = estimate([run({1: (0.05,) * 2, 2: (0.4,) * 2, 3: (0.05,) * 2})])
+    assert hump.verdict == "unclear"
+    assert "but hardly any of the draws shows that more heads do better" in hump.sentence
+    rise = estimate([run({1: (0.05,) * 2, 2: (0.2,) * 2, 3: (0.4,) * 2})])
+    assert rise.verdict == "no-fall"
+    assert "the error is 0.050 to 0.40, without a fall of more than 2 times" in rise.sentence
+
+
+def test_no_fall_is_claimed_of_level_errors_only():
+    """Runs drawn with a D and a chance of stuck seeds: no sentence denies the fall that its numbers show."""
+    rng = np.random.default_rng(1)
+    verdicts: dict[str, int] = {}
+    for _ in range(150):
+        D, most, seeds = (int(rng.integers(*ends)) for ends in ((2, 5), (3, 7), (2, 4)))
+        success = rng.uniform(0.3, 1.0)
+        errors = {
+            h: [
+                (1e-3 if h >= D and rng.random() < success else 0.4 * 0.8 ** min(h, D)) * np.exp(0.15 * rng.normal())
+                for _ in range(seeds)
+            ]
+            for h in range(1, most + 1)
+        }
+        found = estimate([run(errors)], 100)
+        verdicts[found.verdict] = verdicts.get(found.verdict, 0) + 1
+        best = [error for _, error in found.errors]
+        fall = max(best[i] / min(best[i:]) for i in range(len(best)))
+        assert found.verdict != "no-fall" or fall <= 2.0, found.sentence
+        assert found.verdict != "unclear" or "stays at" not in found.sentence or fall <= 2.0, found.sentence
+    assert min(verdicts.get(some, 0) for some in ("transition", "not-reached", "no-fall", "unclear")) >= 3, verdicts
 
 
 def test_a_fall_of_untrained_models_claims_no_number():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from headcount.base.random import generator
 
 FEWEST = 2
 """The finished trials that a decisive head count needs: one trial drawn again is always itself."""
+LEVEL_DECADES = 0.3
+"""Errors are level while none is smaller than that of fewer heads by more decades than this: by more than 2 times."""
 
 
 def single(drawn: Sequence[Drawn]) -> bool:
@@ -45,10 +48,29 @@ def at_least(gap: Floats, allowed: Floats, solved: NDArray[np.bool_]) -> int:
     return int(worse.sum())
 
 
-def falls(levels: Floats, least: float) -> bool:
-    """Whether the larger half of the head counts is clearly better than the smaller half, by more than `least`."""
+def fall_shown(levels: Floats, least: float) -> tuple[Literal["falls", "level", "unclear"], float]:
+    """Return whether the error falls with more heads, and the share of the draws that show what the data show.
+
+    `levels` are [draw, head count], row 0 the data. It falls where the larger half of the head counts is better than
+    the smaller half by more than `least` decades. It is level where no head count of the data is better than a smaller
+    one, and none of a draw better than the smallest, by more than `LEVEL_DECADES`. Either must hold in all but
+    `OUTSIDE` of the draws: that a fall is not shown does not make the errors level.
+    """
     half = levels.shape[1] // 2
-    return bool((levels[:, :half].mean(1) - levels[:, half:].mean(1) > least).mean() >= 1 - OUTSIDE)
+    falling = float((levels[:, :half].mean(1) - levels[:, half:].mean(1) > least).mean())
+    if falling >= 1 - OUTSIDE:
+        return "falls", falling
+    if largest_fall(levels[0])[2] > LEVEL_DECADES:
+        return "unclear", falling
+    level = float((levels[:, 0] - levels[:, 1:].min(1) <= LEVEL_DECADES).mean())
+    return ("level" if level >= 1 - OUTSIDE else "unclear"), level
+
+
+def largest_fall(levels: Floats) -> tuple[int, int, float]:
+    """Return between which head counts, by index, a smaller and a larger one, the level falls most, and how far."""
+    falls = np.triu(levels[:, None] - levels[None, :], 1)
+    before, after = np.unravel_index(int(falls.argmax()), falls.shape)
+    return int(before), int(after), float(falls[before, after])
 
 
 def too_few(drawn: Sequence[Drawn], heads: Sequence[int], index: int) -> bool:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from headcount.analysis.bootstrap import Drawn, grouped, interval
-from headcount.analysis.dimension_doubts import lost_text, lost_texts, single
+from headcount.analysis.dimension_doubts import LEVEL_DECADES, largest_fall, lost_text, lost_texts, single
 from headcount.analysis.rate_words import large_text, refused_text, turned
 from headcount.analysis.record import Dimension, Reason
 from headcount.analysis.slopes import comparable, length_slope
-from headcount.analysis.wording import error_text, heads_text, times_text
+from headcount.analysis.wording import error_text, heads_text, percent, times_text
 
 
 def sentence(found: Dimension) -> str:
@@ -25,6 +26,8 @@ def sentence(found: Dimension) -> str:
         return f"Unclear: {_hint(found)}, but {why}, so whether fewer than {found.tentative} suffice is not known."
     if found.verdict == "no-fall":
         return f"No number of heads stands out: {_flat(found)}."
+    if found.fall_share is not None:
+        return f"Unclear: {_unsure_fall(found)}: more seeds, targets or training are needed."
     if found.refused is not None:
         return refused_text(found, found.refused)
     if found.estimate is None:
@@ -122,13 +125,37 @@ def _open(found: Dimension) -> str:
     return f"Not reached by h = {found.head_counts[-1]}: {fall}, {hint}{doubt}."
 
 
+def _unsure_fall(found: Dimension) -> str:
+    """Say what the data show, a fall or level errors, and in how few of the draws it is seen."""
+    assert found.fall_share is not None
+    before, after, decades = largest_fall(np.log10([error for _, error in found.errors]))
+    if decades <= LEVEL_DECADES:
+        fall = f"a fall of more than {10**LEVEL_DECADES:.0f} times"
+        return f"{_span(found)}, but {percent(1.0 - found.fall_share)} of the draws show {fall}"
+    few, many = (found.head_counts[i] for i in (before, after))
+    smaller = (
+        f"with {heads_text(many)} the {found.words.noun} is {times_text(10**decades)} times smaller than with {few}"
+    )
+    agreed = math.floor(100 * found.fall_share)  # what is just below 95 % must not read as 95 %
+    draws = f"only {agreed} % of the draws show" if agreed else "hardly any of the draws shows"
+    return f"{smaller}, but {draws} that more heads do better on average"
+
+
+def _span(found: Dimension) -> str:
+    """Say between which errors all head counts lie where there is no fall; a rise is not called level."""
+    errors = [error for _, error in found.errors]
+    low, high = error_text(min(errors)), error_text(max(errors))
+    which = f"from {found.head_counts[0]} to {heads_text(found.head_counts[-1])} the {found.words.noun}"
+    if max(errors) > 10**LEVEL_DECADES * min(errors):
+        return f"{which} is {low} to {high}, without a fall of more than {10**LEVEL_DECADES:.0f} times"
+    return f"{which} stays at {low if low == high else f'{low} to {high}'}"
+
+
 def _flat(found: Dimension) -> str:
     """All head counts do about equally well: say how well, for that decides what it means."""
     errors = [error for _, error in found.errors]
-    low, high = error_text(min(errors)), error_text(max(errors))
     least, most = found.head_counts[0], found.head_counts[-1]
-    range_ = low if low == high else f"{low} to {high}"
-    span = f"from {least} to {heads_text(most)} the {found.words.noun} stays at {range_}"
+    span = _span(found)
     if found.unlearned is not None and min(errors) >= found.unlearned:
         return f"{span}; the models did not learn the task"
     if found.rate:
@@ -202,7 +229,7 @@ def _open_text(found: Dimension) -> str:
     change = f"{times_text(max(ratio, 1 / ratio))} times {'smaller' if ratio >= 1 else 'larger'}"
     larger = [h for h in found.missing if h > last]
     more = lost_text(found.missing, larger) if larger else f"more than {last} were not tried"
-    end = "" if found.verdict == "no-fall" else ": no end of the fall is confirmed"
+    end = "" if found.fall_share is not None else ": no end of the fall is confirmed"
     return f"With {last} heads the {found.words.noun} is {change} than with {before}, and {more}{end}."
 
 

@@ -19,8 +19,10 @@ constant.
 5. The estimate is the smallest h that is enough, sharp and useful. It needs a larger head count that confirms it. If
    there is none, D was not reached; then at least k heads are needed where all fewer are clearly not enough: their
    gaps are larger than 2 allows, all at once, and some level is useful, in 95 % of the draws. Where nothing can be
-   claimed, and the larger half of the head counts is not better on average than the smaller half by `BASE` decades in
-   95 % of the draws, there is no fall.
+   claimed, the error falls if the larger half of the head counts is better on average than the smaller half by `BASE`
+   decades in 95 % of the draws. There is no fall if the errors are level: no head count is better than a smaller one
+   by more than `LEVEL_DECADES`, and in 95 % of the draws none is so much better than the smallest. What is neither is
+   unclear: a fall that too few draws show is no sign that all head counts are equally good.
 6. *How sure.* All of this is repeated on every draw of the bootstrap over targets and seeds, with each constant drawn
    anew from 1/`VARIED` to `VARIED` times its value: they are choices, and an answer that hangs on them must not look
    certain. The interval holds 90 % of the answers, "not reached" counted as the largest. Its lower end goes further
@@ -66,7 +68,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.analysis.bootstrap import OUTSIDE, Drawn, interval, known_mean, read
-from headcount.analysis.dimension_doubts import at_least, between, falls, lost, lucky, redrawn, too_few
+from headcount.analysis.dimension_doubts import at_least, between, fall_shown, lost, lucky, redrawn, too_few
 from headcount.analysis.dimension_words import reasons, sentence
 from headcount.analysis.head_rows import head_rows
 from headcount.analysis.measures import FEW, HALF, UNSOLVED
@@ -168,13 +170,14 @@ def _record(drawn: Sequence[Drawn], seed: int) -> Dimension:
         even = even_fall(drawn, levels[0], heads, index)
     shares = reading.shares
     unclear = doubted or refused is not None
-    verdict = "unclear" if unclear else _verdict(estimate, heads, shares, low, levels)
+    verdict, fall_share = ("unclear", None) if unclear else _verdict(estimate, heads, shares, low, levels)
     last = index if estimate is not None else low if verdict == "not-reached" and low > 0 else None
     return bare.model_copy(update={
         "verdict": verdict, "estimate": None if doubted else estimate, "tentative": estimate if doubted else None,
         "heads_needed": _claimed(verdict, heads, index),
         "low": heads[low - 1] + 1 if low > 0 else 1, "high": None if high == len(heads) else heads[high],
         "doubted": doubted, "refused": refused, "even": even, "shares": shares,
+        "fall_share": fall_share,
         **({} if last is None else _steps(levels, heads, last)),
     })  # fmt: skip
 
@@ -300,13 +303,18 @@ def needed(
     return answer
 
 
-def _verdict(estimate: int | None, heads: Sequence[int], shares: dict[int, float], low: int, levels: Floats) -> str:
-    flat = estimate is None and low == 0 and not falls(levels, BASE)
-    if shares.get(estimate or 0, 0.0) + (shares.get(heads[0], 0.0) if flat else 0.0) < AGREEMENT:
-        return "unclear"
-    if estimate is None:
-        return "no-fall" if flat else "not-reached"
-    return "one-head" if estimate == heads[0] else "transition"
+def _verdict(
+    estimate: int | None, heads: Sequence[int], shares: dict[int, float], low: int, levels: Floats
+) -> tuple[Verdict, float | None]:
+    """Return the verdict; where it rests on whether the error falls at all, also the share of the draws that agree."""
+    fall, share = fall_shown(levels, BASE) if estimate is None and low == 0 else ("falls", None)
+    if shares.get(estimate or 0, 0.0) + (shares.get(heads[0], 0.0) if fall == "level" else 0.0) < AGREEMENT:
+        return "unclear", None
+    if estimate is not None:
+        return ("one-head" if estimate == heads[0] else "transition"), None
+    if fall == "falls":
+        return "not-reached", None
+    return ("no-fall" if fall == "level" else "unclear"), share
 
 
 def margins(errors: Floats, floor: float) -> Floats:

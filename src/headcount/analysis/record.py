@@ -26,8 +26,8 @@ one-head: the smallest head count tried does as well as more.
 gentle: a head count is within the margin of the best of all, and no step leads to it (with a noise floor only).
 not-reached: more heads help, and no end of that was seen.
 no-fall: all head counts do about equally well, but not well enough to say that the smallest suffices.
-unclear: the draws disagree, a head count just below the answer has no result, a fall of error rates has no step, or
-(with a noise floor) the gain over a constant may be chance.
+unclear: the draws disagree, too few of them show the fall that the data show, a head count just below the answer has
+no result, a fall of error rates has no step, or (with a noise floor) the gain over a constant may be chance.
 failed: models with equal heads differ more than head counts do, or longer training does much better.
 noise: no head count predicts y better than its mean.
 too-few: not enough finished trials to tell chance from effect."""
@@ -212,6 +212,9 @@ class Dimension(HeadsNeeded, Place):
     """The error from which on nothing was learned, where that is known."""
     even: tuple[float, float] | None = None
     """The fall per head into `refused` and the one before it, in decades, where they are too much alike for a step."""
+    fall_share: float | None = None
+    """Where the verdict rests on whether the error falls at all (no-fall, or unclear for that): the share of the draws
+    that show what the data show, a fall or level errors."""
     sentence: str = ""
     reasons: list[Reason] = Field(default_factory=list[Reason])
     intrinsic: int | None = None
@@ -220,6 +223,12 @@ class Dimension(HeadsNeeded, Place):
     """Whether the answer fits the known D; None where it decides nothing, or D is not known."""
     comparison: str = ""
     """The answer beside the known D, in words."""
+
+    @property
+    def agreement(self) -> float | None:
+        """The share of the draws that give the same answer; None where nothing was drawn."""
+        found = super().agreement
+        return found if found is None or self.fall_share is None else min(found, self.fall_share)
 
     @property
     def pointed(self) -> int | None:
