@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -96,6 +97,29 @@ def test_no_fall_is_claimed_of_level_errors_only():
         assert found.verdict != "no-fall" or fall <= 2.0, found.sentence
         assert found.verdict != "unclear" or "stays at" not in found.sentence or fall <= 2.0, found.sentence
     assert min(verdicts.get(some, 0) for some in ("transition", "not-reached", "no-fall", "unclear")) >= 3, verdicts
+
+
+DISAGREEING = {1: (1.0, 0.62), 2: (1.0, 0.62), 3: (0.064, 0.64), 4: (0.0065, 0.0065), 5: (0.035, 0.0035)}
+
+
+def test_an_unclear_answer_is_not_worded_as_one():
+    found = estimate([run(DISAGREEING)])
+    assert (found.verdict, found.estimate) == ("unclear", None)
+    assert found.sentence.startswith("Unclear: no head count up to 5 seems enough, but only ")
+    assert re.search(r"of the draws say so \(h = 4 in \d+ %, not reached in \d+ %\): more seeds", found.sentence)
+    assert "Not reached by" not in found.sentence
+
+
+def test_every_unclear_sentence_says_so_first():
+    rng = np.random.default_rng(2)
+    unclear = 0
+    for _ in range(400):
+        falls = np.cumsum(rng.uniform(0.0, 1.0, 5) * (rng.random(5) < 0.5))
+        levels = rng.uniform(-1.5, 0.0) - falls[:, None] + np.where(rng.random((5, 2)) < 0.3, 1.0, 0.0)
+        found = estimate([run({h: list(10**row) for h, row in enumerate(np.minimum(levels, 0.0), 1)})], 100)
+        assert found.sentence.startswith("Unclear:") == (found.verdict == "unclear"), found.sentence
+        unclear += found.verdict == "unclear"
+    assert unclear >= 20
 
 
 def test_a_fall_of_untrained_models_claims_no_number():

@@ -30,13 +30,14 @@ def sentence(found: Dimension) -> str:
         return f"Unclear: {_unsure_fall(found)}: more seeds, targets or training are needed."
     if found.refused is not None:
         return refused_text(found, found.refused)
+    if found.verdict == "unclear":
+        best = f"no head count up to {found.head_counts[-1]} seems enough"
+        if found.estimate is not None:
+            fit = "fits" if found.estimate == 1 else "fit"
+            best = f"{heads_text(found.estimate)} {fit} best ({_interval(found)})"
+        return f"Unclear: {best}, but {_other(found)}: more seeds, targets or training are needed."
     if found.estimate is None:
         return (found.rate and turned(found)) or _open(found)
-    if found.verdict == "unclear":
-        return (
-            f"Unclear: {heads_text(found.estimate)} fit best ({_interval(found)}), but {_other(found)}: "
-            "more seeds, targets or training are needed."
-        )
     most, noun, sure = found.head_counts[-1], found.words.noun, f"{found.words.purpose} ({_interval(found)})"
     if found.verdict == "one-head":
         least = found.head_counts[0]
@@ -117,12 +118,11 @@ def _needed(found: Dimension) -> str:
 
 def _open(found: Dimension) -> str:
     """The fall has no end, or none that is clear."""
-    doubt = f", though {_other(found)}" if found.verdict == "unclear" else ""
     hint = "but no step is clear enough to say how many are needed"
     if (found.low or 0) > found.head_counts[0]:
         hint = f"at least {found.low} are needed"
     fall = f"the fall of the {found.words.noun} has no end among the head counts tried"
-    return f"Not reached by h = {found.head_counts[-1]}: {fall}, {hint}{doubt}."
+    return f"Not reached by h = {found.head_counts[-1]}: {fall}, {hint}."
 
 
 def _unsure_fall(found: Dimension) -> str:

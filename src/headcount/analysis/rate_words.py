@@ -70,7 +70,7 @@ def refused_text(found: Dimension, heads: int) -> str:
         rates = f"{10 ** found.even[0]:.2f} times a head, before it {10 ** found.even[1]:.2f} times"
         why = f"but the last step is not much steeper ({rates}): the fall is even, and no number of heads stands out"
     falls = f"the {found.words.noun} falls up to {heads_text(heads)} ({error_text(found.error(heads))})"
-    return f"No transition is claimed: {falls}, {why}."
+    return f"Unclear: {falls}, {why}. No transition is claimed."
 
 
 def large_text(found: Dimension) -> list[str]:
