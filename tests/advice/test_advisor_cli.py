@@ -45,6 +45,16 @@ def test_json_goes_where_it_is_told(headcount_here, tmp_path):
     assert (done.returncode, "--json" in done.stderr) == (2, True)
 
 
+def test_data_of_one_name_in_two_folders_have_a_page_each(headcount_here, tmp_path):
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        path = saved(tmp_path / place)
+        done = headcount_here("advise", path.relative_to(tmp_path), "--steps", 20, "--heads-max", 2, "--budget", 10)
+        assert done.returncode == 0, done.stderr
+        assert f"Page     headcount-advice/{place}-data/index.html" in done.stdout
+    assert sorted(p.name for p in (tmp_path / "headcount-advice").iterdir()) == ["a-data", "b-data"]
+
+
 def test_the_page_is_written_and_named_unless_told_otherwise(headcount_here, tmp_path):
     path, quick = saved(tmp_path), ("--steps", 20, "--heads-max", 2, "--budget", 10)
     done = headcount_here("advise", path, *quick)

@@ -28,7 +28,7 @@ from headcount.advice.probe_page import page
 from headcount.advice.probe_plan import loss_curve
 from headcount.advice.probe_record import CurvePoint, ProbeRecord
 from headcount.advice.probe_words import headline, markdown, sentences
-from headcount.cli.probe import page_name
+from headcount.cli.common import page_name
 from support import Cli, check_frame
 
 EVIL = '<script>alert("x")</script>'
@@ -243,9 +243,9 @@ def test_the_page_is_named_after_the_model(
     here = tmp_path / "x" / "here"
     here.mkdir(parents=True)
     monkeypatch.chdir(here)
-    assert page_name(Path(model)) == name
+    assert page_name(Path(model), "model") == name
     if model not in ("/", "../bert", ".."):
-        assert page_name(here / model) == name, "the same by its absolute path"
+        assert page_name(here / model, "model") == name, "the same by its absolute path"
 
 
 def test_json_for_programs_writes_no_page(tmp_path: Path, headcount_here: Cli) -> None:

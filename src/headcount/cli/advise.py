@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import ARRAYS, Device, Json, TargetKind, Time, Whole, console, duration, print_json
+from headcount.cli.common import ARRAYS, Device, Json, TargetKind, Time, Whole, console, duration, page_name, print_json
 
 if TYPE_CHECKING:
     from headcount.advice.advisor import Advice
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headcount.advice.advisor_witness_words import WitnessRecord
 
 PAGES = Path("headcount-advice")
-"""Where pages go unless --out says otherwise: a folder for each name of data."""
+"""Where pages go unless --out says otherwise: a folder for each path of data."""
 LEFT, LONGEST = 0.07, 20.0  # of the budget, and seconds, that a witness may take
 
 
@@ -40,8 +40,8 @@ def advise(
     out: Annotated[
         Path | None,
         Parameter(
-            help="Folder to write: index.html, advice.json and advice.png (default: headcount-advice/NAME, with the "
-            "name of the data; with --json none)."
+            help="Folder to write: index.html, advice.json and advice.png (default: headcount-advice/NAME, with a "
+            "name from the path of the data; with --json none)."
         ),
     ] = None,
     seed: Annotated[Whole, Parameter(help="Seed of the split, the weights and the batches.")] = 0,
@@ -74,7 +74,7 @@ def advise(
     if file is not None:
         _check_record(file, data)
     if out is None and not json:
-        out = PAGES / (data.stem.strip(".") or "data")
+        out = PAGES / page_name(data.with_suffix(""), "data")
     if out is not None:
         check_own(out, FILES, FILES[0])
     found = ask(

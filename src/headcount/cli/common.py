@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 
     from headcount.tasks.arrays import ArrayTask
     from headcount.tasks.task import Task
+
+
+NAME_MAX_CHARACTERS = 60
+"""Of a page's folder: four bytes each stay within the 255 that file systems allow."""
 
 
 def _whole(_: Any, tokens: Sequence[Token]) -> int:
@@ -181,3 +187,14 @@ def console() -> Console:
 
     wide = None if sys.stdout.isatty() else 110
     return Console(highlight=False, width=wide, soft_wrap=not sys.stdout.isatty())
+
+
+def page_name(source: Path, fallback: str) -> str:
+    """Return the name of the page of a model or of data: its path from here, as one file name (a/last becomes a-last).
+
+    The whole path, since the last part alone is often the same for many: checkpoint-500, model, data. `fallback` is the
+    name where none of the path's characters can be part of one.
+    """
+    parts = [part for part in Path(os.path.relpath(source)).parts if part not in (".", "..")]
+    name = re.sub(r"[^\w.-]+", "-", "-".join(parts) or source.resolve().name)
+    return name[-NAME_MAX_CHARACTERS:].strip(".-") or fallback

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Device, Json, Whole, console, print_json
+from headcount.cli.common import Device, Json, Whole, console, page_name, print_json
 
 if TYPE_CHECKING:
     from headcount.advice.probe_record import ProbeRecord
 
 PAGES = Path("headcount-probe")
 """Where pages go unless --out says otherwise: a folder for each model."""
-NAME_MAX_CHARACTERS = 60
-"""Of a page's folder: four bytes each stay within the 255 that file systems allow."""
 
 
 def probe(
@@ -60,7 +56,7 @@ def probe(
     if not 0 <= prune < 100:
         raise BadInput(f"--prune is a share of the loss from 0 on (0.01: one per cent), not {prune:g}")
     if out is None and not json:
-        out = PAGES / page_name(model)
+        out = PAGES / page_name(model, "model")
     if out is not None:
         check_out(out)
     if save_at_chance and save is None:
@@ -86,16 +82,6 @@ def probe(
         told = [f"{what:<8} {out / name}" for what, name in names.items() if (out / name).is_file()]
         console().print("\n".join(told), markup=False)
     return 0
-
-
-def page_name(model: Path) -> str:
-    """Return the name of a model's page: its path from here, as one file name (runs/a/last becomes runs-a-last).
-
-    The whole path, since the last folder alone is often the same for many models: checkpoint-500, model, a snapshot.
-    """
-    parts = [part for part in Path(os.path.relpath(model)).parts if part not in (".", "..")]
-    name = re.sub(r"[^\w.-]+", "-", "-".join(parts) or model.resolve().name)
-    return name[-NAME_MAX_CHARACTERS:].strip(".-") or "model"
 
 
 def _show(record: ProbeRecord, save: Path | None) -> None:
