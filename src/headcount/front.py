@@ -340,7 +340,7 @@ def _check_names(options: Iterable[str], known: set[str], allowed: set[str]) -> 
             raise BadInput(f"unknown option {name!r}: {nearest(name, allowed)}")
 
 
-_PLACEHOLDER = MeanTask(variable(1).sum(), length=1).data()
+_PLACEHOLDER = {**MeanTask(variable(1).sum(), length=1).data(), "name": "placeholder"}  # "mean" is a family's
 """Stands in a spec for a task that has no serial form, so that the same rules hold for all."""
 
 

@@ -208,6 +208,21 @@ def test_a_task_of_ones_own_takes_no_parameters_of_a_family() -> None:
         hc.sweep(own_task(PARTS), heads=1, length=8)
 
 
+def test_several_lengths_of_one_task_are_refused_with_what_to_do() -> None:
+    task = hc.make_task("quadratic-basins", length=6)
+    X = task.sample(40, seed=1)
+    arrays = hc.ArrayTask.from_arrays(X.numpy(), task.value(X).numpy())
+    for given in ({"lengths": [4, 6]}, {"targets": [0, 1]}):
+        ((key, values),) = given.items()
+        with pytest.raises(hc.BadInput) as caught:
+            hc.sweep(task, heads=1, **given)
+        assert f'give the family\'s name, hc.sweep("quadratic-basins", {key}={values}, …)' in str(caught.value)
+        with pytest.raises(hc.BadInput, match=f"^{key}: this task is of no family and has one .*: sweep one task for"):
+            hc.sweep(own_task(PARTS), heads=1, **given)
+        with pytest.raises(hc.BadInput, match=f"^{key}: this task is of no family"):
+            hc.sweep(arrays, heads=1, **given)
+
+
 @pytest.mark.parametrize(("misspelt", "meant"), [
     ("lenghts", "lengths"), ("target", "targets"), ("heds", "heads"), ("stpes", "steps"), ("quite", "quiet"),
     ("head_dimm", "head_dim"), ("learnin_rates", "learning_rates"), ("intrinsics", "intrinsic"), ("stroe", "store"),

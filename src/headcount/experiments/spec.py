@@ -14,6 +14,7 @@ from headcount.base.spec import Spec
 from headcount.models.reference import Transformer
 from headcount.models.spec import FeedForwardKind, ModelSpec, Positions, Size
 from headcount.tasks.arrays import ArrayTask
+from headcount.tasks.families import FAMILIES
 from headcount.tasks.serial import parse_task
 from headcount.tasks.task import Task
 
@@ -216,7 +217,7 @@ class SweepSpec(Spec):
     def _tasks(self) -> list[tuple[dict[str, Any], Task]]:
         """Return the tasks of the sweep with the values that set them apart."""
         if "family" not in self.task and (self.lengths or self.targets):
-            raise BadInput("lengths and targets vary a family: this task is stated whole, and has one length")
+            raise BadInput(_fixed_text(self.task.get("name"), "lengths" if self.lengths else "targets", self))
         found: list[tuple[dict[str, Any], Task]] = []
         for length, target in product(self.lengths or [None], self.targets or [None]):
             change = {k: v for k, v in (("length", length), ("seed", target)) if v is not None}
@@ -263,3 +264,15 @@ class Panel:
         """Return the model with so many heads."""
         task = self.task
         return self.model.model(heads=heads, dim=task.dim, length=task.length, out_dim=task.out_dim)
+
+
+def _fixed_text(name: str | None, key: str, spec: SweepSpec) -> str:
+    """Say why a task that is stated whole cannot vary in length or draw, and what to do."""
+    what = "length" if key == "lengths" else "draw"
+    if name not in FAMILIES:
+        return f"{key}: this task is of no family and has one {what}: sweep one task for each {what}"
+    call = f'hc.sweep("{name}", {key}={list(getattr(spec, key))}, …)'
+    return (
+        f"{key}: this task is stated whole and has one {what}: give the family's name, {call}; "
+        f'in a sweep file family = "{name}" under [task]'
+    )
