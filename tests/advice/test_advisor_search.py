@@ -255,3 +255,23 @@ def test_fewer_heads_of_what_is_learned_by_heart_are_challenged_before_they_are_
     assert search._next_challenge(by_heart) == 2
     assert search._next_challenge(by_heart.model_copy(update={"low": 1})) is None
     assert search._next_challenge(by_heart.model_copy(update={"low": 1, "cause": ""})) == 2
+
+
+@pytest.mark.parametrize(
+    ("verdict", "shares", "named"),
+    [
+        ("gentle", {3: 0.45, 4: 0.55}, 4),
+        ("gentle", {3: 0.5, 4: 0.5}, 3),
+        ("gentle", {0: 0.6, 3: 0.3, 8: 0.1}, 3),
+        ("transition", {3: 0.45, 4: 0.55}, 3),
+        ("failed", {3: 0.45, 4: 0.55}, 3),
+    ],
+)
+def test_without_a_sure_step_the_head_count_of_most_draws_is_named(verdict, shares, named):
+    search, *_ = searched(Fake(three))
+    changed = {"verdict": verdict, "shares": shares, "estimate": 3, "low": 2, "high": 4, "sequences": 900}
+    doubtful = search.decision().model_copy(update=changed)
+    search.decision = lambda: doubtful
+    found = search.conclude()
+    assert (found.estimate, found.low, found.high) == (named, 2, 4)
+    assert found.sequences == (900 if named == 3 else None)

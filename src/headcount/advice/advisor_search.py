@@ -123,12 +123,20 @@ class Search:
         return round(MOST_SEEDS * min(max(self.budget / USUAL_BUDGET, 1.0), MOST_MORE_SEEDS))
 
     def conclude(self) -> HeadsNeeded:
-        """What the trials so far show; nothing is called too few that had no challenge."""
+        """What the trials so far show; nothing is called too few that had no challenge.
+
+        Where no step is sure, the head count that most draws give is named, not the one of the data as they are.
+        """
         decision = self.decision()
         # where fewer heads passed, that more of them failed says nothing against fewer still
         least = min((h for h, challenge in self.challenges.items() if challenge.passed), default=self.heads_max)
         failed = max((h for h, challenge in self.challenges.items() if not challenge.passed and h < least), default=0)
-        return decision.model_copy(update={"low": min(decision.least, failed + 1)})
+        low = min(decision.least, failed + 1)
+        named = decision.estimate
+        if decision.verdict == "gentle":
+            named = max((h for h in decision.shares if h), key=lambda h: (decision.shares[h], h == named))
+        kept = decision.sequences if named == decision.estimate else None
+        return decision.model_copy(update={"low": low, "estimate": named, "sequences": kept})
 
     def decision(self) -> HeadsNeeded:
         """What the trials so far say."""
