@@ -134,13 +134,16 @@ def expected(drawn: Drawn) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """Count what is right, by kind of data."""
+    """Count what is right, by kind of data; a settled answer is right where it is D, and of a control one head."""
     kinds = {kind: [row for row in rows if row["name"].startswith(kind)] for kind in ("task", "control", "noise")}
+    settled = [row for row in (*kinds["task"], *kinds["control"]) if row["settled"]]
     return {
         "tasks": len(kinds["task"]), "tasks_right": sum(row["right"] for row in kinds["task"]),
         "tasks_covered": sum(bool(row["covered"]) for row in kinds["task"]),
         "controls": len(kinds["control"]), "controls_right": sum(row["right"] for row in kinds["control"]),
         "noise": len(kinds["noise"]), "noise_right": sum(row["right"] for row in kinds["noise"]),
+        "tasks_open": sum(row["open"] for row in kinds["task"]), "settled": len(settled),
+        "settled_right": sum(row["recommended"] == (row["intrinsic"] or 1) for row in settled),
     }  # fmt: skip
 
 

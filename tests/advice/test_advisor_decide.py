@@ -219,3 +219,21 @@ def test_one_sided_chances():
     assert one_sided(rng.standard_normal(500) - 1) > 0.99
     assert one_sided(np.ones(5)) == 0.0
     assert one_sided(np.zeros(5)) == 1.0
+
+
+def test_one_stuck_fold_of_five_does_not_rule_a_head_count_out():
+    """With two heads, four of five models err as little as with three, and the fifth is stuck at the error of one."""
+    errors = {1: [0.13] * 3, 2: [0.03] * 3, 3: [0.005] * 3, 4: [0.005] * 3, 8: [0.005] * 3}
+    folds = {1: (0.13,) * 5, 2: (0.005,) * 4 + (0.13,)}
+
+    def folded(some):
+        found = made_up(errors, samples=400)
+        return decide(
+            [replace(one, fold_errors=some.get(one.heads, (0.005,) * 5)) for one in found],
+            heads_max=8, draws=200, inflation=2.25, folded=True,
+        )  # fmt: skip
+
+    assert folded(folds).low == 2
+    assert folded({**folds, 2: (0.03,) * 5}).low == 3  # all of them fail alike
+    assert folded({**folds, 1: (0.005,) * 2 + (0.21,) * 3}).low == 1
+    assert ask(errors, samples=400).low == 3  # one part held back: a trial is a model

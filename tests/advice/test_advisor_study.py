@@ -24,7 +24,7 @@ def kept(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 def first(kept: dict[str, Any]) -> int:
     """The number of a study's first task: on a GPU it has others."""
-    return 100 if kept["name"].endswith("cuda") else 0
+    return 240 if kept["name"].endswith("cuda") else 260
 
 
 def again(row: dict[str, Any]) -> tuple[bool, bool]:
@@ -44,6 +44,12 @@ def test_the_advice_is_right_on_tasks_that_nobody_tuned_for(study: ModuleType, k
     one_head = [row["recommended"] == 1 and row["no_transition"] for row in rows["control"]]
     assert sum(one_head) >= 9
     assert all(row["verdict"] == "noise" for row in rows["noise"])
+    settled = [
+        (row["recommended"], row["intrinsic"] or 1) for row in (*rows["task"], *rows["control"]) if row["settled"]
+    ]
+    assert len(settled) >= 20
+    assert sum(answer == truth for answer, truth in settled) >= 0.95 * len(settled)
+    assert kept["counts"]["settled_right"] == sum(answer == truth for answer, truth in settled)
     assert kept["counts"] == study.summary(kept["rows"])
     counted = [kept["counts"]["tasks_right"], kept["counts"]["tasks_covered"]]
     assert counted == [sum(right for right, _ in judged), sum(covered for _, covered in judged)]
@@ -74,7 +80,9 @@ def test_wrong_advice_is_counted_as_wrong(study: ModuleType, kept: dict[str, Any
     task = next(row for row in rows if row["intrinsic"] == 3)
     task |= {"recommended": 5, "right": False}
     assert again(task)[0] is False
+    task["settled"] = True
     assert study.summary(rows)["tasks_right"] == kept["counts"]["tasks_right"] - 1
+    assert study.summary(rows)["settled_right"] < study.summary(rows)["settled"]
     assert again({**task, "low": 4})[1] is False
 
 

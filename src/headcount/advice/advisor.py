@@ -321,7 +321,7 @@ def _record(
         together([*work, look], threads=engine.gpu, halt=engine.halt.set)
     except KeyboardInterrupt:  # the answer is there: prices and a witness are left out
         engine.interrupt()
-    sizes = {"length": stuff.task.length, "head_dim": search.options.head_dim, "hidden": search.options.hidden}
+    sizes = {"length": stuff.task.length, **search.options.data()}
     high = decision.high if decision.high is not None else max(search.heads_max, decision.least)
     inflation = stuff.splits.inflation
     listed = prices(points, search.found, answer, search.confidence, inflation) if answer in heads else []

@@ -150,6 +150,7 @@ def decide(
     fitted = min(_fitted(one) for row in table.trials for one in row)
     evidence = Evidence(
         heads=list(table.heads), trials=[np.array([one.validation for one in row]) for row in table.trials],
+        models=[np.array([e for one in row for e in (one.fold_errors or (one.validation,))]) for row in table.trials],
         errors=errors, levels=levels_of(errors, floor) * (1.0 if table.champion.wrong is None else CLASSES),
         floor=floor, spread=spread, gain_chance=_gain(table.champion, inflation),
         sequences=len(table.champion.squares), cause=_cause(table),

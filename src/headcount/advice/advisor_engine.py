@@ -95,6 +95,8 @@ class Outcome:
     parameters: int = 0
     fitted: float = float("nan")
     """The training error at the end of training, where `train` is the one at the best validation point."""
+    fold_errors: tuple[float, ...] = ()
+    """In folds: the error of every model on what it held back, at the common best point."""
     path: Path | None = None
     """What a single fold measured at every evaluation, until the folds are put together."""
 
@@ -213,7 +215,8 @@ class Engine:
         errors = squares.mean(1)
         at, best = int(errors.argmin()), min(parts, key=lambda one: one.validation)
         return replace(
-            best, wanted=wanted, path=None, steps=min(one.steps for one in parts),
+            best, wanted=wanted, path=None, fold_errors=tuple(float(path.squares[at].mean()) for path in paths),
+            steps=min(one.steps for one in parts),
             whole=all(one.whole for one in parts), seconds=sum(one.seconds for one in parts),
             curve=[(step, float(error)) for (step, _), error in zip(parts[0].curve, errors, strict=False)],
             validation=float(errors[at]), squares=squares[at].astype(np.float32),

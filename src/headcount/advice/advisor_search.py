@@ -134,7 +134,9 @@ class Search:
         low = min(decision.least, failed + 1)
         named = decision.estimate
         if decision.verdict == "gentle":
-            named = max((h for h in decision.shares if h), key=lambda h: (decision.shares[h], h == named))
+            named = max(
+                (h for h in decision.shares if h), key=lambda h: (decision.shares[h], h == named), default=named
+            )
         kept = decision.sequences if named == decision.estimate else None
         return decision.model_copy(update={"low": low, "estimate": named, "sequences": kept})
 

@@ -197,6 +197,9 @@ def reasons(
         told.extend(_theory(decision, answer, record))
     add("extrapolated", f"The models have one layer, heads of size {record['head_dim']} and {record['hidden']} hidden "
         f"units; deeper or wider models may need fewer heads a layer.")  # fmt: skip
+    if record.get("positions") == "gates":
+        add("extrapolated", "They see positions in the attention scores alone, whose weights are positive: a sum with "
+            "both signs takes two heads there, and one where values see positions too.")  # fmt: skip
     return told
 
 

@@ -14,6 +14,12 @@ from headcount.analysis.rows import Floats, planned
 from headcount.analysis.wording import heads_text
 from headcount.base.random import generator
 
+TRIED = 3
+"""Trials below which the head count before the answer is not ruled out."""
+SURELY = 2.5
+"""Standard deviations that a difference must have to be shown."""
+MOST_TIMES = 20.0
+"""Beyond so many times the sequences at hand, an extrapolated number of them says nothing."""
 FEWEST = 2
 """The finished trials that a decisive head count needs: one trial drawn again is always itself."""
 LEVEL_DECADES = 0.3
@@ -159,3 +165,27 @@ def lucky(drawn: Sequence[Drawn], heads: Sequence[int], index: int) -> int:
             break
         smallest = i
     return smallest
+
+
+def would_settle(errors: Floats, limits: Floats, place: int, sequences: int) -> int | None:
+    """Extrapolate how many sequences would show that these heads are enough and one step fewer are not.
+
+    The spread of a mean falls with the root of their number; what seeds add to it does not, so this is a guess.
+    """
+    asked = [limits - errors[:, place], *([errors[:, place - 1] - limits] if place else [])]
+    needed = [(SURELY * float(some[1:].std()) / max(float(some[0]), 1e-12)) ** 2 for some in asked]
+    most = max(needed) * sequences
+    return int(float(f"{most:.1e}")) if sequences < most <= MOST_TIMES * sequences else None
+
+
+def widened(counts: Sequence[int], place: int, low: int, high: int) -> tuple[int, int]:
+    """Widen an interval over head counts whose trials are too few to rule them out."""
+    if place > 0 and counts[place - 1] < TRIED:
+        low = min(low, place - 1)
+    while low > 0 and counts[low - 1] < 2:
+        low -= 1
+    while high + 1 < len(counts) and counts[high + 1] < 2:
+        high += 1
+    if high == len(counts) - 1 and counts[high] < 2:
+        high += 1  # nothing larger confirms it
+    return low, high

@@ -36,9 +36,10 @@ constant.
    at all. There a head count is enough where its error is within a margin of the best of all: an excess of at most
    `RATIO` times the best one's, or `OF_NOISE` of the floor, or `SMALL` of the variance of y, but never more than
    `MOST_MARGIN` of it; and, where there is a step (3), where it has reached the step (a fall over head counts that were
-   not tried is shared among them). a goes down while bad luck with seeds could explain that fewer heads failed (6), or
-   while one head fewer has had less than `TRIED` trials. A single trial has no spread: the interval reaches over its
-   head count, up and down, and where neither the answer nor the head count before it has two there is no answer. A step
+   not tried is shared among them). a goes down while bad luck with seeds could explain that fewer heads failed (6), in
+   folds while some of their models succeed, or while one head fewer has had less than `TRIED` trials. A single trial
+   has no spread: the interval reaches over its head count, up and down, and where neither the answer nor the head count
+   before it has two there is no answer. A step
    is in doubt, and called gentle, where most of the draws deny it, where it hangs on a single trial, or where the
    interval begins at one head or two heads before the answer. The largest head count tried is an answer with an open
    end: nothing confirms it. An error that still falls at the largest head count allowed needs that many or more; where
@@ -68,7 +69,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.analysis.bootstrap import OUTSIDE, Drawn, interval, known_mean, read
-from headcount.analysis.dimension_doubts import at_least, between, fall_shown, lost, lucky, redrawn, too_few
+from headcount.analysis.dimension_doubts import (
+    at_least,
+    between,
+    fall_shown,
+    lost,
+    lucky,
+    redrawn,
+    too_few,
+    widened,
+    would_settle,
+)
 from headcount.analysis.dimension_words import reasons, sentence
 from headcount.analysis.head_rows import head_rows
 from headcount.analysis.measures import FEW, HALF, UNSOLVED
@@ -103,14 +114,10 @@ NOTHING = 0.97
 """A validation error above this explains hardly anything: noise, unless training shows that there is more."""
 SHOWN_GAIN = 0.01
 """A gain over a constant is shown where it would arise by chance with at most this probability."""
-TRIED = 3
-"""Trials below which the head count before the answer is not ruled out."""
+SUCCEED = 0.25
+"""The share of the models of a head count, in folds, that must succeed for it not to be ruled out."""
 STEEP = 1.5
 """The fall into the largest head count allowed is a step where it is so many times the mean one before, by head."""
-SURELY = 2.5
-"""Standard deviations that a difference must have to be shown."""
-MOST_TIMES = 20.0
-"""Beyond so many times the sequences at hand, an extrapolated number of them says nothing."""
 TINY = 1e-3
 """An excess at which nothing is left to gain, as a share of a constant's."""
 AGREEMENT = 0.5
@@ -354,6 +361,8 @@ class Evidence:
     heads: list[int]
     trials: list[Floats]
     """The errors of all trials that decide, by head count."""
+    models: list[Floats]
+    """The errors of their models: in folds a trial is a mean over several."""
     errors: Floats
     """[draw, head count]: the error that counts; row 0 is the data."""
     levels: Floats
@@ -396,7 +405,7 @@ def needed_above_floor(found: Evidence, *, heads_max: int, confidence: float = 0
         place = None if answer is None else heads.index(answer)
         return bare.model_copy(update={
             "verdict": verdict, "estimate": answer, "low": low, "high": high, "cause": cause, "shares": shares,
-            "sequences": None if place is None else _would_settle(errors, limits, place, found.sequences),
+            "sequences": None if place is None else would_settle(errors, limits, place, found.sequences),
             "by_step": place is not None and bool(errors[0, place] > limits[0]),
         })  # fmt: skip
 
@@ -411,7 +420,7 @@ def needed_above_floor(found: Evidence, *, heads_max: int, confidence: float = 0
     index, shares = int(reading.answer[0]), reading.shares
     place = min(index, len(heads) - 1)  # that more heads are needed than were tried is never sure
     end = max(len(heads) if reading.high is None else reading.high, index)
-    low, high = _widened(counts, place, min(reading.low, place, _lucky_above(found, place)), end)
+    low, high = widened(counts, place, min(reading.low, place, _lucky_above(found, place)), end)
     least = heads[low - 1] + 1 if low > 0 else 1
     most = heads[high] if high < len(heads) else None
     decisive = [counts[i] for i in (max(place - 1, 0), place)]
@@ -446,30 +455,6 @@ def _rest(heads: Sequence[int], levels: Floats) -> dict[int, float]:
     return {h: float(max(levels[i] - levels[i + 1 :].min(initial=levels[i]), 0)) for i, h in enumerate(heads)}
 
 
-def _would_settle(errors: Floats, limits: Floats, place: int, sequences: int) -> int | None:
-    """Extrapolate how many sequences would show that these heads are enough and one step fewer are not.
-
-    The spread of a mean falls with the root of their number; what seeds add to it does not, so this is a guess.
-    """
-    asked = [limits - errors[:, place], *([errors[:, place - 1] - limits] if place else [])]
-    needed = [(SURELY * float(some[1:].std()) / max(float(some[0]), 1e-12)) ** 2 for some in asked]
-    most = max(needed) * sequences
-    return int(float(f"{most:.1e}")) if sequences < most <= MOST_TIMES * sequences else None
-
-
-def _widened(counts: Sequence[int], place: int, low: int, high: int) -> tuple[int, int]:
-    """Widen an interval over head counts whose trials are too few to rule them out."""
-    if place > 0 and counts[place - 1] < TRIED:
-        low = min(low, place - 1)
-    while low > 0 and counts[low - 1] < 2:
-        low -= 1
-    while high + 1 < len(counts) and counts[high + 1] < 2:
-        high += 1
-    if high == len(counts) - 1 and counts[high] < 2:
-        high += 1  # nothing larger confirms it
-    return low, high
-
-
 def _ends_in_a_step(heads: Sequence[int], levels: Floats) -> bool:
     """Whether the fall into the largest head count may be the last: a step, or nothing is left to gain."""
     last = (levels[-2] - levels[-1]) / (heads[-1] - heads[-2])
@@ -491,4 +476,21 @@ def _lucky_above(found: Evidence, index: int) -> int:
         if failing ** sum(map(len, level[i:index])) <= OUTSIDE:
             break
         smallest = i
-    return smallest
+    return min(smallest, _some_succeed(found, index))
+
+
+def _some_succeed(found: Evidence, index: int) -> int:
+    """Return the index of the smallest head count of which some models succeed, though its trials do not.
+
+    In folds one model that is stuck spoils the mean of a trial. A model succeeds where its log error is nearer to that
+    of the middle model with the answer's heads than to the largest such one of as few heads or fewer.
+    """
+    level = [np.log10(np.maximum(some - found.floor, 1e-12)) for some in found.models]
+    if all(len(some) == len(trials) for some, trials in zip(found.models, found.trials, strict=True)):
+        return index
+    enough, worst = float(np.median(level[index])), -np.inf
+    for i in range(index):
+        worst = max(worst, float(np.median(level[i])))
+        if worst > enough and float((level[i] < (worst + enough) / 2).mean()) >= SUCCEED:
+            return i
+    return index
