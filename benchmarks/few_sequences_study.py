@@ -9,7 +9,8 @@ scikit-learn), two in the folders of CIFAR-10 and MS MARCO that docs/real-data.m
 behind `headcount advise` about subsets of 100 and 300 sequences of each set, five draws each, and compares with the
 *truth*: the same search with ten times the budget, trained on as many sequences of the same draws, with all remaining
 sequences to validate. Where the truth is not settled itself, there is nothing to compare with, and the case is counted
-apart. Of the synthetic tasks (D = 2 and 3, 40 to 400 sequences) D is known. Draws from 100 on are for development.
+apart. Of the synthetic tasks (D = 2 and 3, 40 to 400 sequences) D is known. Draws 0 to 9 of the
+synthetic tasks, and all from 100 on, are for development; the study has draws 10 to 17.
 """
 
 # ruff: noqa: T201

@@ -63,7 +63,7 @@ def test_the_synthetic_tasks_are_those_that_were_announced(study: ModuleType) ->
     rows = read_json(RESULTS / "few-sequences-synthetic.json")["rows"]
     assert len(rows) == 64
     cases = {(row["intrinsic"], row["size"], row["draw"]) for row in rows}
-    assert cases == {(D, n, k) for D in (2, 3) for n in study.SYNTHETIC_SIZES for k in range(8)}
+    assert cases == {(D, n, k) for D in (2, 3) for n in study.SYNTHETIC_SIZES for k in range(10, 18)}
     assert all(row["truth"] == row["intrinsic"] for row in rows)
 
 
