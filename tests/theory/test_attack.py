@@ -155,7 +155,8 @@ def test_a_pair_is_found_proved_saved_and_verified(tmp_path: Path) -> None:
 def test_typical_pairs_keep_to_the_region() -> None:
     """Every z_i of both sequences lies within what the law draws; the whole box holds more."""
     model, task = random_model(heads=1), small_task()
-    found = search(model, task, among="typical", seconds=60.0)  # on a busy machine too it must come to its end
+    # on a busy machine too it must come to its end; of few starts, one search in 25 ends outside of the region
+    found = search(model, task, among="typical", starts=32, seconds=60.0)
     assert found.region is not None
     z = task.features(torch.from_numpy(found.X).flatten(0, 1))
     low, high = torch.tensor(found.region.low), torch.tensor(found.region.high)
