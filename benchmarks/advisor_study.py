@@ -4,7 +4,7 @@
 
 asks the advisor about every task, prints a line each and writes OUT/advisor-study.csv. With --result the outcome of
 the whole study goes to OUT/advisor-study.json, on a GPU advisor-study-cuda.json. Tasks from number 1000 on are for
-development; the study itself is numbers 260 to 279, on a GPU 240 to 259, which nobody looked at before. --at-once asks
+development; the study itself is numbers 300 to 319, on a GPU 280 to 299, which nobody looked at before. --at-once asks
 several questions at a time: in threads, which a GPU has room for, or with --cores 2 in processes with so many each.
 """
 

@@ -24,7 +24,7 @@ def kept(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 def first(kept: dict[str, Any]) -> int:
     """The number of a study's first task: on a GPU it has others."""
-    return 240 if kept["name"].endswith("cuda") else 260
+    return 280 if kept["name"].endswith("cuda") else 300
 
 
 def again(row: dict[str, Any]) -> tuple[bool, bool]:
@@ -38,8 +38,7 @@ def test_the_advice_is_right_on_tasks_that_nobody_tuned_for(study: ModuleType, k
     assert [row["name"] for row in rows["task"]] == [f"task-{first(kept) + n}" for n in range(20)]
     assert {row["intrinsic"] for row in rows["task"]} == {1, 2, 3, 4, 5, 6}
     judged = [again(row) for row in rows["task"]]
-    assert sum(right for right, _ in judged) >= 17
-    assert sum(covered for _, covered in judged) >= 18
+    assert all(right and covered for right, covered in judged)
     assert len(rows["control"]) == 10
     one_head = [row["recommended"] == 1 and row["no_transition"] for row in rows["control"]]
     assert sum(one_head) >= 9

@@ -40,17 +40,6 @@ def _(results: Results) -> str:
     )
 
 
-@computed("advisor-gentle")
-def _(results: Results) -> str:
-    """Only rows without a sure step can have another recommendation since; all of those must be the wrong ones."""
-    rows = [row for name in ("advisor-study", "advisor-study-cuda") for row in results.json(name)["rows"]]
-    gentle = [row for row in rows if row["verdict"] == "gentle"]
-    assert all(row["intrinsic"] == row["recommended"] + 1 and row["covered"] and not row["settled"] for row in gentle)
-    assert len(gentle) == sum(not row["right"] for row in rows if row["intrinsic"])
-    count = {1: "one", 2: "two", 3: "three"}[len(gentle)]
-    return f"of these rows only those {count} are of that kind"
-
-
 # -- attacks ------------------------------------------------------------------------------------------------
 
 
