@@ -58,6 +58,10 @@ class HeadMap:
         """Return β·score of single tokens x[count, dim] by their content alone: [heads, count]."""
         return self.score @ torch.relu(x @ self.W1.T + self.bias.mean(0)).T
 
+    def logits(self, X: Tensor) -> Tensor:
+        """Return the logarithms of the attention weights before they are normalised: [batch, heads, length]."""
+        return torch.einsum("btn,hn->bht", torch.relu(X @ self.W1.T + self.bias), self.score) + self.shift
+
     def _parts(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         pre = X @ self.W1.T + self.bias
         u = torch.relu(pre)
