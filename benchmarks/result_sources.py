@@ -90,6 +90,7 @@ TABLE: dict[str, dict[str, Part]] = {
         "measured": Part((*ON_GPU, "dimension_study:task_spec")),
         "computed": Part(ANALYSIS),
     },
+    "every-encoder": {"measured": Part(("theory.lipschitz", "theory.reach", *ON_CORES))},
     "few-sequences": {"measured": Part((*SEARCH, "few_sequences_study:ask_real", "few_sequences_study:ask_truth"))},
     "few-sequences-synthetic": {"measured": Part((*SEARCH, "few_sequences_study:ask_synthetic"))},
     "gpu-precision": {"measured": Part(GPU_STEP)},

@@ -11,6 +11,7 @@ import pytest
 import torch
 from flint import arb
 from lipschitz_cases import best_layer
+from results import write_result
 
 import headcount as hc
 from headcount.experiments.saved import saved_model
@@ -268,3 +269,62 @@ def test_one_wide_head_pays_with_reach():
     alphabet = find_alphabet(task, 1)
     needed = least_reach(alphabet.gap, built.budget.bound, copies(alphabet, 1, "any"))
     assert 1.0 < needed <= reach(built.model, alphabet)[0]
+
+
+SEARCHED = [
+    (2, 4, 1, False, 1), (2, 6, 1, False, 2), (2, 8, 1, False, 1), (2, 5, 1, True, 1), (2, 6, 1, True, 2),
+    (3, 5, 2, False, 1), (3, 7, 2, False, 1), (3, 5, 1, False, 2), (3, 4, 2, True, 1), (4, 6, 2, False, 1),
+    (4, 6, 3, False, 2),
+]  # fmt: skip
+"""K, T, h, positions and n of the searches for a layer that beats the bound."""
+TRAINED: list[tuple[str, dict[str, Any], int, Positions]] = [
+    (name, parameters, heads, positions)
+    for name, parameters in (
+        ("quadratic-basins", {"intrinsic": 3}), ("sphere-anchors", {"intrinsic": 3}), ("min-plus-max", {}),
+        ("sum-of-maxima", {"intrinsic": 3, "dim": 3, "limit": 2.5}),
+    )
+    for heads in ((1,) if name == "min-plus-max" else (1, 2))
+    for positions in ("none", "additive", "gates")
+]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_study_of_the_bound_over_all_encoders():
+    """Searches on small alphabets and trained models: none beats the bound, and how near they come."""
+    searches = [
+        (least_error(1.0, share * N, N), best_layer(K, T, h, share * N, positions, seed, n=n, rounds=60))
+        for K, T, h, positions, n in SEARCHED
+        for N in [copies(letters_alone(K, T), h, "any" if positions else "none")]
+        for share in (0.2, 0.5, 0.8) for seed in range(4)
+    ]  # fmt: skip
+    models: list[dict[str, Any]] = []
+    for name, parameters, heads, positions in TRAINED:
+        for length, steps in ((32, 2000), (128, 2000)):
+            task = retrieval(name, length=length, **parameters)
+            spec = ModelSpec(dim=task.dim, length=length, heads=heads, head_dim=4, hidden=16, positions=positions)
+            model = saved_model(task, hc.train(task, spec, hc.TrainSpec(steps=steps, warmup=100)))
+            alphabet = find_alphabet(task, heads)
+            N = copies(alphabet, heads, "none" if positions == "none" else "any")
+            R = reach(model, alphabet)[0]
+            pair = hard_pair(model, alphabet)
+            models.append({
+                "task": name, "heads": heads, "positions": positions, "length": length, "gap": alphabet.gap, "reach": R,
+                "copies": N, "bound": least_error(alphabet.gap, R, N),
+                "error": float((model.predict(pair) - task.value(pair)).abs().max()),
+            })  # fmt: skip
+    beaten = sum(found < bound - 1e-12 for bound, found in searches)
+    beaten_models = sum(row["error"] < row["bound"] for row in models)
+    write_result(
+        "every-encoder",
+        {
+            "least_ratio": round(min(found / bound for bound, found in searches), 6),
+            "largest_bound_over_error": max(row["bound"] / row["error"] for row in models),
+            "models": models,
+        },
+        seeds=list(range(4)),
+        counts={
+            "searches": len(searches), "searches_below": beaten, "models": len(models),
+            "models_below": beaten_models, "models_bounded": sum(row["bound"] > 0 for row in models),
+        },
+    )  # fmt: skip
+    assert beaten == beaten_models == 0
