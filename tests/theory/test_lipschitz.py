@@ -11,7 +11,6 @@ import pytest
 import torch
 from flint import arb
 from lipschitz_cases import best_layer
-from results import write_result
 
 import headcount as hc
 from headcount.experiments.saved import saved_model
@@ -25,6 +24,7 @@ from headcount.theory.layer import HeadMap
 from headcount.theory.lipschitz import Alphabet, copies, find_alphabet, least_error, least_reach, least_width
 from headcount.theory.reach import gelu_slope, hard_pair, reach
 from headcount.theory.wide import build_wide
+from results import write_result
 
 
 def retrieval(name: str, **parameters: Any) -> GeneralizedRetrieval:
