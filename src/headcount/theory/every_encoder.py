@@ -40,8 +40,10 @@ class EveryEncoder:
 
 @dataclass(frozen=True)
 class Transition:
-    """Rows for h < D; the proved error, β and reach of the model built with D heads; why something is missing."""
+    """Rows for h < D; the proved error and the reach of the model built with D heads; why something is missing."""
 
+    intrinsic: int
+    length: int
     rows: list[EveryEncoder]
     built: float | None
     built_reach: float | None
@@ -68,7 +70,9 @@ def every_encoder(
         except BadInput as error:
             missing.append(f"h = {h}: {error}")
     largest = max((row.reach for row in rows if row.reach is not None), default=None)
-    return Transition(rows, None if built is None else built.budget.bound, largest, missing)
+    return Transition(
+        task.intrinsic, task.length, rows, None if built is None else built.budget.bound, largest, missing
+    )
 
 
 def _row(

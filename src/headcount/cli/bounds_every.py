@@ -1,0 +1,96 @@
+"""The second half of `headcount bounds TASK`: the bound over all encoders, and the transition that it proves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headcount.base.errors import BadInput
+from headcount.cli.common import above, below
+
+if TYPE_CHECKING:
+    from headcount.models.files import SavedModel
+    from headcount.tasks.retrieval import GeneralizedRetrieval
+    from headcount.theory.every_encoder import Transition
+
+
+def read_model(folder: Path, task: str | None) -> tuple[SavedModel, GeneralizedRetrieval]:
+    """Return a model and its own task, whose reach and heads the bound then speaks of."""
+    from headcount.models.files import load_model
+    from headcount.tasks.retrieval import GeneralizedRetrieval
+    from headcount.tasks.serial import known_task
+
+    if task is not None:
+        raise BadInput(f"--model brings its own task: leave out {task!r}")
+    model = load_model(folder)
+    own = None if model.task is None else known_task(model.task)
+    if not isinstance(own, GeneralizedRetrieval):
+        raise BadInput(
+            f"the model in {folder} has no task that is stated as f, S and F0: the bounds do not speak of it"
+        )
+    return model, own
+
+
+def transitions(
+    made: Sequence[GeneralizedRetrieval], heads: Sequence[int], head_dim: int, eps: float | None,
+    model: SavedModel | None,
+) -> list[Transition]:  # fmt: skip
+    """Return what the bound says at every length of a task."""
+    from headcount.theory.every_encoder import every_encoder
+
+    return [every_encoder(one, heads, head_dim=head_dim, eps=eps, model=model) for one in made]
+
+
+def every_table(found: Sequence[Transition], eps: float | None) -> Any:
+    """Return the rows as a table; None where there are none."""
+    from rich import box
+    from rich.table import Table
+
+    rows = [row for one in found for row in one.rows]
+    if not rows:
+        return None
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    at = any(row.reach is not None for row in rows)
+    for column in ("h", "T", "γ", "N", *(["R", "error"] if at else []), *([f"R for {eps:g}", "width"] if eps else [])):
+        table.add_column(column, justify="right")
+    for one in found:
+        for row in one.rows:
+            cells = [str(row.heads), str(row.length), below(row.gap, 3), f"{row.copies} | {row.copies_any}"]
+            if at:
+                cells += [_maybe(row.reach, above), f"≥ {_maybe(row.error, below)} | {_maybe(row.error_any, below)}"]
+            if eps:
+                cells += [f"≥ {_maybe(row.needed, below)} | {_maybe(row.needed_any, below)}"]
+                cells += [f"≥ {_maybe(row.width_any, below)}"]
+            table.add_row(*cells)
+        if one.built is not None:
+            cells = [str(one.intrinsic), str(one.length), "–", "–", _maybe(one.built_reach, above)]
+            table.add_row(*cells, f"≤ {above(one.built)}", *(["–", "–"] if eps else []))
+    return table
+
+
+def every_lines(found: Sequence[Transition], model: Path | None) -> list[str]:
+    """Say what the table shows, and why something is missing."""
+    lines = list[str]()
+    if any(one.rows for one in found):
+        lines.append(
+            "Over all encoders and attentions: with h heads, and a block behind them whose output moves by at most R while "
+            "each head's output crosses its range, the sup error is at least (γ − R/N)/2 (proved; docs/bounds.md). "
+            "Left of | without positions, right with positions of any kind."
+        )
+        lines.append(_whose(found, model))
+    seen = dict.fromkeys(line for one in found for line in one.missing)
+    return [line for line in lines if line] + [f"  Not bounded: {line}" for line in seen]
+
+
+def _whose(found: Sequence[Transition], model: Path | None) -> str:
+    if model is not None:
+        return f"R is that of the model in {model}, proved from its weights."
+    if any(one.built is not None for one in found):
+        return "R and the last row of a length are those of the model that headcount build makes with D heads (proved)."
+    return ""
+
+
+def _maybe(value: float | None, shown: Any) -> str:
+    """Write a number with three digits, rounded to the side on which it still holds."""
+    return "–" if value is None else shown(value, 3)
