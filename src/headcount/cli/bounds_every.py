@@ -74,8 +74,8 @@ def every_lines(found: Sequence[Transition], model: Path | None) -> list[str]:
     lines = list[str]()
     if any(one.rows for one in found):
         lines.append(
-            "Over all encoders and attentions: with h heads, and a block behind them whose output moves by at most R while "
-            "each head's output crosses its range, the sup error is at least (γ − R/N)/2 (proved; docs/bounds.md). "
+            "Over all encoders and attentions: with h heads, and a block behind them whose output moves by at most R "
+            "while each head's output crosses its range, the sup error is at least (γ − R/N)/2 (proved). "
             "Left of | without positions, right with positions of any kind."
         )
         lines.append(_whose(found, model))
