@@ -19,7 +19,7 @@ def recheck(
     *,
     json: Json = False,
 ) -> int:
-    """Verify a certificate or a witness from the weights up in ball arithmetic; nothing that made it is used."""
+    """Verify a certificate or a witness from the weights up in ball arithmetic; the search that made it is not used."""
     if file.is_dir():
         found = [check for name, check in _CHECKS.items() if (file / name).is_file()]
         if not found:
