@@ -93,6 +93,7 @@ TABLE: dict[str, dict[str, Part]] = {
     "every-encoder": {"measured": Part(("theory.lipschitz", "theory.reach", *ON_CORES))},
     "few-sequences": {"measured": Part((*SEARCH, "few_sequences_study:ask_real", "few_sequences_study:ask_truth"))},
     "few-sequences-synthetic": {"measured": Part((*SEARCH, "few_sequences_study:ask_synthetic"))},
+    "float64-rounding": {"measured": Part((*BUILD, "theory.wide:build_wide", "models.reference:Transformer"))},
     "gpu-precision": {"measured": Part(GPU_STEP)},
     "gpu-tests": {"measured": Part(("experiments.stacks:Stacks", "experiments.stack:StackTrainer", *NO_FILES))},
     "irreducible-long": {"measured": Part((*IRREDUCIBLE, "specs/irreducible-long.toml"))},

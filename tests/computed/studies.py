@@ -134,6 +134,15 @@ def _(results: Results) -> str:
     return f"exceeded the proved bound for {WORDS[sum(above)]} task, and is {digits(middle)} of it in the median"
 
 
+@computed("float64-rounding-covered")
+def _(results: Results) -> str:
+    ratios = [row["ratio"] for row in results.json("float64-rounding")["rows"]]
+    return (
+        f"never more than what is proved, which is {digits(min(ratios))} to {digits(max(ratios))} times as large and "
+        f"{digits(statistics.median(ratios))} times in the median"
+    )
+
+
 @computed("bench-cpu-fastest")
 def _(results: Results) -> str:
     """Every way that was timed beside the engine, but for our own slow reference."""

@@ -254,13 +254,31 @@ def test_heads_of_another_kind(copy: Path) -> None:
 
 
 def test_a_leakage_without_its_softmin(folder: Path) -> None:
-    """The leakage that is proved is at least the worst case of a softmax, W((s − 1)/e)/β, attained by equal others."""
+    """The proved leakage is at least half the worst case of a softmax, W((s − 1)/e)/β, attained by equal others.
+
+    Half of it, since F takes the other half off; stated without that shift, the certificate does not hold.
+    """
     verdict = verify(folder)
     beta = json.loads((folder / "config.json").read_text())["model"]["beta"]
     s = len(verdict.certificate["task"]["S"][0])
     x = np.linspace(0, 20, 200_001) / beta
     worst = ((s - 1) * x * np.exp(-beta * x) / (1 + (s - 1) * np.exp(-beta * x))).max()
-    assert all(worst <= v * (1 + 1e-9) for v in verdict.proved.leakage)
+    assert all(worst / 2 <= v * (1 + 1e-9) for v in verdict.proved.leakage)
+    assert all(worst > v for v in verdict.proved.leakage)
+
+
+def test_a_shift_is_not_believed(copy: Path) -> None:
+    """Any shift leaves the proof right: another than the one built in makes the proved error larger."""
+    right = json.loads((copy / "certificate.json").read_text())["shift"]
+    assert all(v > 0 for v in right)
+    for wrong in ([0.0] * 3, [2 * v for v in right], [1.0] * 3, [right[0], right[1], 0.0]):
+        change(copy, shift=wrong)
+        assert any(said in recheck_reason(copy) for said in ("is proved, not", "error budget")), wrong
+    for wrong in ([-v for v in right], right[:2], [1e400] * 3, ["0"] * 3, 0.1, [[v] for v in right]):
+        change(copy, shift=wrong)
+        assert any(said in recheck_reason(copy) for said in ("shift", "no number", "fit together")), wrong
+    change(copy, shift=right)
+    assert verify(copy).holds
 
 
 def test_numbers_that_are_none(copy: Path, folder: Path) -> None:

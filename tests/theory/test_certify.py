@@ -15,7 +15,9 @@ from headcount.cli.main import main
 from headcount.experiments.saved import saved_model
 from headcount.experiments.spec import TrainSpec
 from headcount.theory import level_boxes
+from headcount.theory.build import build
 from headcount.theory.certify import certify
+from headcount.theory.constant import constant_error
 from headcount.theory.folded import reference
 from headcount.theory.worst import worst_error
 from results import write_result
@@ -100,6 +102,40 @@ def test_a_model_with_known_error():
     assert found.worst.error == pytest.approx(1.0)
     assert 1.0 <= found.bound <= 1.001
     assert found.finished
+
+
+@pytest.mark.parametrize("shift", [0.0, 5.0])
+def test_a_bound_that_a_constant_reaches_is_called_vacuous(shift, tmp_path, capsys):
+    """A good model, and the same with a constant added to its output: proved to be worse than a constant would be."""
+    task = hc.make_task("min-plus-max", length=2)
+    saved = build(task, 0.2).model
+    saved.mean = (shift,)
+    found = certify(saved, seconds=0.5)
+    assert found.vacuous is (shift > 0)
+    assert 1.0 <= found.constant < 1.0001  # H runs over [0, 2], so that 1 is the best constant
+    data = found.data()
+    assert (data["vacuous"], data["constant_error_proved"], data["arithmetic"]) == (shift > 0, found.constant, "exact")
+    saved.save(tmp_path / "model")
+    with pytest.raises(SystemExit) as left:
+        main(["certify", str(tmp_path / "model"), "--for", "0.5s"])
+    said = capsys.readouterr().out
+    assert left.value.code == 0
+    assert "in exact arithmetic" in said
+    assert "a constant errs by at most 1.00" in said.lower()
+    assert ("Vacuous: a constant" in said) is (shift > 0)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_no_constant_is_worse_than_that(name):
+    """Half of the sampled range is never above the bound, and the two are not far apart."""
+    task = TASKS[name]
+    low, high = (np.array(side) for side in task.box)
+    X = low + (high - low) * np.random.default_rng(0).random((20_000, task.length, task.dim))
+    X[:4000] = X[:4000].round()
+    X[4000:8000] = X[4000:8000, :1]  # all tokens alike: the largest minima
+    y = task.value(torch.from_numpy(X))
+    half = float((y.amax(0) - y.amin(0)).max() / 2)
+    assert half <= constant_error(task, low, high) <= 4 * half
 
 
 def test_what_overflows_proves_nothing():

@@ -63,8 +63,28 @@ def test_the_least_beta() -> None:
     for target in (0.3, 0.01, 1e-4):
         sizes = {"inside": 8, "outside": 24, "spread": 1.1, "gate": 2.2}
         beta = beta_for(target, **sizes)
-        assert leakage(beta, **sizes).above <= target
-        assert leakage(0.98 * beta, **sizes).above > target
+        assert leakage(beta, **sizes).error <= target
+        assert leakage(0.98 * beta, **sizes).error > target
+
+
+@pytest.mark.parametrize("beta", [5.0, 50.0, 1e3])
+@pytest.mark.parametrize(("inside", "outside"), [(4, 12), (16, 16), (64, 0)])
+def test_the_shift_halves_the_softmin(beta: float, inside: int, outside: int) -> None:
+    """W/(2β) taken off leaves W/(2β) on both sides: never exceeded, and attained on both."""
+    sizes = {"inside": inside, "outside": outside, "spread": 1.0, "gate": 2.0}
+    bound = leakage(beta, **sizes)
+    assert bound.error == pytest.approx((bound.above + bound.below) / 2, rel=1e-12)
+    assert bound.error >= max(bound.below + bound.shift, bound.above - bound.shift) * (1 - 1e-15)
+    members = np.arange(inside + outside) < inside
+    x = np.linspace(0, 20 / beta, 4001)
+    values = np.where(members, 1.0, 0.0)[None].repeat(len(x), 0)
+    values[:, 1:inside] = np.minimum(x[:, None], 1.0)
+    values[:, 0], values[:, inside:] = 0.0, 1.0
+    gaps = np.array([returned(row, members, beta, 2.0) for row in values]) - bound.shift
+    assert np.abs(gaps).max() <= bound.error + 1e-15
+    if outside == 0:
+        assert gaps.max() > 0.999 * bound.error
+        assert gaps.min() < -0.999 * bound.error
 
 
 @pytest.mark.parametrize(

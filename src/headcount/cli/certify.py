@@ -63,9 +63,10 @@ def certify(
 
 def _sentence(found: Certificate, goal: float) -> str:
     """Say what is proved, what is only measured, and whether the search ended."""
+    constant = f"a constant errs by at most {above(found.constant)}"
     if not math.isfinite(found.bound):
         found_error = f"the worst error found is {found.worst.error:.3g}, measured"
-        return f"Nothing is proved after {found.seconds:.0f} s; {found_error}."
+        return f"Nothing is proved of the model after {found.seconds:.0f} s ({constant}); {found_error}."
     box = box_text(([float(v) for v in found.low], [float(v) for v in found.high]))
     ended = (
         f"Finished: the gap is at most {goal:g}"
@@ -73,7 +74,8 @@ def _sentence(found: Certificate, goal: float) -> str:
         else f"Not finished, the bound may be far from the truth: {found.left} boxes are left"
     )
     return (
-        f"Proved: the error is at most {above(found.bound)} for all {box}. "
+        f"Proved: the error is at most {above(found.bound)} for all {box}, in exact arithmetic. "
+        f"{f'Vacuous: {constant}' if found.vacuous else constant.capitalize()}, proved. "
         f"Worst error found: {found.worst.error:.4g}, measured. Gap {found.gap:.2f}. "
         f"{ended} ({found.boxes} boxes, {found.seconds:.0f} s)."
     )

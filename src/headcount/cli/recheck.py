@@ -19,7 +19,7 @@ def recheck(
     *,
     json: Json = False,
 ) -> int:
-    """Verify a certificate or a witness from the weights up in ball arithmetic; nothing that made it is used."""
+    """Verify a certificate or a witness from the weights up in ball arithmetic; the search that made it is not used."""
     if file.is_dir():
         found = [check for name, check in _CHECKS.items() if (file / name).is_file()]
         if not found:
@@ -59,12 +59,13 @@ def _witness(file: Path, json: bool) -> int:
         text = (
             f"two sequences within {above(proved.radius, 2)} of the stated ones have exactly equal attention outputs "
             f"and targets at least {below(proved.gap)} apart. So every feed-forward block on top of this encoder and "
-            f"attention errs by at least {below(proved.sup_error)} ({where}; proved)."
+            f"attention errs by at least {below(proved.sup_error)} ({where}; proved, in exact arithmetic)."
         )
     else:
         text = (
             f"the targets are at least {below(proved.gap)} apart, F's inputs at most {above(proved.distance)}; this "
-            f"model's own F errs by at least {below(proved.sup_error)} on one of the two ({where}; proved)."
+            f"model's own F errs by at least {below(proved.sup_error)} on one of the two ({where}; proved, in exact "
+            f"arithmetic)."
         )
     console().print(f"[bold]It holds[/bold]: {text}")
     return 0
@@ -94,8 +95,8 @@ def _certificate(file: Path, json: bool) -> int:
         print_json({
             "file": str(file), "kind": certificate["kind"], "holds": verdict.holds, "reason": verdict.reason,
             "eps": certificate["eps"], "box": certificate["box"], "task": certificate["task"],
-            "claimed": certificate["bound"],
-            "proved": None if proved is None else asdict(proved),
+            "claimed": certificate["bound"], "arithmetic": certificate.get("arithmetic", "exact"),
+            "proved": None if proved is None else {**asdict(proved), "bound_float64": proved.computed},
         })  # fmt: skip
         return 0 if verdict.holds else 1
     terminal = console()
@@ -103,10 +104,11 @@ def _certificate(file: Path, json: bool) -> int:
         terminal.print(f"[bold]It does not hold[/bold]: {verdict.reason}.")
         return 1
     terminal.print(_table(certificate, asdict(proved)))
+    stated = "as computed in float64" if certificate.get("arithmetic") == "float64" else "in exact arithmetic"
     terminal.print(
-        f"[bold]It holds[/bold]: the error is at most {above(proved.bound, 6)} for all "
-        f"{box_text(certificate['box'])} (proved; it claims {certificate['bound']:.6g} for "
-        f"eps = {certificate['eps']:g})."
+        f"[bold]It holds[/bold]: the error is at most {above(proved.computed, 6)} for all "
+        f"{box_text(certificate['box'])} as computed in float64 ({above(proved.bound, 6)} in exact arithmetic; proved; "
+        f"it claims {certificate['bound']:.6g} {stated} for eps = {certificate['eps']:g})."
     )
     return 0
 
@@ -126,6 +128,7 @@ def _table(certificate: dict[str, Any], proved: dict[str, Any]) -> Any:
         if step in names:
             for i, (claim, found) in enumerate(zip(claims, proved[step], strict=True), 1):
                 table.add_row(step, names[step].format(i, i), f"{claim:.4g}", above(found))
+    table.add_row("rounding", "float64 against exact arithmetic", "", above(proved["rounding"]))
     return table
 
 

@@ -1,1 +1,5 @@
-"""The trusted part: certificates, verified from the weights up in ball arithmetic. Nothing of the search is here."""
+"""The trusted part: certificates and witnesses, verified from the weights up in ball arithmetic.
+
+It imports nothing of the search. The search imports it, and both parse tasks with `tasks.expr`: docs/build.md lists
+what is shared, why a bug there could hide, and which tests guard against it.
+"""

@@ -13,11 +13,12 @@ from headcount.base.files import read_json
 from headcount.recheck.enough import Checked, check_enough_heads
 from headcount.recheck.statement import real
 from headcount.recheck.trees import PRECISION
-from headcount.recheck.weights import Rejected, read_weights
+from headcount.recheck.weights import Rejected, Weights, read_weights
 from headcount.recheck.wide import CheckedWide, check_wide_head
 
 FORMAT = "headcount-certificate"
 KEYS = {"format", "version", "kind", "model", "task", "box", "eps", "bound", "steps", "provenance"}
+ARITHMETIC = ("exact", "float64")  # what the bound is about; a certificate that does not say speaks of exact numbers
 STEPS = {
     "enough-heads": ("encoder", "leakage", "feedforward"),
     "one-wide-head": ("encoder", "maximum", "feedforward"),
@@ -57,7 +58,7 @@ def verify(path: Path | str) -> Verdict:
             raise BadInput(f"there is no {name} beside the certificate in {folder}: it certifies a model folder")
     before, ctx.prec = ctx.prec, PRECISION
     try:
-        proved = _check(certificate, folder)
+        proved = check_claims(certificate, read_weights(folder))
         return Verdict(True, "", certificate, proved)
     except Rejected as error:
         return Verdict(False, str(error), certificate, None)
@@ -67,8 +68,8 @@ def verify(path: Path | str) -> Verdict:
         ctx.prec = before
 
 
-def _check(certificate: dict[str, Any], folder: Path) -> Checked | CheckedWide:
-    model = read_weights(folder)
+def check_claims(certificate: dict[str, Any], model: Weights) -> Checked | CheckedWide:
+    """Prove what a certificate claims of a model, at the precision of the moment, or raise Rejected with the reason."""
     config = model.config
     if model.hash != certificate["model"]:
         raise Rejected("the model is not the certified one: a weight or a setting was changed (its hash differs)")
@@ -86,11 +87,16 @@ def _check(certificate: dict[str, Any], folder: Path) -> Checked | CheckedWide:
     steps = {name: [real(v) for v in certificate["steps"][name]] for name in STEPS[certificate["kind"]]}
     about = model, certificate["task"], certificate["box"]
     if certificate["kind"] == "enough-heads":
-        proved = check_enough_heads(*about, real(certificate["scale"]), steps)
+        shift = certificate.get("shift", [0.0] * len(certificate["task"]["f"]))
+        proved = check_enough_heads(*about, real(certificate["scale"]), [real(v) for v in shift], steps)
     else:
         proved = check_wide_head(*about, steps)
-    if not proved.bound <= claimed:
-        raise Rejected(f"an error of at most {proved.bound:.6g} is proved, not {claimed:.6g} as it claims")
+    arithmetic = certificate.get("arithmetic", "exact")
+    if arithmetic not in ARITHMETIC:
+        raise Rejected(f"its arithmetic is not one of {' and '.join(ARITHMETIC)}")
+    found = proved.computed if arithmetic == "float64" else proved.bound
+    if not found <= claimed:
+        raise Rejected(f"an error of at most {found:.6g} is proved, not {claimed:.6g} as it claims")
     if not claimed <= eps:
         raise Rejected(f"the bound it claims, {claimed:.6g}, exceeds its own eps = {eps:g}")
     for step, claims in steps.items():

@@ -7,12 +7,21 @@ Nothing that the builder computed is used; what it claims is compared at the end
    β·(−v_i + g_i), g_i the gates, it returns z~_i = Σ_t a(t)·v_i(x(t)), between the least and the largest v_i.
 2. *v_i is near ρ·f_i*: δ_i = sup |v_i/ρ − f_i| on the box, by `difference`; ρ > 0 is the certificate's scale, and any
    value of it would do.
-3. *Leakage.* The gates are equal on S_i, and lower by γ_t at t outside. With R ≥ the range of v_i, s = |S_i| and
-   m = min over S_i of v_i:  −pR ≤ z~_i − m ≤ W((s − 1)/e)/β + pR, where p ≤ Σ_{t outside} exp(−β·(γ_t − R)) is the
-   weight off S_i and W is Lambert's function (theory/leakage.py has the proof; at the end it is divided by ρ).
-   Minima of functions within δ_i differ by at most δ_i, so |z~_i/ρ − z_i| ≤ e_i = δ_i + leakage.
-4. *F is near F0* on the box of all z~/ρ: φ_k = sup |F_k − F0_k|, by `difference`.
-5. |y_k − H_k| ≤ φ_k + Σ_i sup |∂F0_k/∂z_i|·e_i, the slopes over the same box, which also holds z.
+3. *Leakage.* The gates are equal on S_i, and lower by γ_t at t outside. With R ≥ the range of v_i, s = |S_i| and m =
+   min over S_i of v_i:  −pR ≤ z~_i − m ≤ W((s − 1)/e)/β + pR, where p ≤ Σ_{t outside} exp(−β·(γ_t − R)) is the weight
+   off S_i and W is Lambert's function (theory/leakage.py has the proof; at the end it is divided by ρ). The first term
+   is one-sided. So with ẑ_i = z~_i/ρ − σ_i the distance from ẑ_i to m/ρ is at most leakage_i = max(pR/ρ + σ_i, (W/β +
+   pR)/ρ − σ_i), which is least for σ_i = W/(2βρ). σ_i ≥ 0 is the certificate's shift, 0 where it states none, and any
+   value of it would do. Minima of functions within δ_i differ by at most δ_i, so |ẑ_i − z_i| ≤ e_i = δ_i + leakage_i.
+4. *F is near F0*: as a function of ẑ it is G(ẑ) = F(ẑ + σ), the same network with other biases, in exact fractions.
+   φ_k = sup |G_k − F0_k| on the box of all ẑ and z, by `difference`.
+5. |y_k − H_k| ≤ φ_k + Σ_i sup |∂F0_k/∂z_i|·e_i, the slopes over the same box.
+6. *In float64* what is computed is within `rounding` of y_k (rounding.py). That proof needs to know how far the head's
+   output Σ_t a(t)·v(t) moves if every score moves by at most η. Let κ = η/β. The new weights a' are exactly those of
+   values v' within κ of v, whose range is at most R' = R + 2κ; let m' be their minimum over S_i, |m' − m| ≤ κ. By step
+   3 Σ_t a'(t)·|v'(t) − m'| ≤ L = W/β + p'R', so Σ a'·v and Σ a·v differ by at most 2L + 2κ. On the other hand, while
+   the scores move from s to s + θ, the slope of Σ a·v is Σ_t a(t)·θ_t·(v(t) − Σ a·v), at most 2η·Σ_t a(t)·|v(t) − m'|
+   and so at most 2η·(L + κ). The output moves by at most 2·min(1, η)·(L + κ), of the order of κ however large β is.
 """
 
 from __future__ import annotations
@@ -27,6 +36,7 @@ from flint import arb
 from numpy.typing import NDArray
 
 from headcount.recheck.difference import Network, bound, difference, extent, interval
+from headcount.recheck.rounding import rounding
 from headcount.recheck.statement import read_box, read_task
 from headcount.recheck.trees import Forms, dual, in_balls, scalar
 from headcount.recheck.weights import Rejected, Weights
@@ -38,13 +48,19 @@ PIECES = 64  # parts of the z box over which slopes are enclosed
 
 @dataclass(frozen=True)
 class Checked:
-    """What was proved: the error of every step, and the bound on the sup error of the whole."""
+    """What was proved: the error of every step, their sum in exact arithmetic, and what rounding in float64 adds."""
 
     bound: float
+    rounding: float
     encoder: list[float]
     leakage: list[float]
     feedforward: list[float]
     slopes: list[list[float]]
+
+    @property
+    def computed(self) -> float:
+        """The bound on the sup error as computed in float64."""
+        return up(arb(self.bound) + arb(self.rounding))
 
 
 def up(value: arb) -> float:
@@ -60,11 +76,12 @@ def exact(a: Array, b: Array) -> list[list[arb]]:
 
 
 def check_enough_heads(
-    model: Weights, task: dict[str, Any], box: Any, scale: float, claims: dict[str, list[float]]
+    model: Weights, task: dict[str, Any], box: Any, scale: float, shift: list[float], claims: dict[str, list[float]]
 ) -> Checked:
     """Prove a bound on the sup error over the box, or say why it cannot be proved.
 
-    What is claimed of a step only tells when to stop refining its enclosure; any number there leaves the proof right.
+    What is claimed of a step only tells when to stop refining its enclosure; any number there leaves the proof right,
+    as does any scale and any shift.
     """
     spec = model.config["model"]
     plain = {"depth": 1, "positions": "gates", "feedforward": "relu2", "class_key": False, "layer_norm": False}
@@ -77,6 +94,8 @@ def check_enough_heads(
     low, high = read_box(box, task["dim"])
     if not 0 < scale < math.inf or math.frexp(scale)[0] != 0.5:
         raise Rejected(f"the scale {scale} is no power of two")
+    if len(shift) != len(f) or not all(0 <= v < math.inf for v in shift):
+        raise Rejected("the shift is not a number from 0 on for every minimum")
     rows, columns = _heads(model, len(f))
     wanted = sorted(F0.reads())
     if odd := [i for i, row in enumerate(rows) if (row is not None) != (i in wanted)]:
@@ -85,6 +104,7 @@ def check_enough_heads(
         raise Rejected("the proof needs a fixed beta above 0")
     beta = arb(spec["beta"])
     delta, leak, zlow, zhigh = (np.zeros(len(f)) for _ in range(4))
+    gates, spreads = model["layers.0.attention.gates"], dict[int, arb]()
     for i in wanted:
         network = _encoder(model, rows[i], scale)
         below, above = difference(network, f[i], 0, low, high, float(claims["encoder"][i]))
@@ -92,16 +112,22 @@ def check_enough_heads(
             raise Rejected(f"what head {i + 1} returns could not be bounded")
         delta[i] = max(abs(below), abs(above))
         ends = reach(f[i], low, high)
-        zlow[i], zhigh[i] = bound(arb(ends[0]) + min(below, 0.0))[0], bound(arb(ends[1]) + max(above, 0.0))[1]
-        spread = (arb(ends[1]) - arb(ends[0]) + arb(above) - arb(below)) * arb(scale)
-        leak[i] = up(_leakage(model["layers.0.attention.gates"][i], S[i], beta, spread) / arb(scale))
-    phi, slopes = _outer(model, F0, rows, columns, scale, zlow, zhigh, claims)
+        zlow[i] = bound(arb(ends[0]) + min(below, 0.0) - arb(shift[i]))[0]
+        zhigh[i] = bound(arb(ends[1]) + max(above, 0.0))[1]
+        spreads[i] = (arb(ends[1]) - arb(ends[0]) + arb(above) - arb(below)) * arb(scale)
+        softmin, escaped = (v / arb(scale) for v in _leakage(gates[i], S[i], beta, spreads[i]))
+        leak[i] = max(up(escaped + arb(shift[i])), bound(softmin + escaped - arb(shift[i]))[1])
+    phi, slopes = _outer(model, F0, rows, columns, scale, shift, zlow, zhigh, claims)
     errors = [arb(a) + arb(b) for a, b in zip(delta, leak, strict=True)]
     totals = [
         up(sum((arb(s) * err for s, err in zip(row, errors, strict=True)), arb(p)))
         for p, row in zip(phi, slopes, strict=True)
     ]
-    return Checked(max(totals), delta.tolist(), leak.tolist(), phi, slopes)
+
+    def head(i: int, eta: float) -> float:
+        return moved(gates[i], S[i], beta, spreads[i], eta)
+
+    return Checked(max(totals), rounding(model, low, high, head), delta.tolist(), leak.tolist(), phi, slopes)
 
 
 def _heads(model: Weights, count: int) -> tuple[list[Array | None], list[Array | None]]:
@@ -148,8 +174,8 @@ def reach(f: e.Expr, low: Array, high: Array) -> tuple[float, float]:
     return bound(dual(in_balls(tree), sides)[0])
 
 
-def _leakage(gates: Array, members: list[int], beta: arb, spread: arb) -> arb:
-    """Step 3, in the units of v."""
+def _leakage(gates: Array, members: list[int], beta: arb, spread: arb) -> tuple[arb, arb]:
+    """Step 3, in the units of v: W/β, and pR."""
     inside = gates[members]
     if (inside != inside[0]).any():
         raise Rejected("the gates differ on an index set")
@@ -157,18 +183,27 @@ def _leakage(gates: Array, members: list[int], beta: arb, spread: arb) -> arb:
     escaped = sum((((arb(g) - arb(inside[0]) + spread) * beta).exp() for g in outside), arb(0))
     escaped = arb(1) if not escaped < 1 else escaped  # more than everything cannot escape
     softmin = (arb(len(members) - 1) / arb(1).exp()).lambertw() / beta
-    return softmin + escaped * spread
+    return softmin, escaped * spread
+
+
+def moved(gates: Array, members: list[int], beta: arb, spread: arb, eta: float) -> float:
+    """Step 6: bound how far a head's output moves where its scores move by at most eta."""
+    if not eta < math.inf:
+        return math.inf
+    kappa = arb(eta) / beta
+    softmin, escaped = _leakage(gates, members, beta, spread + 2 * kappa)
+    return up(2 * arb(min(1.0, eta)) * (softmin + escaped + kappa))
 
 
 def _outer(
     model: Weights, F0: e.Expr, rows: list[Array | None], columns: list[Array | None], scale: float,
-    zlow: Array, zhigh: Array, claims: dict[str, list[float]],
+    shift: list[float], zlow: Array, zhigh: Array, claims: dict[str, list[float]],
 ) -> tuple[list[float], list[list[float]]]:  # fmt: skip
     """Steps 4 and 5: the error of F against F0 on the box of z, and the slopes of F0 there."""
     first, last = ("layers.0.feedforward.layers.0", "layers.0.feedforward.layers.1")
     W, b = model[f"{first}.weight"], model[f"{first}.bias"]
     constant = exact(W, model["class_token"][:, None])
-    shift = [arb(v) + c[0] for v, c in zip(b, constant, strict=True)]
+    alone = [arb(v) + c[0] for v, c in zip(b, constant, strict=True)]
     inner = np.zeros((len(W), len(zlow)))
     for i, column in enumerate(columns[: len(zlow)]):
         if column is None or rows[i] is None:
@@ -177,13 +212,14 @@ def _outer(
         inner[:, i] = [float(v) for v in through]
         if not all(v == w for v, w in zip(through, inner[:, i], strict=True)):
             raise Rejected("what F reads of a head is not exact in doubles")
-    biases = np.array([float(v) for v in shift])
-    if not all(v == w for v, w in zip(shift, biases, strict=True)):
+    biases = [float(v) for v in alone]
+    if not all(v == w for v, w in zip(alone, biases, strict=True)):
         raise Rejected("what F reads of the class token is not exact in doubles")
     phi, slopes = list[float](), list[list[float]]()
     scaled = np.array([[Fraction(v) * Fraction(scale) for v in row] for row in inner], object)
+    moved = np.array([Fraction(b) + row @ [Fraction(v) for v in shift] for b, row in zip(biases, scaled, strict=True)])
     for k in range(F0.out_dim):
-        network = Network(scaled, biases, model[f"{last}.weight"][k], arb(model[f"{last}.bias"][k]))
+        network = Network(scaled, moved, model[f"{last}.weight"][k], arb(model[f"{last}.bias"][k]))
         enough = float(claims["feedforward"][k])
         phi.append(max(abs(v) for v in difference(network, F0, k, zlow, zhigh, enough)))
         slopes.append(slopes_of(F0, k, zlow, zhigh))

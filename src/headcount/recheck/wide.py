@@ -19,7 +19,7 @@ Nothing that the builder computed is used. Every weight is an exact double; T is
 5. *z~_i* = −M − τ_0 + max Δ/2 is within e_i = δ_i + max Δ/2 of z_i: minima of functions within δ_i differ by no more.
 6. *Φ from layers 4 and 5*, in terms of z~: layer 4 reads every pair of minimum i by v and −v, v the same for all j, so
    it reads v·M. φ_k = sup |Φ_k − F0_k| by `difference` on the box of all f_i ± e_i, which holds z and z~.
-7. |y_k − H_k| ≤ φ_k + Σ_i sup |∂F0_k/∂z_i|·e_i, the slopes over the same box.
+7. |y_k − H_k| ≤ φ_k + Σ_i sup |∂F0_k/∂z_i|·e_i, the slopes over the same box. In float64 `rounding` comes on top.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from headcount.recheck.difference import Network, bound, difference
 from headcount.recheck.enough import reach, slopes_of, up
+from headcount.recheck.rounding import rounding
 from headcount.recheck.statement import read_box, read_task
 from headcount.recheck.trees import number
 from headcount.recheck.weights import Rejected, Weights
@@ -45,13 +46,19 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CheckedWide:
-    """What was proved: the error of every step, and the bound on the sup error of the whole."""
+    """What was proved: the error of every step, their sum in exact arithmetic, and what rounding in float64 adds."""
 
     bound: float
+    rounding: float
     encoder: list[float]
     maximum: list[float]
     feedforward: list[float]
     slopes: list[list[float]]
+
+    @property
+    def computed(self) -> float:
+        """The bound on the sup error as computed in float64."""
+        return up(arb(self.bound) + arb(self.rounding))
 
 
 class Minimum(NamedTuple):
@@ -100,7 +107,7 @@ def check_wide_head(
         up(sum((arb(s) * (arb(d) + arb(v)) for s, d, v in zip(row, delta, half, strict=True)), arb(p)))
         for p, row in zip(phi, slopes, strict=True)
     ]
-    return CheckedWide(max(totals), delta.tolist(), half.tolist(), phi, slopes)
+    return CheckedWide(max(totals), rounding(model, low, high), delta.tolist(), half.tolist(), phi, slopes)
 
 
 def _embedding(model: Weights, T: int, low: Array, high: Array) -> list[Fraction]:

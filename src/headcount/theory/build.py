@@ -8,18 +8,21 @@ in which the class token is 1. Head i reads its own block:
     W_V,i e = (v_i, 0, …)       so that the head returns z~_i, a mean of v_i weighted towards its minimum over S_i
 
 with R_i the range of Ψ_i: the gate must exceed it (docs/gate.md), and then a weight off S_i is at most e^(−β). F reads
-z~_i/ρ alone and is a two-layer network within φ of F0. For every output
+z~_i/ρ − σ_i alone, the shift σ_i in the middle of the softmin's one-sided error (`leakage`), and is a two-layer network
+within φ of F0. For every output
 
     |y − H| ≤ φ + Σ_i sup |∂F0/∂z_i|·(δ_i + leakage_i),
 
-and ε is shared among the three: nothing to what is exact (an affine f_i or F0), little to the leakage, which only asks
-for a larger β, the rest by halves. ρ is 1 unless the weights are to keep Assumption 1.
+in exact arithmetic, and float64 adds what recheck/rounding.py bounds. What is returned was verified by `recheck` first.
+
+The ε is shared among the three steps: nothing to what is exact (an affine f_i or F0), little to the leakage, which only
+asks for a larger β, the rest by halves. ρ is 1 unless the weights are to keep Assumption 1.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +43,7 @@ from headcount.theory.bounded import keep_below_one
 from headcount.theory.leakage import beta_for, leakage
 from headcount.theory.network import Shallow
 from headcount.theory.shallow import difficulty, exact, shallow
+from headcount.theory.verified import Proved, verified
 
 Array = NDArray[np.float64]
 LEAK_SHARE = 0.1  # of ε, for the leakage: β is free, units are not
@@ -50,7 +54,7 @@ MOST_WEIGHTS = 50_000_000
 
 @dataclass(frozen=True)
 class Budget:
-    """Where ε goes: the claimed error of every step, and the bound that they add up to."""
+    """Where ε goes: the claimed error of every step, and the bound that they and float64's rounding add up to."""
 
     eps: float
     encoder: list[float]
@@ -58,6 +62,7 @@ class Budget:
     feedforward: list[float]
     slopes: list[list[float]]
     bound: float
+    rounding: float = 0.0
 
     @property
     def output(self) -> int:
@@ -75,15 +80,16 @@ class Budget:
         return {"encoder": psi, "leakage": leak, "feedforward": self.feedforward[k]}
 
 
-def statement(
-    kind: str, model: SavedModel, eps: float, bound: float, steps: dict[str, Any], **more: float
-) -> dict[str, Any]:
-    """Return certificate.json as data: what is claimed, of which model, task and box, and the steps of the budget."""
+def statement(kind: str, model: SavedModel, budget: Any, steps: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return certificate.json as data: what is claimed, of which model, task and box, and the steps of the budget.
+
+    A budget without float64's rounding claims what holds in exact arithmetic.
+    """
     assert model.box is not None
     return {
         "format": "headcount-certificate", "version": 1, "kind": kind, "model": model.hash(), "task": model.task,
-        "box": [list(side) for side in model.box], "eps": eps, "bound": bound, **more, "steps": steps,
-        "provenance": provenance(),
+        "box": [list(side) for side in model.box], "eps": budget.eps, "bound": budget.bound,
+        "arithmetic": "float64" if budget.rounding else "exact", **more, "steps": steps, "provenance": provenance(),
     }  # fmt: skip
 
 
@@ -96,14 +102,16 @@ class Built:
     budget: Budget
     beta: float
     scale: float
+    shift: list[float]
     encoder: Shallow = field(repr=False)
     feedforward: Shallow = field(repr=False)
+    proved: Proved | None = field(default=None, repr=False)
 
     def certificate(self) -> dict[str, Any]:
         """Return certificate.json as data."""
         b = self.budget
         steps = {"encoder": b.encoder, "leakage": b.leakage, "feedforward": b.feedforward, "slopes": b.slopes}
-        return statement("enough-heads", self.model, b.eps, b.bound, steps, scale=self.scale)
+        return statement("enough-heads", self.model, b, steps, scale=self.scale, shift=self.shift)
 
     def save(self, folder: Any, picture: bytes | None = None) -> str:
         """Write model.safetensors, config.json, certificate.json and perhaps budget.png; return the model's hash."""
@@ -115,7 +123,7 @@ def build(
     task: Task, eps: float, *, heads: int | None = None, head_dim: int = 2, bounded: bool = False,
     box: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
 ) -> Built:  # fmt: skip
-    """Return a transformer within eps of a task in the sup norm on its input box.
+    """Return a transformer within eps of a task in the sup norm on its input box, as computed in float64; verified.
 
     heads ≥ D and head_dim ≥ 2 are free; `bounded` keeps the weights of F and of attention at most 1 in magnitude and
     the embedding in the unit ball (Assumptions 1.1 and 1.3), at the price of more units and a larger beta.
@@ -136,17 +144,18 @@ def build(
         raise BadInput(f"{problem.name} has D = {len(f)}: heads must be at least that, not {heads}")
     ranges = [range_of(g, low, high) for g in f]
     zlow, zhigh = (np.array([r[k] if i in wanted else 0.0 for i, r in enumerate(ranges)]) for k in (0, 1))
-    psi, _, _ = _tolerances(f, F0, slopes_of(F0, zlow, zhigh), wanted, eps)
+    psi, leak, _ = _tolerances(f, F0, slopes_of(F0, zlow, zhigh), wanted, eps)
     # z~ may leave the range of f_i by δ_i
     slack = max([0.0, *(psi[i] for i in wanted)]) + 1e-8 * (1 + float(np.abs([zlow, zhigh]).max()))
-    slopes = slopes_of(
-        F0, zlow - slack, zhigh + slack
-    )  # no smaller than on the smaller box: neither are the δ_i larger
+    widest = np.maximum(zhigh - zlow, 1e-6 * (1 + np.maximum(np.abs(zlow), np.abs(zhigh))))  # no shift needs more
+    zlow, zhigh = zlow - slack - np.minimum(leak, widest), zhigh + slack  # z~ − shift: the shift is at most the leakage
+    slopes = slopes_of(F0, zlow, zhigh)  # at least those on the smaller box, so δ_i and shifts do not grow
     psi, leak, outer = _tolerances(f, F0, slopes, wanted, eps)
     names = [f"{problem.name} cannot be built: assumption (A2) is not met for f_{i + 1}, which" for i in wanted]
     encoder = shallow([f[i] for i in wanted], [psi[i] for i in wanted], low, high, names)
     names = [f"{problem.name} cannot be built: assumption (A1) is not met for F0, which"] * F0.out_dim
-    feedforward = shallow([F0], outer, zlow - slack, zhigh + slack, names)
+    feedforward = shallow([F0], outer, zlow, zhigh, names)
+    phi = [claim(err, tol) for err, tol in zip(feedforward.errors, outer, strict=True)]  # the shift moves biases
     delta = [0.0] * len(f)
     for row, i in enumerate(wanted):
         delta[i] = encoder.errors[row]
@@ -157,18 +166,27 @@ def build(
         {"inside": len(problem.S[i]), "outside": problem.length - len(problem.S[i]), "spread": scale * spread[i],
          "gate": gates[i]} for i in range(len(f))
     ]  # fmt: skip
-    beta = max((beta_for(scale * leak[i], **sizes[i]) for i in wanted), default=1.0)
-    lost = [leakage(beta, **sizes[i]).above / scale * (1 + 1e-12) if i in wanted else 0.0 for i in range(len(f))]
-    outer_net = feedforward if scale == 1.0 and not bounded else keep_below_one(feedforward, scale)
+    beta = max((beta_for(scale * min(leak[i], float(widest[i])), **sizes[i]) for i in wanted), default=1.0)
+    leaks = [leakage(beta, **sizes[i]) if i in wanted else None for i in range(len(f))]
+    lost = [0.0 if v is None else v.error / scale * (1 + 1e-12) for v in leaks]
+    shift = [0.0 if v is None else v.shift / scale for v in leaks]
+    outer_net = replace(feedforward, inner_bias=feedforward.inner_bias - feedforward.inner @ np.array(shift))
+    if scale != 1.0 or bounded:
+        outer_net = keep_below_one(outer_net, scale)
     errors = [
-        phi + sum(s * (d + v) for s, d, v in zip(row, delta, lost, strict=True))
-        for phi, row in zip(feedforward.errors, slopes, strict=True)
+        p + sum(s * (d + v) for s, d, v in zip(row, delta, lost, strict=True))
+        for p, row in zip(phi, slopes, strict=True)
     ]
-    budget = Budget(eps, delta, lost, feedforward.errors, slopes, max(errors) * (1 + 1e-12))
+    budget = Budget(eps, delta, lost, phi, slopes, max(errors) * (1 + 1e-12))
     if not budget.bound <= eps:  # the shares add up to less than eps; this would be a defect
         raise BadInput(f"the construction reaches {budget.bound:.6g}, not eps = {eps:g}: state a larger eps")
     model = _transformer(problem, wanted, encoder, outer_net, heads, head_dim, gates, beta, scale, low, high)
-    return Built(problem, model, budget, beta, scale, encoder, outer_net)
+    return verified(Built(problem, model, budget, beta, scale, shift, encoder, outer_net), problem.name)
+
+
+def claim(error: float, tolerance: float, tiny: float = 0.0) -> float:
+    """Return what is claimed of a network: a little more than is known, since weights are rounded once more."""
+    return max(error, min(1.1 * error, tolerance)) + tiny
 
 
 def largest_weights(model: SavedModel) -> dict[str, float]:

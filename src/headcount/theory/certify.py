@@ -3,7 +3,8 @@
 Two branch and bounds share the time, and the smaller bound is the certificate: over the minima z (`level_boxes`), whose
 cost does not grow with the number of tokens that are alike, and over boxes of all tokens (`token_boxes`), for few
 tokens, where heads may work against each other. Both evaluate every bound in arithmetic rounded outward on the stored
-weights: the bound is a statement about real numbers. Beside it stands the worst error that a search found.
+weights: the bound is a statement about exact arithmetic, not about float32 or float64. Beside it stand the worst error
+that a search found, and what a constant would achieve: a bound that is not below that is vacuous.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from headcount.base.errors import BadInput
 from headcount.models.files import SavedModel
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.serial import parse_task
+from headcount.theory.constant import constant_error
 from headcount.theory.level_boxes import SIDES, LevelBoxes
 from headcount.theory.token_boxes import TokenBoxes
 from headcount.theory.token_cells import fold
@@ -31,9 +33,13 @@ FEW = 12  # numbers in a sequence up to which boxes of all tokens are tried
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was proved and what was found: the error is at most `bound` on the box, and `worst.error` was seen there."""
+    """What was proved and what was found: the error is at most `bound` on the box, and `worst.error` was seen there.
+
+    The best constant errs by at most `constant`, proved too.
+    """
 
     bound: float
+    constant: float
     worst: Worst
     finished: bool
     boxes: int
@@ -47,10 +53,18 @@ class Certificate:
         """bound/worst; 1 would be exact."""
         return self.bound / self.worst.error if self.worst.error > 0 else float("inf")
 
+    @property
+    def vacuous(self) -> bool:
+        """Whether a constant, which knows nothing of the input, is proved to do as well."""
+        return self.bound >= self.constant
+
     def data(self) -> dict[str, Any]:
         """The certificate as JSON data."""
         return {
             "bound_proved": self.bound if np.isfinite(self.bound) else None,
+            "arithmetic": "exact",
+            "constant_error_proved": self.constant if np.isfinite(self.constant) else None,
+            "vacuous": self.vacuous,
             "worst_measured": self.worst.error,
             "gap": self.gap if np.isfinite(self.gap) else None,
             "finished": self.finished,
@@ -102,8 +116,8 @@ def certify(
         ways[k].step(target)
         used[k] += time.monotonic() - begun
     return Certificate(
-        best.bound, worst, finished, sum(way.boxes for way in ways), best.left, time.monotonic() - start,
-        tuple(corners[0]), tuple(corners[1]),
+        best.bound, constant_error(problem, low, high), worst, finished, sum(way.boxes for way in ways), best.left,
+        time.monotonic() - start, tuple(corners[0]), tuple(corners[1]),
     )  # fmt: skip
 
 

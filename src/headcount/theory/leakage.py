@@ -14,6 +14,9 @@ the value is replaced by values within R of m:
 
     −p·R ≤ z~ − m ≤ W((s − 1)/e)/β + p·R.
 
+The first term errs to one side only, so z~ − W/(2β) is within W/(2β) + p·R of m: that is the error of a head whose
+reader subtracts the `shift` W/(2β), and it takes about half the β.
+
 The paper's gate of 1 leaves nothing: with R = 1 the exponent is 0 and p does not fall with β (docs/gate.md).
 """
 
@@ -30,10 +33,12 @@ LEAST_BETA = 1e-3
 
 @dataclass(frozen=True)
 class Leakage:
-    """−below ≤ z~ − min Ψ ≤ above; both rounded upward."""
+    """−below ≤ z~ − min Ψ ≤ above, and |z~ − shift − min Ψ| ≤ error; all but the shift rounded upward."""
 
     below: float
     above: float
+    shift: float
+    error: float
 
 
 def leakage(beta: float, *, inside: int, outside: int, spread: float, gate: float) -> Leakage:
@@ -46,33 +51,34 @@ def leakage(beta: float, *, inside: int, outside: int, spread: float, gate: floa
     if outside and not escaped < 1:  # more than everything cannot escape
         escaped = ball(1.0)
     lost = escaped * ball(spread)
-    return Leakage(_up(lost), _up(softmin + lost))
+    shift = float(softmin / 2)
+    return Leakage(_up(lost), _up(softmin + lost), shift, _up((lost + shift).max(softmin + lost - shift)))
 
 
 def beta_for(target: float, *, inside: int, outside: int, spread: float, gate: float) -> float:
-    """Return a β, within 1 % of the least, at which the leakage is at most the target; refused where none is."""
+    """Return a β, within 1 % of the least, at which the shifted minimum errs by at most the target; else refuse."""
     _check(inside, outside, spread)
     if not target > 0:
         raise BadInput(f"the leakage must be allowed to be above 0, not {target}")
 
-    def above(beta: float) -> float:
-        return leakage(beta, inside=inside, outside=outside, spread=spread, gate=gate).above
+    def error(beta: float) -> float:
+        return leakage(beta, inside=inside, outside=outside, spread=spread, gate=gate).error
 
     high = 1.0
-    while above(high) > target:
+    while error(high) > target:
         high *= 2
         if high > 1e15:
             raise BadInput(
                 f"no β makes the leakage {target:g}: the gate of {gate:g} must be above the range {spread:g}"
             )
     low = high / 2
-    while above(low) <= target:
+    while error(low) <= target:
         high, low = low, low / 2
         if low < LEAST_BETA:  # nothing leaks: one token, and none outside
             return high
     while high > 1.01 * low:
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if above(middle) <= target else (middle, high)
+        low, high = (low, middle) if error(middle) <= target else (middle, high)
     return high
 
 

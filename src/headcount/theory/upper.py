@@ -120,7 +120,7 @@ def budget_figure(task: GeneralizedRetrieval, built: Built) -> dict[str, Any]:
             gate = float(-gates[i].min())
             sizes = {"inside": len(task.S[i]), "outside": task.length - len(task.S[i])}
             spread = max(gate - built.scale, 0.0)  # the gate is at least the range and 1
-            total += b.slopes[row][i] * leakage(beta, **sizes, spread=spread, gate=gate).above / built.scale
+            total += b.slopes[row][i] * leakage(beta, **sizes, spread=spread, gate=gate).error / built.scale
         return total
 
     functions = [g for i, g in enumerate(task.f) if i in wanted and isinstance(g, Node)]

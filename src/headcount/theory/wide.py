@@ -40,9 +40,10 @@ from headcount.models.spec import ModelSpec
 from headcount.tasks.expr import Expr, Node
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.task import Task
-from headcount.theory.build import MOST_WEIGHTS, check_buildable, range_of, slopes_of, statement
+from headcount.theory.build import MOST_WEIGHTS, check_buildable, claim, range_of, slopes_of, statement
 from headcount.theory.network import Shallow
 from headcount.theory.shallow import exact, shallow
+from headcount.theory.verified import Proved, verified
 
 Array = NDArray[np.float64]
 TINY = 1e-9  # what covers rounding, in units of the numbers that are rounded
@@ -50,7 +51,7 @@ TINY = 1e-9  # what covers rounding, in units of the numbers that are rounded
 
 @dataclass(frozen=True)
 class BudgetWide:
-    """Where ε goes: the claimed error of every step, and the bound that they add up to."""
+    """Where ε goes: the claimed error of every step, and the bound that they and float64's rounding add up to."""
 
     eps: float
     encoder: list[float]
@@ -58,6 +59,7 @@ class BudgetWide:
     feedforward: list[float]
     slopes: list[list[float]]
     bound: float
+    rounding: float = 0.0
 
     @property
     def shares(self) -> dict[str, float]:
@@ -92,12 +94,13 @@ class BuiltWide:
     encoder: Shallow = field(repr=False)
     thresholds: list[Thresholds] = field(repr=False)
     feedforward: Shallow = field(repr=False)
+    proved: Proved | None = field(default=None, repr=False)
 
     def certificate(self) -> dict[str, Any]:
         """Return certificate.json as data."""
         b = self.budget
         steps = {"encoder": b.encoder, "maximum": b.maximum, "feedforward": b.feedforward, "slopes": b.slopes}
-        return statement("one-wide-head", self.model, b.eps, b.bound, steps)
+        return statement("one-wide-head", self.model, b, steps)
 
     def save(self, folder: Any) -> str:
         """Write model.safetensors, config.json and certificate.json; return the model's hash."""
@@ -116,7 +119,7 @@ class BuiltWide:
 
 
 def build_wide(task: Task, eps: float, *, box: tuple[tuple[float, ...], tuple[float, ...]] | None = None) -> BuiltWide:
-    """Return a transformer with one head within eps of a task in the sup norm on its input box."""
+    """Return a transformer with one head within eps of a task on its input box, as computed in float64; verified."""
     problem, low, high = check_buildable(task, eps, 2, box)
     f, F0 = [g for g in problem.f if isinstance(g, Node)], problem.F0
     assert isinstance(F0, Node)
@@ -134,11 +137,11 @@ def build_wide(task: Task, eps: float, *, box: tuple[tuple[float, ...], tuple[fl
     feedforward = shallow([F0], outer, zlow - slack, zhigh + slack, names)
     delta, half, thresholds = [0.0] * len(f), [0.0] * len(f), list[Thresholds]()
     for row, i in enumerate(wanted):
-        delta[i] = _claim(encoder.errors[row], psi[i], tiny)
+        delta[i] = claim(encoder.errors[row], psi[i], 1e-3 * tiny)
         least, most = -ranges[i][1] - delta[i] - 10 * tiny, -ranges[i][0] + delta[i] + 10 * tiny  # of y
         thresholds.append(_thresholds(least / T, most / T, 2 * top[i] / T))
         half[i] = T * thresholds[-1].step / 2 * (1 + 1e-15)
-    phi = [_claim(err, tol, tiny) for err, tol in zip(feedforward.errors, outer, strict=True)]
+    phi = [claim(err, tol, 1e-3 * tiny) for err, tol in zip(feedforward.errors, outer, strict=True)]
     errors = [
         p + sum(s * (d + v) for s, d, v in zip(row, delta, half, strict=True))
         for p, row in zip(phi, slopes, strict=True)
@@ -147,12 +150,7 @@ def build_wide(task: Task, eps: float, *, box: tuple[tuple[float, ...], tuple[fl
     if not budget.bound <= eps:  # the shares add up to less than eps, unless it is as small as rounding
         raise BadInput(f"the construction reaches {budget.bound:.6g}, not eps = {eps:g}: state a larger eps")
     model = _transformer(problem, wanted, encoder, thresholds, feedforward, low, high)
-    return BuiltWide(model, budget, encoder, thresholds, feedforward)
-
-
-def _claim(error: float, tolerance: float, tiny: float) -> float:
-    """Return what is claimed of a network: a little more than is known, since weights are rounded once more."""
-    return max(error, min(1.1 * error, tolerance)) + 1e-3 * tiny
+    return verified(BuiltWide(model, budget, encoder, thresholds, feedforward), problem.name)
 
 
 def _tolerances(
