@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from headcount.base.errors import BadInput, HeadcountError
+from headcount.base.errors import BadInput
 from headcount.cli.common import (
     BoxSides,
     Dim,
@@ -57,9 +56,8 @@ def build(
     By Theorem 2 (1), with a head for every minimum; with --wide by Theorem 2 (3), with one head of dimension T·d.
     """
     from headcount.base.files import check_folder
-    from headcount.recheck.certificate import verify
     from headcount.report.budget import budget_png
-    from headcount.theory.build import Built, largest_weights
+    from headcount.theory.build import Built, largest_weights, save_verified
     from headcount.theory.build import build as construct
     from headcount.theory.upper import budget_figure
     from headcount.theory.wide import build_wide
@@ -77,15 +75,9 @@ def build(
         built = build_wide(problem, eps, box=sides)
     else:
         built = construct(problem, eps, heads=heads, head_dim=head_dim or 2, bounded=bounded, box=sides)
-    with tempfile.TemporaryDirectory() as folder:  # nothing is left behind that was not verified
-        built.save(Path(folder) / "built")
-        verdict = verify(Path(folder) / "built")
-    if not verdict.holds or verdict.proved is None:
-        raise HeadcountError(f"what was built cannot be verified ({verdict.reason}): state another eps, and report it")
-    if isinstance(built, Built):
-        built.save(out, budget_png(budget_figure(built.task, built)))
-    else:
-        built.save(out)
+    picture = {"budget.png": budget_png(budget_figure(built.task, built))} if isinstance(built, Built) else {}
+    verdict = save_verified(built.model, built.certificate(), out, picture)
+    assert verdict.proved is not None
     counts = built.model.transformer.counts()
     spec = built.model.transformer.spec
     facts: dict[str, Any] = {

@@ -19,18 +19,22 @@ for a larger β, the rest by halves. ρ is 1 unless the weights are to keep Assu
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headcount.base.errors import BadInput
+from headcount.base.errors import BadInput, HeadcountError
 from headcount.base.provenance import provenance
+from headcount.base.statement_file import CERTIFICATE, VERSION
 from headcount.models.files import SavedModel
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
+from headcount.recheck.certificate import Verdict, verify
 from headcount.tasks import expr_ball
 from headcount.tasks.expr import Expr, Node
 from headcount.tasks.jets import balls, ceil, floor, jets
@@ -81,10 +85,30 @@ def statement(
     """Return certificate.json as data: what is claimed, of which model, task and box, and the steps of the budget."""
     assert model.box is not None
     return {
-        "format": "headcount-certificate", "version": 1, "kind": kind, "model": model.hash(), "task": model.task,
+        "format": CERTIFICATE.format, "version": VERSION, "kind": kind, "model": model.hash(), "task": model.task,
         "box": [list(side) for side in model.box], "eps": eps, "bound": bound, **more, "steps": steps,
         "provenance": provenance(),
     }  # fmt: skip
+
+
+def save_verified(
+    model: SavedModel, certificate: dict[str, Any], folder: Path | str, extra: Mapping[str, bytes] | None = None
+) -> Verdict:
+    """Write a model folder with its certificate, and return the verdict on the files as they lie on the disk.
+
+    They are read again and verified before the folder gets its name: where the certificate does not hold, an error
+    says why, and nothing is left behind.
+    """
+    verdicts = list[Verdict]()
+
+    def check(written: Path) -> None:
+        verdicts.append(verify(written))
+        if not verdicts[-1].holds:
+            reason = verdicts[-1].reason
+            raise HeadcountError(f"what was built cannot be verified ({reason}): state another eps, and report it")
+
+    model.save(folder, {"certificate.json": certificate, **(extra or {})}, check)
+    return verdicts[-1]
 
 
 @dataclass(frozen=True)
@@ -105,10 +129,10 @@ class Built:
         steps = {"encoder": b.encoder, "leakage": b.leakage, "feedforward": b.feedforward, "slopes": b.slopes}
         return statement("enough-heads", self.model, b.eps, b.bound, steps, scale=self.scale)
 
-    def save(self, folder: Any, picture: bytes | None = None) -> str:
-        """Write model.safetensors, config.json, certificate.json and perhaps budget.png; return the model's hash."""
-        drawn = {} if picture is None else {"budget.png": picture}
-        return self.model.save(folder, extra={"certificate.json": self.certificate(), **drawn})
+    def save(self, folder: Path | str) -> str:
+        """Write model.safetensors, config.json and certificate.json, verify them as written, return the hash."""
+        save_verified(self.model, self.certificate(), folder)
+        return self.model.hash()
 
 
 def build(

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from headcount.models.spec import ModelSpec
 from headcount.tasks.expr import Expr, Node
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.task import Task
-from headcount.theory.build import MOST_WEIGHTS, check_buildable, range_of, slopes_of, statement
+from headcount.theory.build import MOST_WEIGHTS, check_buildable, range_of, save_verified, slopes_of, statement
 from headcount.theory.network import Shallow
 from headcount.theory.shallow import exact, shallow
 
@@ -99,9 +100,10 @@ class BuiltWide:
         steps = {"encoder": b.encoder, "maximum": b.maximum, "feedforward": b.feedforward, "slopes": b.slopes}
         return statement("one-wide-head", self.model, b.eps, b.bound, steps)
 
-    def save(self, folder: Any) -> str:
-        """Write model.safetensors, config.json and certificate.json; return the model's hash."""
-        return self.model.save(folder, extra={"certificate.json": self.certificate()})
+    def save(self, folder: Path | str) -> str:
+        """Write model.safetensors, config.json and certificate.json, verify them as written, return the hash."""
+        save_verified(self.model, self.certificate(), folder)
+        return self.model.hash()
 
     def counts(self) -> dict[str, int]:
         """Count P and F: `parameters` (M) as stored, `nonzero` without zeros, `units` of F that are used."""
