@@ -22,7 +22,7 @@ from result_sources import RESULTS, recorded
 
 from headcount.analysis.analyse import analyse
 from headcount.base.files import write_json, write_text
-from headcount.base.spec import read_toml
+from headcount.base.reading import read_toml
 from headcount.experiments.spec import SweepSpec
 from headcount.experiments.stored import stored_runs
 from headcount.paper.plan import ITEMS, sweep_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headcount.base.files import read_json
+from headcount.base.reading import read_json
 from results import RESULTS
 from support import benchmark
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headcount.base.files import read_json
+from headcount.base.reading import read_json
 from results import RESULTS
 from support import benchmark
 

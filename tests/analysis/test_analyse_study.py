@@ -10,7 +10,7 @@ from study import STUDIES, figures, studied
 
 from headcount.analysis.analyse import answers
 from headcount.analysis.record import Dimension
-from headcount.base.files import read_json
+from headcount.base.reading import read_json
 from headcount.store.records import Run
 from results import RESULTS, write_result
 

@@ -12,7 +12,7 @@ import pytest
 
 import headcount.experiments.irreducible as curve
 from headcount.base.errors import BadInput
-from headcount.base.spec import read_toml
+from headcount.base.reading import read_toml
 from headcount.experiments.irreducible import IrreducibleSpec, run_irreducible
 from headcount.report.irreducible import curve_png, curve_rows, curve_table
 from results import write_result

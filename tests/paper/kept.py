@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from headcount.base.files import read_json
+from headcount.base.reading import read_json
 from headcount.store.records import Run, Trial
 from support import benchmark
 

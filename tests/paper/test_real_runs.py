@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kept import RESULTS
 
-from headcount.base.files import read_json
+from headcount.base.reading import read_json
 from support import benchmark
 
 NAMES = sorted(path.stem for path in RESULTS.glob("real-*.csv"))

@@ -83,7 +83,7 @@ def test_rows_of_value_that_are_zero_make_no_equation(tmp_path):
 @pytest.mark.parametrize("kind", ["gelu2", "relu2", "relu5"])
 def test_the_lipschitz_constant(kind, tmp_path):
     model = random_model(7, feedforward=kind)
-    bound = lipschitz(weights_of(model, tmp_path / "a", std=(1.0, -2.5)), 1)
+    bound = lipschitz(weights_of(model, tmp_path / "a", std=(1.0, 2.5)), 1)
     layers = [layer.weight.detach() for layer in model.layers[0].feedforward.layers]
     product = 2.5 * float(layers[-1][1].norm()) * np.prod([float(torch.linalg.matrix_norm(W, 2)) for W in layers[:-1]])
     product *= 1.129 if kind == "gelu2" else 1.0

@@ -9,7 +9,7 @@ import pytest
 from marco_tiny import problems
 
 from headcount.base.errors import BadInput
-from headcount.base.files import read_json
+from headcount.base.reading import read_json
 from headcount.tasks.marco import read_marco
 from headcount.tasks.marco_mining import LEXICAL, mine, positive_ranks
 from headcount.tasks.marco_search import Terms

@@ -14,7 +14,7 @@ from marco_tiny import corpus, write_compact
 from safetensors.torch import save_file
 
 from headcount.base.errors import BadInput
-from headcount.base.files import read_json
+from headcount.base.reading import read_json
 from headcount.experiments.real_data import embeddings_hash
 from headcount.tasks.marco import read_marco
 from headcount.tasks.marco_mining import mine

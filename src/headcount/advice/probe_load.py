@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from headcount.advice.probe_families import Family, family, find_layers
 from headcount.base.errors import BadInput, HeadcountError, MissingExtra
-from headcount.base.files import read_json
+from headcount.base.reading import read_json
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model")

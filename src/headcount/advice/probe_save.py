@@ -23,7 +23,8 @@ from headcount.advice.probe_measure import Loss
 from headcount.advice.probe_record import Loading
 from headcount.advice.probe_remove import Slots, apart, arrange_even, even_slots, outputs
 from headcount.base.errors import BadInput
-from headcount.base.files import read_json, whole_folder, write_json
+from headcount.base.files import whole_folder, write_json
+from headcount.base.reading import read_json
 
 EXACT = 1e-6
 """Weights come back bit by bit; sums may run in another order."""

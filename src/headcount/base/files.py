@@ -168,17 +168,3 @@ def whole_folder(target: Path) -> Generator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     _sync_directory(target.parent)
-
-
-def read_json(path: Path) -> Any:
-    """Read JSON; a missing, unreadable or broken file gives one clear line."""
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise BadInput(f"there is no file {path}") from None
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise BadInput(
-            f"{path} is not readable JSON ({error}): it may be truncated, or be another kind of file"
-        ) from None

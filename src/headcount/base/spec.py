@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -123,15 +121,3 @@ def _owner(spec: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel]
         annotation: Any = field.annotation
         current = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
     return current
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; a missing or broken one gives one clear line."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInput(f"there is no file {path}") from None
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is not valid TOML: {error}") from None

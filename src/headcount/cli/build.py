@@ -60,6 +60,7 @@ def build(
     from headcount.theory.build import Built, largest_weights
     from headcount.theory.build import build as construct
     from headcount.theory.upper import budget_figure
+    from headcount.theory.verified import save_verified
     from headcount.theory.wide import build_wide
 
     check_folder(out)
@@ -76,10 +77,8 @@ def build(
     else:
         built = construct(problem, eps, heads=heads, head_dim=head_dim or 2, bounded=bounded, box=sides)
     assert built.proved is not None  # nothing is handed out that was not verified
-    if isinstance(built, Built):
-        built.save(out, budget_png(budget_figure(built.task, built)))
-    else:
-        built.save(out)
+    picture = {"budget.png": budget_png(budget_figure(built.task, built))} if isinstance(built, Built) else {}
+    save_verified(built.model, built.certificate(), out, picture)
     counts = built.model.transformer.counts()
     spec = built.model.transformer.spec
     facts: dict[str, Any] = {

@@ -129,7 +129,7 @@ def read_task(
         if parameters:
             raise BadInput(f"{name} is a file and fixes the task: it takes no {', '.join(parameters)}")
         if path.suffix.lower() == ".json":
-            from headcount.base.files import read_json
+            from headcount.base.reading import read_json
             from headcount.tasks.serial import parse_task
 
             found = parse_task(read_json(path))

@@ -18,7 +18,7 @@ def demo(
 ) -> int:
     """The two-minute tour on a CPU: train, see the transition, open a page."""
     from headcount.analysis.analyse import answers
-    from headcount.base.spec import read_toml
+    from headcount.base.reading import read_toml
     from headcount.experiments.run import run_sweep
     from headcount.experiments.spec import SweepSpec
     from headcount.report.page import check_report_folder, write_report

@@ -27,7 +27,7 @@ def irreducible(
     from headcount.base.files import write_bytes, write_json, write_text
     from headcount.base.progress import Progress
     from headcount.base.provenance import provenance
-    from headcount.base.spec import read_toml
+    from headcount.base.reading import read_toml
     from headcount.experiments.irreducible import IrreducibleSpec, run_irreducible
     from headcount.report.irreducible import curve_png, curve_rows, curve_table
 

@@ -30,10 +30,11 @@ def recheck(
 
 def _is_witness(file: Path) -> bool:
     """Say what a file is by its format; a certificate is what anything else is not."""
-    from headcount.base.files import read_json
+    from headcount.base.reading import read_json
+    from headcount.base.statement_file import WITNESS
 
     value = read_json(file)
-    return isinstance(value, dict) and value.get("format") == "headcount-witness"
+    return isinstance(value, dict) and value.get("format") == WITNESS.format
 
 
 def _witness(file: Path, json: bool) -> int:
@@ -73,7 +74,7 @@ def _witness(file: Path, json: bool) -> int:
 
 def _about(witness: dict[str, Any], file: Path) -> str:
     """Say which task, output, box and region a witness speaks of, and whether the task is the model's own."""
-    from headcount.base.files import read_json
+    from headcount.base.reading import read_json
 
     own = read_json((file if file.is_dir() else file.parent) / "config.json")["task"] == witness["task"]
     name = str(witness["task"]["name"])

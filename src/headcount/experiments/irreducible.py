@@ -18,8 +18,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from headcount.base.errors import HeadcountError
-from headcount.base.files import read_json, write_json
+from headcount.base.files import write_json
 from headcount.base.hashing import content_hash
+from headcount.base.reading import read_json
 from headcount.base.spec import Spec
 from headcount.experiments.spec import ModelOptions, Sizes, TrainSpec
 from headcount.models.spec import ModelSpec, Size

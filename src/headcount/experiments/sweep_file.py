@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from headcount.base.errors import BadInput
-from headcount.base.spec import Spec, read_toml
+from headcount.base.reading import read_toml
+from headcount.base.spec import Spec
 from headcount.base.toml import toml_text
 from headcount.experiments.spec import ModelOptions, Setting, SweepSpec, TrainSpec
 from headcount.models.spec import Positions

@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from headcount.base.errors import BadInput
-from headcount.base.files import read_json, whole_folder, write_bytes, write_json
-from headcount.base.hashing import arrays_hash, content_hash
+from headcount.base.files import whole_folder, write_bytes, write_json
+from headcount.base.model_file import FORMAT, VERSION, check_config, identity, read_model_file
 from headcount.base.provenance import provenance
-from headcount.base.spec import Spec, Vector
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
 
-FORMAT = "headcount-model"
-VERSION = 1
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
-
-
-class Standardisation(Spec):
-    """Targets were trained as (y − mean)/std; a prediction is mean + std · model(X)."""
-
-    mean: Vector
-    std: Vector
-
-
-class Config(Spec):
-    """The file config.json. `hash` covers everything here but `provenance`, and every bit of the weights."""
-
-    format: Literal["headcount-model"]
-    version: Literal[1]
-    model: ModelSpec
-    dtype: Literal["float32", "float64"]
-    task: dict[str, Any] | None
-    box: tuple[Vector, Vector] | None
-    standardisation: Standardisation
-    identity: str = Field(alias="hash", pattern=r"^[0-9a-f]{64}$")
-    provenance: dict[str, Any]
 
 
 @dataclass
@@ -59,7 +34,9 @@ class SavedModel:
 
     def __post_init__(self) -> None:
         out = self.transformer.spec.out_dim
-        self.mean, self.std = self.mean or (0.0,) * out, self.std or (1.0,) * out
+        self.mean, self.std = tuple(map(float, self.mean or (0.0,) * out)), tuple(map(float, self.std or (1.0,) * out))
+        if self.box is not None:
+            self.box = tuple(map(float, self.box[0])), tuple(map(float, self.box[1]))
         if len(self.mean) != out or len(self.std) != out:
             raise BadInput(f"the standardisation needs {out} means and deviations, one per output")
 
@@ -76,12 +53,12 @@ class SavedModel:
 
     def hash(self) -> str:
         """Return the identity: spec, task, box, standardisation and every bit of the weights."""
-        return content_hash({**self._identity(), "tensors": arrays_hash(self._arrays())})
+        return identity(self._hashed(), self._arrays())
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return {name: tensor.detach().cpu().numpy() for name, tensor in self.transformer.tensors()}
 
-    def _identity(self) -> dict[str, Any]:
+    def _hashed(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -92,64 +69,38 @@ class SavedModel:
             "standardisation": {"mean": list(self.mean), "std": list(self.std)},
         }
 
-    def save(self, folder: Path | str, extra: Mapping[str, Any] | None = None) -> str:
-        """Write the folder whole or not at all; return the hash. `extra` names further files: JSON data, or bytes."""
+    def save(
+        self, folder: Path | str, extra: Mapping[str, Any] | None = None, check: Callable[[Path], None] | None = None
+    ) -> str:
+        """Write the folder whole or not at all; return the hash. `extra` names further files: JSON data, or bytes.
+
+        `check` is called with the folder as written, before it gets its name: where it raises, nothing is left behind.
+        """
         from safetensors.numpy import save
 
-        identity = self.hash()
+        config = {**self._hashed(), "hash": "0" * 64, "provenance": self.provenance}
+        check_config(config, f"what would be {Path(folder) / 'config.json'}")
+        config["hash"] = found = self.hash()
         with whole_folder(Path(folder)) as temporary:
             write_bytes(temporary / "model.safetensors", save(self._arrays()))
-            config = {**self._identity(), "hash": identity, "provenance": self.provenance}
             write_json(temporary / "config.json", config)
             for name, value in (extra or {}).items():
                 (write_bytes if isinstance(value, bytes) else write_json)(temporary / name, value)
-        return identity
+            if check is not None:
+                check(temporary)
+        return found
 
 
 def load_model(folder: Path | str) -> SavedModel:
     """Read a model folder; anything missing, truncated, altered or unknown is answered with one line."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise BadInput(f"{folder} is no model folder: expected a folder with config.json and model.safetensors")
-    config = Config.parse(read_json(folder / "config.json"), where=str(folder / "config.json"))
-    arrays = _read_tensors(folder / "model.safetensors")
-    transformer = Transformer(config.model, dtype=_DTYPES[config.dtype])
-    _fill(transformer, arrays, folder)
-    saved = SavedModel(
-        transformer, config.task, config.box, config.standardisation.mean, config.standardisation.std,
-        config.provenance,
-    )  # fmt: skip
-    if saved.hash() != config.identity:
-        raise BadInput(f"{folder} does not match its content hash: a weight or a setting was changed")
-    return saved
-
-
-def _read_tensors(path: Path) -> dict[str, NDArray[Any]]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        return load(path.read_bytes())
-    except FileNotFoundError:
-        raise BadInput(f"there is no file {path}") from None
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from None
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise BadInput(f"{path} is truncated or no safetensors file ({error})") from None
-
-
-def _fill(transformer: Transformer, arrays: dict[str, NDArray[Any]], folder: Path) -> None:
-    """Copy the weights into the model; names, shapes and types must be exactly those of the spec."""
-    wanted = dict(transformer.named_parameters())
-    if set(wanted) != set(arrays):
-        odd = sorted(set(wanted) ^ set(arrays))
-        raise BadInput(f"{folder}: the tensors are not those of its spec ({odd[0]} is missing or not known)")
+    found = read_model_file(Path(folder))
+    spec, dtype, box = found.config["model"], _DTYPES[found.config["dtype"]], found.config["box"]
+    transformer = Transformer(ModelSpec.parse(spec, where=str(folder)), dtype=dtype)
     with torch.no_grad():
-        for name, parameter in wanted.items():
-            tensor = torch.from_numpy(arrays[name].copy())
-            if tensor.shape != parameter.shape or tensor.dtype != parameter.dtype:
-                raise BadInput(
-                    f"{folder}: {name} is {tensor.dtype}{list(tensor.shape)}, "
-                    f"the spec wants {parameter.dtype}{list(parameter.shape)}"
-                )
-            parameter.copy_(tensor)
+        for name, parameter in transformer.named_parameters():
+            parameter.copy_(torch.from_numpy(found.tensors[name].copy()))
+    scaling = found.config["standardisation"]
+    return SavedModel(
+        transformer, found.config["task"], None if box is None else (tuple(box[0]), tuple(box[1])),
+        tuple(scaling["mean"]), tuple(scaling["std"]), found.provenance,
+    )  # fmt: skip

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 from flint import arb, arb_mat
 
-from headcount.recheck.heads import LAYERS, Sequences, check_model, inverse_temperature, matrix, slope, softmax
+from headcount.base.model_file import FEEDFORWARD_LAYERS
+from headcount.recheck.heads import Sequences, check_length, inverse_temperature, matrix, slope, softmax
 from headcount.recheck.weights import Weights
 
 EPS = 1e-5  # of the layer norms: this double, exactly
@@ -25,7 +26,7 @@ class Deep:
     """
 
     def __init__(self, model: Weights, length: int) -> None:
-        check_model(model, length)
+        check_length(model, length)
         self.model, self.spec = model, model.config["model"]
         h, n, E = (self.spec[key] for key in ("heads", "head_dim", "width"))
         self.plain = self.spec["depth"] == 1 and h * n <= E
@@ -82,7 +83,7 @@ class Deep:
         return self.balls[name + "weight"] * u + _padded(self.balls[name + "bias"], u.ncols() - 1)
 
     def _feedforward(self, u: arb_mat, name: str) -> arb_mat:
-        *inner, last = (f"{name}feedforward.layers.{k}." for k in range(LAYERS[self.spec["feedforward"]]))
+        *inner, last = (f"{name}feedforward.layers.{k}." for k in range(FEEDFORWARD_LAYERS[self.spec["feedforward"]]))
         for layer in inner:
             u = _bent(self._affine(u, layer), _gelu if self.spec["feedforward"] == "gelu2" else _relu)
         return self._affine(u, last)

@@ -16,55 +16,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from flint import arb, arb_mat
 from numpy.typing import NDArray
 
+from headcount.base.model_file import FEEDFORWARD_LAYERS
 from headcount.recheck.statement import real
 from headcount.recheck.weights import Rejected, Weights
 
 Array = NDArray[np.float64]
 Sequences = Sequence[Sequence[arb]]
-Shapes = dict[str, tuple[int, ...]]
-SIZES = ("dim", "length", "out_dim", "heads", "head_dim", "hidden", "width", "hidden_ff", "depth")
-LAYERS = {"gelu2": 2, "relu2": 2, "relu5": 5}
 
 
-def check_model(model: Weights, length: int) -> None:
-    """Refuse a model with settings that are not known, or other tensors than they say, or for another length."""
+def check_length(model: Weights, length: int) -> None:
+    """Refuse a model for sequences of another length."""
     spec = model.config["model"]
-    sizes = [spec[key] for key in SIZES]
-    if any(type(v) is not int or not 1 <= v <= 1_000_000 for v in sizes) or spec["depth"] > 1000:
-        raise Rejected("a size of the model is no whole number from 1 on, or too large")
-    if set(spec) != {*SIZES, "positions", "beta", "class_key", "feedforward", "layer_norm", "residual"}:
-        raise Rejected("the model has settings that are not known here, or lacks some")
-    known = spec["positions"] in ("none", "additive", "concatenated", "gates") and spec["feedforward"] in LAYERS
-    if not known or any(type(spec[key]) is not bool for key in ("class_key", "layer_norm", "residual")):
-        raise Rejected("the model has settings that are not known here")
     if spec["positions"] != "none" and spec["length"] != length:
         raise Rejected(f"the model takes sequences of {spec['length']} tokens, not {length}")
-    d, T, out, h, n, N, E, K, depth = sizes
-    each: Shapes = {f"attention.{part}": (h, n, E) for part in ("query", "key", "value")}
-    each |= {"attention.output": (h, E, n)} | ({"attention.log_beta": (h,)} if spec["beta"] == "learned" else {})
-    each |= {"attention.gates": (h, T)} if spec["positions"] == "gates" else {}
-    for norm in ("norm_attention.", "norm_feedforward.") if spec["layer_norm"] else ():
-        each |= {norm + "weight": (E,), norm + "bias": (E,)}
-    tables = {"additive": {"encoder.position": (T, E)}, "concatenated": {"encoder.hidden_bias": (T, N)}}
-    wanted: Shapes = {
-        "class_token": (E,), "encoder.inner.weight": (N, d), "encoder.inner.bias": (N,), "encoder.outer.bias": (E,),
-        "encoder.outer.weight": (E, N), **tables.get(spec["positions"], {}),
-    }  # fmt: skip
-    for k in range(depth):
-        wanted |= {f"layers.{k}.{name}": shape for name, shape in each.items()}
-        widths = [E, *[K] * (LAYERS[spec["feedforward"]] - 1), out if k == depth - 1 else E]
-        for j, (before, after) in enumerate(pairwise(widths)):
-            name = f"layers.{k}.feedforward.layers.{j}."
-            wanted |= {name + "weight": (after, before), name + "bias": (after,)}
-    if wanted != {name: tensor.shape for name, tensor in model.tensors.items()}:
-        raise Rejected("the tensors are not those of the model's settings")
 
 
 def matrix(array: Array) -> arb_mat:
@@ -80,8 +50,6 @@ def inverse_temperature(spec: dict[str, Any], log_beta: Array | None) -> list[ar
     if beta == "scaled":
         # the double that the reference model multiplies by, exactly: β is that number, not the real 1/√n
         return [arb(1.0 / math.sqrt(spec["head_dim"]))] * heads
-    if type(beta) is not float or not real(beta) > 0:
-        raise Rejected("the model has no beta above 0")
     return [arb(beta)] * heads
 
 
@@ -106,7 +74,7 @@ class Heads:
 
     def __init__(self, model: Weights, length: int) -> None:
         spec, a = model.config["model"], "layers.0.attention."
-        check_model(model, length)
+        check_length(model, length)
         value, h = model[a + "value"], spec["heads"]
         self.heads, self.rows = h, [(i, k) for i in range(h) for k in range(spec["head_dim"]) if value[i, k].any()]
         self.count = len(self.rows)
@@ -186,7 +154,7 @@ def lipschitz(model: Weights, output: int) -> arb | None:
     if spec["layer_norm"] is not False:
         return None
     name = f"layers.{spec['depth'] - 1}.feedforward.layers."
-    last = LAYERS[spec["feedforward"]] - 1
+    last = FEEDFORWARD_LAYERS[spec["feedforward"]] - 1
     std = real(model.config["standardisation"]["std"][output])
     found = abs(arb(std)) * _norm(matrix(model[f"{name}{last}.weight"][output]))
     for k in range(last):

@@ -21,6 +21,8 @@ def read_task(task: dict[str, Any]) -> tuple[list[e.Expr], e.Expr, list[list[int
     if (
         set(task) != KEYS
         or task["kind"] != "retrieval"
+        or type(task["name"]) is not str
+        or type(task["law"]) is not dict
         or not (type(length) is type(dim) is int and min(length, dim) > 0)
     ):
         raise Rejected("the task is no generalized D-retrieval")

@@ -78,11 +78,10 @@ def check_wide_head(
     T, dim, wanted = task["length"], task["dim"], sorted(F0.reads())
     plain = {"depth": 1, "heads": 1, "positions": "concatenated", "feedforward": "relu5", "class_key": False,
              "layer_norm": False, "length": T, "dim": dim, "out_dim": F0.out_dim, "head_dim": T * dim,
-             "width": T * dim, "hidden": T * dim}  # fmt: skip
+             "width": T * dim, "hidden": T * dim, "beta": 1.0}  # fmt: skip
     for key, needed in plain.items():
         if model.config["model"][key] != needed or type(model.config["model"][key]) is not type(needed):
             raise Rejected(f"the model has {key} = {model.config['model'][key]!r}: this proof is for {needed!r}")
-    model.check_shapes({"encoder.hidden_bias": (T, T * dim)}, 5)
     low, high = read_box(box, dim)
     shift = _embedding(model, T, low, high)
     minima = _minima(model, T, shift, [S[i] for i in wanted])

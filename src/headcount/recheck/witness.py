@@ -33,8 +33,8 @@ from typing import Any
 
 from flint import arb, arb_mat, ctx
 
-from headcount.base.errors import BadInput, HeadcountError
-from headcount.base.files import read_json
+from headcount.base.errors import BadInput
+from headcount.base.statement_file import WITNESS, check_statement, read_statement
 from headcount.recheck.deep import Deep
 from headcount.recheck.difference import bound
 from headcount.recheck.enough import up
@@ -46,9 +46,8 @@ from headcount.recheck.weights import Rejected, Weights, read_weights
 from headcount.tasks import expr as e
 from headcount.tasks.expr_ball import evaluate
 
-FORMAT = "headcount-witness"
-CLAIMED = {"format", "version", "kind", "model", "task", "box", "region", "output", "X1", "X2"}
-SOLVED = {"exact": {"solved", "radius"}, "near": set[str]()}
+STATED = {kind: set(WITNESS.keys_of(kind)) - {"claims", "provenance"} for kind in ("exact", "near")}
+"""The keys that state a pair, by its kind; what is claimed of it comes on top."""
 MOST_BITS = 4096
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,3999}")
 
@@ -80,20 +79,11 @@ class NoInclusion(Rejected):
 
 
 def read_witness(path: Path) -> dict[str, Any]:
-    """Read the file, or a folder's witness.json."""
-    path = path / "witness.json" if path.is_dir() else path
-    value = read_json(path)
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise BadInput(f"{path} is no witness: expected a JSON object with format {FORMAT!r}")
-    if missing := (CLAIMED | {"claims", "provenance"}) - set(value):  # what a kind adds is asked for by `prove`
-        raise BadInput(f"{path} is no whole witness: {min(missing)} is missing")
-    if type(value["provenance"]) is not dict:
-        raise BadInput(f"{path}: its provenance is no JSON object")
-    if value["kind"] == "evidence":
+    """Read the file, or a folder's witness.json; evidence, in which nothing can be verified, is refused."""
+    found = read_statement(path, WITNESS)
+    if found["kind"] == "evidence":
         raise BadInput(f"{path} is evidence: its numbers were measured, nothing in it can be verified")
-    if type(value["version"]) is not int or value["version"] != 1 or str(value["kind"]) not in SOLVED:
-        raise BadInput(f"{path}: unknown version or kind {value['version']!r}, {value['kind']!r}")
-    return value
+    return found
 
 
 def verify_witness(path: Path | str) -> WitnessVerdict:
@@ -105,26 +95,27 @@ def verify_witness(path: Path | str) -> WitnessVerdict:
         if not (folder / name).is_file():
             raise BadInput(f"there is no {name} beside the witness in {folder}: it speaks of a model folder")
     try:
+        check_statement(witness, WITNESS)
         stated = {key: v for key, v in witness.items() if key not in ("claims", "provenance")}
         proved = prove(stated, read_weights(folder))
         _compare(witness["claims"], proved)
         return WitnessVerdict(True, "", witness, proved)
     except Rejected as error:
         return WitnessVerdict(False, str(error), witness, None)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, HeadcountError) as error:
+    except BadInput as error:
+        return WitnessVerdict(False, f"it is not well formed: {error}", witness, None)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         return WitnessVerdict(False, f"it does not fit together: {type(error).__name__} {error}", witness, None)
 
 
 def _compare(claims: dict[str, Any], proved: ProvedPair) -> None:
     """Refuse claims that go beyond what was proved."""
-    if set(claims) != {"gap", "distance", "distance_one", "sup_error", "lipschitz"}:
-        raise Rejected("its claims are not gap, distance, distance_one, sup_error and lipschitz")
     for name, claim in claims.items():
         found = getattr(proved, name)
         if name == "lipschitz" and claim is None:
             continue  # nothing is claimed
         lower = name in ("gap", "sup_error")
-        if not real(claim) >= 0 or found is None or not (claim <= found if lower else claim >= found):
+        if found is None or not (claim <= found if lower else claim >= found):
             said = "no bound" if found is None else f"at {'least' if lower else 'most'} {found!r}"
             raise Rejected(f"its {name} is not proved: {said} is, not {claim!r} as it claims")
 
@@ -165,7 +156,7 @@ class _Pair:
 
 def prove(witness: dict[str, Any], model: Weights) -> ProvedPair:
     """Prove what can be proved of a stated pair; a statement that is no such, or does not hold, raises Rejected."""
-    if set(witness) != CLAIMED | SOLVED[witness["kind"]]:
+    if set(witness) != STATED[witness["kind"]]:
         raise Rejected("it has keys that are not known, or lacks some of its kind")
     if model.hash != witness["model"]:
         raise Rejected("the model is not the witness's: a weight or a setting was changed (its hash differs)")
@@ -187,7 +178,7 @@ def prove(witness: dict[str, Any], model: Weights) -> ProvedPair:
 def reader(model: Weights, length: int) -> Heads | Deep:
     """Return what computes the numbers that F reads."""
     spec = model.config["model"]
-    plain = type(spec["depth"]) is int and spec["depth"] == 1 and spec["layer_norm"] is False
+    plain = spec["depth"] == 1 and not spec["layer_norm"]
     plain = plain and spec["heads"] * spec["head_dim"] <= spec["width"]  # else W_O forgets some of o, and u is less
     return Heads(model, length) if plain else Deep(model, length)
 

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headcount.base.files import read_json, write_json
+from headcount.base.files import write_json
+from headcount.base.reading import read_json
 from headcount.base.spec import Spec
 
 State = Literal["done", "diverged"]

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from headcount.base.errors import BadInput
-from headcount.base.files import read_json
 from headcount.base.progress import Progress
+from headcount.base.reading import read_json
 from headcount.tasks.marco import Collection
 from headcount.tasks.marco_search import Vectors, unit
 from headcount.tasks.marco_wordpiece import SPECIAL, WordPiece

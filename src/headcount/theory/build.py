@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 
 from headcount.base.errors import BadInput
 from headcount.base.provenance import provenance
+from headcount.base.statement_file import CERTIFICATE, VERSION
 from headcount.models.files import SavedModel
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
@@ -43,7 +45,7 @@ from headcount.theory.bounded import keep_below_one
 from headcount.theory.leakage import beta_for, leakage
 from headcount.theory.network import Shallow
 from headcount.theory.shallow import difficulty, exact, shallow
-from headcount.theory.verified import Proved, verified
+from headcount.theory.verified import Proved, save_verified, verified
 
 Array = NDArray[np.float64]
 LEAK_SHARE = 0.1  # of ε, for the leakage: β is free, units are not
@@ -87,7 +89,7 @@ def statement(kind: str, model: SavedModel, budget: Any, steps: dict[str, Any], 
     """
     assert model.box is not None
     return {
-        "format": "headcount-certificate", "version": 1, "kind": kind, "model": model.hash(), "task": model.task,
+        "format": CERTIFICATE.format, "version": VERSION, "kind": kind, "model": model.hash(), "task": model.task,
         "box": [list(side) for side in model.box], "eps": budget.eps, "bound": budget.bound,
         "arithmetic": "float64" if budget.rounding else "exact", **more, "steps": steps, "provenance": provenance(),
     }  # fmt: skip
@@ -113,10 +115,10 @@ class Built:
         steps = {"encoder": b.encoder, "leakage": b.leakage, "feedforward": b.feedforward, "slopes": b.slopes}
         return statement("enough-heads", self.model, b, steps, scale=self.scale, shift=self.shift)
 
-    def save(self, folder: Any, picture: bytes | None = None) -> str:
-        """Write model.safetensors, config.json, certificate.json and perhaps budget.png; return the model's hash."""
-        drawn = {} if picture is None else {"budget.png": picture}
-        return self.model.save(folder, extra={"certificate.json": self.certificate(), **drawn})
+    def save(self, folder: Path | str) -> str:
+        """Write model.safetensors, config.json and certificate.json, verify them as written, return the hash."""
+        save_verified(self.model, self.certificate(), folder)
+        return self.model.hash()
 
 
 def build(

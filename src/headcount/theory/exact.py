@@ -20,12 +20,13 @@ from flint import arb, arb_mat, ctx
 from numpy.typing import ArrayLike, NDArray
 
 from headcount.base.errors import BadInput
+from headcount.base.statement_file import CLAIMS, VERSION, WITNESS
 from headcount.recheck.deep import Deep
 from headcount.recheck.heads import Heads
 from headcount.recheck.pooled import Pooled, shares_pieces
 from headcount.recheck.trees import number
 from headcount.recheck.weights import Rejected, Weights, read_weights
-from headcount.recheck.witness import FORMAT, NoInclusion, prove, reader
+from headcount.recheck.witness import NoInclusion, prove, reader
 
 Array = NDArray[np.float64]
 PRECISION = 224  # bits of Newton's method
@@ -53,8 +54,8 @@ def prove_pair(
     X = np.stack([np.asarray(X1, np.float64), np.asarray(X2, np.float64)])
     corners = [[float(v) for v in corner] for corner in box]
     stated: dict[str, Any] = {
-        "format": FORMAT, "version": 1, "kind": "exact", "model": weights.hash, "task": task, "box": corners,
-        "region": region, "output": output,
+        "format": WITNESS.format, "version": VERSION, "kind": "exact", "model": weights.hash, "task": task,
+        "box": corners, "region": region, "output": output,
     }  # fmt: skip
     try:
         return _exact(stated, weights, X) or _claim({**stated, "kind": "near", **sequences(X.flatten(), X)}, weights)
@@ -102,8 +103,7 @@ def _proved(stated: dict[str, Any], weights: Weights, X: Array, heads: Heads | D
 def _claim(witness: dict[str, Any], weights: Weights) -> dict[str, Any]:
     """Let the verifier prove what it can, and claim that."""
     proved = prove(witness, weights)
-    names = ("gap", "distance", "distance_one", "sup_error", "lipschitz")
-    return {**witness, "claims": {name: getattr(proved, name) for name in names}}
+    return {**witness, "claims": {name: getattr(proved, name) for name in CLAIMS}}
 
 
 def _solve(

@@ -17,8 +17,9 @@ import torch
 from flint import arb, arb_mat, ctx
 
 from headcount.base.errors import BadInput
+from headcount.base.model_file import FEEDFORWARD_LAYERS
 from headcount.models.files import SavedModel
-from headcount.recheck.heads import LAYERS, Heads, matrix, slope
+from headcount.recheck.heads import Heads, matrix, slope
 from headcount.recheck.trees import PRECISION
 from headcount.recheck.weights import Rejected, Weights
 from headcount.tasks.jets import ceil
@@ -75,7 +76,7 @@ def _slopes(model: Weights, output: arb_mat, box: Balls) -> arb_mat:
     """Enclose ∂G/∂o [out_dim, equations] over a box of head outputs."""
     kind = model.config["model"]["feedforward"]
     u = matrix(model["class_token"]) + output * arb_mat([[v] for v in box])
-    slopes, last = output, LAYERS[kind] - 1
+    slopes, last = output, FEEDFORWARD_LAYERS[kind] - 1
     for k in range(last):
         name = f"layers.0.feedforward.layers.{k}."
         pre = (matrix(model[name + "weight"]) * u + matrix(model[name + "bias"])).entries()

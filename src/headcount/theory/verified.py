@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from headcount.base.errors import BadInput
-from headcount.recheck.certificate import verify
+from headcount.models.files import SavedModel
+from headcount.recheck.certificate import Verdict, verify
 from headcount.recheck.enough import Checked
 from headcount.recheck.wide import CheckedWide
 
@@ -27,12 +29,37 @@ class Construction(Protocol):
     def proved(self) -> Proved | None:
         """What `recheck` proved of it."""
 
-    def save(self, folder: Path) -> str:
-        """Write model and certificate."""
+    @property
+    def model(self) -> SavedModel:
+        """The weights, with task and box."""
+        ...
+
+    def certificate(self) -> dict[str, Any]:
+        """Return certificate.json as data."""
         ...
 
 
 C = TypeVar("C", bound=Construction)
+
+
+def save_verified(
+    model: SavedModel, certificate: dict[str, Any], folder: Path | str, extra: Mapping[str, bytes] | None = None
+) -> Verdict:
+    """Write a model folder with its certificate, and return the verdict on the files as they lie on the disk.
+
+    They are read again and verified before the folder gets its name: where the certificate does not hold, an error
+    says why, and nothing is left behind.
+    """
+    verdicts = list[Verdict]()
+
+    def check(written: Path) -> None:
+        verdicts.append(verify(written))
+        if not verdicts[-1].holds:
+            reason = verdicts[-1].reason
+            raise BadInput(f"what was built cannot be verified ({reason}): state another eps, and report it")
+
+    model.save(folder, {"certificate.json": certificate, **(extra or {})}, check)
+    return verdicts[-1]
 
 
 def verified(built: C, name: str) -> C:
@@ -41,13 +68,8 @@ def verified(built: C, name: str) -> C:
     built claims what holds in exact arithmetic so far; name is the task's, for messages.
     """
     with tempfile.TemporaryDirectory() as folder:
-        built.save(Path(folder) / "built")
-        verdict = verify(Path(folder) / "built")
-    proved = verdict.proved
-    if proved is None:
-        raise BadInput(
-            f"{name}: what was built cannot be verified ({verdict.reason}): state another eps, and report it"
-        )
+        proved = save_verified(built.model, built.certificate(), Path(folder) / "built").proved
+    assert proved is not None
     budget, rounding = built.budget, ROUNDING_ROOM * proved.rounding
     bound = (budget.bound + rounding) * (1 + 1e-15)
     if not bound <= budget.eps:

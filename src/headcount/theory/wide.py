@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ from headcount.tasks.task import Task
 from headcount.theory.build import MOST_WEIGHTS, check_buildable, claim, range_of, slopes_of, statement
 from headcount.theory.network import Shallow
 from headcount.theory.shallow import exact, shallow
-from headcount.theory.verified import Proved, verified
+from headcount.theory.verified import Proved, save_verified, verified
 
 Array = NDArray[np.float64]
 TINY = 1e-9  # what covers rounding, in units of the numbers that are rounded
@@ -102,9 +103,10 @@ class BuiltWide:
         steps = {"encoder": b.encoder, "maximum": b.maximum, "feedforward": b.feedforward, "slopes": b.slopes}
         return statement("one-wide-head", self.model, b, steps)
 
-    def save(self, folder: Any) -> str:
-        """Write model.safetensors, config.json and certificate.json; return the model's hash."""
-        return self.model.save(folder, extra={"certificate.json": self.certificate()})
+    def save(self, folder: Path | str) -> str:
+        """Write model.safetensors, config.json and certificate.json, verify them as written, return the hash."""
+        save_verified(self.model, self.certificate(), folder)
+        return self.model.hash()
 
     def counts(self) -> dict[str, int]:
         """Count P and F: `parameters` (M) as stored, `nonzero` without zeros, `units` of F that are used."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from headcount.base.digits import above, below
 from headcount.base.errors import BadInput
 from headcount.base.provenance import provenance
+from headcount.base.statement_file import VERSION, WITNESS
 from headcount.models.files import SavedModel
 from headcount.recheck.weights import Weights, read_weights
 from headcount.tasks.retrieval import GeneralizedRetrieval
@@ -23,8 +24,6 @@ from headcount.theory.attack import Found
 from headcount.theory.exact import prove_pair, sequences
 from headcount.theory.implied import Implied, implied
 from headcount.theory.layer import HeadMap, StateMap, state_map
-
-FORMAT = "headcount-witness"
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def _evidence(model: SavedModel, task: Task | None, found: Found) -> dict[str, A
     first, second = StateMap(model.transformer)(torch.from_numpy(X))
     known = isinstance(task, GeneralizedRetrieval) and task.symbolic
     return {
-        "format": FORMAT, "version": 1, "kind": "evidence", "model": model.hash(),
+        "format": WITNESS.format, "version": VERSION, "kind": "evidence", "model": model.hash(),
         "task": task.data() if task is not None and (known or not isinstance(task, GeneralizedRetrieval)) else None,
         "box": [list(side) for side in found.box], "region": None, "output": found.outputs[0],
         **sequences(X.flatten(), X),
