@@ -192,7 +192,7 @@ def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> Non
 NOTHING = 1e-6  # standard deviations: gaps below are rounding
 _NOTHING = "No two inputs were found that attention confuses and whose targets differ"
 _HEADINGS = {
-    "exact": "Two inputs that attention cannot tell apart: proved",
+    "exact": "Two inputs that attention cannot tell apart: proved, in exact arithmetic",
     "near": "Two inputs that attention all but confuses: a near pair",
     "evidence": "Two inputs that attention seems to confuse: evidence",
 }
