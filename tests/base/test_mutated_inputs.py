@@ -11,7 +11,7 @@ from mutated import KINDS, Kind, outcome, run
 from results import write_result
 
 EACH = 20
-EACH_SLOW = 500
+EACH_SLOW = 1000
 
 
 @pytest.mark.filterwarnings("ignore")  # NumPy's and zipfile's, of what is odd about the inputs

@@ -110,8 +110,8 @@ def _official_queries(split: str, queries_path: Path, qrels_path: Path, ids: Con
             raise BadInput(f"{place}: query {query!r} is not in {queries_path.name}")
         if passage not in ids:
             raise BadInput(f"{place}: query {query!r} names passage {passage!r}, which is not in the collection")
-        if not re.fullmatch("-?[0-9]+", grade):
-            raise BadInput(f"{place}: the grade is {grade!r}: it must be a whole number")
+        if not re.fullmatch("-?[0-9]{1,9}", grade):
+            raise BadInput(f"{place}: the grade is {grade[:40]!r}: it must be a whole number of at most 9 digits")
         if int(grade) > 0:
             positives[query].append(passage)
     for ident, text, place in found:
