@@ -108,8 +108,9 @@ def read_npz(
                 if name in found:
                     raise BadInput(f"{path}: the array {name!r} occurs twice")
                 if names is None or name in names:
+                    what = name if name.isidentifier() else repr(name)
                     found[name] = guarded(
-                        path, name, remedy, lambda info=info, name=name: _member(archive, info, f"{path}: {name}")
+                        path, what, remedy, lambda info=info, what=what: _member(archive, info, f"{path}: {what}")
                     )
         check_size(sum(a.size * 8 for a in found.values()), path.stat().st_size, f"{path}: all arrays together")
         return found

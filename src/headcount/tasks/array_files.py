@@ -100,6 +100,10 @@ def _parquet(path: Path, names_classes: bool) -> Arrays:
         check_size(rows * len(names) * 8, path.stat().st_size, f"{path}: the table")
         texts = [name for name in names if _is_text(schema.field(name).type)]  # one long text a million times is short
     table = guarded(path, "the table", remedy, lambda: _whole_table(path, texts))
+    if table.num_rows != rows:
+        raise BadInput(
+            f"{path}: the table has {table.num_rows:,} rows, its header says {rows:,}: it is damaged; {remedy}"
+        )
     for name in names:
         column = table.column(name)
         if column.null_count:
