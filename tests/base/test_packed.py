@@ -136,6 +136,27 @@ def test_archives_that_numpy_does_not_write(tmp_path: Path) -> None:
         read_npz(tmp_path / "twice.npz")
 
 
+def test_names_of_arrays_that_break_lines(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("two\nlines.npy", b"nothing")
+    with pytest.raises(BadInput, match=r"'two\\nlines' cannot be read") as caught:
+        read_npz(tmp_path / "a.npz")
+    assert "\n" not in str(caught.value)
+
+
+def test_tables_with_fewer_rows_than_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    columns = {"sequence": np.repeat(range(10), 3), "position": [0, 1, 2] * 10, "target": np.repeat(range(10), 3)}
+    pq.write_table(pa.table({**columns, "x": np.arange(30.0)}), tmp_path / "a.parquet")
+    assert ArrayTask.load(tmp_path / "a.parquet").samples == 10
+    whole = pq.ParquetFile.read
+    for rows in (0, 29):
+        monkeypatch.setattr(pq.ParquetFile, "read", lambda self, rows=rows: whole(self).slice(0, rows))
+        with pytest.raises(BadInput, match=f"the table has {rows} rows, its header says 30"):
+            ArrayTask.load(tmp_path / "a.parquet")
+
+
 def test_padding_that_takes_more_than_the_data(tmp_path: Path) -> None:
     """One long sequence among many short ones: every one would be as long."""
     rows = [f"a,{k},0,1\n" for k in range(9000)] + [f"s{k},0,1,1\n" for k in range(9000)]
