@@ -62,6 +62,11 @@ IRREDUCIBLE = ("experiments.irreducible:attack_unit", *ATTACK, "experiments.trai
 GPU_STEP = ("experiments.stack:StackTrainer", "kernels.pool_triton", "kernels.step_triton", *NO_FILES)
 READ = ("tasks.marco_tokens:read_model",)
 MINING = ("tasks.marco:read_marco", "tasks.marco_mining:mine", "tasks.marco_tokens:Tokens", *READ)
+READERS = (
+    "base.reading", "base.packed", "base.model_file", "base.statement_file", "tasks.array_files", "tasks.marco_forms",
+    "tasks.cifar:read_cifar", "tasks.serial:parse_task", "experiments.sweep_file:read_sweep",
+    "advice.probe_load:load_folder", "recheck.certificate:verify", "recheck.witness:verify_witness",
+)  # fmt: skip
 ADVICE = ("advice.advisor:advise",)
 WORDS = ("words", "page", "page_tables", "charts", "config", "config_words")
 SHOWN = sorted(path.stem for path in (REPO / "src/headcount/report").glob("*.py"))
@@ -99,6 +104,7 @@ TABLE: dict[str, dict[str, Part]] = {
     "irreducible-long": {"measured": Part((*IRREDUCIBLE, "specs/irreducible-long.toml"))},
     "irreducible*": {"measured": Part((*IRREDUCIBLE, "specs/irreducible.toml"))},
     "mining-speed": {"timed": Part(MINING)},
+    "mutated-inputs": {"measured": Part(READERS)},
     "paper-cell": {"measured": Part(("experiments.train:train", *DATA))},
     "paper-table4-longer": {"measured": Part((*ON_CORES, "specs/table4-longer.toml")), "computed": KEPT},
     "paper-times": {"timed": Part(("experiments.runner:run_on_store", *NO_FILES))},

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 ODD: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 7, 10**6, 10**9, 10**18, 10**30, 10**400, 0.0, -0.0, 0.5, -1.5, 1e-300, 1e308, "",
@@ -66,3 +70,53 @@ def mutate_json(rng: random.Random, value: Any) -> str:
     else:
         owner[key] = rng.choice(ODD)
     return json.dumps(data)
+
+
+WORDS = (
+    "nan", "-inf", "1e999", "0", "-1", "1.5", "true", "", '"banana"', "9" * 5000, "0x" + "f" * 5000, "[" * 5000, "{}",
+    "[]", "[[1]]", "a.b", "1979-05-27", "10000000000000", "\x00", "\u202e", "1_0", "'", '"', "[1, 'a', 2.5]", "null",
+)  # fmt: skip
+"""What a word of a text file may turn into."""
+
+
+def mutate_words(rng: random.Random, text: str) -> str:
+    """Return a text with one or two of its words, numbers or lines changed, doubled or dropped."""
+    for _ in range(rng.choice((1, 1, 2))):
+        found = [*re.finditer(r'"[^"\n]*"|[\w.-]+', text)] or [*re.finditer("^", text)]
+        chosen = rng.choice(found)
+        word = rng.choice((*WORDS, rng.choice(found).group(), chosen.group() * 2))
+        text = text[: chosen.start()] + word + text[chosen.end() :]
+        if rng.random() < 0.2:
+            lines = text.split("\n")
+            lines.insert(rng.randrange(len(lines)), rng.choice(lines))
+            text = "\n".join(lines)
+    return text
+
+
+def _odd_arrays(rng: random.Random, array: Any) -> Any:
+    """Return another array in place of one."""
+    return rng.choice((
+        lambda: array[:-1], lambda: array[..., None], lambda: array[:, :0] if array.ndim > 1 else array[:0],
+        lambda: array.astype(complex), lambda: array.astype("<U9"), lambda: array.astype("S3"), lambda: array * np.nan,
+        lambda: array + np.inf, lambda: np.array([{}] * len(array), object), lambda: array.astype(">f2"),
+        lambda: np.asfortranarray(array), lambda: np.float64(3), lambda: np.zeros((0, 10**6)), lambda: array > 0.5,
+        lambda: array.astype(np.uint64) * (2**63), lambda: array.view([("a", array.dtype)]),
+        lambda: np.array(["2020-01-01"] * len(array), "datetime64[D]"), lambda: array.ravel(), lambda: array * 1e308,
+        lambda: np.zeros((len(array), 3, 2), np.int8), lambda: np.ones((1,) * 30), lambda: array.astype("V4"),
+    ))()  # fmt: skip
+
+
+def mutate_arrays(rng: random.Random, path: Path) -> None:
+    """Put another array in place of one of a .npz or .npy file, or change the names."""
+    if path.suffix == ".npy":
+        with np.errstate(all="ignore"):
+            np.save(path, _odd_arrays(rng, np.load(path)), allow_pickle=True)
+        return
+    with np.load(path) as file:
+        arrays = dict(file)
+    name = rng.choice(sorted(arrays))
+    with np.errstate(all="ignore"):
+        odd = _odd_arrays(rng, arrays[name])
+    key = rng.choice((name, name, name, "Z", "", "../X", name * 99))
+    del arrays[name]
+    rng.choice((np.savez, np.savez_compressed))(path, **{**arrays, key: odd})

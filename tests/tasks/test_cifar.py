@@ -264,9 +264,9 @@ BAD = {
     "npz label": (lambda at: compact(at, labels=np.full(12, 9)), "train.npz: image 0 .* has the label 9"),
     "npz few labels": (lambda at: compact(at, labels=np.zeros(3, int)), "12 images need 12 labels .* not .3."),
     "npz classes": (lambda at: compact(at, "test", classes=np.array(["a", "b", "c"])), "its classes are .*, those of"),
-    "npz objects": (lambda at: compact(at, classes=np.array([Evil()] * 3)), "train.npz: the archive cannot be read"),
+    "npz objects": (lambda at: compact(at, classes=np.array([Evil()] * 3)), "train.npz: classes holds pickled"),
     "npz cut": (edit(compact, "train.npz", lambda raw: raw[:3000]), "train.npz: the archive cannot be read"),
-    "npz, four bytes": (edit(compact, "train.npz", lambda r: r[:999] + b"1234" + r[1003:]), "the archive cannot"),
+    "npz, four bytes": (edit(compact, "train.npz", lambda r: r[:999] + b"1234" + r[1003:]), "jpeg cannot be read"),
 }  # fmt: skip
 
 

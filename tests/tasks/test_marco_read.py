@@ -135,7 +135,7 @@ BAD_LINES = {
     "raised grade": ("qrels.train.tsv", "0 0 100 ²", "line 3: the grade is '²'"),
     "object": ("passages.jsonl", "[1]", "passages.jsonl, line 3: there must be an object with 'id' as text"),
     "kind": ("passages.jsonl", '{"id": 5, "text": "a"}', "line 3: there must be an object with 'id' as text"),
-    "json": ("queries.jsonl", '{"id": "5', "queries.jsonl, line 3: not readable JSON"),
+    "json": ("queries.jsonl", '{"id": "5', "queries.jsonl, line 3 is not readable JSON"),
     "unknown id": ("queries.jsonl", '{"id":"q","split":"dev","text":"a","pos":["zz"]}', "line 3: .*'zz', which is not"),
     "grades": ("queries.jsonl", '{"id":"q","split":"a","text":"a","pos":[],"rel":[1]}', "line 3: 'rel' must"),
 }

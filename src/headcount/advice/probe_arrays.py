@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,12 @@ import torch
 from torch import Tensor
 
 from headcount.base.errors import BadInput
+from headcount.base.packed import read_npz
 
 
 def read_arrays(path: Path, model: Any) -> dict[str, Tensor]:
     """Read inputs and labels; `X` and `images` stand for the main input, `y` for the labels."""
-    arrays = _load(path)
+    arrays = read_npz(path)
     renamed = {"X": model.main_input_name, "images": model.main_input_name, "y": "labels"}
     arrays = {renamed.get(name, name): array for name, array in arrays.items()}
     if model.main_input_name not in arrays:
@@ -32,16 +32,6 @@ def read_arrays(path: Path, model: Any) -> dict[str, Tensor]:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise BadInput(f"{path}: {name} holds numbers that are not finite")
     return {name: _tensor(path, name, array, model) for name, array in arrays.items()}
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise BadInput(f"there is no file {path}") from None
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise BadInput(f"{path} cannot be read as .npz, it may be damaged: {str(error).splitlines()[0]}") from None
 
 
 def _tensor(path: Path, name: str, array: Any, model: Any) -> Tensor:

@@ -13,9 +13,12 @@ from headcount.advice.probe_arrays import image_shape, read_arrays
 from headcount.advice.probe_load import Loaded, quiet
 from headcount.advice.probe_text import TEXT
 from headcount.base.errors import BadInput
+from headcount.base.reading import read_limited
 
 LENGTH = 32
 """Tokens of a sample of text."""
+MOST_TEXT_BYTES = 64 << 20
+"""Of a file of text; a probe reads some thousand samples of it."""
 MASKED = 0.15
 TARGET, WEIGHT = "headcount_target", "headcount_weight"
 """Names of what a loss of ours reads from a batch, beside the model's own inputs."""
@@ -90,9 +93,7 @@ def _inputs(
 
 def _lines(path: Path) -> list[str]:
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise BadInput(f"there is no file {path}") from None
+        text = read_limited(path, MOST_TEXT_BYTES).decode()
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not text in UTF-8") from None
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from headcount.advice.probe_families import Family, family, find_layers
 from headcount.base.errors import BadInput, HeadcountError, MissingExtra
@@ -18,6 +18,14 @@ HEADS = "headcount-pruned.json"
 """Beside the weights of a pruned model: the heads that were kept, which config.json cannot say."""
 OURS = "headcount"
 """Names this package as the loader of a folder that `from_pretrained` cannot load."""
+MOST_LAYERS = 1000
+"""Of a model; the largest that are published have some hundred."""
+MOST_LABELS = 100_000
+"""Of a classifier; transformers keeps a name for each."""
+NUMBERS_PER_BYTE = 2
+"""Of a model to its weights' files: one or two bytes a number, and some numbers are stored once for two places."""
+MOST_UNSTORED = 10_000_000
+"""Numbers that a model may have beside those of its files: tables of positions and masks."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -75,6 +83,7 @@ def load_folder(folder: str | Path) -> Loaded:
     with quiet():
         try:
             settings = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            _check_numbers(folder, model_class(config), settings)
             settings.output_attentions = settings.output_hidden_states = settings.use_cache = False
             model = _pruned(folder, model_class(config), settings, known)
         except HeadcountError:
@@ -84,6 +93,36 @@ def load_folder(folder: str | Path) -> Loaded:
         tokenizer = _tokenizer(folder, transformers)
     dtype = next(model.parameters()).dtype
     return Loaded(model.float().eval(), tokenizer, known, dtype)
+
+
+def _check_counts(path: Path, config: dict[str, Any]) -> None:
+    """Refuse counts for which transformers would make as many objects, before it does."""
+    for key, value in config.items():
+        most = MOST_LAYERS if "layer" in key else MOST_LABELS if "label" in key else None
+        if most is not None and type(value) is int and value > most:
+            raise BadInput(f"{path}: {key} is {value:,}: at most {most:,} are read")
+        if isinstance(value, dict):  # a model inside the model
+            _check_counts(path, cast("dict[str, Any]", value))
+
+
+def _check_numbers(folder: Path, made: Any, settings: Any) -> None:
+    """Refuse a config of many more numbers than the weights' files hold; it is made without them first."""
+    import torch
+
+    with torch.device("meta"):
+        empty = _made(made, settings)
+    numbers = sum(t.numel() for t in (*empty.parameters(), *empty.buffers()))
+    stored = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
+    if numbers > MOST_UNSTORED + NUMBERS_PER_BYTE * stored:
+        raise BadInput(
+            f"{folder / 'config.json'} describes a model of {numbers:,} numbers, its weights have {stored:,} bytes: "
+            "it belongs to another model, or is damaged"
+        )
+
+
+def _made(made: Any, settings: Any) -> Any:
+    """Make a model of a class from its config, without its weights."""
+    return made(settings) if hasattr(made, "config_class") else made.from_config(settings)
 
 
 def _config_data(folder: Path) -> dict[str, Any]:
@@ -104,6 +143,7 @@ def _config_data(folder: Path) -> dict[str, Any]:
         raise BadInput(f"{folder} is a model of headcount itself: probe takes a Hugging Face model (see attack, show)")
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise BadInput(f"{folder / 'config.json'} names no model_type: it is no config of a Hugging Face model")
+    _check_counts(folder / "config.json", config)
     return config
 
 
@@ -149,7 +189,7 @@ def _pruned(folder: Path, made: Any, settings: Any, known: Family) -> Any:
         return model
     from safetensors.torch import load_file, load_model
 
-    model = made(settings) if hasattr(made, "config_class") else made.from_config(settings)
+    model = _made(made, settings)
     for layer in find_layers(model, known.layouts):
         if layer.name in kept.heads:
             layer.keep(kept.heads[layer.name])

@@ -26,10 +26,8 @@ MOST_DIGITS = 1000
 """Of a whole number: more than any double has, and too few to be slow."""
 
 _MOST_WHOLE = 10**MOST_DIGITS
-_DOTTED_KEY = re.compile(
-    r"(?<![\w-])(?:[A-Za-z0-9_-]++|\"[^\"\n]*+\"|'[^'\n]*+')"
-    rf"(?:[ \t]*+\.[ \t]*+(?:[A-Za-z0-9_-]++|\"[^\"\n]*+\"|'[^'\n]*+')){{{MOST_DEPTH},}}"
-)  # a.b.c.…: the reader of TOML takes time in the square of their number
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_DOTTED = re.compile(rf"{_PART}(?:[ \t]*+\.[ \t]*+{_PART})*+(?P<key>[ \t]*+[=\]])?")
 
 
 def read_limited(path: Path, most: int) -> bytes:
@@ -123,7 +121,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     content = read_limited(path, MOST_TOML_BYTES)
     try:
         text = content.decode("utf-8")
-        if _DOTTED_KEY.search(text):
+        # a.b.c.… = 1: tomllib takes time in the square of their number
+        if any(m["key"] and m.group().count(".") >= MOST_DEPTH for m in _DOTTED.finditer(text)):
             raise BadInput(_too_deep(str(path)))
         found = tomllib.loads(text, parse_float=_finite)
     except RecursionError:

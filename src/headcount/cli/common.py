@@ -16,6 +16,7 @@ from headcount.base.digits import above as above
 from headcount.base.digits import below as below
 from headcount.base.durations import duration as duration
 from headcount.base.errors import BadInput
+from headcount.base.reading import parse_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -101,8 +102,8 @@ def settings(pairs: list[str] | None) -> dict[str, Any]:
         if not sign or not key:
             raise BadInput(f"--set takes key=value, not {pair!r}")
         try:
-            found[key] = json.loads(text)
-        except ValueError:
+            found[key] = parse_json(text, key)
+        except BadInput:
             found[key] = text
     return found
 

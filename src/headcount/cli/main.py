@@ -32,6 +32,13 @@ VERBS = {
 
 TRAINING = ("sweep", "reproduce")
 """Verbs whose exit status says what became of their trials."""
+NO_MEMORY = (
+    "allocate memory", "out of memory", "failed to map segment", "can't start new thread", "Unable to allocate",
+    "bad_alloc", "returned NULL without setting an exception",
+)  # fmt: skip
+"""What libraries say, each in its own type of error, where the system gives no more memory."""
+LEAST_ADDRESS_SPACE = 1 << 30
+"""Bytes; torch and its libraries take some 700 MB of addresses."""
 ALIASES = {"analyse": ("analyze",)}
 EPILOGUE = "Every verb takes --json for programs and --debug for the full traceback of an error."
 
@@ -47,6 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
     tokens = [token for token in tokens if token != "--debug"]
     _log()
     try:
+        _check_address_space()
         status = _run(tokens)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -60,6 +68,21 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         status = _explain(error)
     sys.exit(status)
+
+
+def _check_address_space() -> None:
+    """Refuse a limit (ulimit -v) in which the libraries cannot be loaded: they would end the process on their own."""
+    from headcount.base.errors import BadInput
+
+    try:
+        import resource
+    except ImportError:  # a system without such limits
+        return
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if 0 <= limit < LEAST_ADDRESS_SPACE:
+        raise BadInput(
+            f"ulimit -v allows {limit >> 20:,} MiB of memory: at least {LEAST_ADDRESS_SPACE >> 20:,} are needed"
+        )
 
 
 class _Once(logging.Handler):
@@ -126,8 +149,10 @@ def _explain(error: Exception) -> int:
     elif isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         _complain(f"{error.strerror or error}{where}")
-    elif isinstance(error, MemoryError) or any(word in str(error) for word in ("allocate memory", "out of memory")):
-        _complain("out of memory: choose a smaller batch, length or hidden size")
+    elif isinstance(error, MemoryError) or any(word in str(error) for word in NO_MEMORY):
+        _complain("out of memory: choose a smaller batch, length or hidden size, or give fewer data")
+    elif isinstance(error, RecursionError):
+        _complain("an expression or a file is nested too deeply: give sum, product and lists many arguments instead")
     else:
         _complain(f"unexpected {type(error).__name__}: {error} (a bug: run again with --debug and report it)")
         return 1

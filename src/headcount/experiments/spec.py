@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -55,8 +56,6 @@ class TrainSpec(Spec):
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""
-        import math
-
         warm = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
         fall = 0.5 * (1.0 + math.cos(math.pi * step / self.steps)) if self.schedule == "cosine" else 1.0
         return self.learning_rate * warm * fall
@@ -155,6 +154,10 @@ class TrialSpec(Spec):
     seed: int = Field(ge=0)
 
 
+MOST_PANELS = 100_000
+"""Combinations of all lists of a sweep but heads and seeds; each is a task, a model and a recipe."""
+
+
 class SweepSpec(Spec):
     """One task trained with every combination of the listed values and every seed.
 
@@ -183,8 +186,17 @@ class SweepSpec(Spec):
         names = [setting.name for setting in self.settings or []]
         if len(set(names)) != len(names):
             raise ValueError("settings: each needs a name of its own")
+        if (count := self._count()) > MOST_PANELS:
+            raise ValueError(f"the lists make {count:,} combinations beside heads and seeds: at most {MOST_PANELS:,}")
         self.panels()  # a bad task, length, target or setting is answered here, before anything runs
         return self
+
+    def _count(self) -> int:
+        """Count the panels before any is made."""
+        fixed = math.prod(len(values or [0]) for values in (self.learning_rates, self.targets))
+        free = [[getattr(one, key) or getattr(self, key) or [0] for key in ("lengths", "hidden", "head_dims")]
+                for one in self.settings or [self]]  # fmt: skip
+        return fixed * sum(math.prod(map(len, lists)) for lists in free)
 
     def panels(self) -> list[Panel]:
         """Return the sweep as panels, each a task, a model and a recipe with all head counts and seeds."""

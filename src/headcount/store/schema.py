@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Generator
@@ -72,6 +73,8 @@ def one_line(folder: Path) -> Generator[None]:
         yield
     except sqlite3.Error as error:
         raise StoreError(_sqlite_line(folder, error)) from error
+    except UnicodeDecodeError as error:  # of a message of SQLite's that quotes the schema
+        raise StoreError(damaged(folder, "its schema is not UTF-8 text")) from error
     except OSError as error:
         raise StoreError(_system_line(folder, error)) from error
 
@@ -203,6 +206,8 @@ def _check(folder: Path, db: sqlite3.Connection) -> None:
     version = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone() if len(ours) == 2 else None
     if version is None:
         raise StoreError(f"{folder / DATABASE} is a database, but not one of trials: choose another --store")
+    if not re.fullmatch("[0-9]{1,9}", str(version[0])):
+        raise StoreError(damaged(folder, f"its schema_version is {str(version[0])[:40]!r}, not a whole number"))
     if int(version[0]) > VERSION:
         raise StoreError(
             f"the store {folder} was written by a newer headcount (tables of version {version[0]}, "

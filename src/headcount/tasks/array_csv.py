@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.base.errors import BadInput
+from headcount.base.packed import MOST_LINE_BYTES, read_lines
 from headcount.tasks.array_long import Arrays, Tokens, padded, roles, wanted, with_names
 
 _AT_ONCE = 1_000  # rows whose text is held at a time; with many more the garbage collector takes over
@@ -29,17 +30,27 @@ def read_csv(path: Path, text: bool = False) -> Arrays:
 
 def _undecodable(path: Path) -> int:
     """The line of the first byte that is no UTF-8; the error of the buffered reader does not know it."""
-    content = path.read_bytes()
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        return content.count(b"\n", 0, error.start) + 1
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            line.decode()
+        except UnicodeDecodeError:
+            return number
     return 1
+
+
+def _lines(path: Path, handle: TextIO) -> Iterator[str]:
+    """Yield the lines as they are; one that has no end is refused before it is held."""
+    number = 0
+    while line := handle.readline(MOST_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MOST_LINE_BYTES:
+            raise BadInput(f"{path}, line {number}: longer than {MOST_LINE_BYTES:,} characters: not CSV")
+        yield line
 
 
 def _records(path: Path, handle: TextIO) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of every record that is not blank, with the line on which it begins."""
-    reader = csv.reader(handle, skipinitialspace=True, strict=True)
+    reader = csv.reader(_lines(path, handle), skipinitialspace=True, strict=True)
     while True:
         line = reader.line_num + 1
         try:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headcount.base.errors import BadInput, MissingExtra, nearest
+from headcount.base.packed import check_size, guarded, npz_names, read_npy, read_npz
 from headcount.tasks.array_csv import read_csv
 from headcount.tasks.array_long import Arrays, Tokens, padded, roles, wanted, with_names
 
@@ -51,42 +51,6 @@ def _check_file(path: Path, purpose: str = "") -> None:
         raise BadInput(f"cannot read {path}{purpose}: {error.strerror}") from None
 
 
-def _guarded(path: Path, what: str, remedy: str, read: Callable[[], Any]) -> Any:
-    """Read, and turn whatever a broken file makes a reader raise into one line."""
-    try:
-        return read()
-    except BadInput:
-        raise
-    except MemoryError as error:
-        raise BadInput(f"{path}: {what} does not fit into memory, or its header is broken") from error
-    except Exception as error:  # zip, zlib, NumPy's header and Arrow each have errors of their own
-        if "Object arrays" in str(error):
-            raise BadInput(
-                f"{path}: {what} holds pickled Python objects, which are never read: save plain numbers"
-            ) from error
-        raise BadInput(
-            f"{path}: {what} cannot be read: truncated, damaged or another kind of file; {remedy}"
-        ) from error
-
-
-def _array(handle: IO[bytes]) -> NDArray[Any]:
-    """Read one array in NumPy's format, never unpickling, to the end of the file."""
-    array = np.lib.format.read_array(handle, allow_pickle=False)
-    if handle.read(1):  # in an archive, this also compares the checksum
-        raise ValueError("more bytes than the header says")
-    return array
-
-
-def _npy(path: Path) -> NDArray[Any]:
-    """Read the array of a .npy file."""
-
-    def read() -> NDArray[Any]:
-        with path.open("rb") as handle:
-            return _array(handle)
-
-    return _guarded(path, "the array", "write it with np.save", read)
-
-
 def _npy_pair(path: Path, y: Path | None) -> Arrays:
     """Read X and its file of targets: given, or y for the X that stands alone in the name."""
     if y is None:
@@ -100,26 +64,16 @@ def _npy_pair(path: Path, y: Path | None) -> Arrays:
         _check_file(y, f" with the targets of {path}: write it, or state another with y= in Python")
     else:
         _check_file(y)
-    return _npy(path), _npy(y), None
+    return read_npy(path), read_npy(y), None
 
 
 def _npz(path: Path) -> Arrays:
     """Read X, y and perhaps mask from a .npz file."""
     remedy = "write it with np.savez(path, X=X, y=y)"
-
-    def read() -> dict[str, NDArray[Any]]:
-        with zipfile.ZipFile(path) as archive:
-            names = [name.removesuffix(".npy") for name in archive.namelist()]
-            for name in names:
-                if name not in _NAMES:
-                    raise BadInput(f"{path}: unknown array {name!r}: {nearest(name, _NAMES)}")
-            return {name: _guarded(path, name, remedy, lambda n=name: member(archive, n)) for name in names}
-
-    def member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-        with archive.open(f"{name}.npy") as handle:
-            return _array(handle)
-
-    found = _guarded(path, "the archive", remedy, read)
+    for name in npz_names(path, remedy):
+        if name not in _NAMES:
+            raise BadInput(f"{path}: unknown array {name!r}: {nearest(name, _NAMES)}")
+    found = read_npz(path, remedy=remedy)
     for name in ("X", "y"):
         if name not in found:
             raise BadInput(f"{path}: there is no array {name}; found: {', '.join(found) or 'none'}; {remedy}")
@@ -134,26 +88,26 @@ def _parquet(path: Path, names_classes: bool) -> Arrays:
     except ImportError:
         raise MissingExtra("pyarrow", "parquet", "reading Parquet") from None
 
-    def read() -> Any:
-        with pq.ParquetFile(path) as file:
-            return file.read()
-
-    table = _guarded(path, "the table", "write it with DataFrame.to_parquet", read)
-    names: list[str] = table.column_names
-    targets, features = roles(str(path), names)
-    if table.num_rows == 0:
-        raise BadInput(f"{path}: the table has no rows: give one row a token")
+    remedy = "write it with DataFrame.to_parquet"
+    file = guarded(path, "the table", remedy, lambda: pq.ParquetFile(path))
+    with file:
+        schema, rows = file.schema_arrow, file.metadata.num_rows
+        names: list[str] = schema.names
+        targets, features = roles(str(path), names)
+        if rows == 0:
+            raise BadInput(f"{path}: the table has no rows: give one row a token")
+        _check_kinds(path, schema, names_classes)
+        check_size(rows * len(names) * 8, path.stat().st_size, f"{path}: the table")
+        texts = [name for name in names if _is_text(schema.field(name).type)]  # one long text a million times is short
+    table = guarded(path, "the table", remedy, lambda: _whole_table(path, texts))
+    if table.num_rows != rows:
+        raise BadInput(
+            f"{path}: the table has {table.num_rows:,} rows, its header says {rows:,}: it is damaged; {remedy}"
+        )
     for name in names:
-        kind, column = table.schema.field(name).type, table.column(name)
-        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        whole = pa.types.is_integer(kind)
-        number = whole or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-        named = name == "target" and names_classes and _is_text(kind)
-        fits = {"sequence": whole or text, "position": whole}.get(name, number or named)
-        if not fits:
-            raise BadInput(f"{path}: column {name!r} holds {kind}: it must hold {wanted(name)}, or be left out")
+        column = table.column(name)
         if column.null_count:
-            row = column.to_pylist().index(None)
+            row = column.is_null().to_pylist().index(True)
             raise BadInput(f"{path}: column {name!r} has no value in row {row} (from 0): fill or drop such rows")
 
     def encoded(name: str) -> tuple[Any, NDArray[np.int64]]:
@@ -175,6 +129,27 @@ def _parquet(path: Path, names_classes: bool) -> Arrays:
         label=lambda code: labels[code].as_py(), place=lambda row: f"row {row} (from 0)",
     )  # fmt: skip
     return with_names(padded(path, tokens), None if classes is None else classes.to_pylist())
+
+
+def _whole_table(path: Path, texts: list[str]) -> Any:
+    """Read a table, with columns of text as places in a list of their different values."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, read_dictionary=texts) as file:
+        return file.read()
+
+
+def _check_kinds(path: Path, schema: Any, names_classes: bool) -> None:
+    """Refuse columns of another kind than their role asks for, before anything of them is read."""
+    import pyarrow as pa
+
+    for name in schema.names:
+        kind = schema.field(name).type
+        text, whole = pa.types.is_string(kind) or pa.types.is_large_string(kind), pa.types.is_integer(kind)
+        number = whole or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        named = name == "target" and names_classes and _is_text(kind)
+        if not {"sequence": whole or text, "position": whole}.get(name, number or named):
+            raise BadInput(f"{path}: column {name!r} holds {kind}: it must hold {wanted(name)}, or be left out")
 
 
 def _is_text(kind: Any) -> bool:

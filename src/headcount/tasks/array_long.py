@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.base.errors import BadInput
+from headcount.base.packed import check_size
 
 Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 """X, y and the mask of a file, still unchecked."""
@@ -84,6 +85,10 @@ def padded(path: Path, tokens: Tokens) -> Arrays:
             f"{path}: the target changes within sequence {tokens.label(int(codes[row]))!r}: "
             f"it must be the same in all its rows, but is another in {tokens.place(row)}"
         )
+    check_size(
+        8 * len(counts) * int(counts.max()) * tokens.features.shape[1], tokens.features.nbytes,
+        f"{path}: {len(counts):,} sequences padded to the longest, {int(counts.max()):,} tokens,",
+    )  # fmt: skip
     X = np.zeros((len(counts), int(counts.max()), tokens.features.shape[1]))
     mask = np.zeros(X.shape[:2], dtype=np.bool_)
     X[codes, position - first] = tokens.features

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import pickletools
 import tarfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from torch import Tensor
 
 from headcount.base.errors import BadInput
 from headcount.base.hashing import arrays_hash
+from headcount.base.packed import read_npz
+from headcount.base.reading import read_limited
 
 SIDE = 32
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
@@ -28,7 +31,8 @@ _BINARY = (*(f"{name}.bin" for name in _BATCHES), "test_batch.bin", "batches.met
 _PYTHON = (*_BATCHES, "test_batch", "batches.meta")
 _ARRAYS = ("jpeg", "offsets", "labels", "classes")  # of the compact form
 _PLANES = 3 * SIDE * SIDE
-_LARGEST = 1 << 29  # bytes of one file in an archive: the official ones have 31 million, a bomb has more
+_LARGEST = 1 << 26  # bytes of one file: the official ones have 31 million, a bomb has more
+_LARGEST_ARCHIVE = 1 << 31  # bytes of all files together: the official ones have 186 million
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]  # pixels[n, 32, 32, 3], labels[n]
 Parts = tuple[Part, Part, tuple[str, ...], str]  # training, test, classes, source
 
@@ -123,13 +127,14 @@ def _archive(path: Path) -> Parts:
                 if name.name in (*_BINARY, *_PYTHON) and (data := archive.extractfile(member)):
                     found[name.name] = data.read()
         while handle.read(1 << 20):  # on to the end, where gzip compares its checksum
-            pass
+            if handle.tell() > _LARGEST_ARCHIVE:
+                raise BadInput(f"{path}: it unpacks to more than {_LARGEST_ARCHIVE:,} bytes: no official archive")
     return _official(path, max(_BINARY, _PYTHON, key=lambda names: sum(name in found for name in names)), found)
 
 
 def _official(where: Path, needs: Sequence[str], files: dict[str, bytes] | None = None) -> Parts:
     """Read the binary or the Python version from its files in a folder, or from what an archive held."""
-    files = {name: (where / name).read_bytes() for name in needs} if files is None else files
+    files = {name: read_limited(where / name, _LARGEST) for name in needs} if files is None else files
     if missing := [name for name in needs if name not in files]:
         raise BadInput(f"{where}: there is no {', '.join(missing)}: an official version has {', '.join(needs)}")
     binary, meta = needs is _BINARY, where / needs[-1]
@@ -188,6 +193,9 @@ def _unpickled(where: Path, raw: bytes) -> dict[str, Any]:
                 raise BadInput(f"{where}: the pickle asks for {wanted!r}, but only plain data and arrays are read")
             return allowed[wanted]
 
+    for op, number, _ in pickletools.genops(raw):  # a place in the memo far off would be given memory up to there
+        if "PUT" in op.name and isinstance(number, int) and number > len(raw):
+            raise BadInput(f"{where}: the pickle counts {number} objects in {len(raw)} bytes: it is damaged")
     found = Restricted(io.BytesIO(raw), encoding="latin1").load()
     text = lambda key: key.decode("latin1") if isinstance(key, bytes) else key  # noqa: E731
     return {text(key): value for key, value in found.items()}  # bytes where Python 3 saved it again
@@ -233,7 +241,7 @@ def _listing(part: Path) -> dict[str, list[Path]]:
 
 
 def _listed(listing: dict[str, list[Path]]) -> Part:
-    pixels = np.stack([_decoded(path, path.read_bytes()) for paths in listing.values() for path in paths])
+    pixels = np.stack([_decoded(path, read_limited(path, _LARGEST)) for paths in listing.values() for path in paths])
     return pixels, np.repeat(np.arange(len(listing)), [len(paths) for paths in listing.values()])
 
 
@@ -247,11 +255,11 @@ def _compact(folder: Path) -> Parts:
 
 def _npz(path: Path) -> tuple[Part, tuple[str, ...]]:
     """Read JPEG files one after the other, image i at offsets[i] to offsets[i + 1]; labels; names of the classes."""
-    with _one_line(path, "the archive"), np.load(path, allow_pickle=False) as archive:
-        if missing := [name for name in _ARRAYS if name not in archive]:
-            raise BadInput(f"{path}: there is no array {', '.join(missing)}: it must hold {', '.join(_ARRAYS)}")
-        jpeg, offsets, labels, names = (archive[name] for name in _ARRAYS)
-        classes = tuple(str(name) for name in names.ravel().astype(str))
+    archive = read_npz(path, _ARRAYS, "fetch it again")
+    if missing := [name for name in _ARRAYS if name not in archive]:
+        raise BadInput(f"{path}: there is no array {', '.join(missing)}: it must hold {', '.join(_ARRAYS)}")
+    jpeg, offsets, labels, names = (archive[name] for name in _ARRAYS)
+    classes = tuple(str(name) for name in names.ravel().astype(str))
     rows = jpeg.ndim == offsets.ndim == 1 and jpeg.dtype == np.uint8 and offsets.dtype.kind in "ui" and len(offsets) > 1
     if not rows or offsets[0] != 0 or offsets[-1] != len(jpeg) or (offsets[1:] < offsets[:-1]).any():
         raise BadInput(f"{path}: offsets must rise from 0 to the number of bytes in jpeg, with at least one image")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import re
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from headcount.base.errors import BadInput, MissingExtra
+from headcount.base.packed import check_size, read_lines
+from headcount.base.reading import parse_json
 
 
 class Place(NamedTuple):
@@ -60,19 +59,14 @@ def _needed(folder: Path, form: str, names: Sequence[str]) -> list[Path]:
 
 def _lines(path: Path) -> Iterator[tuple[str, Place]]:
     """Read a file line by line, decompressing by its name; blank lines are passed over."""
-    number = 0
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as handle:
-            for number, raw in enumerate(handle, 1):
-                # some editors put a byte order mark before the first line
-                if line := raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"):
-                    yield line, Place(path, number)
-    except UnicodeDecodeError:
-        raise BadInput(f"{Place(path, number)}: not UTF-8 text: it may be another kind of file") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise BadInput(f"{path}: the compressed data end or break after line {number}: fetch the file again") from None
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from None
+    for number, raw in enumerate(read_lines(path), 1):
+        try:
+            # some editors put a byte order mark before the first line
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise BadInput(f"{Place(path, number)}: not UTF-8 text: it may be another kind of file") from None
+        if line:
+            yield line, Place(path, number)
 
 
 def _fields(path: Path, count: int, what: str, separator: str | None = "\t") -> Iterator[tuple[list[str], Place]]:
@@ -116,8 +110,8 @@ def _official_queries(split: str, queries_path: Path, qrels_path: Path, ids: Con
             raise BadInput(f"{place}: query {query!r} is not in {queries_path.name}")
         if passage not in ids:
             raise BadInput(f"{place}: query {query!r} names passage {passage!r}, which is not in the collection")
-        if not re.fullmatch("-?[0-9]+", grade):
-            raise BadInput(f"{place}: the grade is {grade!r}: it must be a whole number")
+        if not re.fullmatch("-?[0-9]{1,9}", grade):
+            raise BadInput(f"{place}: the grade is {grade[:40]!r}: it must be a whole number of at most 9 digits")
         if int(grade) > 0:
             positives[query].append(passage)
     for ident, text, place in found:
@@ -151,10 +145,7 @@ def compact_rows(folder: Path, splits: Sequence[str] | None) -> Rows:
 def _objects(path: Path, kinds: dict[str, type]) -> Iterator[tuple[dict[str, Any], Place]]:
     """Read one JSON object a line, with these keys of these kinds and perhaps more."""
     for line, place in _lines(path):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            raise BadInput(f"{place}: not readable JSON: the file may be truncated, or of another kind") from None
+        row = parse_json(line, str(place))
         for key, kind in kinds.items():
             if not isinstance(row, dict) or not isinstance(row.get(key), kind):
                 raise BadInput(f"{place}: there must be an object with {key!r} as {_KINDS[kind]}")
@@ -212,6 +203,10 @@ def _table(path: Path, pq: Any) -> Iterator[tuple[dict[str, Any], Place]]:
             lacking = [name for name in names if name not in file.schema_arrow.names]
             if lacking:
                 raise BadInput(f"{path}: there is no column {lacking[0]!r}: ms_marco has {', '.join(names)}")
+            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+            chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+            needed = sum(8 * chunk.num_values + chunk.total_uncompressed_size for chunk in chunks)
+            check_size(needed, path.stat().st_size, f"{path}: the table")
             for batch in file.iter_batches(batch_size=1024, columns=names):
                 for row in batch.to_pylist():
                     yield row, Place(path, number, "row")  # from 0, as the readers of tables count

@@ -20,6 +20,7 @@ from scipy import sparse
 from headcount.base.errors import BadInput
 from headcount.base.files import check_writable, write_bytes
 from headcount.base.hashing import arrays_hash, content_hash
+from headcount.base.packed import read_npz
 from headcount.base.progress import Progress
 from headcount.base.random import generator
 from headcount.tasks.marco import Collection
@@ -129,13 +130,11 @@ def _load(path: Path | None, key: str, collection: Collection) -> dict[str, NDAr
     if path is None or not path.is_file():
         return None
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if str(file["key"]) != key:
-                return None
-            found = {name: file[name] for name in _NAMES}
-            if str(file["content"]) != arrays_hash(found):
-                return None
-    except Exception:  # zip, zlib and NumPy's header each have errors of their own, and all mean the same here
+        file = read_npz(path)
+        found = {name: file[name] for name in _NAMES}
+        if str(file["key"]) != key or str(file["content"]) != arrays_hash(found):
+            return None
+    except (BadInput, KeyError):
         return None
     rows, passages = len(found["query"]), len(collection.passages)
     shapes = {name: found[name].shape for name in _NAMES}

@@ -19,7 +19,7 @@ from scipy import sparse
 
 from headcount.base.errors import BadInput
 from headcount.base.progress import Progress
-from headcount.base.reading import read_json
+from headcount.base.reading import MOST_JSON_BYTES, read_json, read_limited
 from headcount.tasks.marco import Collection
 from headcount.tasks.marco_search import Vectors, unit
 from headcount.tasks.marco_wordpiece import SPECIAL, WordPiece
@@ -67,7 +67,8 @@ def read_vocabulary(folder: Path) -> WordPiece:
     if text.is_file():
         path = text
         try:
-            pieces = text.read_text(encoding="utf-8").rstrip("\n").split("\n")
+            content = read_limited(text, MOST_JSON_BYTES).decode()
+            pieces = content.replace("\r\n", "\n").rstrip("\n").split("\n")
         except UnicodeDecodeError:
             raise BadInput(f"{text} is not UTF-8 text: give one piece a line") from None
     elif packed.is_file():

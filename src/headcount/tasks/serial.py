@@ -22,8 +22,8 @@ class _Common(Spec):
     """The keys that all kinds share."""
 
     name: str
-    length: int = Field(ge=1)
-    dim: int = Field(ge=1)
+    length: int = Field(ge=1, le=1_000_000)
+    dim: int = Field(ge=1, le=1_000_000)
     law: Law
 
 
