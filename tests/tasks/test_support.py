@@ -1,4 +1,4 @@
-"""The support of a law: what it draws is inside, what it cannot draw is not, for the tasks and for the verifier alike."""
+"""The support of a law: what it draws is inside, what it cannot draw is not, for the tasks and the verifier alike."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def test_what_a_law_draws_is_inside(name: str) -> None:
 MARKS = np.array([[0.2, 1.0, 0.0], [0.4, 0.0, 0.0], [1.0, 0.0, 1.0]])
 UNIT = np.array([[0.6, 0.8, 0.0], [0.0, 0.0, -1.0], [1.0, 0.0, 0.0]])
 BAD = {
-    "a number beyond a box": ("uniform", np.tile([0.0, 0.25, 2.5], (3, 1)) + [[0, 0, 0], [0, 0.3, 0], [0, 0, 0]],
+    "a number beyond a box": ("uniform", nudged(np.tile([0.0, 0.25, 2.5], (3, 1)), (1, 1), 0.3),
                               "a coordinate of 0.55; the task's lie from 0 to 0.5"),
-    "a hair beyond a box": ("clipped", np.full((2, 3), 0.7) + [[0, 0, 1e-9], [0, 0, 0]], "the task's lie from -0.7"),
+    "a hair beyond a box": ("clipped", nudged(np.full((2, 3), 0.7), (0, 2), 1e-9), "the task's lie from -0.7"),
     "corners of a cube": ("sphere", cube(UNIT - 0.1), "tokens of norm 1.73; the task's have norm 1"),
     "a token off the sphere": ("sphere", nudged(UNIT, (1, 2), 1e-9), "the task's have norm 1"),
     "fractional marks": ("marked", nudged(MARKS, (0, 1), -0.18), "a mark of 0.82; the task's are 0 or 1"),

@@ -2,9 +2,10 @@
 
 Given are two sequences in float64 whose heads return nearly the same. As many coordinates as there are equations are
 solved for, those that column-pivoted QR finds to move the outputs most independently, among those that the box leaves
-free to move; where the task's tokens lie on the sphere, the equations that hold them there are among them. Newton's method in extended precision gives them ~200 bits, a box around them is tried with Krawczyk's
-test, and what the verifier proves is what the witness claims. Where that fails, the pair itself is a witness still, of
-inputs that nearly collide.
+free to move; where the task's tokens lie on the sphere, the equations that hold them there are among them. Newton's
+method in extended precision gives the coordinates ~200 bits, a box around them is tried with Krawczyk's test, and what
+the verifier proves is what the witness claims. Where that fails, the pair itself is a witness still, of inputs that
+nearly collide.
 """
 
 from __future__ import annotations
