@@ -138,7 +138,7 @@ class _Search:
                 rounds.append(self.round(len(rounds)))
             at, on = torch.cat([at for at, _ in rounds]), torch.cat([on for _, on in rounds])
             if wanted is not None:
-                at, on = _needed(at, on, wanted, most)
+                at, on = needed(at, on, wanted, most)
             return self.along(at, on)
 
     @staticmethod
@@ -180,7 +180,7 @@ class _Search:
         return tell
 
 
-def _needed(at: Tensor, on: Tensor, wanted: int, most: int) -> tuple[Tensor, Tensor]:
+def needed(at: Tensor, on: Tensor, wanted: int, most: int) -> tuple[Tensor, Tensor]:
     """Return the starts up to the one that makes enough of them converged, or the most that may be made."""
     enough = (on.cumsum(0) >= wanted).nonzero()
     count = min(int(enough[0]) + 1 if len(enough) else len(at), most)
