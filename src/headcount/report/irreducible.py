@@ -11,9 +11,9 @@ from headcount.report.draw import COLOURS, _settings  # pyright: ignore[reportPr
 
 KEY = ("intrinsic", "length", "head_dim")
 KINDS = {
-    "typical": ("trained, typical sequences", COLOURS["enough"], "o"),
-    "all": ("trained, all sequences of the box", COLOURS["few"], "D"),
-    "random": ("random weights, all sequences", COLOURS["muted"], "s"),
+    "typical": ("trained, typical inputs", COLOURS["enough"], "o"),
+    "all": ("trained, all inputs in the box", COLOURS["few"], "D"),
+    "random": ("random weights, all inputs", COLOURS["muted"], "s"),
 }
 FLOOR = 0.02
 """Gaps below, and pairs that were not found, are drawn here."""
