@@ -135,6 +135,8 @@ class AttackResult(Shown):
     witness: Witness
     model: SavedModel
     task: Task | None
+    learned: bool = False
+    """Whether a surrogate stood in for the task."""
 
     @property
     def kind(self) -> str:
@@ -148,8 +150,13 @@ class AttackResult(Shown):
 
     @property
     def deviations(self) -> float:
-        """The gap in standard deviations of the target."""
+        """The gap in standard deviations of the target over the task's own inputs."""
         return self.witness.gap / self.witness.unit
+
+    @property
+    def in_support(self) -> bool | None:
+        """Whether the two are inputs of the task, as its law draws them; None where only data are known."""
+        return self.witness.in_support
 
     def figure(self) -> dict[str, Any]:
         """Return the data of the picture."""
@@ -161,8 +168,14 @@ class AttackResult(Shown):
     def save(self, folder: str | Path, enclosed: Enclosed | None = None) -> str:
         """Write the model, witness.json, pair.png and pair.html; `headcount recheck FOLDER` verifies it.
 
-        An upper bound that `enclose` proved is kept in enclosure.json; no second program verifies that one.
+        An upper bound that `enclose` proved is kept in enclosure.json; no second program verifies that one. A pair
+        without a gap is no witness, and is not written.
         """
+        if not self.witness.shows_a_gap:
+            raise BadInput(
+                f"a gap of {max(self.gap, 0.0):.3g} is no witness, so nothing is written: "
+                f"{self.witness.found.effort} (try more starts or more time)"
+            )
         figure = self.figure()
         files: dict[str, Any] = {"pair.png": pair.pair_png(figure), "pair.html": pair.pair_html(figure).encode()}
         if enclosed is not None:
@@ -173,7 +186,7 @@ class AttackResult(Shown):
         self, seconds: float = 60.0, goal: float = 1.1, on_step: Callable[[float, int, float], None] | None = None
     ) -> Enclosed:
         """Prove an upper bound of the largest gap too, by branch and bound over the box: for few tokens only."""
-        if not isinstance(self.task, GeneralizedRetrieval) or self.kind == "evidence":
+        if not isinstance(self.task, GeneralizedRetrieval) or self.learned or not self.task.symbolic:
             raise BadInput("only a retrieval task of expressions can be enclosed: here the target is numbers")
         lower = self.gap if self.kind == "exact" else 0.0
         return irreducible_bound(
@@ -193,8 +206,9 @@ def attack(
     """Find two inputs that a model's attention cannot tell apart although their targets differ, and prove it.
 
     `model` is a saved model or its folder, `task` its own unless stated, `box` the two corners of the tokens' box.
-    among="typical" keeps to sequences like those of the task's law. With the predictions of a `surrogate` in place of
-    a task the result is evidence.
+    Both are inputs of the task, in the support of its law; among="typical" keeps to sequences like those that it draws,
+    among="box" searches all of the box, inputs of the task or not. With the predictions of a `surrogate` in place of a
+    task the result is evidence.
     """
     find_device(device)
     saved = model if isinstance(model, SavedModel) else load_model(model)
@@ -204,7 +218,7 @@ def attack(
         saved, task, box, surrogate=stand_in, among=among, starts=starts, seconds=seconds, seed=seed, device=device,
         told=told,
     )  # fmt: skip
-    return AttackResult(make_witness(saved, task, found, stand_in), saved, task)
+    return AttackResult(make_witness(saved, task, found, stand_in), saved, task, stand_in is not None)
 
 
 def _shows_itself() -> bool:

@@ -63,6 +63,10 @@ def test_one_head_fewer_is_proved_to_confuse_inputs_and_a_tampered_pair_is_rejec
     y = task.value(torch.tensor([found.X1, found.X2], dtype=torch.float64))[:, 0]
     assert abs(float(y[0] - y[1])) >= found.gap * (1 - 1e-9)
     assert {reason.tag for reason in found.sentences} == {"proved"}
+    assert found.in_support is True
+    assert 0 < found.converged <= found.starts
+    assert f"{found.converged} of {found.starts} starts converged" in found.sentences[0].text
+    assert "inputs of the task whose targets" in found.sentences[0].text
     save_witness(found, trials, stuff, 2, task, tmp_path / "layer")
     assert hc.verify_witness(tmp_path / "layer" / "witness.json").holds
     for key, change in (("claims", {"gap": 2 * found.gap}), ("X1", None)):
@@ -90,7 +94,10 @@ def test_a_learned_target_is_measured_and_all_good_models_must_agree(case):
     assert few.file is None
     assert few.deviations > 2
     assert {reason.tag for reason in few.sentences} == {"measured"}
-    assert "only data are known, so nothing is proved" in few.sentences[-1].text
+    assert "only data are known, so nothing is proved" in few.sentences[-2].text
+    assert "Whether such inputs occur is not known" in few.sentences[-1].text
+    assert few.in_support is None
+    assert f"{few.converged} of {few.starts} starts converged" in few.sentences[0].text
     assert (enough.deviations or 0.0) < few.deviations / 2
     y = task.value(torch.tensor([few.X1, few.X2], dtype=torch.float64))[:, 0]
     assert abs(float(y[0] - y[1])) > few.gap / 2  # what the models say is true of the task

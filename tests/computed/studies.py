@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 from computed.rows import WORDS, Results, at_least, at_most, computed, digits, listed, share, span
@@ -115,6 +116,55 @@ def _(results: Results) -> str:
     )
 
 
+def _converged(rows: list[dict[str, Any]], among: str) -> str:
+    """Write how many starts of some layers' searches converged: 8–39 of 64."""
+    found = [row[among] for row in rows if among in row]
+    ranges = [sorted({search[key] for search in found}) for key in ("converged", "starts")]
+    return " of ".join(f"{some[0]}–{some[-1]}" if len(some) > 1 else f"{some[0]}" for some in ranges)
+
+
+def _row_effort(name: str, sizes: tuple[int, int, int, int]) -> Callable[[Results], str]:
+    """Return what one row of a table says of the starts behind its gaps: typical; all; random."""
+
+    def text(results: Results) -> str:
+        keys = ("intrinsic", "length", "head_dim", "heads")
+        parts: list[str] = []
+        for layer, among in (("trained", "typical"), ("trained", "all"), ("random", "all")):
+            rows = [row for row in _layers(results, name, layer) if tuple(row[key] for key in keys) == sizes]
+            parts += [_converged(rows, among)] if rows else []
+        return "; ".join(parts)
+
+    return text
+
+
+EFFORTS = {
+    "irreducible": [
+        *((D, 16, 8, h) for D in range(2, 6) for h in range(1, D + 2)),
+        *((3, length, n, h) for length, n in ((16, 4), (32, 8), (8, 8)) for h in (2, 3)),
+    ],
+    "irreducible-long": [(4, 16, 8, h) for h in range(1, 6)],
+}
+for study, rows_of_table in EFFORTS.items():
+    for place in rows_of_table:
+        computed(f"{study}-effort:{'-'.join(map(str, place))}")(_row_effort(study, place))
+
+
+@computed("irreducible-effort")
+def _(results: Results) -> str:
+    """D = 4, T = 16, n = 8, typical sequences: how many starts of a layer converged."""
+    layers = [row for row in _layers(results) if (row["intrinsic"], row["length"], row["head_dim"]) == (4, 16, 8)]
+    three, four, five = (_converged([row for row in layers if row["heads"] == h], "typical") for h in (3, 4, 5))
+    return f"{three} starts converged with three heads, {four} with four and {five} with five"
+
+
+@computed("attack-built-effort")
+def _(results: Results) -> str:
+    rows = results.json("attack-built")["rows"]
+    (starts,) = {row["starts"] for row in rows}
+    counts = [row["converged"] for row in rows]
+    return f"{min(counts)} to {max(counts)} of {starts} starts converged"
+
+
 @computed("irreducible-long-five")
 def _(results: Results) -> str:
     gaps = sorted(g for g in results.json("irreducible-long")["gaps"]["all"]["h=5"] if g > 0.1)
@@ -141,6 +191,14 @@ def _(results: Results) -> str:
         f"never more than what is proved, which is {digits(min(ratios))} to {digits(max(ratios))} times as large and "
         f"{digits(statistics.median(ratios))} times in the median"
     )
+
+
+@computed("built-nearly-attained")
+def _(results: Results) -> str:
+    rows = results.json("built-tasks")["rows"]
+    near = sum(row["worst"] >= 0.99 * row["proved"] for row in rows)
+    half = sum(row["worst"] >= 0.5 * row["proved"] for row in rows)
+    return f"comes within 1 % of it for {near} of the {len(rows)} tasks, and above half of it for {half}"
 
 
 @computed("bench-cpu-fastest")

@@ -14,14 +14,14 @@ import headcount.experiments.irreducible as curve
 from headcount.base.errors import BadInput
 from headcount.base.reading import read_toml
 from headcount.experiments.irreducible import IrreducibleSpec, run_irreducible
-from headcount.report.irreducible import curve_png, curve_rows, curve_table
+from headcount.report.irreducible import curve_png, curve_rows, curve_table, equal_effort
 from results import write_result
 
 SPEC = Path(curve.__file__).parent.parent / "specs" / "irreducible.toml"
 SMALL: dict[str, Any] = {
     "name": "small", "title": "Small",
     "train": {"steps": 200, "warmup": 20, "batch": 64, "train_size": 500, "validation_size": 200},
-    "model": {"hidden": 8}, "attack": {"starts": 6, "seconds": 20.0},
+    "model": {"hidden": 8}, "attack": {"starts": 6, "converged": 3, "most_starts": 60, "seconds": 60.0},
     "cells": [{"task": {"family": "sum-of-maxima", "intrinsic": 2, "dim": 2, "length": 4, "limit": 2.5},
                "heads": [1, 2], "head_dim": 2, "seeds": 1}],
 }  # fmt: skip
@@ -51,7 +51,9 @@ def test_a_small_curve_goes_on_where_it_stopped(
     assert summary == json.loads(done.stdout)["summary"]
     assert [s["heads"] for s in summary] == [1, 2]
     assert summary[0]["random"] == [rows[1]["all"]["deviations"]]
-    assert curve_table(summary).count("\n") == 4
+    assert all(row["typical"]["converged"] == 3 for row in rows if "typical" in row)
+    assert curve_table(summary).count("\n") == 6
+    assert json.loads(done.stdout)["equal_effort"] is True
     assert curve_png(summary, "Small") == curve_png(summary, "Small")
     monkeypatch.setattr(curve, "ProcessPoolExecutor", _Refuses)
     assert run_irreducible(IrreducibleSpec.parse(SMALL), out) == rows
@@ -73,7 +75,7 @@ class _Refuses:
 
 def test_a_unit_that_fails_ends_nothing_else(tmp_path: Path) -> None:
     """A training that diverges leaves a row with its error and no file, and the rest is done."""
-    bad = {**SMALL, "attack": {"starts": 2, "seconds": 2.0, "among": ["all"]}}
+    bad = {**SMALL, "attack": {"starts": 2, "converged": 1, "seconds": 2.0, "among": ["all"]}}
     bad["cells"] = [{**SMALL["cells"][0], "heads": [1], "seeds": 1}]
     bad["train"] = {**SMALL["train"], "learning_rate": 10.0, "diverged_above": 1.01, "warmup": 0}
     rows = run_irreducible(IrreducibleSpec.parse(bad), tmp_path, workers=1)
@@ -83,10 +85,51 @@ def test_a_unit_that_fails_ends_nothing_else(tmp_path: Path) -> None:
     assert [s["random"] for s in curve_rows(rows)] == [[rows[1]["all"]["deviations"]]]
 
 
+def test_head_counts_are_compared_at_equal_effort(tmp_path: Path) -> None:
+    """As many converged starts at every head count, however many starts that takes; a search with fewer says so."""
+    cell = {**SMALL["cells"][0], "seeds": 1, "random_seeds": 1}
+    options = {**SMALL["attack"], "among": ["all"]}
+    spec = {**SMALL, "cells": [cell], "attack": options}
+    rows = run_irreducible(IrreducibleSpec.parse(spec), tmp_path / "equal", workers=1)
+    assert [row["all"]["converged"] for row in rows] == [3] * 4
+    assert len({row["all"]["starts"] for row in rows}) > 1
+    assert all(row["all"]["equal_effort"] and row["all"]["in_support"] for row in rows)
+    assert equal_effort(curve_rows(rows))
+    table = curve_table(curve_rows(rows))
+    for row in rows:
+        assert f"[3 of {row['all']['starts']}]" in table
+    assert "unequal" not in table
+    # the twin: seven converged starts of six at most cannot be had
+    spec["attack"] = {**options, "converged": 7, "most_starts": 6}
+    spec["cells"] = [{**cell, "heads": [1], "random_seeds": 0}]
+    rows = run_irreducible(IrreducibleSpec.parse(spec), tmp_path / "unequal", workers=1)
+    assert rows[0]["all"]["starts"] == 6
+    assert rows[0]["all"]["equal_effort"] is False
+    assert not equal_effort(curve_rows(rows))
+    assert "at unequal effort" in curve_table(curve_rows(rows))
+
+
+def test_a_layer_that_is_cut_short_is_not_compared() -> None:
+    """Enough converged starts are not enough where the clock ended a search."""
+    found = {"deviations": 1.0, "deviations_proved": 0.5, "converged": 3, "starts": 9, "equal_effort": True}
+    row = {"intrinsic": 2, "length": 4, "head_dim": 2, "heads": 1, "layer": "trained", "nmse_measured": 0.1}
+    fair = [{**row, "all": found, "typical": found}, {**row, "heads": 2, "all": found, "typical": found}]
+    assert equal_effort(curve_rows(fair))
+    assert curve_table(curve_rows(fair)).count("1.00 [3 of 9]") == 4
+    fair[1]["typical"] = {**found, "equal_effort": False}
+    assert not equal_effort(curve_rows(fair))
+    assert curve_table(curve_rows(fair)).count("1.00\\* [3 of 9]") == 1
+    both = curve.join_searches(
+        {**found, "seconds": 1.0, "cut_short": False}, {**found, "seconds": 2.0, "cut_short": True}
+    )
+    assert (both["starts"], both["converged"], both["cut_short"]) == (18, 6, True)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"cells": []}, "cells"),
+        ({"attack": {"converged": 0}}, "converged"),
         ({"cells": [{**SMALL["cells"][0], "heds": [1]}]}, "heds"),
         ({"cells": [{**SMALL["cells"][0], "task": {"family": "sum-of-maxima"}}]}, "unbounded"),
         ({"attack": {"among": ["some"]}}, "among"),
@@ -107,7 +150,14 @@ def _toml(spec: dict[str, Any]) -> str:
     cell = spec["cells"][0]
     task = ", ".join(f"{k} = {json.dumps(v)}" for k, v in cell["task"].items())
     parts = [f'name = "{spec["name"]}"', "[train]", *(f"{k} = {v}" for k, v in spec["train"].items())]
-    parts += ["[model]", "hidden = 8", "[attack]", "starts = 6", "seconds = 20.0", "[[cells]]", f"task = {{ {task} }}"]
+    parts += [
+        "[model]",
+        "hidden = 8",
+        "[attack]",
+        *(f"{k} = {v}" for k, v in spec["attack"].items()),
+        "[[cells]]",
+        f"task = {{ {task} }}",
+    ]
     return "\n".join([*parts, "heads = [1, 2]", "head_dim = 2", "seeds = 1"]) + "\n"
 
 
@@ -120,7 +170,8 @@ def test_the_shipped_curve(tmp_path: Path) -> None:
     summary = curve_rows(rows)
     table: dict[str, dict[str, Any]] = {}
     for s in summary:
-        entry = {kind: statistics.median(s[kind]) for kind in ("typical", "all", "proved", "random") if s[kind]}
+        entry: dict[str, Any] = {k: statistics.median(s[k]) for k in ("typical", "all", "proved", "random") if s[k]}
+        entry["effort"] = s["effort"]
         sizes = f"D={s['intrinsic']},T={s['length']},n={s['head_dim']}"
         table.setdefault(sizes, {})[f"h={s['heads']}"] = {**entry, "nmse": s["nmse_measured"]}
     main = [s for s in summary if (s["intrinsic"], s["length"], s["head_dim"]) == (4, 16, 8)]
@@ -152,14 +203,15 @@ def test_typical_sequences_at_full_effort(tmp_path: Path) -> None:
     plan = read_toml(SPEC)
     cell = next(c for c in plan["cells"] if c["task"]["intrinsic"] == 4)
     plan["cells"] = [{**cell, "heads": [3, 4, 5], "random_seeds": 0}]
-    plan["attack"] = {"starts": 96, "seconds": 55.0, "among": ["typical"]}
+    plan["attack"] = {"starts": 96, "converged": 32, "most_starts": 1024, "seconds": 120.0, "among": ["typical"]}
     folder = Path(os.environ.get("HEADCOUNT_TYPICAL", tmp_path))
     rows = run_irreducible(IrreducibleSpec.parse(plan), folder)
     gaps = {h: [r["typical"]["deviations"] for r in rows if r["heads"] == h] for h in (3, 4, 5)}
     medians = {f"h={h}": statistics.median(values) for h, values in gaps.items()}
     ratio = medians["h=3"] / max(medians["h=4"], medians["h=5"])
     write_result(
-        "irreducible-typical", {"gaps": {f"h={h}": v for h, v in gaps.items()}, "median": medians, "ratio": ratio},
+        "irreducible-typical",
+        {"gaps": {f"h={h}": v for h, v in gaps.items()}, "median": medians, "ratio": ratio, "rows": rows},
         seeds=list(range(5)), counts={"layers": len(rows)},
     )  # fmt: skip
     assert ratio > 3

@@ -118,7 +118,7 @@ def test_a_near_pair(copy: Path, monkeypatch) -> None:
 
 
 def test_a_pair_that_cannot_be_solved_is_near(copy: Path) -> None:
-    X, corner = floats(copy), np.sign(floats(copy)) + (floats(copy) == 0)
+    X, corner = floats(copy), np.stack([-np.ones((6, 2)), np.ones((6, 2))])
     weights = read_weights(copy)
     data = prove_pair(weights, task().data(), BOX, None, 1, corner[0], corner[1])  # no coordinate is free
     assert (data["kind"], "solved" in data) == ("near", False)
@@ -306,6 +306,24 @@ def test_other_settings(copy: Path, settings: dict[str, Any], said: str) -> None
     (copy / "config.json").write_text(json.dumps({**config, "model": {**config["model"], **settings}}))
     sign(copy)
     assert said in reason(copy)
+
+
+def test_a_pair_without_a_gap_is_no_witness(copy: Path, monkeypatch) -> None:
+    """Equal targets are refused whatever is claimed, and so is a claim of nothing; the tiniest proved gap is not."""
+    data = json.loads((copy / "witness.json").read_text())
+    for gap in (0.0, 1e-9):
+        change(copy, **{**data, "X2": data["X1"], "claims": {**data["claims"], "gap": gap, "sup_error": 0.0}})
+        assert "is no witness" in reason(copy) or "Krawczyk" in reason(copy)
+    X = floats(copy)
+    with pytest.raises(BadInput, match="gap of 0 is no witness"):
+        near(copy, monkeypatch, np.stack([X[0], X[0]]))
+    change(copy, **{**data, "claims": {**data["claims"], "gap": 0.0, "sup_error": 0.0}})
+    assert "its gap is not above 0" in reason(copy)
+    other = X[0] + 1e-13  # every z_i changes in the thirteenth digit
+    near(copy, monkeypatch, np.stack([X[0], other]))
+    verdict = verify_witness(copy)
+    assert verdict.holds, verdict.reason
+    assert 0 < verdict.witness["claims"]["gap"] < 1e-11
 
 
 # -- where the proof could go wrong ---------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def check_value(task: Task) -> None:
 
 
 def check_sample(task: Task) -> None:
-    """Equal seeds and streams give equal inputs, others differ; every token lies in the box."""
+    """Equal seeds and streams give equal inputs, others differ; every token lies in the box, all in the support."""
     X = task.sample(50, seed=3)
     assert X.shape == (50, task.length, task.dim)
     assert X.dtype == torch.float64
@@ -55,6 +55,8 @@ def check_sample(task: Task) -> None:
         low, high = (X.new_tensor(corner) for corner in task.box)
         assert low.shape == high.shape == (task.dim,)
         assert ((low <= X) & (high >= X)).all()
+        assert task.outside(X + 1 + high - low)
+    assert task.outside(X) == ""
     refuses(lambda: task.sample(0), "count")
     refuses(lambda: task.sample(1, seed=-1), "seed")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from built_tasks import draw
 
 import headcount as hc
+from built_tasks import draw
 from headcount.base.errors import BadInput
 from headcount.models.files import SavedModel
 from headcount.models.reference import Transformer
@@ -106,7 +106,9 @@ def test_the_stages_keep_their_word() -> None:
     """Climbing raises the merit within the box; projection meets the fibre and moves little."""
     model, task = random_model(), small_task()
     pairs, at = box_pairs(model, task, 8)
-    climbed = climb(pairs, at, 0.3, 60, (0, 6), (0.1, 0.01), (0.0, 0.0), math.inf)
+    climbed, hurried = climb(pairs, at, 0.3, 60, (0, 6), (0.1, 0.01), (0.0, 0.0), math.inf)
+    assert not hurried
+    assert climb(pairs, at, 0.3, 60, (0, 6), (0.1, 0.01), (0.0, 0.0), 0.0)[1]  # the time is over before it begins
     assert bool((climbed >= pairs.low).all() & (climbed <= pairs.high).all())
     assert float(pairs.difference(climbed).norm(dim=1).median()) < 0.1 * float(
         pairs.difference(at).norm(dim=1).median()

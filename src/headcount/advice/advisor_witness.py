@@ -170,7 +170,11 @@ def _known(
         chances = replace(found, **{k: getattr(found, k)[:CHANCES] for k in ("X", "gaps", "outputs", "distances")})
         witness = make_witness(model, task, chances)
         unit = float(material.width[witness.data["output"]])
-        if witness.gap < SMALLEST * unit or (witness.kind != "exact" and not _equal(model, material, witness.X)):
+        if (
+            not witness.shows_a_gap
+            or witness.gap < SMALLEST * unit
+            or (witness.kind != "exact" and not _equal(model, material, witness.X))
+        ):
             continue
         return proved_words(witness, layer.heads, unit, among)
     return f"No two inputs with equal outputs of attention and targets apart were found in {seconds:.0f} s."

@@ -32,7 +32,12 @@ class WitnessRecord(Spec):
     gap: float | None = None
     """Between the two targets; a proved lower bound where the tag says so."""
     deviations: float | None = None
-    """The gap in standard deviations of y."""
+    """The gap in standard deviations of y over the data."""
+    in_support: bool | None = None
+    """Whether the two are inputs of the task, as its law draws them; None where only data are known."""
+    starts: int = 0
+    converged: int = 0
+    """Starts of the search, and how many of them reached equal outputs."""
     least_error: float | None = None
     """Half the gap: what every feed-forward block on top of this encoder and attention misses one of the two by."""
     distance: float | None = None
@@ -59,10 +64,13 @@ def proved_words(witness: Witness, heads: int, unit: float, among: str) -> Witne
     distance = witness.found.distances[0] if exact else witness.data["claims"]["distance"]
     many = len(witness.found.unit) > 1
     where = f" in output {witness.data['output'] + 1}" if many else ""
-    like = "typical sequences of the task" if among == "typical" else "sequences of the task's box"
+    like = "typical inputs of the task" if among == "typical" else "inputs of the task"
+    if witness.outside:
+        like = f"sequences that are not inputs of this task ({witness.outside})"
     same = "exactly the same output" if exact else f"outputs equal to {distance:.1e}"
     beside = "; such a pair is proved to lie beside the stated numbers" if exact else ""
-    apart = f"differ by at least {below(gap)}{where} ({below(gap / unit, 2)} standard deviations as measured)"
+    times = f"{below(gap / unit, 2)} standard deviations{' of the data' if witness.outside else ''} as measured"
+    apart = f"differ by at least {below(gap)}{where} ({times}; {witness.found.effort})"
     texts = (
         f"The trained layer with {heads_text(heads)} gives {same} for two {like} whose targets {apart}{beside}.",
         f"So {EVERY} errs by at least {below(least)} on one of the two. {MEANING}",
@@ -73,6 +81,7 @@ def proved_words(witness: Witness, heads: int, unit: float, among: str) -> Witne
         least_error=least, distance=distance, output=witness.data["output"], targets=list(witness.y),
         predictions=list(witness.predictions), X1=witness.X[0].tolist(), X2=witness.X[1].tolist(),
         box=[list(side) for side in witness.found.box], file=witness.data if exact else None, sentences=told,
+        in_support=witness.in_support, starts=witness.found.starts, converged=witness.found.converged,
     )  # fmt: skip
 
 
@@ -87,12 +96,13 @@ def learned_words(
     what = "targets" if classes is None else f"scores of class {classes[j]}"
     where = f" in output {j + 1}" if classes is None and y.shape[1] > 1 else ""
     same = f"gives the same output (to {found.distances[k]:.1e}) for two inputs"
-    apart = f"differ by {error_text(gap)}{where} ({gap / unit:.2g} standard deviations), say {count}"
+    apart = f"differ by {error_text(gap)}{where} ({gap / unit:.2g} standard deviations; {found.effort}), say {count}"
     stands = f"errs by {error_text(error)} of the variance of y on validation sequences"
     texts = [
         f"The trained layer with {heads_text(heads)} {same} whose {what} {apart}.",
         f"If so, {EVERY} errs by about {error_text(gap / 2)} or more on one of the two. {MEANING}",
         f"Models stand in for the task, of which only data are known, so nothing is proved: the best {stands}.",
+        "Whether such inputs occur is not known: each of their numbers lies among those of the data.",
     ]
     named = {tuple(judge.predict(pair).argmax(1).tolist()) for judge in judges}
     if classes is not None and len(named) == 1 and len(set(first := next(iter(named)))) == 2:
@@ -102,5 +112,5 @@ def learned_words(
         heads=heads, tag="measured", why="", target="best model", gap=gap, deviations=gap / unit, least_error=gap / 2,
         distance=found.distances[k], output=j, targets=y[:, j].tolist(), predictions=own, X1=found.X[k][0].tolist(),
         X2=found.X[k][1].tolist(), box=[list(side) for side in found.box], judges=len(judges),
-        sentences=[Reason(tag="measured", text=text) for text in texts],
+        starts=found.starts, converged=found.converged, sentences=[Reason(tag="measured", text=t) for t in texts],
     )  # fmt: skip

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int, json: bool) -> int:
     """Run the adversary where the task is a retrieval of basins; write adversary.json and adversary.png."""
+    import numpy as np
+    import torch
+
     from headcount.base.files import whole_folder, write_json
     from headcount.base.progress import Progress
     from headcount.report.theory import save_errors
@@ -31,7 +34,8 @@ def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int,
     with Progress("colliding", len(POINTS), every=5.0, closes=False) as progress:
         progress.say(f"{len(POINTS)} grids")
         run = run_adversary(saved, problem, seed=seed)
-    data = _data(run)
+    outside = problem.outside(torch.from_numpy(np.stack([X for c in run.collisions for X in c.X])))
+    data = {"in_support": not outside, "not_inputs_because": outside or None, **_data(run)}
     if out is not None:
         with whole_folder(out) as folder:
             write_json(folder / "adversary.json", data)
@@ -39,7 +43,7 @@ def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int,
     if json:
         print_json(data)
     else:
-        _print(run, out)
+        _print(run, out, outside)
     return 0
 
 
@@ -63,7 +67,7 @@ def _width(c: Collision) -> float | None:
     return c.width if c.distance > FLOOR else None
 
 
-def _print(run: Run, out: Path | None) -> None:
+def _print(run: Run, out: Path | None, outside: str) -> None:
     from rich import box
     from rich.table import Table
 
@@ -78,10 +82,11 @@ def _print(run: Run, out: Path | None) -> None:
         width = _width(c)
         wide = "–" if width is None else below(max(width, 0.0), 3)
         table.add_row(f"{c.eps:.3g}", f"{c.gap:.3g}", distance, f"{line:.3g}", wide)
+    those = f", on sequences that are not inputs of this task ({outside})" if outside else ""
     vacuous = ", vacuous here" if first.exponent.vacuous else ""
     terminal.print(
-        f"Theorem 2 (2)'s adversary, measured: basin {first.uncovered + 1} is picked by no head, {len(first.free)} "
-        f"positions are free, k = {first.exponent.k:.3g}{vacuous}.",
+        f"Theorem 2 (2)'s adversary, measured{those}: basin {first.uncovered + 1} is picked by no head, "
+        f"{len(first.free)} positions are free, k = {first.exponent.k:.3g}{vacuous}.",
         markup=False,
     )
     terminal.print(table)

@@ -45,8 +45,11 @@ def attack(
     set_: Setting = None,
     box: BoxSides = None,
     among: Annotated[
-        Literal["all", "typical"],
-        Parameter(help="all sequences of the box, or those whose every z_i is within what the task's law draws."),
+        Literal["all", "typical", "box"],
+        Parameter(
+            help="all inputs of the task in the box; typical ones, whose every z_i is within what its law draws; "
+            "or any tokens of the box, inputs of the task or not."
+        ),
     ] = "all",
     surrogate: Annotated[
         Path | None, Parameter(help="A model folder whose predictions stand in for a task that is known by data only.")
@@ -101,13 +104,16 @@ def attack(
             starts=starts, seconds=seconds, seed=seed, device=device, told=told,
         )  # fmt: skip
     enclosed = None if more is None else _enclosed(found, more)
-    if out is not None:
-        found.save(out, enclosed)
+    written = out if found.witness.shows_a_gap else None
+    if written is not None:
+        found.save(written, enclosed)
     if json:
-        print_json(_data(found.witness, model, out, enclosed))
+        print_json(_data(found.witness, model, written, enclosed))
     else:
-        _print(found.witness, out, enclosed)
-    return 0
+        _print(found.witness, written, enclosed)
+        if written is None and out is not None:
+            console().print(f"{out} is not written: a pair without a gap is no witness.", markup=False)
+    return 0 if written == out else 1
 
 
 def _check_enclosable(saved: SavedModel, stated: Task | None, own: bool) -> None:
@@ -151,10 +157,11 @@ def _data(witness: Witness, model: Path, out: Path | None, enclosed: Enclosed | 
     found, data = witness.found, witness.data
     return {
         "model": str(model), "out": None if out is None else str(out), "kind": witness.kind, "claims": data["claims"],
+        "in_support": witness.in_support, "not_inputs_because": witness.outside or None,
         "unit_measured": witness.unit, "gap_in_deviations": witness.gap / witness.unit, "output": data["output"],
         "targets": list(witness.y), "predictions": list(witness.predictions), "box": data["box"],
         "region": data["region"], "implied": witness.implied.data(), "starts": found.starts,
-        "converged": found.converged, "seconds": found.seconds,
+        "converged": found.converged, "cut_short": found.cut_short, "seconds": found.seconds,
         "distance_float64": found.distances[0], "gap_float64": found.gaps[0],
         "enclosed": None if enclosed is None else asdict(enclosed),
     }  # fmt: skip
@@ -165,14 +172,14 @@ def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> Non
 
     found, terminal = witness.found, console()
     where = box_text(witness.data["box"]) + ("" if found.region is None else ", among typical sequences")
-    nothing = witness.gap < NOTHING * witness.unit
-    terminal.print(f"[bold]{_NOTHING if nothing else _HEADINGS[witness.kind]}[/bold] ({where})")
+    terminal.print(f"[bold]{_heading(witness)}[/bold] ({where})")
     for sentence in conclusions(witness):
         terminal.print(f"  {sentence}", markup=False)
     verifies = "" if witness.kind == "evidence" else f", headcount recheck {out} verifies it"
     a, b = witness.predictions
     said = f"{a:.4g} for both" if abs(a - b) <= 1e-4 * witness.unit else f"{a:.4g} and {b:.4g}"
-    terminal.print(f"  Targets {witness.y[0]:.4g} and {witness.y[1]:.4g}; the model says {said}, measured.")
+    if witness.shows_a_gap:
+        terminal.print(f"  Targets {witness.y[0]:.4g} and {witness.y[1]:.4g}; the model says {said}, measured.")
     if enclosed is not None:
         lower = below(witness.data["claims"]["sup_error"]) if witness.kind == "exact" else "0"
         where = f" in output {witness.data['output']}" if len(found.unit) > 1 else ""
@@ -183,16 +190,29 @@ def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> Non
             markup=False,
         )
     terminal.print(
-        f"  {found.converged} of {found.starts} starts reached equal outputs; {found.seconds:.0f} s."
+        f"  Searched for {found.seconds:.0f} s"
+        + (", cut short by the clock: with more time more may be found." if found.cut_short else ".")
         + ("" if out is None else f"\nSaved in {out}: pair.png shows it{verifies}."),
         markup=False,
     )
 
 
-NOTHING = 1e-6  # standard deviations: gaps below are rounding
+def _heading(witness: Witness) -> str:
+    """The first line; that a pair are not inputs of the task is part of it."""
+    from headcount.theory.witness import NOT_INPUTS
+
+    if not witness.shows_a_gap:
+        return _NOTHING
+    what, certainty = _HEADINGS[witness.kind]
+    if witness.outside:
+        return f"Two sequences {what}, but {NOT_INPUTS} ({witness.outside}): {certainty}"
+    unknown = "" if witness.in_support else " (whether such inputs occur is not known: only data are)"
+    return f"Two inputs {what}{unknown}: {certainty}"
+
+
 _NOTHING = "No two inputs were found that attention confuses and whose targets differ"
 _HEADINGS = {
-    "exact": "Two inputs that attention cannot tell apart: proved, in exact arithmetic",
-    "near": "Two inputs that attention all but confuses: a near pair",
-    "evidence": "Two inputs that attention seems to confuse: evidence",
+    "exact": ("that attention cannot tell apart", "proved, in exact arithmetic"),
+    "near": ("that attention all but confuses", "a near pair"),
+    "evidence": ("that attention seems to confuse", "evidence"),
 }

@@ -29,7 +29,7 @@ def irreducible(
     from headcount.base.provenance import provenance
     from headcount.base.reading import read_toml
     from headcount.experiments.irreducible import IrreducibleSpec, run_irreducible
-    from headcount.report.irreducible import curve_png, curve_rows, curve_table
+    from headcount.report.irreducible import curve_png, curve_rows, curve_table, equal_effort
 
     if workers is not None and workers < 1:
         raise BadInput(f"--workers must be 1 or more, not {workers}")
@@ -49,7 +49,9 @@ def irreducible(
     if summary:
         write_bytes(out / "irreducible.png", curve_png(summary, plan.title))
     if json:
-        print_json({"out": str(out), "summary": summary, "failed": [row for row in rows if "error" in row]})
+        failures = [row for row in rows if "error" in row]
+        equal = equal_effort(summary)
+        print_json({"out": str(out), "summary": summary, "equal_effort": equal, "failed": failures})
     else:
         console().print(curve_table(summary), markup=False)
         console().print(f"Saved in {out}: irreducible.png, irreducible.md, irreducible.json", markup=False)
@@ -77,5 +79,6 @@ def _note(row: dict[str, Any]) -> str:
     where = f"D = {row['intrinsic']}, T = {row['length']}, {row['heads']} heads, {row['layer']}, seed {row['seed']}"
     if "error" in row:
         return f"{where}: {row['error']}"
-    gaps = ", ".join(f"{row[among]['deviations']:.2f} ({among})" for among in ("all", "typical") if among in row)
-    return f"{where}: {gaps} standard deviations"
+    searches = [(among, row[among]) for among in ("all", "typical") if among in row]
+    gaps = (f"{s['deviations']:.2f} ({among}, {s['converged']} of {s['starts']} converged)" for among, s in searches)
+    return f"{where}: {', '.join(gaps)} standard deviations"

@@ -49,13 +49,15 @@ def _witness(file: Path, json: bool) -> int:
         print_json({
             "file": str(file), "kind": witness["kind"], "holds": verdict.holds, "reason": verdict.reason,
             "box": witness["box"], "region": witness["region"], "output": witness["output"], "task": witness["task"],
+            "in_support": None if proved is None else proved.in_support,
             "claimed": witness["claims"], "proved": None if proved is None else asdict(proved),
         })  # fmt: skip
         return 0 if verdict.holds else 1
     if proved is None:
         console().print(f"[bold]It does not hold[/bold]: {verdict.reason}.")
         return 1
-    where = _about(witness, file)
+    where = f"{_about(witness, file)}{_INPUTS[proved.in_support]}"
+    but = f", but the two are not inputs of this task ({proved.outside})" if proved.outside else ""
     if proved.radius is not None:
         text = (
             f"two sequences within {above(proved.radius, 2)} of the stated ones have exactly equal attention outputs "
@@ -68,8 +70,15 @@ def _witness(file: Path, json: bool) -> int:
             f"model's own F errs by at least {below(proved.sup_error)} on one of the two ({where}; proved, in exact "
             f"arithmetic)."
         )
-    console().print(f"[bold]It holds[/bold]: {text}")
+    console().print(f"[bold]It holds[/bold]{but}: {text}")
     return 0
+
+
+_INPUTS = {
+    True: "; both are inputs of this task",
+    False: "; not inputs of this task",
+    None: "; whether they are inputs of this task was not checked: its law is not known here",
+}
 
 
 def _about(witness: dict[str, Any], file: Path) -> str:

@@ -3,6 +3,9 @@
 A model is trained for every head count and seed, its encoder and attention are attacked, and half of the largest gap
 is what no feed-forward block on top can go below. Layers with random weights beside them are the control. Every unit of
 the work is a file, written whole, so that a run that was stopped goes on where it was.
+
+Head counts are compared at equal effort. Of as many starts far fewer converge where there are enough heads, so every
+search goes on until as many starts have converged, up to a limit; where one hits the limit or the clock, it says so.
 """
 
 from __future__ import annotations
@@ -46,7 +49,13 @@ class AttackOptions(Spec):
     """How hard every layer is attacked."""
 
     starts: int = Field(default=64, ge=1, le=100_000)
-    seconds: float = Field(default=55.0, ge=1.0)
+    """Starts of one round."""
+    converged: int = Field(default=16, ge=1, le=100_000)
+    """Rounds go on until so many starts have converged; those after the last one needed do not count."""
+    most_starts: int = Field(default=512, ge=1, le=1_000_000)
+    """… or until so many starts were made."""
+    seconds: float = Field(default=120.0, ge=1.0)
+    """Of one round; results do not depend on the machine where no round takes as long."""
     among: list[Among] = Field(default_factory=lambda: ["all", "typical"], min_length=1)
 
 
@@ -132,23 +141,32 @@ def attack_unit(unit: Unit, folder: Path) -> dict[str, Any]:
     row: dict[str, Any] = {**named(unit), "nmse_measured": nmse}
     control: list[Among] = ["all"]
     for among in unit.attack.among if unit.layer == "trained" else control:
-        found = attack(saved, task, among=among, starts=unit.attack.starts, seconds=unit.attack.seconds, seed=unit.seed)
+        options = unit.attack.model_dump(exclude={"among"})
+        found = attack(saved, task, among=among, seed=unit.seed, **options)
         witness = make_witness(saved, task, found)
         exact = witness.kind == "exact"
-        kept = f"{unit.name()}-{among}"
-        saved.save(folder / "witnesses" / kept, {"witness.json": witness.data})
+        kept = f"{unit.name()}-{among}" if witness.shows_a_gap else None
+        if kept is not None:
+            saved.save(folder / "witnesses" / kept, {"witness.json": witness.data})
         row[among] = {
             "deviations": found.deviations, "deviations_proved": witness.gap / witness.unit if exact else None,
             "unit_measured": witness.unit, "distance_float64": found.distances[0], "converged": found.converged,
-            "starts": found.starts, "seconds": found.seconds, "witness": kept,
+            "starts": found.starts, "equal_effort": found.converged >= unit.attack.converged and not found.cut_short,
+            "cut_short": found.cut_short, "seconds": found.seconds, "witness": kept, "in_support": witness.in_support,
         }  # fmt: skip
-    if "typical" in row and "all" in row:  # typical pairs lie in the box too
-        every, typical = row["all"], row["typical"]
-        best = every if every["deviations"] >= typical["deviations"] else {**typical, "starts": every["starts"]}
-        proved = max(every["deviations_proved"] or 0.0, typical["deviations_proved"] or 0.0)
-        row["all"] = {**best, "deviations_proved": proved or None}
+    if "typical" in row and "all" in row:
+        row["all"] = join_searches(row["all"], row["typical"])
     write_json(unit.file(folder), row)  # by the worker: what is done survives whatever ends the run
     return row
+
+
+def join_searches(every: dict[str, Any], typical: dict[str, Any]) -> dict[str, Any]:
+    """Return the better of two searches, with the starts of both: typical inputs are inputs too."""
+    best = every if every["deviations"] >= typical["deviations"] else typical
+    proved = max(every["deviations_proved"] or 0.0, typical["deviations_proved"] or 0.0)
+    sums = {key: every[key] + typical[key] for key in ("starts", "converged", "seconds")}
+    equal, cut = every["equal_effort"] and typical["equal_effort"], every["cut_short"] or typical["cut_short"]
+    return {**best, **sums, "deviations_proved": proved or None, "equal_effort": equal, "cut_short": cut}
 
 
 def run_irreducible(

@@ -17,7 +17,8 @@ enclosure of f's slopes over B:
 3. The inequality is strict, so ‖I − Y·M‖∞ < 1 for every M in J: Y·M has an inverse, hence Y has one, and f(x*) = 0. So
    Y need not be trusted.
 
-Gap and region are enclosed over all of B, which lies in the box.
+Gap and region are enclosed over all of B, which lies in the box. A pair without a gap is no witness. Whether the pair
+are inputs of the task, drawn by its law, is a matter of its own: `support`. On the sphere f has more equations.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from headcount.recheck.enough import up
 from headcount.recheck.heads import Heads, lipschitz
 from headcount.recheck.pooled import Pooled, shares_pieces
 from headcount.recheck.statement import read_box, read_task, real
+from headcount.recheck.support import Equations, has_unit_tokens, outside
 from headcount.recheck.trees import number
 from headcount.recheck.weights import Rejected, Weights, read_weights
 from headcount.tasks import expr as e
@@ -62,6 +64,13 @@ class ProvedPair:
     sup_error: float
     lipschitz: float | None
     radius: float | None
+    outside: str | None
+    """Why the pair are not proved to be inputs of the task; empty where they are, None where its law is not known."""
+
+    @property
+    def in_support(self) -> bool | None:
+        """Whether the pair are inputs of the task, as its law draws them; None where the law is not known."""
+        return None if self.outside is None else not self.outside
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,8 @@ def verify_witness(path: Path | str) -> WitnessVerdict:
 
 def _compare(claims: dict[str, Any], proved: ProvedPair) -> None:
     """Refuse claims that go beyond what was proved."""
+    if not claims["gap"] > 0:
+        raise Rejected("its gap is not above 0: a pair without a gap is no witness")
     for name, claim in claims.items():
         found = getattr(proved, name)
         if name == "lipschitz" and claim is None:
@@ -124,6 +135,7 @@ def _compare(claims: dict[str, Any], proved: ProvedPair) -> None:
 class _Pair:
     """A witness read strictly, in exact numbers."""
 
+    task: dict[str, Any]
     f: list[e.Expr]
     F0: e.Expr
     S: list[list[int]]
@@ -189,9 +201,12 @@ def _prove(pair: _Pair, model: Weights) -> ProvedPair:
     exact, radius = pair.radius > 0, number(pair.radius)
     at, over = ([pair.balls(s, r) for s in (0, 1)] for r in (arb(0), radius))
     o = [heads.outputs(X) for X in at]
-    if exact and not _holds_a_zero(_system(heads, model, over, len(pair.solved)), at, over, pair.solved, radius):
+    system = _system(heads, model, at, over, pair) if exact else None
+    if system is not None and not _holds_a_zero(system, at, over, pair.solved, radius):
         raise NoInclusion("no exact collision is proved: Krawczyk's test fails for its coordinates and radius")
     gap = (pair.target(over[0]) - pair.target(over[1])).abs_lower()
+    if not gap > 0:
+        raise Rejected("its targets are not proved to differ: a pair with a gap of 0 is no witness")
     delta = [v.abs_upper() for v in heads.difference(*o)]
     one: Any = sum(delta, arb(0))
     two: Any = sum((v * v for v in delta), arb(0)).sqrt()
@@ -200,30 +215,34 @@ def _prove(pair: _Pair, model: Weights) -> ProvedPair:
     error = 0.0 if moved is None else max(0.0, bound((gap - moved) / 2)[0])
     return ProvedPair(
         max(0.0, bound(gap)[0]), up(two), up(one), error, None if steep is None else up(steep),
-        up(radius) if exact else None,
+        up(radius) if exact else None, outside(pair.task, over, system is not None and system.norms),
     )  # fmt: skip
 
 
-def _system(heads: Heads | Deep, model: Weights, over: list[Any], count: int) -> Heads | Deep | Pooled:
-    """Return the equations that so many solved coordinates are for: o(X1) = o(X2), or what it follows from over B."""
-    if count == heads.count:
-        return heads
+def _system(heads: Heads | Deep, model: Weights, at: list[Any], over: list[Any], pair: _Pair) -> Equations:
+    """Return the equations that the solved coordinates are for: o(X1) = o(X2), or what it follows from over B.
+
+    Stated tokens of norm 1, where the law has such, are held to the sphere by equations of their own.
+    """
+    count, norms = len(pair.solved), has_unit_tokens(pair.task, at)
+    system = Equations(heads, len(over[0]), norms)
+    if count == system.count:
+        return system
     pooled = Pooled(heads, over) if isinstance(heads, Heads) and shares_pieces(model) else None
-    if pooled is None or count != pooled.count:
-        raise Rejected(f"{count} coordinates are solved for {heads.count} equations")
-    return pooled
+    if pooled is None or count != Equations(pooled, len(over[0]), norms).count:
+        raise Rejected(f"{count} coordinates are solved for {system.count} equations")
+    return Equations(pooled, len(over[0]), norms)
 
 
-def _holds_a_zero(heads: Heads | Deep | Pooled, at: list[Any], over: list[Any], solved: list[int], radius: arb) -> bool:
+def _holds_a_zero(system: Equations, at: list[Any], over: list[Any], solved: list[int], radius: arb) -> bool:
     """Krawczyk's test for the equations in the solved coordinates; `at` are the stated sequences, `over` is B."""
-    o = [heads.outputs(X) for X in at]
-    columns = [*heads.slopes(over[0]), *[[-v for v in column] for column in heads.slopes(over[1])]]
+    columns = system.columns(over)
     jacobian = arb_mat([columns[k] for k in solved]).transpose()
     try:
         Y = jacobian.mid().inv().mid()  # any matrix would do: a good one makes the test succeed
     except ZeroDivisionError:
         return False
-    return contracts(Y, [a - b for a, b in zip(*o, strict=True)], jacobian, radius)
+    return contracts(Y, system.residual(at), jacobian, radius)
 
 
 def contracts(Y: arb_mat, residual: Sequence[arb], jacobian: arb_mat, radius: arb) -> bool:
@@ -260,7 +279,7 @@ def _read_pair(witness: dict[str, Any], model: Weights) -> _Pair:
         r = radius if k in solved else 0
         if not Fraction(float(low[k % d])) <= v - r <= v + r <= Fraction(float(high[k % d])):
             raise Rejected("a sequence leaves the box")
-    return _Pair(f, F0, S, _read_region(witness["region"], len(f)), output, X, solved, radius)
+    return _Pair(witness["task"], f, F0, S, _read_region(witness["region"], len(f)), output, X, solved, radius)
 
 
 def _read_sequence(X: Any, T: int, d: int) -> list[list[Fraction]]:

@@ -11,16 +11,20 @@ from headcount.report.draw import COLOURS, _settings  # pyright: ignore[reportPr
 
 KEY = ("intrinsic", "length", "head_dim")
 KINDS = {
-    "typical": ("trained, typical sequences", COLOURS["enough"], "o"),
-    "all": ("trained, all sequences of the box", COLOURS["few"], "D"),
-    "random": ("random weights, all sequences", COLOURS["muted"], "s"),
+    "typical": ("trained, typical inputs", COLOURS["enough"], "o"),
+    "all": ("trained, all inputs in the box", COLOURS["few"], "D"),
+    "random": ("random weights, all inputs", COLOURS["muted"], "s"),
 }
 FLOOR = 0.02
 """Gaps below, and pairs that were not found, are drawn here."""
 
 
 def curve_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one summary a head count: the gaps of all seeds in standard deviations, by kind, and the NMSE's median."""
+    """Return one summary a head count: the gaps of all seeds in standard deviations, by kind, and the NMSE's median.
+
+    `effort` has by kind how many of how many starts converged, over all seeds, and whether every search had as many
+    converged starts as the spec asks for, so that head counts may be compared.
+    """
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         if "error" not in row:
@@ -34,30 +38,52 @@ def curve_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for among in ("typical", "all"):
             entry[among] = [m[among]["deviations"] for m in trained if among in m]
         entry["proved"] = [m["all"]["deviations_proved"] or 0.0 for m in trained if "all" in m]
-        entry["random"] = [m["all"]["deviations"] for m in members if m["layer"] == "random" and "all" in m]
+        random = [m for m in members if m["layer"] == "random" and "all" in m]
+        entry["random"] = [m["all"]["deviations"] for m in random]
+        searches = {among: [m[among] for m in trained if among in m] for among in ("typical", "all")}
+        searches["random"] = [m["all"] for m in random]
+        entry["effort"] = {kind: _effort(found) for kind, found in searches.items()}
         summary.append(entry)
     return summary
 
 
+def _effort(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    sums = {key: sum(one[key] for one in found) for key in ("converged", "starts")}
+    return {**sums, "equal": all(one["equal_effort"] for one in found)}
+
+
 def curve_table(summary: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table in Markdown: medians over seeds, with the range where there are several."""
+    """Return the table in Markdown: medians over seeds, with the range where there are several, and the effort."""
     lines = [
-        "| D | T | n | heads | NMSE, measured | typical sequences | all of the box | proved | random weights |",
+        "| D | T | n | heads | NMSE, measured | typical inputs | all in the box | of these proved | random weights |",
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in summary:
         nmse = "–" if row["nmse_measured"] is None else f"{row['nmse_measured']:.1e}"
-        cells = [_spread(row[kind]) for kind in ("typical", "all", "proved", "random")]
+        efforts = {**row["effort"], "proved": row["effort"]["all"]}
+        cells = [_spread(row[kind], efforts[kind]) for kind in ("typical", "all", "proved", "random")]
         sizes = f"{row['intrinsic']} | {row['length']} | {row['head_dim']} | {row['heads']}"
         lines.append(f"| {sizes} | {nmse} | {' | '.join(cells)} |")
+    lines += ["", "In brackets: how many of how many starts converged, over all seeds."]
+    if not equal_effort(summary):
+        lines.append(
+            "\\* at unequal effort: a search made the most starts allowed, or ran out of time, before as many starts "
+            "as elsewhere had converged. Compare its gap with no other head count's."
+        )
     return "\n".join(lines) + "\n"
 
 
-def _spread(values: Sequence[float]) -> str:
+def equal_effort(summary: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether every search of the table had as many converged starts as the spec asks for."""
+    return all(effort["equal"] for row in summary for effort in row["effort"].values())
+
+
+def _spread(values: Sequence[float], effort: Mapping[str, Any]) -> str:
     if not values:
         return "–"
-    middle = f"{statistics.median(values):.2f}"
-    return middle if len(values) == 1 else f"{middle} ({min(values):.2f}–{max(values):.2f})"
+    middle = f"{statistics.median(values):.2f}{'' if effort['equal'] else chr(92) + '*'}"
+    gaps = middle if len(values) == 1 else f"{middle} ({min(values):.2f}–{max(values):.2f})"
+    return f"{gaps} [{effort['converged']} of {effort['starts']}]"
 
 
 def curve_png(summary: Sequence[Mapping[str, Any]], title: str) -> bytes:
@@ -91,7 +117,11 @@ def _draw(summary: Sequence[Mapping[str, Any]], title: str) -> Any:
     fig.text(0.02, 1 - 0.15 / height, title or "Irreducible gaps", va="top", fontsize=14.5, fontweight="bold")
     said = (
         "Largest target gap of two inputs with equal attention output, in standard deviations: "
-        "half of it no feed-forward block can avoid"
+        "half of it no feed-forward block can avoid.\n"
+    ) + (
+        "Every search went on until as many starts had converged"
+        if equal_effort(summary)
+        else "NOT all searches had as many converged starts: see the table before comparing head counts"
     )
     fig.text(0.02, 1 - 0.47 / height, said, va="top", fontsize=10.5, color=COLOURS["muted"])
     handles, labels = fig.axes[0].get_legend_handles_labels()

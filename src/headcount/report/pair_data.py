@@ -53,10 +53,12 @@ class PairFigure(Spec):
     y1: float
     y2: float
     unit: float = Field(gt=0)
-    """The target's standard deviation."""
+    """The target's standard deviation over the task's own inputs."""
     prediction1: float
     prediction2: float
     sentences: list[str]
+    outside: str | None = None
+    """Why the sequences are not inputs of the task; empty where they are, None where that is not known."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -110,6 +112,11 @@ class PairFigure(Spec):
     def gap(self) -> float:
         """Return how far the targets are apart."""
         return abs(self.y1 - self.y2)
+
+    @property
+    def in_units(self) -> bool:
+        """Whether gaps are told in standard deviations: not for sequences that are not what these were measured on."""
+        return not self.outside
 
     @property
     def wrong(self) -> float:

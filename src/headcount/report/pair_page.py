@@ -12,7 +12,7 @@ from headcount.report.draw import COLOURS, _settings  # pyright: ignore[reportPr
 from headcount.report.page import document, name_list, section
 from headcount.report.pair_data import KINDS, Look, PairFigure, distance_text, looks, number_text, one_line, strips
 from headcount.report.pair_draw import draw_pair
-from headcount.report.pair_targets import deviations, targets_text
+from headcount.report.pair_targets import deviations, gap_text, targets_text
 from headcount.report.tables import NONE, Column, Table, as_html
 
 DIGITS = 6
@@ -74,8 +74,11 @@ def _header(figure: PairFigure) -> str:
 
 def _claim(figure: PairFigure) -> str:
     note = targets_text(figure)[1]
-    apart = f"The targets are {deviations(figure.gap / figure.unit)} apart"
-    return f"{apart}, the attention outputs {distance_text(figure)}" + (f"; {note}." if note else ".")
+    far = deviations(figure.gap / figure.unit) if figure.in_units else _number(figure.gap)
+    those = f"These sequences are not inputs of the task: {one_line(figure.outside)}. " if figure.outside else ""
+    return f"{those}The targets are {far} apart, the attention outputs {distance_text(figure)}" + (
+        f"; {note}." if note else "."
+    )
 
 
 def _alt(figure: PairFigure) -> str:
@@ -85,7 +88,7 @@ def _alt(figure: PairFigure) -> str:
     return (
         f"{one_line(figure.title)}. Two sequences of {figure.length} tokens, and both "
         f"outputs of attention over each other, at a distance of {distance_text(figure)}.{without} "
-        f"Targets {_number(figure.y1)} and {_number(figure.y2)}, {deviations(figure.gap / figure.unit)} apart; "
+        f"Targets {_number(figure.y1)} and {_number(figure.y2)}, {gap_text(figure)}; "
         f"the model says {_number(figure.prediction1)} and {_number(figure.prediction2)}."
     )
 
@@ -110,14 +113,19 @@ def _targets(figure: PairFigure) -> Table:
 
 def _facts(figure: PairFigure) -> list[tuple[str, str]]:
     facts = [
-        ("Gap of the targets", f"{_number(figure.gap)}, {deviations(figure.gap / figure.unit)}"),
-        ("Standard deviation", f"{_number(figure.unit)}, of the target"),
+        ("Gap of the targets", _in_units(figure, figure.gap)),
+        ("Standard deviation", f"{_number(figure.unit)}, of the target over the task's own inputs"),
         ("After attention", f"{figure.distance:.{DIGITS}g} apart, in {len(figure.out1)} numbers"),
     ]
     if figure.wrong:
-        least = f"{_number(figure.wrong)}, {deviations(figure.wrong / figure.unit)}, at one of the two"
-        facts.append(("Error at least, measured", least))
+        facts.append(("Error at least, measured", f"{_in_units(figure, figure.wrong)}, at one of the two"))
+    if figure.outside is not None:
+        facts.append(("Inputs of the task", f"no: {one_line(figure.outside)}" if figure.outside else "yes, both"))
     return facts
+
+
+def _in_units(figure: PairFigure, value: float) -> str:
+    return f"{_number(value)}, {deviations(value / figure.unit)}" if figure.in_units else _number(value)
 
 
 def _implied(figure: PairFigure) -> str:

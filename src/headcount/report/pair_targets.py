@@ -27,8 +27,9 @@ def digits(figure: PairFigure) -> int:
 
 
 def gap_text(figure: PairFigure) -> str:
-    """Write the gap, in the target's own unit and in standard deviations."""
-    return f"{number_text(figure.gap)} apart, {deviations(figure.gap / figure.unit)}"
+    """Write the gap, in the target's own unit, and in standard deviations where the pair are inputs of the task."""
+    apart = f"{number_text(figure.gap)} apart"
+    return f"{apart}, {deviations(figure.gap / figure.unit)}" if figure.in_units else apart
 
 
 def deviations(times: float) -> str:
@@ -43,7 +44,9 @@ def targets_text(figure: PairFigure) -> tuple[str, str]:
     headline = "Two targets, one answer" if one else "Two targets, almost one answer"
     if not figure.wrong:
         return "Two targets, two answers", ""
-    least = f"{below(figure.wrong, 3)}, or {below(figure.wrong / figure.unit, 2)} standard deviations"
+    least = below(figure.wrong, 3)
+    if figure.in_units:
+        least = f"{least}, or {below(figure.wrong / figure.unit, 2)} standard deviations"
     return headline, f"so at one of the two the model is wrong by at least {least} (measured)"
 
 

@@ -1,9 +1,20 @@
-"""How inputs are drawn: serialisable laws on sequences X[length, dim], reproducible from a seed."""
+"""How inputs are drawn: serialisable laws on sequences X[length, dim], reproducible from a seed.
+
+A law also knows its support, the sequences that it can produce (limits of such included): `outside` says why a sequence
+is none of them. What a search must keep to beside the box is `fixed`, coordinates with isolated values, and `sphere`.
+
+| law | support |
+| --- | --- |
+| uniform, clipped-gaussian | every token in the box |
+| gaussian | every sequence of finite numbers: a box is then a restriction that somebody stated |
+| sphere | every token has norm 1 |
+| marked | values in [0, 1]; marks 0 or 1, and exactly one token carries each mark |
+"""
 
 from __future__ import annotations
 
 import abc
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +23,15 @@ from pydantic import Field, TypeAdapter, model_validator
 from headcount.base.spec import Spec, Vector
 
 Box = tuple[tuple[float, ...], tuple[float, ...]]  # lower and upper corner of the tokens' domain
+SUPPORT_TOLERANCE = 1e-12
+"""How far a number, or a token's norm, may miss the support: rounding, as in what the laws themselves draw."""
 
 
 class _Law(Spec, abc.ABC):
     """A law of sequences with i.i.d. tokens, unless a subclass says otherwise."""
+
+    sphere: ClassVar[bool] = False
+    """Whether every token lies on the unit sphere."""
 
     @abc.abstractmethod
     def draw(self, rng: np.random.Generator, count: int, length: int, dim: int) -> NDArray[np.float64]:
@@ -28,6 +44,37 @@ class _Law(Spec, abc.ABC):
     def fits(self, dim: int) -> bool:  # noqa: ARG002
         """Whether tokens of this dimension can be drawn."""
         return True
+
+    def fixed(self, dim: int) -> tuple[int, ...]:  # noqa: ARG002
+        """The coordinates of a token that take isolated values: a search keeps them as they were drawn."""
+        return ()
+
+    def outside(self, X: NDArray[np.float64], tolerance: float = SUPPORT_TOLERANCE) -> str:
+        """Say why a sequence X[length, dim] is not in the support, to a tolerance; nothing where it is."""
+        if not np.isfinite(X).all():
+            return "numbers that are not finite; the task's are"
+        return self._outside(X, tolerance)
+
+    def _outside(self, X: NDArray[np.float64], tolerance: float) -> str:
+        """The same for finite numbers."""
+        sides = self.box(X.shape[-1])
+        return "" if sides is None else _outside_box(X, sides, tolerance)
+
+
+def _outside_box(X: NDArray[np.float64], sides: Box, tolerance: float) -> str:
+    low, high = (np.broadcast_to(side, X.shape) for side in sides)
+    beyond = np.maximum(low - X, X - high)
+    k = np.unravel_index(int(beyond.argmax()), X.shape)
+    if beyond[k] <= tolerance:
+        return ""
+    edge = float(high[k] if X[k] > high[k] else low[k])
+    return f"a coordinate of {_unlike(float(X[k]), edge)}; the task's lie from {low[k]:g} to {high[k]:g}"
+
+
+def _unlike(value: float, other: float) -> str:
+    """Write a number in as few digits as tell it from another."""
+    texts = (f"{value:.{digits}g}" for digits in range(3, 18))
+    return next((text for text in texts if float(text) != other), repr(value))
 
 
 class Uniform(_Law):
@@ -82,6 +129,7 @@ class Sphere(_Law):
     """Uniform on the unit sphere."""
 
     law: Literal["sphere"] = "sphere"
+    sphere: ClassVar[bool] = True
 
     def fits(self, dim: int) -> bool:
         return dim >= 2
@@ -92,6 +140,11 @@ class Sphere(_Law):
     def draw(self, rng: np.random.Generator, count: int, length: int, dim: int) -> NDArray[np.float64]:
         x = rng.standard_normal((count, length, dim))
         return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+    def _outside(self, X: NDArray[np.float64], tolerance: float) -> str:
+        norms = np.linalg.norm(X, axis=-1)
+        worst = float(norms[np.abs(norms - 1).argmax()])
+        return "" if abs(worst - 1) <= tolerance else f"tokens of norm {_unlike(worst, 1.0)}; the task's have norm 1"
 
 
 class Marked(_Law):
@@ -112,6 +165,21 @@ class Marked(_Law):
         where = rng.integers(length, size=(count, self.marks))
         np.put_along_axis(x[..., 1:], where[:, None, :], 1.0, axis=1)
         return x
+
+    def fixed(self, dim: int) -> tuple[int, ...]:
+        return tuple(range(1, dim))
+
+    def _outside(self, X: NDArray[np.float64], tolerance: float) -> str:
+        marks = X[:, 1:]
+        away = np.minimum(np.abs(marks), np.abs(marks - 1))
+        k = np.unravel_index(int(away.argmax()), marks.shape)
+        if away[k] > tolerance:
+            return f"a mark of {_unlike(float(marks[k]), float(round(marks[k])))}; the task's are 0 or 1"
+        counts = (marks > 0.5).sum(0)
+        j = int(np.abs(counts - 1).argmax())
+        if counts[j] != 1:
+            return f"{counts[j]} tokens that carry mark {j + 1}; the task's inputs have one"
+        return super()._outside(X, tolerance)
 
 
 Law = Annotated[Uniform | Gaussian | ClippedGaussian | Sphere | Marked, Field(discriminator="law")]

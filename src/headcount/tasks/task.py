@@ -11,7 +11,7 @@ from torch import Tensor
 from headcount.base.errors import BadInput
 from headcount.base.hashing import content_hash
 from headcount.base.random import generator
-from headcount.tasks.sampling import LAW, Box, Law
+from headcount.tasks.sampling import LAW, SUPPORT_TOLERANCE, Box, Law
 
 
 class Task(abc.ABC):
@@ -67,6 +67,15 @@ class Task(abc.ABC):
             raise BadInput(f"seed must be at least 0, not {seed}")
         X = self.law.draw(generator(seed, stream), count, self.length, self.dim)
         return torch.from_numpy(X).to(dtype)
+
+    def outside(self, X: Tensor, tolerance: float = SUPPORT_TOLERANCE) -> str:
+        """Say why the first of sequences X[..., length, dim] that is no input of the task is none; else nothing.
+
+        An input is what the task's law can draw, to the tolerance: its support (`tasks.sampling`).
+        """
+        self.check_input(X)
+        flat = X.detach().double().cpu().reshape(-1, self.length, self.dim).numpy()
+        return next((reason for one in flat if (reason := self.law.outside(one, tolerance))), "")
 
     def hash(self) -> str:
         """Return the identity of the task."""

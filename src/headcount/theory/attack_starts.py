@@ -3,7 +3,7 @@
 Two sequences made of tokens with nearly equal scores have flat attention, and there the equations o(X1) = o(X2) have
 full rank. So every start takes a token, gathers those within a number of logits of it in all heads' scores, and
 exchanges tokens of the two sequences for others of that gathering as long as this drives the targets apart. Some starts
-take all tokens instead.
+take all tokens instead. Tokens of the sphere start on it, and coordinates that are held are those of a drawn sequence.
 """
 
 from __future__ import annotations
@@ -29,20 +29,31 @@ def starts(pairs: Pairs, draws: Tensor, rng: np.random.Generator) -> Tensor:
     uniform = low + (high - low) * torch.from_numpy(rng.random((TOKENS // 2, dim))).to(low)
     seen = draws.reshape(-1, dim)
     tokens = torch.cat([uniform, seen[torch.from_numpy(rng.permutation(len(seen))[: TOKENS // 2]).to(seen.device)]])
+    if pairs.moves.sphere:
+        tokens = tokens / tokens.norm(dim=-1, keepdim=True).clamp_min(1e-300)
     gathered = torch.from_numpy(_gather(pairs, tokens, count, rng)).to(tokens.device)
     picks = torch.from_numpy(rng.integers(GATHERED, size=(count, 2, length))).to(tokens.device)
     index = torch.gather(gathered, 1, picks.flatten(1)).view(count, 2, length)
-    score = _score(pairs, tokens[index])
+    held = list(pairs.moves.fixed)
+    drawn = draws[torch.from_numpy(rng.integers(len(draws), size=(count, 2)))] if held else None
+
+    def chosen(index: Tensor) -> Tensor:
+        X = tokens[index]
+        if drawn is not None:
+            X[..., held] = drawn[..., held]
+        return X
+
+    score = _score(pairs, chosen(index))
     rows, sides = torch.arange(count)[:, None], torch.arange(2)[None]
     for _ in range(EXCHANGES):
         tried = index.clone()
         place = torch.from_numpy(rng.integers(length, size=(count, 2)))
         choice = torch.from_numpy(rng.integers(GATHERED, size=(count, 2))).to(tokens.device)
         tried[rows, sides, place] = torch.gather(gathered, 1, choice)
-        new = _score(pairs, tokens[tried])
+        new = _score(pairs, chosen(tried))
         better = new > score
         index, score = torch.where(better[..., None], tried, index), torch.where(better, new, score)
-    return tokens[index].flatten(1)
+    return chosen(index).flatten(1)
 
 
 def _score(pairs: Pairs, X: Tensor) -> Tensor:

@@ -2,9 +2,10 @@
 
 Given are two sequences in float64 whose heads return nearly the same. As many coordinates as there are equations are
 solved for, those that column-pivoted QR finds to move the outputs most independently, among those that the box leaves
-free to move. Newton's method in extended precision gives them ~200 bits, a box around them is tried with Krawczyk's
-test, and what the verifier proves is what the witness claims. Where that fails, the pair itself is a witness still, of
-inputs that nearly collide.
+free to move; where the task's tokens lie on the sphere, the equations that hold them there are among them. Newton's
+method in extended precision gives the coordinates ~200 bits, a box around them is tried with Krawczyk's test, and what
+the verifier proves is what the witness claims. Where that fails, the pair itself is a witness still, of inputs that
+nearly collide.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from headcount.base.errors import BadInput
 from headcount.base.statement_file import CLAIMS, VERSION, WITNESS
-from headcount.recheck.deep import Deep
-from headcount.recheck.heads import Heads
+from headcount.recheck.heads import Heads, Sequences
 from headcount.recheck.pooled import Pooled, shares_pieces
+from headcount.recheck.support import Equations, has_unit_tokens
 from headcount.recheck.trees import number
 from headcount.recheck.weights import Rejected, Weights, read_weights
 from headcount.recheck.witness import NoInclusion, prove, reader
@@ -67,25 +68,21 @@ def _exact(stated: dict[str, Any], weights: Weights, X: Array) -> dict[str, Any]
     """Return the exact witness, or None."""
     before, ctx.prec = ctx.prec, PRECISION
     try:
-        heads = reader(weights, X.shape[1])
-        found = _proved(stated, weights, X, heads)
-        return found or (_pooled(stated, weights, X, heads) if isinstance(heads, Heads) else None)
+        heads, T = reader(weights, X.shape[1]), X.shape[1]
+        both: list[Sequences] = [*_split([arb(v) for v in X.flatten().tolist()], X.shape)]
+        norms = has_unit_tokens(stated["task"], both)
+        found = _proved(stated, weights, X, Equations(heads, T, norms))
+        if found or not isinstance(heads, Heads) or not shares_pieces(weights):
+            return found
+        pooled = Pooled(heads, both)  # where tokens share linear pieces of the encoder, fewer equations may do
+        return _proved(stated, weights, X, Equations(pooled, T, norms)) if pooled.count < heads.count else None
     finally:
         ctx.prec = before
 
 
-def _pooled(stated: dict[str, Any], weights: Weights, X: Array, heads: Heads) -> dict[str, Any] | None:
-    """Where tokens share linear pieces of the encoder, fewer equations may do."""
-    if not shares_pieces(weights):
-        return None
-    rows = [arb(v) for v in X.flatten().tolist()]
-    system = Pooled(heads, list(_split(rows, X.shape)))
-    return _proved(stated, weights, X, system) if system.count < heads.count else None
-
-
-def _proved(stated: dict[str, Any], weights: Weights, X: Array, heads: Heads | Deep | Pooled) -> dict[str, Any] | None:
+def _proved(stated: dict[str, Any], weights: Weights, X: Array, system: Equations) -> dict[str, Any] | None:
     """Solve the equations and let the verifier try growing radii."""
-    found = _solve(heads, X, stated["box"])
+    found = _solve(system, X, stated["box"])
     if found is None:
         return None
     numbers, solved = found
@@ -106,15 +103,13 @@ def _claim(witness: dict[str, Any], weights: Weights) -> dict[str, Any]:
     return {**witness, "claims": {name: getattr(proved, name) for name in CLAIMS}}
 
 
-def _solve(
-    heads: Heads | Deep | Pooled, X: Array, box: list[list[float]]
-) -> tuple[list[float | Fraction], list[int]] | None:
-    """Solve o(X1) = o(X2); None where too few coordinates are free, or Newton's method does not converge."""
+def _solve(system: Equations, X: Array, box: list[list[float]]) -> tuple[list[float | Fraction], list[int]] | None:
+    """Solve the equations; None where too few coordinates are free, or Newton's method does not converge."""
     x = [arb(v) for v in X.flatten().tolist()]
     try:
-        columns = _slopes(heads, x, X.shape)
+        columns = _slopes(system, x, X.shape)
         solved = _choose(np.array([[float(v) for v in column] for column in columns]).T, X, box)
-        return None if solved is None else _newton(heads, x, X.shape, solved, columns)
+        return None if solved is None else _newton(system, x, X.shape, solved, columns)
     except ZeroDivisionError:  # the system is singular
         return None
 
@@ -131,27 +126,25 @@ def _choose(jacobian: Array, X: Array, box: list[list[float]]) -> list[int] | No
 
 
 def _newton(
-    heads: Heads | Deep | Pooled, x: list[arb], shape: tuple[int, ...], solved: list[int], columns: list[list[arb]]
+    system: Equations, x: list[arb], shape: tuple[int, ...], solved: list[int], columns: list[list[arb]]
 ) -> tuple[list[float | Fraction], list[int]] | None:
     """Newton's method, with slopes computed anew only as long as the steps are large: they cost the most."""
     for _ in range(ITERATIONS):
-        o1, o2 = (heads.outputs(Xs) for Xs in _split(x, shape))
         square = arb_mat([columns[k] for k in solved]).transpose()
-        step = square.solve(arb_mat([[(a - b).mid()] for a, b in zip(o1, o2, strict=True)])).mid().entries()
+        residual = system.residual(_split(x, shape))
+        step = square.solve(arb_mat([[v.mid()] for v in residual])).mid().entries()
         for k, v in zip(solved, step, strict=True):
             x[k] = (x[k] - v).mid()
         if all(abs(v) < arb(2) ** -(BITS + 8) for v in step):
             return [_rounded(v) if k in solved else float(v) for k, v in enumerate(x)], solved
         if not all(abs(v) < LARGE for v in step):
-            columns = _slopes(heads, x, shape)
+            columns = _slopes(system, x, shape)
     return None
 
 
-def _slopes(heads: Heads | Deep | Pooled, x: list[arb], shape: tuple[int, ...]) -> list[list[arb]]:
-    """Return midpoints of the slopes of f = o(X1) − o(X2), one list a coordinate."""
-    X1, X2 = _split(x, shape)
-    columns = [*heads.slopes(X1), *[[-v for v in column] for column in heads.slopes(X2)]]
-    return [[v.mid() for v in column] for column in columns]
+def _slopes(system: Equations, x: list[arb], shape: tuple[int, ...]) -> list[list[arb]]:
+    """Return midpoints of the equations' slopes, one list a coordinate."""
+    return [[v.mid() for v in column] for column in system.columns(_split(x, shape))]
 
 
 def _split(x: list[arb], shape: tuple[int, ...]) -> tuple[list[list[arb]], list[list[arb]]]:

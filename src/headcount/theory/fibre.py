@@ -1,7 +1,8 @@
 """Climbing to the fibre {o(X1) = o(X2)}, onto it, and along it: many pairs at once, in float64.
 
 All three keep to the box by an active set: a coordinate that would leave it is held at its face and takes no part in
-the step, so that the others make up for it. Clamping afterwards would spoil the equations.
+the step, so that the others make up for it. Clamping afterwards would spoil the equations. Where tokens lie on the
+sphere, or coordinates are held, slopes are taken along the directions that are left (`Pairs.tangent`).
 """
 
 from __future__ import annotations
@@ -16,25 +17,30 @@ from headcount.theory.pairs import Pairs
 
 EQUAL = 1e-12  # outputs that differ by less are equal to float64's digits
 ROUNDS = 3  # to find which coordinates are held
+BEHIND = 5  # steps by which a climb may be late before the clock takes over
 Told = Callable[[float, float], None]  # share done, best gap in standard deviations
 
 
 def climb(
     pairs: Pairs, at: Tensor, scale: float, steps: int, weights: tuple[float, float], softness: tuple[float, float],
     mix: tuple[float, float], until: float, told: Told | None = None,
-) -> Tensor:  # fmt: skip
+) -> tuple[Tensor, bool]:  # fmt: skip
     """Gauss–Newton ascent of merit − μ·|o(X1) − o(X2)|², μ = 10^weights growing, corrected to second order.
 
     The step solves (2μ JᵀJ + ρ) d = ∇merit − 2μ Jᵀr through the small matrix S = J Jᵀ + ρ/(2μ); ρ is every pair's
     own damping. A step along a curved fibre leaves it: three corrections −JᵀS⁻¹r with the same gram bring it back.
+    Return the pairs, and whether the clock took over: only then do they depend on how fast the machine is.
     """
     rho = torch.ones(len(at), dtype=at.dtype, device=at.device)
     begun, side = time.perf_counter(), float((pairs.high - pairs.low).mean())
     r, jac = pairs.residual(at)
     eye = torch.eye(jac.shape[1], dtype=at.dtype, device=at.device)
-    share, step = 0.0, 0
+    share, step, hurried = 0.0, 0, False
     while share < 1.0:  # a slow machine takes fewer steps, but all of the way
-        share = max(step / max(steps - 1, 1), min((time.perf_counter() - begun) / max(until - begun, 1e-9), 1.0))
+        clock = min((time.perf_counter() - begun) / max(until - begun, 1e-9), 1.0)
+        share = step / max(steps - 1, 1)
+        if clock > (step + BEHIND) / max(steps - 1, 1) or (hurried and clock > share):
+            share, hurried = clock, True
         step += 1
         mu = 10.0 ** (weights[0] + (weights[1] - weights[0]) * share) / scale**2
         tau = pairs.target.grain * softness[0] * (softness[1] / softness[0]) ** share
@@ -42,7 +48,7 @@ def climb(
         with torch.enable_grad():
             leaf = at.clone().requires_grad_(True)
             merit = pairs.merit(leaf, tau, amount)
-            (slope,) = torch.autograd.grad(merit.sum(), leaf)
+            slope = pairs.tangent(at, torch.autograd.grad(merit.sum(), leaf)[0])
         merit = merit.detach() - mu * r.square().sum(1)
         free = pairs.free(at, slope - 2 * mu * (jac.mT @ r[..., None])[..., 0])
         d, part, gram = torch.zeros_like(at), jac, eye.expand(len(at), -1, -1)
@@ -64,7 +70,7 @@ def climb(
         rho = torch.where(better, 0.5 * rho, 4.0 * rho).clamp(1e-4, 1e12)
         if told is not None and step % 10 == 0:
             told(share, float(pairs.gap(at).max()))
-    return at
+    return at, hurried
 
 
 def project(pairs: Pairs, at: Tensor, scale: float, rounds: int = 80) -> tuple[Tensor, Tensor]:
@@ -102,7 +108,7 @@ def follow(
         softness = 0.03 * 10.0 ** (-2 * step / steps) * pairs.target.grain
         with torch.enable_grad():
             leaf = at.clone().requires_grad_(True)
-            (slope,) = torch.autograd.grad(pairs.merit(leaf, softness, 0.0).sum(), leaf)
+            slope = pairs.tangent(at, torch.autograd.grad(pairs.merit(leaf, softness, 0.0).sum(), leaf)[0])
         jac = pairs.residual(at)[1]
         free = pairs.free(at, slope)
         along = torch.zeros_like(at)

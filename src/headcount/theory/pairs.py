@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -11,13 +13,22 @@ from headcount.theory.target import Target
 OUTSIDE = 4.0  # what leaving the region costs, in units of what it can gain
 
 
+@dataclass(frozen=True)
+class Moves:
+    """How tokens may move beside keeping to the box: along the unit sphere, or with some coordinates held."""
+
+    sphere: bool = False
+    fixed: tuple[int, ...] = ()
+
+
 class Pairs:
     """The box, the layer and the target for pairs Z[batch, 2·length·dim]; `outputs` says which output each is about."""
 
     def __init__(
-        self, layer: HeadMap | StateMap, target: Target, low: Tensor, high: Tensor, length: int, outputs: Tensor
-    ) -> None:
-        self.layer, self.target, self.outputs = layer, target, outputs
+        self, layer: HeadMap | StateMap, target: Target, low: Tensor, high: Tensor, length: int, outputs: Tensor,
+        moves: Moves | None = None,
+    ) -> None:  # fmt: skip
+        self.layer, self.target, self.outputs, self.moves = layer, target, outputs, moves or Moves()
         self.low, self.high = (side.repeat(2 * length) for side in (low, high))
         self.shape = (2, length, len(low))
         self.unit = low.new_tensor(target.unit)[outputs]
@@ -33,10 +44,22 @@ class Pairs:
         return Z.view(len(Z), *self.shape)
 
     def residual(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return o(X1) − o(X2) and its Jacobian."""
+        """Return o(X1) − o(X2) and its Jacobian, along the directions in which tokens may move."""
         o, J = self.layer.jacobian(self.split(Z).flatten(0, 1))
         o, both = o.view(len(Z), 2, -1), J.view(len(Z), 2, *J.shape[1:])
-        return o[:, 0] - o[:, 1], torch.cat([both[:, 0], -both[:, 1]], dim=2)
+        return o[:, 0] - o[:, 1], self.tangent(Z, torch.cat([both[:, 0], -both[:, 1]], dim=2))
+
+    def tangent(self, Z: Tensor, rows: Tensor) -> Tensor:
+        """Return the part of rows[batch, ..., 2·length·dim] along which tokens may move."""
+        if self.moves == Moves():
+            return rows
+        dim = self.shape[2]
+        v = rows.reshape(len(Z), -1, Z.shape[1] // dim, dim).clone()  # [batch, rows, tokens, dim]
+        if self.moves.sphere:
+            x = Z.view(len(Z), 1, -1, dim)
+            v -= (v * x).sum(-1, keepdim=True) * x / x.square().sum(-1, keepdim=True).clamp_min(1e-300)
+        v[..., list(self.moves.fixed)] = 0.0
+        return v.reshape(rows.shape)
 
     def difference(self, Z: Tensor) -> Tensor:
         """Return o(X1) − o(X2)."""
@@ -70,9 +93,15 @@ class Pairs:
         return value
 
     def clamp(self, Z: Tensor) -> Tensor:
-        """Return the nearest pairs of the box."""
-        return torch.minimum(torch.maximum(Z, self.low), self.high)
+        """Return the nearest pairs of the box, and of the sphere where tokens lie on it."""
+        near = Z
+        if self.moves.sphere:
+            tokens = Z.view(len(Z), -1, self.shape[2])
+            near = (tokens / tokens.norm(dim=-1, keepdim=True).clamp_min(1e-300)).view(Z.shape)
+        return torch.minimum(torch.maximum(near, self.low), self.high)
 
     def free(self, Z: Tensor, direction: Tensor) -> Tensor:
-        """Say which coordinates may move along a direction without leaving the box at once."""
+        """Say which coordinates may move along a direction without leaving the box at once; the sphere has no faces."""
+        if self.moves.sphere:
+            return torch.ones_like(Z, dtype=torch.bool)
         return ~(((self.low >= Z) & (direction < 0)) | ((self.high <= Z) & (direction > 0)))

@@ -25,6 +25,10 @@ from headcount.theory.exact import prove_pair, sequences
 from headcount.theory.implied import Implied, implied
 from headcount.theory.layer import HeadMap, StateMap, state_map
 
+ROUNDING = 1e-6
+"""Standard deviations: a gap below, between inputs that are not proved to collide, is no gap."""
+NOT_INPUTS = "not inputs of this task"
+
 
 @dataclass(frozen=True)
 class Witness:
@@ -36,6 +40,22 @@ class Witness:
     y: tuple[float, float]
     predictions: tuple[float, float]
     implied: Implied
+    outside: str | None
+    """Why the pair are not inputs of the task, as its law draws them; empty where they are, None where none is known.
+
+    Where the kind is exact this holds of the pair that is proved to exist: it lies in the box, keeps marks as they are,
+    and is proved with the norms of its tokens where these are 1.
+    """
+
+    @property
+    def in_support(self) -> bool | None:
+        """Whether the pair are inputs of the task; None where its law is not known."""
+        return None if self.outside is None else not self.outside
+
+    @property
+    def shows_a_gap(self) -> bool:
+        """Whether the targets differ: a pair without a gap is no witness, and is not written."""
+        return self.gap > 0 and (self.kind == "exact" or self.gap >= ROUNDING * self.unit)
 
     @property
     def kind(self) -> str:
@@ -63,13 +83,14 @@ def make_witness(model: SavedModel, task: Task | None, found: Found, surrogate: 
         "converged": found.converged,
         "seconds": found.seconds,
     }
+    outside = None if task is None else task.outside(torch.from_numpy(found.X[k]))
     X, j = torch.from_numpy(found.X[k]), found.outputs[k]
     y = (surrogate.predict(X).double() if surrogate is not None else _value(task, X))[:, j].tolist()
     told = model.predict(X).double()[:, j].tolist()
     claims, spec = data["claims"], model.transformer.spec
     distances = (0.0, 0.0) if data["kind"] == "exact" else (claims["distance"], claims["distance_one"])
     follows = implied(claims["gap"], *distances, spec.E, claims["gap"] / 4, spec.feedforward)
-    return Witness(data, found.X[k], found, (y[0], y[1]), (told[0], told[1]), follows)
+    return Witness(data, found.X[k], found, (y[0], y[1]), (told[0], told[1]), follows, outside)
 
 
 def _value(task: Task | None, X: torch.Tensor) -> torch.Tensor:
@@ -126,9 +147,8 @@ def pair_figure(model: SavedModel, task: Task | None, witness: Witness) -> dict[
     layer = state_map(model.transformer)
     weights = layer.weights(X).tolist() if isinstance(layer, HeadMap) else [None, None]
     outputs = layer(X).tolist()
-    same = "the same" if witness.kind == "exact" else "almost the same"
     figure: dict[str, Any] = {
-        "title": f"Targets {below(witness.gap / witness.unit, 3)} standard deviations apart, {same} to {_heads(model)}",
+        "title": _title(model, witness), "outside": witness.outside,
         "subtitle": _subtitle(witness), "kind": witness.kind,
         "X1": witness.X[0].tolist(), "X2": witness.X[1].tolist(),
         "low": list(witness.found.box[0]), "high": list(witness.found.box[1]),
@@ -151,7 +171,16 @@ def _heads(model: SavedModel) -> str:
     return f"{h} head{'s' if h > 1 else ''}"
 
 
+def _title(model: SavedModel, witness: Witness) -> str:
+    same = f"{'the same' if witness.kind == 'exact' else 'almost the same'} to {_heads(model)}"
+    if witness.outside:
+        return f"N{NOT_INPUTS[1:]}: targets {below(witness.gap, 3)} apart, {same}"
+    return f"Targets {below(witness.gap / witness.unit, 3)} standard deviations apart, {same}"
+
+
 def _subtitle(witness: Witness) -> str:
+    if witness.outside:
+        return witness.outside
     match witness.kind:
         case "exact":
             return "proved to exist beside the numbers of witness.json: no feed-forward block can tell the two apart"
@@ -175,10 +204,20 @@ def _uncovered(task: GeneralizedRetrieval, X: torch.Tensor, weights: torch.Tenso
     return [i for i in range(len(task.f)) if bool(moved[i]) and not bool(follows[i])]
 
 
+def _deviations(witness: Witness) -> str:
+    """Write the gap in standard deviations, and say of what where the pair are not what these were measured on."""
+    times = below(witness.gap / witness.unit, 3)
+    if witness.outside:
+        return f"{times} times the target's standard deviation over the task's own inputs, which these are not"
+    return f"{times} standard deviations as measured"
+
+
 def conclusions(witness: Witness) -> list[str]:
     """Say what the pair implies, each with its conditions and whether it is proved; proved numbers round outward."""
+    if not witness.shows_a_gap:
+        return [f"No two inputs with equal attention outputs and different targets were found; {witness.found.effort}."]
     claims, i = witness.data["claims"], witness.implied
-    gap = f"{below(claims['gap'])} ({below(claims['gap'] / witness.unit, 3)} standard deviations as measured)"
+    gap = f"{below(claims['gap'])} ({_deviations(witness)}; {witness.found.effort})"
     if len(witness.found.unit) > 1:
         gap = f"{gap} in output {witness.data['output']}"
     least = below(claims["sup_error"])
