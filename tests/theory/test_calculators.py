@@ -245,6 +245,8 @@ def test_the_command_reads_a_share_exactly(headcount_here: Cli):
         assert row["bites_from_length"] == 18
     shown = headcount_here("bounds", *flags, "--share", "7/25").stdout
     assert "7/25 of the positions" in shown
+    assert "if the target varies by 0.05 on every segment" in shown  # proved on that condition alone
+    assert headcount_here("bounds", "--D", "2", "--length", "8,25").returncode == 0  # neither a task nor ε
 
 
 def test_a_task_in_a_file_says_nothing_of_other_lengths(headcount_here: Cli, tmp_path: Path):

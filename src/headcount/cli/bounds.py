@@ -91,7 +91,7 @@ def bounds(
         return 0
     terminal = console()
     terminal.print(_table(found, eps))
-    for line in [*_notes(found, facts, eps, share), *_upper_lines(built, missing, eps)]:
+    for line in [*_notes(found, facts, eps, share, variation), *_upper_lines(built, missing, eps, [f.length for f in facts])]:
         terminal.print(line)
     if out is not None:
         terminal.print(f"What ε costs: {out}")
@@ -207,7 +207,9 @@ def _table(found: list[Row], eps: float | None) -> Any:
     return table
 
 
-def _notes(found: list[Row], facts: list[Facts], eps: float | None, share: str | None) -> list[str]:
+def _notes(
+    found: list[Row], facts: list[Facts], eps: float | None, share: str | None, stated: float | None
+) -> list[str]:  # fmt: skip
     meaning = (
         "k: with h < D heads every model within ε has M = Ω(1/ε^k) parameters (Theorem 2 (2), weights ≤ 1, sup error); "
         "printed takes |S_i| = T/4, sharp the smallest |S_i|. k ≤ 0 says nothing."
@@ -217,7 +219,10 @@ def _notes(found: list[Row], facts: list[Facts], eps: float | None, share: str |
     if failing:
         lines.append(f"The theorem does not speak of this task: assumption {', '.join(failing)} fails.")
     elif any(row.bites_below_eps is not None for row in found):
-        lines.append("bites below ε, width: proved, with all constants of the counting argument; Ω alone is no number.")
+        given = "" if stated is None else f", if the target varies by {stated:g} on every segment (--variation)"
+        lines.append(
+            f"bites below ε, width: proved, with all constants of the counting argument{given}; Ω alone is no number."
+        )
     elif first.why and first.variations is None:
         lines.append(f"No width is computed: {first.why}.")
     elif eps is not None and first.variations is None:
@@ -242,9 +247,12 @@ def check_out(out: Path, task: str | None, eps: float | None) -> None:
         raise BadInput("--out draws what ε costs for a task: state TASK and --eps")
 
 
-def _upper_lines(built: list[Upper], missing: list[str], eps: float | None) -> list[str]:
+def _upper_lines(built: list[Upper], missing: list[str], eps: float | None, lengths: list[int]) -> list[str]:
     """Say what the constructions use."""
-    lines = [f"\nUpper bounds at ε = {eps:g}, by construction (proved; headcount build makes them):"] if built else []
+    if eps is None:
+        return []
+    where = f"ε = {eps:g}" if len(lengths) == 1 else f"ε = {eps:g}, T = {lengths[0]}"
+    lines = [f"\nUpper bounds at {where}, by construction (proved; headcount build makes them):"] if built else []
     for u in built:
         how = f"h = {u.heads}, n = {u.head_dim}, N = {u.hidden}, N of F = {u.hidden_ff}"
         how += f", β = {u.beta:.4g}" if u.theorem == "2 (1)" else ", uniform attention, F of five layers"

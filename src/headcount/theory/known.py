@@ -45,8 +45,8 @@ def other_representations(intrinsic: int, length: int) -> Known:
     room = length // 50 - intrinsic**2
     largest = math.isqrt(room) if room >= smallest**2 else 0
     if largest:
-        but = f" but {intrinsic}" if intrinsic <= largest else ""
-        says = f"no second representation of the target has D' ≤ {largest}{but}"
+        itself = f" (D' ≠ {intrinsic})" if intrinsic <= largest else ""
+        says = f"no second representation of the target has D' ≤ {largest}{itself}"
     else:
         says = f"says nothing of D = {intrinsic} before T = {50 * (intrinsic**2 + smallest**2)}"
     return Known(
