@@ -91,7 +91,8 @@ def bounds(
         return 0
     terminal = console()
     terminal.print(_table(found, eps))
-    for line in [*_notes(found, facts, eps, share, variation), *_upper_lines(built, missing, eps, [f.length for f in facts])]:
+    notes = _notes(found, facts, eps, share, variation)
+    for line in [*notes, *_upper_lines(built, missing, eps, [f.length for f in facts])]:
         terminal.print(line)
     if out is not None:
         terminal.print(f"What ε costs: {out}")
