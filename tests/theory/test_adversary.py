@@ -233,7 +233,7 @@ def test_enough_heads_are_refused_and_a_vacuous_bound_is_said():
     model = random_model(10, head_dim=8)
     plan = make_plan(Attacked(model, short), short)
     found = attack(model, short, eps_of(plan, 2), plan=plan)
-    assert found.verdict == "vacuous here: k = -0.20, bites from T = 13"
+    assert found.verdict == "vacuous here: k = -0.20, it bites from T = 13"
     assert "vacuous here" in run_adversary(model, short, [found.eps]).figure()["title"]
     for bad, said in (
         (random_model(32, depth=2), "one layer"), (random_model(32, class_key=True), "class token"),

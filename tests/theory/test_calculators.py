@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
 import headcount as hc
+from headcount.tasks.families import FAMILIES
+from headcount.tasks.serial import parse_task
 from headcount.theory import known
-from headcount.theory.calculator import of_task, rows
-from headcount.theory.lower import _root, bites_below_eps, counting_width, exponents, pair_width
-from headcount.theory.task_bounds import segment
+from headcount.theory.calculator import family_rule, of_share, of_tasks, rows
+from headcount.theory.counting import Basin, Heads, least_width
+from headcount.theory.lower import SetRule, counting_width, exponents, pair_width, root
+from headcount.theory.task_bounds import segments
 from support import Cli
 
 CELLS = [(h, T) for h in (1, 2, 3) for T in (8, 16, 32, 64, 128)]
@@ -45,6 +50,58 @@ def test_where_it_bites_by_trying(form: int):
             assert told == (None if not biting else max(biting) + 1)
 
 
+def rules() -> list[SetRule]:
+    """Rules for sets that grow with T: shares, and those of the families."""
+
+    def share(p: Fraction) -> SetRule:
+        return lambda T: math.ceil(p * T)
+
+    kinds = [family_rule("quadratic-basins", {"sets": kind}) for kind in ("all", "halves", "bands", "random")]
+    return [share(Fraction(7, 25)), share(Fraction(1, 3)), *(rule for rule in kinds if rule is not None)]
+
+
+def test_k_and_where_it_bites_over_a_grid():
+    """24,000 settings: k is its formula, and no row contradicts another about the length from which it bites."""
+    lengths, count = (5, 8, 10, 16, 20, 21, 22, 32, 47, 64, 99, 128), 0
+    for rule, D, s, n in itertools.product(rules(), range(1, 11), range(1, 8), range(1, 6)):
+        told: set[int | None] = set()
+        for T in lengths:
+            m, count = rule(T), count + 1
+            printed, sharp = exponents(length=T, heads=s, head_dim=n, intrinsic=D, smallest_set=m, rule=rule)
+            few = s < D
+            assert sharp.k == float(Fraction(m - s - D + 1, (n + 1) * s + 1) - 1)
+            assert printed.k == float((Fraction(T, 4) - s - D + 1) / ((n + 1) * s + 1) - 1)
+            assert sharp.vacuous == (not few or m - s - D + 1 <= (n + 1) * s + 1)
+            told.add(sharp.bites_from_length)
+            assert not few or sharp.vacuous == ((sharp.bites_from_length or 0) > T)
+            assert not few or printed.vacuous == ((printed.bites_from_length or 0) > T)
+        assert len(told) == 1
+    assert count >= 24_000
+
+
+def test_other_lengths_need_a_rule():
+    """15 of 29 positions may be a half or 15/29: nothing is said of other lengths, and nothing false."""
+    sizes = {"heads": 2, "head_dim": 5, "intrinsic": 3}
+    assert exponents(length=29, smallest_set=15, **sizes)[1].bites_from_length is None
+    assert exponents(length=29, smallest_set=29, **sizes)[1].bites_from_length == 18
+    halves = family_rule("quadratic-basins", {"sets": "bands", "share": 0.5})
+    assert exponents(length=29, smallest_set=15, rule=halves, **sizes)[1].bites_from_length == 35
+    with pytest.raises(hc.BadInput, match="rule for the sets"):
+        exponents(length=29, smallest_set=16, rule=halves, **sizes)
+
+
+@pytest.mark.parametrize("settings", [{}, {"sets": "halves"}, {"sets": "bands", "share": 0.28}, {"sets": "random"}])
+def test_the_rule_of_a_family_is_what_its_tasks_have(settings: dict[str, object]):
+    rule = family_rule("quadratic-basins", settings)
+    assert rule is not None
+    for T in range(3, 60):
+        task = hc.make_task("quadratic-basins", intrinsic=3, length=T, **settings)
+        assert rule(T) == min(len(S) for S in task.S)
+        assert rule(T) <= rule(T + 1)
+    assert family_rule("task.json", {}) is None
+    assert {name for name in FAMILIES if family_rule(name, {}) is None} == set()
+
+
 def test_enough_heads_are_never_too_few():
     for form in both(4, 1000) + both(9, 1000):
         assert form.vacuous
@@ -54,15 +111,16 @@ def test_enough_heads_are_never_too_few():
 def test_roots_are_exact():
     for number in (1, 2, 26, 27, 28, 10**50, 10**50 - 1, 7**60):
         for degree in (1, 2, 3, 7):
-            g = _root(number, degree)
+            g = root(number, degree)
             assert g**degree <= number < (g + 1) ** degree
+    assert root(0, 3) == 0
 
 
 def test_the_counting_bound_keeps_its_constants():
     sizes = {"smallest_set": 32, "heads": 1, "head_dim": 2, "intrinsic": 2, "variation": 0.01}
     found = counting_width(1e-5, **sizes)
     free, points = 30, math.floor(Fraction(0.01) / (3 * 30 * Fraction(1e-5)))
-    cells = _root(points**free - 1, 3)
+    cells = root(points**free - 1, 3)
     by_hand = 1e-5 / (2 * 2 * 1 * 3 * free * math.sqrt(2) / cells)
     assert float(found) == pytest.approx(by_hand, rel=1e-9)
     assert cells**3 < points**free  # pigeons and holes: one cell holds two sequences
@@ -74,55 +132,53 @@ def test_the_counting_bound_keeps_its_constants():
     assert counting_width(1e-5, **{**sizes, "heads": 2}) == 0
 
 
-def test_the_eps_from_which_it_bites_is_itself_proved():
-    sizes = {"smallest_set": 32, "heads": 1, "head_dim": 2, "intrinsic": 2, "variation": 0.01}
-    eps = bites_below_eps(**sizes)
-    assert counting_width(eps, **sizes) > 1
-    assert counting_width(eps * 10 ** (1 / 8), **sizes) <= 1
-    assert bites_below_eps(**{**sizes, "smallest_set": 3}) is None
-
-
 def test_lemma_4():
     assert pair_width(1.0, 0.5, 0.1) == 0
     assert pair_width(1.0, 0.1, 0.1) == pytest.approx(8)
     assert pair_width(1.0, 0.1, 0.0) == math.inf
 
 
-def test_the_segment_of_a_task_is_one():
-    """The stated variation is attained: f_1 grows by at least it along the segment, and other basins lie above it."""
-    import torch
-
-    task = hc.make_task("quadratic-basins", intrinsic=3, dim=2, length=16)
-    found = segment(task)
-    centres = [[-b for b in f.of.args[0].of.bias] for f in task.f]
-    for i, f in enumerate(task.f):
-        c = torch.tensor(centres[i], dtype=torch.float64)
-        towards = (0.5 - c) / (0.5 - c).norm()
-        near, far = (task.tokens((c + found.radius * s * towards).expand(1, 16, 2))[0, i, 0] for s in (0.25, 0.5))
-        assert float(far - near) >= found.variation
-        for j, other in enumerate(centres):
-            if j != i:
-                ring = torch.tensor([[math.cos(a), math.sin(a)] for a in torch.linspace(0, 6.3, 16).tolist()])
-                points = torch.tensor(other, dtype=torch.float64) + found.radius / 2 * ring
-                assert float(task.tokens(points[None])[0, i].min()) >= float(far) - 1e-12
-        del f
-    assert isinstance(segment(hc.make_task("min-plus-max")), str)
-    assert isinstance(segment(hc.make_task("quadratic-basins", outer="exp")), str)
-
-
 def test_a_task_that_breaks_an_assumption_gets_no_bound():
-    facts = of_task(hc.make_task("sum-of-maxima", length=128))
-    assert "2.3" in facts["failing"]
-    row = rows(
-        intrinsic=4, heads=[3], head_dims=[8], lengths=[128], **{k: facts[k] for k in ("share", "variation", "failing")}
-    )[0]
+    facts = of_tasks([hc.make_task("sum-of-maxima", length=128)], variation=Fraction(1, 10))
+    assert "2.3" in facts[0].failing
+    row = rows(facts, intrinsic=4, heads=[3], head_dims=[8], eps=1e-6)[0]
     assert "fails here" in row.verdict
     assert row.width is None
+    stated = rows(of_share([128], 4, variation=Fraction(1, 10)), intrinsic=4, heads=[3], head_dims=[8], eps=1e-6)[0]
+    assert stated.width is not None
+
+
+def test_every_basin_has_its_own_set():
+    """The basin that gives least decides, and neither the smallest set nor the smallest variation need be its own."""
+    data = hc.make_task("quadratic-basins", intrinsic=3, length=24).data()
+    data["S"] = [list(range(24)), list(range(12)), list(range(20))]
+    task = parse_task(data)
+    assert isinstance(task, hc.GeneralizedRetrieval)
+    facts = of_tasks([task])
+    row = rows(facts, intrinsic=3, heads=[1], head_dims=[1], eps=1e-6)[0]
+    assert facts[0].sizes == (24, 12, 20)
+    assert (row.smallest_set, row.basin, row.positions_used) == (12, 2, 9)
+    assert row.sharp.bites_from_length is None
+    swapped = [Basin(12, Fraction(1)), Basin(24, Fraction(1, 10**5))]
+    assert least_width(1e-6, swapped, Heads(1, 1, 2)).basin == 1
+    small = parse_task({**data, "S": [list(range(24)), list(range(5)), list(range(20))]})
+    assert isinstance(small, hc.GeneralizedRetrieval)
+    assert of_tasks([small])[0].failing == ("|S_i| ≥ T/4",)
 
 
 def test_known_results():
     assert known.corollary_one(3, 4, 1250).value is True
     assert known.corollary_one(3, 4, 1249).value is False
+    for D, T in itertools.product(range(1, 9), (1, 49, 99, 100, 249, 250, 499, 500, 1250, 5000)):
+        excluded = [other for other in range(1, 20) if other != D and known.corollary_one(D, other, T).value]
+        told = known.other_representations(D, T)
+        assert excluded == [other for other in range(1, int(told.value or 0) + 1) if other != D]
+        assert told.says.startswith("no second" if excluded else "says nothing"), (D, T)
+        if not excluded:
+            first = int(told.says.split("T = ")[1])
+            assert first > T
+            assert known.other_representations(D, first).value
+            assert not known.other_representations(D, first - 1).value
     assert known.conjecture_one(2, 2, 4).value is True
     assert known.conjecture_one(1, 3, 4).kind == "conjecture"
     assert known.density_primitives(8, 2).value == 4 * 28
@@ -144,7 +200,61 @@ def test_the_command(headcount_here: Cli):
     assert task.returncode == 0
     assert "proved" in task.stdout
     for bad in (["--D", "0"], ["--heads", "a", "--D", "3"], ["--D", "4", "--eps", "2"], ["mean"], [],
-                ["--D", "3", "--share", "0.1"],
+                ["--D", "3", "--share", "0.1"], ["--D", "3", "--share", "1/0"], ["--D", "3", "--share", "1e-999999999"],
+                ["--D", "3", "--share", "-0.5"], ["quadratic-basins", "--share", "0.5"],
+                ["--D", "3", "--variation", "0"], ["--D", "3", "--variation", "nan"],
                 ["--D", "3", "--heads", "5:1"], ["--D", "3", "--heads", "1:9999", "--head-dim", "1:99"]):  # fmt: skip
         done = headcount_here("bounds", *bad)
         assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), (bad, done.stderr)
+
+
+BANDS = ("quadratic-basins", "--intrinsic", "2", "--set", "sets=bands", "--heads", "1", "--head-dim", "1")
+
+
+def test_the_command_keeps_whole_sets_at_every_length(headcount_here: Cli):
+    """29·(15/29) is 15.000000000000002 in floating point; 15 positions are meant, and at other lengths their own."""
+    done = headcount_here("bounds", *BANDS, "--set", "share=0.5", "--length", "29,21,64", "--eps", "1e-6", "--json")
+    said = json.loads(done.stdout)
+    table = said["rows"]
+    assert [row["smallest_set"] for row in table] == [15, 11, 32]
+    task = hc.make_task("quadratic-basins", intrinsic=2, length=29, sets="bands", share=0.5)
+    found = segments(task)
+    assert not isinstance(found, str)
+    assert said["variations"] == [pytest.approx(float(s.variation)) for s in found]
+    sizes = {"smallest_set": 15, "heads": 1, "head_dim": 1, "intrinsic": 2}
+    v, best = found[0].variation, Fraction(0)
+    for t in range(3, 14):
+        most = math.floor(v / (3 * t * Fraction(1e-6)))
+        larger = [v / (3 * t * q) for q in range(most - 20, most + 1)]  # ε' ≥ ε, where the number of points changes
+        best = max(best, *(counting_width(eps, **sizes, variation=v, positions=t) for eps in larger))
+    assert table[0]["width"] == pytest.approx(float(best), rel=1e-14)
+    assert Fraction(table[0]["width"]) <= best
+    assert (table[0]["positions_used"], table[0]["basin"]) == (13, 1)
+    # on the paper's segment, from r/4 to r/2 and slope times length, half of the variation is left
+    paper = float(counting_width(1e-6, **sizes, variation=found[0].variation / 2))
+    assert paper == pytest.approx(7.1e12, rel=0.01)
+    assert {row["bites_from_length"] for row in table} == {11}
+
+
+def test_the_command_reads_a_share_exactly(headcount_here: Cli):
+    """T = 25 and |S| = 7: 0.28·25 is 7.000000000000001 in floating point."""
+    flags = ("--D", "2", "--heads", "1", "--head-dim", "1", "--length", "25", "--variation", "0.05", "--eps", "1e-6")
+    for share in ("7/25", "0.28"):
+        row = json.loads(headcount_here("bounds", *flags, "--share", share, "--json").stdout)["rows"][0]
+        assert row["smallest_set"] == 7
+        assert row["bites_from_length"] == 18
+    shown = headcount_here("bounds", *flags, "--share", "7/25").stdout
+    assert "7/25 of the positions" in shown
+    assert "if the target varies by 0.05 on every segment" in shown  # proved on that condition alone
+    assert headcount_here("bounds", "--D", "2", "--length", "8,25").returncode == 0  # neither a task nor ε
+
+
+def test_a_task_in_a_file_says_nothing_of_other_lengths(headcount_here: Cli, tmp_path: Path):
+    task = hc.make_task("quadratic-basins", intrinsic=3, length=12, sets="bands")
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps(task.data()), encoding="utf-8")
+    done = headcount_here("bounds", str(file), "--heads", "1:2", "--json")
+    assert [row["bites_from_length"] for row in json.loads(done.stdout)["rows"]] == [None, None]
+    assert "bites from T =" not in headcount_here("bounds", str(file), "--heads", "1:2").stdout
+    named = headcount_here("bounds", "quadratic-basins", "--set", "sets=bands", "-T", "12", "--heads", "1:2").stdout
+    assert "bites from T =" in named

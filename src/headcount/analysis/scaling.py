@@ -69,14 +69,12 @@ def theory(run: Run, heads: int, length: int) -> Theory:
         smallest_set=min(max(smallest, 1), length),
     )  # fmt: skip
     if sharp.vacuous and printed.vacuous:
-        both = f"printed k = {printed.k:.2f}, it bites from T = {printed.bites_from_length}"
-        return Theory(
-            None, None, f"vacuous here: k = {sharp.k:.2f}, it bites from T = {sharp.bites_from_length}; {both}"
-        )
+        both = f"printed k = {printed.k:.2f}{printed.bites_from()}"
+        return Theory(None, None, f"vacuous here: k = {sharp.k:.2f}{sharp.bites_from()}; {both}")
     note = f"outside the assumptions: {', '.join(_outside(run))}"
     for form in (sharp, printed):
         if form.vacuous:
-            note += f"; the {form.form} form is vacuous: k = {form.k:.2f}, it bites from T = {form.bites_from_length}"
+            note += f"; the {form.form} form is vacuous: k = {form.k:.2f}{form.bites_from()}"
     return Theory(None if sharp.vacuous else sharp.k / 2, None if printed.vacuous else printed.k / 2, note)
 
 

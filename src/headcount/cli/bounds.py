@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Intrinsic, Json, Setting, TaskSeed, Whole, above, console, print_json, read_task
+from headcount.cli.bounds_every import print_every, read_model, transitions
+from headcount.cli.common import (
+    Intrinsic,
+    Json,
+    Setting,
+    TaskSeed,
+    Whole,
+    above,
+    below,
+    console,
+    print_json,
+    read_task,
+    settings,
+)
 
 if TYPE_CHECKING:
     from headcount.tasks.retrieval import GeneralizedRetrieval
-    from headcount.theory.calculator import Row
+    from headcount.theory.calculator import Facts, Row
+    from headcount.theory.every_encoder import Transition
+    from headcount.theory.known import Known
     from headcount.theory.upper import Upper
+
+LENGTHS_NAMED = 4
+"""Lengths whose smallest set is named below the table."""
 
 
 def bounds(
@@ -25,70 +45,89 @@ def bounds(
     length: Annotated[str | None, Parameter(name=["--length", "-T"], help="Lengths T: 64 or 32,64,128.")] = None,
     intrinsic: Intrinsic = None,
     eps: Annotated[float | None, Parameter(help="Accuracy ε, for the proved width.")] = None,
-    share: Annotated[float | None, Parameter(help="Share of positions in the smallest S_i, 0.25 to 1.")] = None,
+    share: Annotated[
+        str | None,
+        Parameter(
+            allow_leading_hyphen=True,
+            help="Share of positions in the smallest S_i, 0.25 to 1 (0.5, 7/25), rounded up; without a task.",
+        ),
+    ] = None,
     variation: Annotated[float | None, Parameter(help="How much the target varies on the adversary's segment.")] = None,
     dim: Annotated[Whole | None, Parameter(name=["--dim", "-d"], help="Dimension d of a token.")] = None,
     depth: Annotated[Whole, Parameter(help="Layers L, for the conjecture on depth.")] = 1,
     task_seed: TaskSeed = None,
     set_: Setting = None,
+    model: Annotated[
+        Path | None, Parameter(help="A model folder: its task and heads, and the reach of its own block.")
+    ] = None,
     out: Annotated[Path | None, Parameter(help="Picture of what ε costs, for a task with --eps.")] = None,
     json: Json = False,
 ) -> int:
     """Compute the theorems' bounds: the exponent k, whether it is vacuous here, and from where on it bites."""
-    from headcount.theory.calculator import of_task, related, rows
+    from headcount.theory.calculator import check_rows, family_rule, of_share, of_tasks, related, rows
 
     many = {"heads": numbers(heads, "--heads"), "head_dims": numbers(head_dim, "--head-dim")}
-    lengths = numbers(length, "--length") if length is not None else None
-    problem, built, missing = None, list["Upper"](), list[str]()
+    lengths = numbers(length, "--length") if length is not None else []
+    check_rows(**many, lengths=lengths or [1], eps=eps)
+    stated = _variation(variation)
     if out is not None:
         check_out(out, task, eps)
-    facts: dict[str, Any] = {"share": 1.0, "variation": None, "failing": [], "why": ""}
-    if task is None:
+    made, given = list["GeneralizedRetrieval"](), None
+    if model is not None:
+        given, own = read_model(model, task, lengths, intrinsic, share)
+        made, intrinsic, dim = [own], own.intrinsic, own.dim
+        many = {"heads": [given.transformer.spec.heads], "head_dims": [given.transformer.spec.head_dim]}
+        facts = of_tasks(made, None, stated)
+    elif task is None:
         if intrinsic is None:
             raise BadInput(
-                "bounds needs a task or --intrinsic: headcount bounds --D 4 --heads 3 --head-dim 2 --length 128"
+                "bounds needs a task, --model or --intrinsic: headcount bounds --D 4 --heads 3 --head-dim 2 --length 128"
             )
-        lengths = lengths or [128]
+        facts = of_share(lengths or [128], intrinsic, Fraction(1) if share is None else read_share(share), stated)
     else:
-        problem = _retrieval(task, intrinsic, None if lengths is None else lengths[0], dim, task_seed, set_)
-        intrinsic, dim, lengths = problem.intrinsic, problem.dim, lengths or [problem.length]
-        facts = of_task(problem)
-    facts["share"] = facts["share"] if share is None else share
-    facts["variation"] = facts["variation"] if variation is None else variation
-    settings = {key: facts[key] for key in ("share", "variation", "failing")}
-    found = rows(intrinsic=intrinsic, **many, lengths=lengths, eps=eps, **settings)
-    if problem is not None and eps is not None:
-        from headcount.theory.upper import count_figure, uppers
-
-        built, missing = uppers(problem, eps)
-        if out is not None:
-            from headcount.report.theory import save_errors
-
-            save_errors(count_figure(problem, [eps * 2.0**k for k in range(6, -1, -1)]), out)
+        if share is not None:
+            raise BadInput(f"--share is for sizes without a task: {task} has its own S_i (a family: --set share=0.5)")
+        made = [_retrieval(task, intrinsic, T, dim, task_seed, set_) for T in lengths or [None]]
+        intrinsic, dim = made[0].intrinsic, made[0].dim
+        facts = of_tasks(made, family_rule(task, settings(set_)), stated)
+    found = rows(facts, intrinsic=intrinsic, **many, eps=eps)
+    built, missing = _uppers(made, eps, out)
+    proved = transitions(made, many["heads"], many["head_dims"][0], eps, given)
     last = found[-1]
     others = related(
         intrinsic=intrinsic, heads=last.heads, head_dim=last.head_dim, length=last.length, dim=dim, depth=depth
     )
     if json:
-        from dataclasses import asdict
-
-        print_json({
-            "task": task, **facts, "rows": [row.data() for row in found], "upper": [asdict(u) for u in built],
-            "upper_missing": missing, "related": [asdict(k) for k in others],
-        })  # fmt: skip
+        _print_json(task, facts, share, found, built, missing, others, proved)
         return 0
     terminal = console()
     terminal.print(_table(found, eps))
-    for line in _notes(found, facts, eps):
-        terminal.print(line)
-    for line in _upper_lines(built, missing, eps):
+    notes = _notes(found, facts, eps, share, variation)
+    for line in [*notes, *_upper_lines(built, missing, eps, [f.length for f in facts])]:
         terminal.print(line)
     if out is not None:
         terminal.print(f"What ε costs: {out}")
+    if made:
+        print_every(terminal, proved, eps, model)
     terminal.print(f"\nOther results, for h = {last.heads}, n = {last.head_dim}, T = {last.length}:")
     for k in others:
         terminal.print(f"  {k.source}: {k.says} [dim]({k.kind}; {k.conditions})[/dim]")
     return 0
+
+
+def read_share(text: str) -> Fraction:
+    """Read 0.5 or 7/25 as the exact rational number it names."""
+    if not re.fullmatch(r"\d{1,30}(\.\d{0,30})?|\.\d{1,30}|\d{1,30}/0*[1-9]\d{0,29}", text):
+        raise BadInput(f"--share takes a decimal or a fraction, 0.5 or 7/25, not {text!r}")
+    return Fraction(text)
+
+
+def _variation(stated: float | None) -> Fraction | None:
+    if stated is None:
+        return None
+    if not 0 < stated < float("inf"):
+        raise BadInput(f"variation must be above 0, not {stated}")
+    return Fraction(stated)
 
 
 def numbers(text: str, flag: str) -> list[int]:
@@ -117,6 +156,45 @@ def _retrieval(
     return found
 
 
+def _uppers(
+    made: list[GeneralizedRetrieval], eps: float | None, out: Path | None
+) -> tuple[list[Upper], list[str]]:  # fmt: skip
+    """Return the constructions for the task at its first length, and why one is missing; draw them if asked."""
+    if not made or eps is None:
+        return [], []
+    from headcount.theory.upper import count_figure, uppers
+
+    found = uppers(made[0], eps)
+    if out is not None:
+        from headcount.report.theory import save_errors
+
+        save_errors(count_figure(made[0], [eps * 2.0**k for k in range(6, -1, -1)]), out)
+    return found
+
+
+def _print_json(
+    task: str | None, facts: list[Facts], share: str | None, found: list[Row], built: list[Upper],
+    missing: list[str], others: list[Known], proved: list[Transition],
+) -> None:  # fmt: skip
+    from dataclasses import asdict
+
+    from headcount.theory.calculator import rounded_down
+
+    first = facts[0]
+    variations = None if first.variations is None else [rounded_down(v) for v in first.variations]
+    print_json({
+        "task": task, "share": None if task else share or "1", "variation": min(variations) if variations else None,
+        "variations": variations, "failing": _failing(facts), "why": first.why, "rows": [row.data() for row in found],
+        "upper": [asdict(u) for u in built], "upper_missing": missing, "every_encoder": [asdict(p) for p in proved],
+        "related": [asdict(k) for k in others],
+    })  # fmt: skip
+
+
+def _failing(facts: list[Facts]) -> list[str]:
+    """Return the assumptions that fail at some length, each once."""
+    return list(dict.fromkeys(name for f in facts for name in f.failing))
+
+
 def _table(found: list[Row], eps: float | None) -> Any:
     from rich import box
     from rich.table import Table
@@ -136,30 +214,43 @@ def _table(found: list[Row], eps: float | None) -> Any:
         cells += [f"{row.printed.k:.2f}", f"{row.sharp.k:.2f}", f"{row.sharp.k_five_layers:.2f}"] if few else ["–"] * 3
         cells += [_or(row.sharp.bites_from_length), _or(row.sharp.bites_below_head_dim)]
         if known:
-            cells.append("–" if row.bites_below_eps is None else f"{row.bites_below_eps:.1e}")
+            # rounded down: both still hold
+            cells.append("–" if row.bites_below_eps is None else f"{float(below(row.bites_below_eps, 2)):.1e}")
             if eps is not None:
-                cells.append("–" if row.width is None else "≥ 1" if row.width <= 1 else f"≥ {row.width:.3g}")
+                cells.append("–" if row.width is None else "≥ 1" if row.width <= 1 else f"≥ {below(row.width, 3)}")
         table.add_row(*cells, row.verdict)
     return table
 
 
-def _notes(found: list[Row], facts: dict[str, Any], eps: float | None) -> list[str]:
+def _notes(
+    found: list[Row], facts: list[Facts], eps: float | None, share: str | None, stated: float | None
+) -> list[str]:  # fmt: skip
     meaning = (
         "k: with h < D heads every model within ε has M = Ω(1/ε^k) parameters (Theorem 2 (2), weights ≤ 1, sup error); "
         "printed takes |S_i| = T/4, sharp the smallest |S_i|. k ≤ 0 says nothing."
     )
-    lines = [meaning]
-    if not facts["why"]:  # no task
-        lines.append(f"The smallest S_i is taken to hold {facts['share']:g} of the positions (--share).")
-    if facts["failing"]:
-        lines.append(f"The theorem does not speak of this task: assumption {', '.join(facts['failing'])} fails.")
+    first, failing = facts[0], _failing(facts)
+    lines = [meaning, _sets_line(facts, share)]
+    if failing:
+        lines.append(f"The theorem does not speak of this task: assumption {', '.join(failing)} fails.")
     elif any(row.bites_below_eps is not None for row in found):
-        lines.append("bites below ε, width: proved, with all constants of the counting argument; Ω alone is no number.")
-    elif facts["why"]:
-        lines.append(f"No width is computed: {facts['why']}.")
-    elif eps is not None and facts["variation"] is None:
+        given = "" if stated is None else f", if the target varies by {stated:g} on every segment (--variation)"
+        lines.append(
+            f"bites below ε, width: proved, with all constants of the counting argument{given}; Ω alone is no number."
+        )
+    elif first.why and first.variations is None:
+        lines.append(f"No width is computed: {first.why}.")
+    elif eps is not None and first.variations is None:
         lines.append("No width is computed: it needs a task or --variation.")
     return lines
+
+
+def _sets_line(facts: list[Facts], share: str | None) -> str:
+    """Say how large the smallest S_i is, and by which rule."""
+    if not facts[0].why:  # no task
+        return f"The smallest S_i is taken to hold {share or 1} of the positions, rounded up (--share)."
+    named = [f"{f.smallest_set} positions at T = {f.length}" for f in facts[:LENGTHS_NAMED]]
+    return f"The smallest S_i of the task: {', '.join(named)}{', …' if len(facts) > len(named) else ''}."
 
 
 def check_out(out: Path, task: str | None, eps: float | None) -> None:
@@ -171,9 +262,12 @@ def check_out(out: Path, task: str | None, eps: float | None) -> None:
         raise BadInput("--out draws what ε costs for a task: state TASK and --eps")
 
 
-def _upper_lines(built: list[Upper], missing: list[str], eps: float | None) -> list[str]:
+def _upper_lines(built: list[Upper], missing: list[str], eps: float | None, lengths: list[int]) -> list[str]:
     """Say what the constructions use."""
-    lines = [f"\nUpper bounds at ε = {eps:g}, by construction (proved; headcount build makes them):"] if built else []
+    if eps is None:
+        return []
+    where = f"ε = {eps:g}" if len(lengths) == 1 else f"ε = {eps:g}, T = {lengths[0]}"
+    lines = [f"\nUpper bounds at {where}, by construction (proved; headcount build makes them):"] if built else []
     for u in built:
         how = f"h = {u.heads}, n = {u.head_dim}, N = {u.hidden}, N of F = {u.hidden_ff}"
         how += f", β = {u.beta:.4g}" if u.theorem == "2 (1)" else ", uniform attention, F of five layers"

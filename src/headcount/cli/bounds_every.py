@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     from headcount.theory.every_encoder import Transition
 
 
-def read_model(folder: Path, task: str | None) -> tuple[SavedModel, GeneralizedRetrieval]:
+def read_model(
+    folder: Path, task: str | None, lengths: Sequence[int], intrinsic: int | None, share: str | None
+) -> tuple[SavedModel, GeneralizedRetrieval]:  # fmt: skip
     """Return a model and its own task, whose reach and heads the bound then speaks of."""
     from headcount.models.files import load_model
     from headcount.tasks.retrieval import GeneralizedRetrieval
     from headcount.tasks.serial import known_task
 
-    if task is not None:
-        raise BadInput(f"--model brings its own task: leave out {task!r}")
+    if task is not None or lengths or intrinsic is not None or share is not None:
+        raise BadInput("--model brings its own task, length, heads and head size: state it alone, or with --eps")
     model = load_model(folder)
     own = None if model.task is None else known_task(model.task)
     if not isinstance(own, GeneralizedRetrieval):
@@ -69,18 +71,24 @@ def every_table(found: Sequence[Transition], eps: float | None) -> Any:
     return table
 
 
-def every_lines(found: Sequence[Transition], model: Path | None) -> list[str]:
-    """Say what the table shows, and why something is missing."""
-    lines = list[str]()
-    if any(one.rows for one in found):
-        lines.append(
-            "Over all encoders and attentions: with h heads, and a block behind them whose output moves by at most R "
-            "while each head's output crosses its range, the sup error is at least (γ − R/N)/2 (proved). "
-            "Left of | without positions, right with positions of any kind."
-        )
-        lines.append(_whose(found, model))
-    seen = dict.fromkeys(line for one in found for line in one.missing)
-    return [line for line in lines if line] + [f"  Not bounded: {line}" for line in seen]
+def print_every(terminal: Any, found: Sequence[Transition], eps: float | None, model: Path | None) -> None:
+    """Print the table with what it means above it, and below it why something is missing."""
+    table, whose = every_table(found, eps), _whose(found, model)
+    if table is not None:
+        terminal.print("")
+        terminal.print(MEANING)
+        terminal.print(table)
+        if whose:
+            terminal.print(whose)
+    for line in dict.fromkeys(line for one in found for line in one.missing):
+        terminal.print(f"No bound over all encoders: {line}.")
+
+
+MEANING = (
+    "Over all encoders and attentions: with h heads, and a block behind them whose output moves by at most R "
+    "while each head's output crosses its range, the sup error is at least (γ − R/N)/2 (proved). "
+    "Left of | without positions, right with positions of any kind."
+)
 
 
 def _whose(found: Sequence[Transition], model: Path | None) -> str:

@@ -285,7 +285,7 @@ def attack(
     cells = max(1.0, math.floor(q ** (len(free) / m) * (1 - ROUNDING)))
     counted = float(np.linalg.norm(output, 2)) * (spec.head_dim * spec.heads) ** 0.5 * 3 * len(free) * V / cells
     k = plan.exponent
-    says = f"vacuous here: k = {k.k:.2f}, bites from T = {k.bites_from_length}" if k.vacuous else f"k = {k.k:.2f}"
+    says = f"vacuous here: k = {k.k:.2f}{k.bites_from()}" if k.vacuous else f"k = {k.k:.2f}"
     return Collision(
         eps, (found[0], found[1]), (targets[0], targets[1]), gap, size, float(np.abs(moved).max()),
         float(np.abs(moved).sum()), width, counted, plan, grids, pair, says,

@@ -62,7 +62,7 @@ def every_encoder(
             built = build(task, eps, box=box)
             other = built.model
         except BadInput as error:
-            missing.append(f"no model was built with D heads: {error}")
+            missing.append(f"none at the reach of a model with D heads, which was not built: {error}")
     rows = list[EveryEncoder]()
     for h in sorted({h for h in heads if h < task.intrinsic}):
         try:

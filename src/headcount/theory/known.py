@@ -35,6 +35,25 @@ def corollary_one(first: int, second: int, length: int) -> Known:
     return Known("Corollary 1", "(2.1)–(2.4) for both representations; D1² + D2² ≤ T/50", says, applies, "exact")
 
 
+def other_representations(intrinsic: int, length: int) -> Known:
+    """Corollary 1 for a target that has one representation with D: which D' ≠ D no second one can have at this length.
+
+    D² + D'² ≤ T/50 is D'² ≤ ⌊T/50⌋ − D², so the excluded D' run from 1 to a largest one, without D itself.
+    """
+    _positive(intrinsic=intrinsic, length=length)
+    smallest = 2 if intrinsic == 1 else 1
+    room = length // 50 - intrinsic**2
+    largest = math.isqrt(room) if room >= smallest**2 else 0
+    if largest:
+        itself = f" (D' ≠ {intrinsic})" if intrinsic <= largest else ""
+        says = f"no second representation of the target has D' ≤ {largest}{itself}"
+    else:
+        says = f"says nothing of D = {intrinsic} before T = {50 * (intrinsic**2 + smallest**2)}"
+    return Known(
+        "Corollary 1", "(2.1)–(2.4) for both representations, D and D' ≠ D; D² + D'² ≤ T/50", says, largest, "exact"
+    )
+
+
 def conjecture_one(depth: int, heads: int, intrinsic: int) -> Known:
     """Conjecture 1: with depth L efficient approximation needs L·h ≥ D; its rate has unknown constants."""
     _positive(depth=depth, heads=heads, intrinsic=intrinsic)
