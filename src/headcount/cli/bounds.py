@@ -81,7 +81,7 @@ def bounds(
     elif task is None:
         if intrinsic is None:
             raise BadInput(
-                "bounds needs a task, --model or --intrinsic: headcount bounds --D 4 --heads 3 --head-dim 2 --length 128"
+                "bounds needs a task, --model or --intrinsic: headcount bounds --D 4 --heads 3 --length 128"
             )
         facts = of_share(lengths or [128], intrinsic, Fraction(1) if share is None else read_share(share), stated)
     else:
