@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from store_help import SWEEP
 
 from headcount.base.errors import HeadcountError
 from headcount.cli.analyse import analyse
@@ -32,24 +33,6 @@ from results import write_result
 
 FLIPS = 600
 FEW = 40
-SWEEP = """
-name = "small"
-heads = [1, 2]
-seeds = 3
-[task]
-family = "min-plus-max"
-length = 3
-[model]
-head_dim = 2
-hidden = 4
-[train]
-steps = 40
-warmup = 4
-batch = 8
-train_size = 40
-validation_size = 20
-evaluations = 2
-"""
 
 
 @pytest.fixture(scope="module")

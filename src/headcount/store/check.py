@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headcount.store.checkpoints import SET_ASIDE_DAYS
+from headcount.store.database import COMMITS, counted
 from headcount.store.query import left_out_line
 from headcount.store.schema import StoreError
 from headcount.store.seals import TRIAL_COLUMNS, fault
@@ -49,9 +50,11 @@ def check_store(store: Store) -> Findings:
     found.files = len({row.file for row in rows.values()})
     named = store.named_files()
     if unnamed := store.files.unnamed(named):
-        found.notes.append(
-            f"checkpoint files that no row names: {len(unnamed):,} ({unnamed[0]}{', …' if len(unnamed) > 1 else ''})"
-        )
+        said = f"checkpoint files that no row names: {len(unnamed):,} ({unnamed[0]}{', …' if len(unnamed) > 1 else ''})"
+        if store.sealed and counted(store.folder) is None:
+            found.damaged.append(f"{said}, and {COMMITS} is missing: rows may be missing too")
+        else:
+            found.notes.append(said)
     if aside := store.files.set_aside():
         found.notes.append(
             f"files set aside, left by killed writers: {len(aside):,}; each is deleted after {SET_ASIDE_DAYS} days"
