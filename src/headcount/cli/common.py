@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -180,15 +180,6 @@ def box_text(box: Any) -> str:
 def print_json(value: Any) -> None:
     """Write one JSON value to standard output."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def print_json_rows(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a JSON list to standard output as its rows come, one a line: memory holds one of them."""
-    before = "[\n"
-    for row in rows:
-        sys.stdout.write(f"{before}  {json.dumps(row, allow_nan=False)}")
-        before = ",\n"
-    sys.stdout.write("[]\n" if before == "[\n" else "\n]\n")
 
 
 def console() -> Console:

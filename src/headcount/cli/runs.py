@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import sys
+from json import JSONEncoder, loads
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Json, StoreFolder, console, print_json, print_json_rows
+from headcount.cli.common import Json, StoreFolder, console, print_json
 
 if TYPE_CHECKING:
     from headcount.store.store import Store
@@ -139,7 +141,7 @@ def _trials(store: Store, run: str, sort: str, json: bool) -> None:
     from headcount.store.check import damaged_checkpoints
 
     if json:
-        print_json_rows(_json_rows(store, run, sort))
+        _print_rows(store, run, sort)
         for line in damaged_checkpoints(store, run):
             log.warning("%s", line)
         return
@@ -163,17 +165,34 @@ def _trials(store: Store, run: str, sort: str, json: bool) -> None:
         console().print(line, markup=False)
 
 
-def _json_rows(store: Store, run: str, sort: str) -> Iterator[dict[str, Any]]:
-    """Yield a flat row per trial, all with the same columns; the rows are read twice, so that none need be kept."""
+def _print_rows(store: Store, run: str, sort: str) -> None:
+    """Write a flat row per trial as JSON, all with the same columns.
+
+    Which columns there are is known after the last row, so the rows wait in a temporary file: memory holds a batch.
+    """
     columns: dict[str, None] = {}
-    errors: dict[str, float] = {}
-    for trial in store.each(run):
-        columns.update(dict.fromkeys(trial.flat()))
-        errors[trial.hash] = _error(trial)
-    names = sorted(errors, key=errors.__getitem__) if sort == "error" else None
-    for trial in store.each(run, names):
-        flat = trial.flat()
-        yield {name: flat.get(name) for name in columns}
+    places: list[tuple[float, int, tuple[str, ...]]] = []  # what to sort by, where the row begins, its columns
+    shapes: dict[tuple[str, ...], tuple[str, ...]] = {}
+    encode = JSONEncoder(allow_nan=False).encode
+    with TemporaryFile() as spool:
+        for trial in store.each(run):
+            flat = trial.flat()
+            shape = shapes.setdefault(tuple(flat), tuple(flat))
+            places.append((_error(trial) if sort == "error" else 0.0, spool.tell(), shape))
+            spool.write(encode(flat).encode() + b"\n")
+        for shape in shapes:
+            columns.update(dict.fromkeys(shape))
+        places.sort(key=lambda place: place[0])
+        whole, before = tuple(columns), "[\n  "
+        for _, begin, shape in places:
+            spool.seek(begin)
+            line = spool.readline().decode().rstrip("\n")
+            if shape != whole:
+                row = loads(line)
+                line = encode({name: row.get(name) for name in whole})
+            sys.stdout.write(before + line)
+            before = ",\n  "
+    sys.stdout.write("\n]\n" if places else "[]\n")
 
 
 def _error(trial: StoredTrial) -> float:

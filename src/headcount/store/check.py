@@ -146,19 +146,24 @@ def damage_in_passing(store: Store, run: str | None = None) -> list[str]:
 
     Rows of up to 10,000 trials are verified, and 64 MB of checkpoints; of the rest `headcount runs --check` can tell.
     """
-    sizes = store.runs()
-    if (sum(sizes.values()) > PASSING_TRIALS) if run is None else run not in sizes:
+    if not _is_quick(store, run):
         return []
     damaged = sum(isinstance(row, str) for _, row in store.scan(run))
     return [*([left_out_line(damaged)] if damaged else []), *damaged_checkpoints(store, run)]
 
 
+def _is_quick(store: Store, run: str | None) -> bool:
+    """Say whether a run, or the store, is there and small enough to be verified in passing."""
+    sizes = store.runs()
+    return (sum(sizes.values()) if run is None else sizes.get(run, PASSING_TRIALS + 1)) <= PASSING_TRIALS
+
+
 def damaged_checkpoints(store: Store, run: str | None = None) -> list[str]:
     """Say in a line how many checkpoints are damaged or missing, within the same limits; [] if none are."""
+    if not _is_quick(store, run):
+        return []
     rows = (row for _, row in store.scan(run) if not isinstance(row, str))
     named = [NamedFile.of(row) for row in rows if row["checkpoint"] is not None]
-    if len(named) > PASSING_TRIALS:
-        return []
     paths = [path for file in {one.file for one in named} if (path := store.files.find(file)) is not None]
     size = sum(path.stat().st_size for path in paths)
     wrong = damaged_files(store, named, contents=size <= PASSING_BYTES)

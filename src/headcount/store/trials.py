@@ -114,11 +114,11 @@ def table(trials: Iterable[StoredTrial]) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in columns} for row in rows]
 
 
-def _flatten(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten(prefix: str, value: dict[str, Any]) -> dict[str, Any]:
     """Join nested names by dots; lists stay whole."""
     flat: dict[str, Any] = {}
     for name, item in value.items():
-        if isinstance(item, Mapping) and item:
+        if isinstance(item, dict) and item:
             flat.update(_flatten(f"{prefix}.{name}", item))
         else:
             flat[f"{prefix}.{name}"] = item
