@@ -157,6 +157,14 @@ def test_merging_takes_what_is_whole(copy, tmp_path):
         assert store.about("r") == {"title": "t"}
 
 
+def test_merging_goes_on_past_a_damaged_run(copy, tmp_path, caplog):
+    change(copy, "DELETE FROM runs WHERE name = 's' AND position = 1")
+    with Store.open(tmp_path / "new") as store:
+        assert len(store.merge(copy).added) == 4
+        assert store.runs() == {"r": 4}
+    assert "run 's' of the store" in caplog.text
+
+
 def test_a_report_counts_damaged_trials(tmp_path, capsys):
     from headcount.cli.analyse import analyse
     from headcount.cli.report import report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import shutil
 import signal
 import subprocess
@@ -152,9 +153,11 @@ def test_a_lost_log_loses_no_checkpoint(tmp_path, capsys, caplog, counted):
     drop_log(folder)
     if not counted:
         (folder / "trials.commits").unlink()
-    assert runs(store=folder) == 0
+    with caplog.at_level(logging.WARNING):
+        assert runs(store=folder) == 0
+    assert ("rows are missing from the store" in caplog.text) == counted
     told = capsys.readouterr().out
-    assert "rows are missing" in told
+    assert "No run is left: rows are missing" in told
     assert "The store is empty" not in told
     assert runs(store=folder, check=True) == 1
     for _ in range(3):  # writers go on with what there is, and never clear away what lost rows may have named
@@ -167,6 +170,25 @@ def test_a_lost_log_loses_no_checkpoint(tmp_path, capsys, caplog, counted):
     capsys.readouterr()
     assert runs(store=whole) == 0
     assert "missing" not in capsys.readouterr().out, "with its log all of it is there"
+
+
+def test_a_flipped_bit_of_the_log_is_harmless_or_told(tmp_path, caplog):
+    folder = killed(tmp_path / "store")
+    wanted = read_all(folder)
+    assert caplog.text == ""
+    size = (folder / "trials.sqlite-wal").stat().st_size
+    told = 0
+    for bit in random.Random(1).sample(range(size * 8), 25):
+        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+        shutil.copytree(folder, tmp_path / "copy")
+        content = bytearray((folder / "trials.sqlite-wal").read_bytes())
+        content[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "copy" / "trials.sqlite-wal").write_bytes(content)
+        caplog.clear()
+        found = read_all(tmp_path / "copy")
+        assert (found == wanted) == (caplog.text == "")
+        told += caplog.text != ""
+    assert told > 0
 
 
 def test_an_empty_store_is_called_so(tmp_path, capsys):

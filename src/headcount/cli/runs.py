@@ -99,7 +99,9 @@ def _list(store: Store, json: bool) -> None:
         states = dict(counts.get(name, {}))
         lost = size - sum(states.values())
         rows.append({"run": name, **states, **({"damaged": lost} if lost else {})})
-    told = [*_missing(store, bool(rows)), *damage_in_passing(store)]
+    told = damage_in_passing(store)
+    if not rows and (files := store.files.unnamed(store.named_files())):
+        told = [f"No run is left: rows are missing, and {len(files):,} of the checkpoint files are named by none."]
     if not told and (lost := sum(row.get("damaged", 0) for row in rows)):
         told = [left_out_line(lost)]
     if json:
@@ -122,19 +124,6 @@ def _list(store: Store, json: bool) -> None:
         console().print("The store is empty.")
     for line in told:
         console().print(line, markup=False)
-
-
-def _missing(store: Store, rows: bool) -> list[str]:
-    """Say that rows are missing, where that is known: commits are lost, or files are there that no row names."""
-    from headcount.store.store import lost_line
-
-    if (lost := store.lost_commits()) is not None:
-        return [lost_line(store.folder, *lost)]
-    if not rows and (files := store.files.unnamed(store.named_files())):
-        number = f"{len(files):,} checkpoint file{'s' if len(files) > 1 else ''}"
-        what = "put back trials.sqlite-wal or a newer trials.sqlite before the next sweep"
-        return [f"rows are missing from the store {store.folder}: it has no runs, but {number}; {what}"]
-    return []
 
 
 def _trials(store: Store, run: str, sort: str, json: bool) -> None:

@@ -1,9 +1,9 @@
 """The database of a store, opened to write or to read.
 
-SQLite in WAL mode with synchronous=FULL: what was committed is on the disk when the commit returns, and readers never
-wait. All writing goes through one file lock of our own, which can name the process that holds it, and keeps writers
-and checkpoints of the log apart: SQLite from 3.7.0 to 3.51.2 can lose commits when these meet (sqlite.org/wal.html,
-"The WAL-Reset Bug"), and most Pythons come with one of them.
+SQLite in WAL mode with synchronous=FULL: what was committed is on the disk when the commit returns, and readers wait
+for one commit at most. All writing goes through one file lock of our own, which can name the process that holds it,
+and keeps writers and checkpoints of the log apart: SQLite from 3.7.0 to 3.51.2 can lose commits when these meet
+(sqlite.org/wal.html, "The WAL-Reset Bug"), and most Pythons come with one of them.
 
 WAL shares memory between processes, so a store belongs to the processes of one machine; stores of several machines
 are merged.

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headcount.store.checkpoints import Arrays
 from headcount.store.claims import is_held, join_run, note
+from headcount.store.query import log
+from headcount.store.schema import DamagedStore
 from headcount.store.trials import FINISHED, as_json
 
 if TYPE_CHECKING:
@@ -84,7 +86,11 @@ def merge(store: Store, other: Store) -> MergeReport:
             batch, size = [], 0
     _write(store, batch, report)
     for name in other.runs():
-        members, about = other.members(name), other.about(name)
+        try:
+            members, about = other.members(name), other.about(name)
+        except DamagedStore as error:  # its trials are copied all the same
+            log.warning("%s", error)
+            continue
         with store.writing() as db:
             known = store.states(members).keys()  # those that were left out have none
             join_run(db, name, [trial for trial in members if trial in known])

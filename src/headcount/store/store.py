@@ -50,20 +50,20 @@ class Store(Claims):
         database = Reader(path, patience) if read_only else Writer(path, create, patience)
         store = cls(path, database, patience)
         try:
-            if isinstance(database, Writer):
-                with one_line(path):
-                    store._start(database)
+            with one_line(path):
+                lost = store.lost_commits()
+                if lost is not None:
+                    log.warning("%s", lost_line(path, *lost))
+                if isinstance(database, Writer):
+                    store._start(database, lost is not None)
         except BaseException:
             store.close()
             raise
         return store
 
-    def _start(self, database: Writer) -> None:
+    def _start(self, database: Writer, lost: bool) -> None:
         """Note lost commits, and clear away what killed writers left; a store that was left clean is not searched."""
-        lost = self.lost_commits()
-        if lost is not None:
-            log.warning("%s", lost_line(self.folder, *lost))
-        if lost is not None or counted(self.folder) is None:
+        if lost or counted(self.folder) is None:
             accept_loss(self.folder, database)
         self._clean = self.files.is_clean()
         if not self._clean:
