@@ -15,6 +15,7 @@ import pytest
 from store_help import ORIGIN, SPECS, arrays, checkpoint_files, same, to_version_1
 
 from headcount.cli.runs import runs
+from headcount.store.checkpoints import CheckpointFiles
 from headcount.store.database import Reader
 from headcount.store.schema import StoreError
 from headcount.store.store import Store
@@ -246,6 +247,16 @@ def test_what_was_set_aside_and_is_named_after_all_is_read_and_put_back(tmp_path
     assert not day.exists()
 
 
+def test_what_a_killed_writer_left_is_found_though_another_closed_after_it(tmp_path):
+    with Store.open(tmp_path / "store") as first:
+        killed(tmp_path / "store")
+        (tmp_path / "store" / "checkpoints" / f"{'3' * 32}.safetensors").touch()
+        first.add_run("s", SPECS)
+    with Store.open(tmp_path / "store") as store:
+        assert [path.name for path in store.files.set_aside()] == [f"{'3' * 32}.safetensors"]
+        assert len(checkpoint_files(store)) == 3
+
+
 def test_a_store_that_was_left_clean_is_not_searched(tmp_path, monkeypatch):
     folder = closed(tmp_path / "store")
     Store.open(folder).close()
@@ -253,7 +264,7 @@ def test_a_store_that_was_left_clean_is_not_searched(tmp_path, monkeypatch):
     def search(*_):
         raise AssertionError("searched")
 
-    monkeypatch.setattr("headcount.store.checkpoints.CheckpointFiles.clear_away", search)
+    monkeypatch.setattr(CheckpointFiles, "clear_away", search)
     with Store.open(folder) as store:
         store.checkpoint(store.trials()[0].hash, 2, arrays(2))
     Store.open(folder).close()

@@ -33,6 +33,7 @@ from safetensors.numpy import save
 from headcount.base.errors import BadInput
 from headcount.base.files import write_bytes
 from headcount.base.hashing import arrays_hash
+from headcount.store.owners import is_dead
 from headcount.store.schema import CHECKPOINTS, StoreError, locked
 from headcount.store.seals import is_our_name
 
@@ -47,6 +48,8 @@ DAY_NAME = re.compile(r"\d{4}-\d{2}-\d{2}")
 SET_ASIDE_DAYS = 7
 """So long is kept what was set aside."""
 CLEAN_MARK = ".checkpoints.clean"
+WRITERS = ".writers"
+"""A folder with a file for every writer that is at work, or was killed."""
 KINDS = "biufc"
 """Booleans, whole numbers, floats and complex numbers: what the file format can hold."""
 
@@ -66,7 +69,7 @@ class CheckpointFiles:
 
     def __init__(self, store: Path, patience: float) -> None:
         self.folder, self._lock, self._patience = store / CHECKPOINTS, store / FILES_LOCK, patience
-        self._aside, self._mark = store / SET_ASIDE, store / CLEAN_MARK
+        self._aside, self._mark, self._writers = store / SET_ASIDE, store / CLEAN_MARK, store / WRITERS
 
     @contextmanager
     def writing(self) -> Generator[None]:
@@ -127,10 +130,20 @@ class CheckpointFiles:
         except (OSError, ValueError):
             return False
 
-    def mark_clean(self) -> None:
-        """Note that every file in the folder is named, unless somebody is between a file and its row just now."""
-        with suppress(OSError, StoreError), locked(self._lock, patience=0.0):
-            write_bytes(self._mark, str(self.folder.stat().st_mtime_ns).encode())
+    def enter(self, owner: str) -> None:
+        """Note that a writer is at work: what it leaves if it is killed must be looked for."""
+        with suppress(OSError):  # on a full disk, say: an orphan may stay then, and does no harm
+            self._writers.mkdir(exist_ok=True)
+            (self._writers / owner.rpartition("|")[2]).write_text(owner, encoding="utf-8")
+
+    def leave(self, owner: str, clean: bool) -> None:
+        """Note that a writer has left; with `clean`, and nobody else at work or killed, that every file is named."""
+        with suppress(OSError, StoreError):
+            (self._writers / owner.rpartition("|")[2]).unlink(missing_ok=True)
+            if clean and not self.is_clean():
+                with locked(self._lock, patience=0.0):
+                    if not any(self._writers.glob("*")):
+                        write_bytes(self._mark, str(self.folder.stat().st_mtime_ns).encode())
 
     def clear_away(self, named: Callable[[], set[str]], keep_before: float) -> bool:
         """Set aside what killed writers left, unless somebody is writing just now; say whether that was done.
@@ -154,6 +167,9 @@ class CheckpointFiles:
                         today.mkdir(parents=True, exist_ok=True)
                         Path(entry.path).rename(today / entry.name)
                 self._delete_old(keep)
+                for path in self._writers.glob("*"):  # what they left has been looked for
+                    if is_dead(path.read_text(encoding="utf-8", errors="replace")):
+                        path.unlink(missing_ok=True)
         except StoreError:
             return False
         return True

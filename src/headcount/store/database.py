@@ -48,7 +48,7 @@ class Writer:
     """A connection that may write; several processes may have one."""
 
     def __init__(self, folder: Path, create: bool, patience: float) -> None:
-        self.folder, self._patience = folder, patience
+        self.folder, self._patience, self._pid = folder, patience, os.getpid()
         self._lock = folder / WRITE_LOCK
         path = _find(folder, create)
         with one_line(folder):
@@ -108,6 +108,9 @@ class Writer:
 
     def close(self) -> None:
         """Close; whoever is the last moves the log into the database, under the lock as all writing."""
+        if os.getpid() != self._pid:  # a forked child shares the connection, and must not use it
+            self._db.close()
+            return
         try:
             with one_line(self.folder), locked(self._lock, patience=self._patience), suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")

@@ -65,6 +65,7 @@ class Store(Claims):
         """Note lost commits, and clear away what killed writers left; a store that was left clean is not searched."""
         if lost or counted(self.folder) is None:
             accept_loss(self.folder, database)
+        self.files.enter(self.owner)
         self._clean = self.files.is_clean()
         if not self._clean:
             with self.reading() as db:
@@ -83,8 +84,8 @@ class Store(Claims):
                     self.release()
                 except StoreError:  # on a full disk, say: others take over when this process or its lease has ended
                     owners.end(self.owner)
-            if self._clean and mine and not self.files.is_clean():
-                self.files.mark_clean()
+            if mine and isinstance(self._database, Writer):
+                self.files.leave(self.owner, self._clean)
         finally:
             self._lease, self._clean = 0.0, False
             self._database.close()
