@@ -133,8 +133,7 @@ class CheckpointFiles:
     def enter(self, owner: str) -> None:
         """Note that a writer is at work: what it leaves if it is killed must be looked for."""
         with suppress(OSError):  # on a full disk, say: an orphan may stay then, and does no harm
-            self._writers.mkdir(exist_ok=True)
-            (self._writers / owner.rpartition("|")[2]).write_text(owner, encoding="utf-8")
+            write_bytes(self._writers / owner.rpartition("|")[2], owner.encode())
 
     def leave(self, owner: str, clean: bool) -> None:
         """Note that a writer has left; with `clean`, and nobody else at work or killed, that every file is named."""
@@ -168,7 +167,7 @@ class CheckpointFiles:
                         Path(entry.path).rename(today / entry.name)
                 self._delete_old(keep)
                 for path in self._writers.glob("*"):  # what they left has been looked for
-                    if is_dead(path.read_text(encoding="utf-8", errors="replace")):
+                    if path.suffix == ".part" or is_dead(path.read_text(encoding="utf-8", errors="replace")):
                         path.unlink(missing_ok=True)
         except StoreError:
             return False
