@@ -107,7 +107,7 @@ def main() -> int:
     options = parser.parse_args()
     specs = {item.spec: sweep_of(item, "paper") for item in ITEMS.values()}
     specs |= {name: SweepSpec.parse(read_toml(path), where=name) for name, path in EXTRA.items()}
-    with Store.open(options.store, create=False) as store:
+    with Store.open(options.store, read_only=True) as store:
         for name, spec in specs.items():
             if spec.name not in store.runs():
                 continue

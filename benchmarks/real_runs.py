@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=RESULTS)
     parser.add_argument("--scale", default="paper")
     asked = parser.parse_args(arguments)
-    with Store.open(asked.store, create=False) as store:
+    with Store.open(asked.store, read_only=True) as store:
         for kind in ("marco", "cifar"):
             run = f"{kind}-{asked.scale}"
             if run in store.runs():

@@ -122,7 +122,9 @@ TABLE: dict[str, dict[str, Part]] = {
         "computed": Part((*ANALYSIS, "paper.real_findings:findings"), ("findings",)),
     },
     "reference": {"measured": Part(("models.reference:Transformer",))},
+    "store-flips": {"measured": Part(("store.store:Store", "store.check:damage_in_passing"))},
     "store-kills": {"measured": Part(("store.store:Store",))},
+    "store-scale": {"timed": Part(("store.store:Store", "cli.runs:runs", "store_scale:measure"))},
     "vit-speed-*": {"timed": Part(VIT)},
 }  # fmt: skip
 """Result files by the form of their name, the first that fits; every result file has one (a test holds it)."""

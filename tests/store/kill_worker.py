@@ -17,6 +17,7 @@ import numpy as np
 
 from headcount.base.hashing import content_hash
 from headcount.store.checkpoints import Arrays, CheckpointFiles, Snapshot
+from headcount.store.schema import StoreError
 from headcount.store.store import Store
 
 STEPS, STRIDE = 12, 3
@@ -132,6 +133,14 @@ def name_files_too_early(deaths_at: int) -> None:
     CheckpointFiles.write, Store.remove_unnamed = early, catch_up
 
 
+def curve_of(store: Store, trial: str) -> list[tuple[int, float]] | None:
+    """A trial's curve; None where the store itself says that it is damaged."""
+    try:
+        return store.curve(trial)
+    except StoreError:
+        return None
+
+
 def problems(folder: Path, log: Path, chains: int) -> list[str]:
     """Everything that is wrong with a store whose writers were killed; [] if nothing is. No writer may be alive."""
     try:
@@ -152,7 +161,7 @@ def problems(folder: Path, log: Path, chains: int) -> list[str]:
                 step, arrays = loaded.get(trial, (None, {}))
                 if step != row.checkpoint_step or not np.array_equal(arrays["chain"], chain_at(trial, step)):
                     found.append(f"{trial}: its checkpoint of step {row.checkpoint_step} is not what was written")
-            if store.curve(trial) != [(step, value(chain_at(trial, step))) for step in range(1, row.step + 1)]:
+            if curve_of(store, trial) != [(step, value(chain_at(trial, step))) for step in range(1, row.step + 1)]:
                 found.append(f"{trial}: its curve is not what was written")
             if row.metrics != (end(chain_at(trial, STEPS)) if row.state == "done" else None):
                 found.append(f"{trial}: {row.state} with metrics {row.metrics}")

@@ -41,14 +41,18 @@ def analyse(
     from headcount.analysis.analyse import analyse as analyse_runs
     from headcount.base.files import check_writable, write_json
     from headcount.experiments.stored import stored_runs
+    from headcount.store.check import damage_in_passing
     from headcount.store.store import Store
 
     if out is not None:  # before the work, not after it
         if out.is_dir():
             raise BadInput(f"{out} is a folder, and --out takes a file: choose another name")
         check_writable(out.parent)
-    with Store.open(store, create=False) as opened:
-        found = analyse_runs(stored_runs(opened, run), resamples=resamples, seed=seed, on=on)
+    with Store.open(store, read_only=True) as opened:
+        runs = stored_runs(opened, run)
+        damage = damage_in_passing(opened, run)
+    found = analyse_runs(runs, resamples=resamples, seed=seed, on=on)
+    found = found.model_copy(update={"notes": [*found.notes, *damage]})
     if out is not None:
         write_json(out, found.data())
     if json:

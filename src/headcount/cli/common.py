@@ -72,8 +72,8 @@ StoreFolder = Annotated[Path, Parameter(name="--store", help="Folder of the stor
 UNFINISHED, FAILED = 3, 4
 STATUSES = (
     "Exit status: 0 when every trial has ended, 2 for bad input, 3 when trials are left (after --for, or in another "
-    "process): the same command goes on; 4 when a trial failed or none is done, 130 after Ctrl-C. A diverged trial has "
-    "ended: that is its result."
+    "process): the same command goes on; 4 when a trial failed, is damaged or none is done, 130 after Ctrl-C. A "
+    "diverged trial has ended: that is its result."
 )
 """What `headcount sweep` and `headcount reproduce` end with."""
 
@@ -84,9 +84,10 @@ def trials_status(*sweeps: Mapping[Any, int]) -> int:
     """Return the exit status of a command that trains sweeps, from how many trials of each are in which state."""
     if any(counts.get("pending", 0) + counts.get("running", 0) for counts in sweeps):
         return UNFINISHED
-    without = ("failed", "diverged", "superseded")  # states that have no error to show
+    without = ("failed", "diverged", "superseded", "damaged")  # states that have no error to show
     shown = [sum(number for state, number in counts.items() if state not in without) for counts in sweeps]
-    return FAILED if any(counts.get("failed", 0) for counts in sweeps) or not all(shown) else 0
+    lost = any(counts.get("failed", 0) + counts.get("damaged", 0) for counts in sweeps)
+    return FAILED if lost or not all(shown) else 0
 
 
 def given(**values: Any) -> dict[str, Any]:

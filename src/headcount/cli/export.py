@@ -25,7 +25,7 @@ def export(
     from headcount.store.store import Store
 
     check_folder(out)
-    with Store.open(store, create=False) as opened:
+    with Store.open(store, read_only=True) as opened:
         name, saved, history = stored_model(opened, run, trial)
     identity = saved.save(out, extra={"history.json": history})
     heads, error = saved.transformer.spec.heads, history["trial"]["nmse"]

@@ -30,14 +30,17 @@ def report(
     from headcount.analysis.analyse import analyse
     from headcount.experiments.stored import stored_runs
     from headcount.report.run_page import check_run_folder, write_run_report
+    from headcount.store.check import damage_in_passing
     from headcount.store.store import Store
 
     folder = out or Path(f"report-{run}")
-    with Store.open(store, create=False) as opened:
+    with Store.open(store, read_only=True) as opened:
         runs = stored_runs(opened, run)
+        damage = damage_in_passing(opened, run)
     if not terminal:
         check_run_folder(folder)  # before the work, not after it
     found = analyse(runs, on=on)
+    found = found.model_copy(update={"notes": [*found.notes, *damage]})
     if terminal:
         from headcount.report.terminal import print_run
 

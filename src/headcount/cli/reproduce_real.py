@@ -108,13 +108,13 @@ def reproduce_real(
     if asked.data is None and not (store / "trials.sqlite").exists():
         raise _no_data(name, kinds[0])
     if (store / "trials.sqlite").exists():
-        Store.open(store).close()  # a damaged one is told before anything is read or mined
+        Store.open(store, read_only=True).close()  # a damaged one is told before anything is read or mined
     plans: dict[RealKind, RealPlan] = {kind: asked.plan(real_plan(kind, scale)) for kind in kinds}
     sources: dict[RealKind, MarcoSource | CifarSource] = {
         kind: _open(plan, data, asked, store / "cache")  # before a store is made: the folder may hold something else
         for kind, plan in plans.items() if (data := asked.folder(kind, len(kinds) > 1)) is not None
     }  # fmt: skip
-    with Store.open(store) as opened:
+    with Store.open(store, read_only=not sources) as opened:
         for kind, plan in plans.items():
             spec = None
             if kind in sources:

@@ -1,9 +1,13 @@
-"""`headcount runs`: what a store holds; `headcount runs merge STORE` joins another store into it."""
+"""`headcount runs`: what a store holds, and whether it is whole; `headcount runs merge STORE` joins another into it."""
 
 from __future__ import annotations
 
+import logging
+import sys
+from json import JSONEncoder, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -14,6 +18,11 @@ if TYPE_CHECKING:
     from headcount.store.store import Store
     from headcount.store.trials import StoredTrial
 
+log = logging.getLogger("headcount")
+
+DAMAGED = 1
+"""The exit status of --check for a store that is damaged."""
+
 
 def runs(
     action: Annotated[str | None, Parameter(help="A run to list its trials, or the word merge.")] = None,
@@ -22,50 +31,112 @@ def runs(
     *,
     store: StoreFolder = Path("headcount-runs"),
     sort: Annotated[Literal["order", "error"], Parameter(help="How a run's trials are sorted.")] = "order",
+    check: Annotated[
+        bool, Parameter(negative=(), help="Verify the whole store; exit status 0 if it is whole, 1 if it is damaged.")
+    ] = False,
     json: Json = False,
 ) -> int:
-    """List the runs of a store or the trials of one; or merge another store into it, trial by trial."""
+    """List the runs of a store or the trials of one; verify a store; or merge another one into it, trial by trial."""
     from headcount.store.store import Store
 
     if (action == "merge") != (other is not None):
         raise BadInput("headcount runs merge STORE takes the folder of another store, and only merge does")
-    with Store.open(store, create=action == "merge") as opened:
-        if other is not None:
+    if check:
+        if action is not None:
+            raise BadInput(f"--check verifies the whole store: leave out {action}")
+        return _check(store, json)
+    if other is not None:
+        with Store.open(store) as opened:
             report = opened.merge(other)
-            if json:
-                print_json({"merged": str(other), "report": str(report)})
-            else:
-                console().print(str(report))
-        elif action is None:
+        if json:
+            print_json({"merged": str(other), "report": str(report)})
+        else:
+            console().print(str(report))
+        return 0
+    with Store.open(store, read_only=True) as opened:
+        if action is None:
             _list(opened, json)
         else:
             _trials(opened, action, sort, json)
     return 0
 
 
+def _check(folder: Path, json: bool) -> int:
+    """Say what is damaged in a store."""
+    from headcount.store.check import Findings, check_store
+    from headcount.store.schema import DamagedStore
+    from headcount.store.store import Store
+
+    found = Findings()
+    try:
+        with Store.open(folder, read_only=True) as opened:
+            found = check_store(opened)
+    except DamagedStore as error:
+        found.damaged.append(str(error))
+    status = DAMAGED if found.damaged else 0
+    if json:
+        whole = not found.damaged
+        print_json({"store": str(folder), "whole": whole, "damaged": found.damaged, "notes": found.notes})
+        return status
+    for line in (*found.damaged, *found.notes):
+        console().print(line, markup=False)
+    number = len(found.damaged)
+    if number:
+        console().print(f"{folder}: {number:,} {'thing is' if number == 1 else 'things are'} damaged", markup=False)
+    else:
+        read = f"{found.trials:,} trials and {found.files:,} checkpoint files"
+        console().print(f"{folder} is whole: {read}, all verified", markup=False)
+    return status
+
+
 def _list(store: Store, json: bool) -> None:
-    rows = [{"run": name, **store.counts(name)} for name in store.runs()]
+    from headcount.store.check import damage_in_passing
+    from headcount.store.query import left_out_line
+
+    sizes, counts = store.runs(), store.counts_by_run()
+    rows: list[dict[str, Any]] = []
+    for name, size in sizes.items():
+        states = dict(counts.get(name, {}))
+        lost = size - sum(states.values())
+        rows.append({"run": name, **states, **({"damaged": lost} if lost else {})})
+    told = damage_in_passing(store)
+    if not rows and (files := store.files.unnamed(store.named_files())):
+        told = [f"No run is left: rows are missing, and {len(files):,} of the checkpoint files are named by none."]
+    if not told and (lost := sum(row.get("damaged", 0) for row in rows)):
+        told = [left_out_line(lost)]
     if json:
         print_json(rows)
+        for line in told:  # on standard error: the list itself stays what programs expect
+            log.warning("%s", line)
         return
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("run", "done", "diverged", "failed", "running", "pending"):
+    damaged = ["damaged"] if any("damaged" in row for row in rows) else []
+    for column in ("run", "done", "diverged", "failed", "running", "pending", *damaged):
         table.add_column(column, justify="left" if column == "run" else "right")
     for row in rows:
-        table.add_row(*(str(row[str(column.header)]) for column in table.columns))
-    console().print(table if rows else "The store is empty.")
+        table.add_row(*(str(row.get(str(column.header), 0)) for column in table.columns))
+    if rows:
+        console().print(table)
+    elif not told:
+        console().print("The store is empty.")
+    for line in told:
+        console().print(line, markup=False)
 
 
 def _trials(store: Store, run: str, sort: str, json: bool) -> None:
+    from headcount.store.check import damaged_checkpoints
+
+    if json:
+        _print_rows(store, run, sort)
+        for line in damaged_checkpoints(store, run):
+            log.warning("%s", line)
+        return
     trials = store.trials(run=run)
     if sort == "error":
         trials.sort(key=_error)
-    if json:
-        print_json(store.table(run))
-        return
     from rich import box
     from rich.table import Table
 
@@ -79,6 +150,38 @@ def _trials(store: Store, run: str, sort: str, json: bool) -> None:
         cells += [flat.get("spec.seed"), t.state, t.step]
         table.add_row(*map(str, cells), t.error or "–" if error is None else f"{error:.2e}")
     console().print(table)
+    for line in damaged_checkpoints(store, run):  # the log tells of damaged rows, which are left out
+        console().print(line, markup=False)
+
+
+def _print_rows(store: Store, run: str, sort: str) -> None:
+    """Write a flat row per trial as JSON, all with the same columns.
+
+    Which columns there are is known after the last row, so the rows wait in a temporary file: memory holds a batch.
+    """
+    columns: dict[str, None] = {}
+    places: list[tuple[float, int, tuple[str, ...]]] = []  # what to sort by, where the row begins, its columns
+    shapes: dict[tuple[str, ...], tuple[str, ...]] = {}
+    encode = JSONEncoder(allow_nan=False).encode
+    with TemporaryFile() as spool:
+        for trial in store.each(run):
+            flat = trial.flat()
+            shape = shapes.setdefault(tuple(flat), tuple(flat))
+            places.append((_error(trial) if sort == "error" else 0.0, spool.tell(), shape))
+            spool.write(encode(flat).encode() + b"\n")
+        for shape in shapes:
+            columns.update(dict.fromkeys(shape))
+        places.sort(key=lambda place: place[0])
+        whole, before = tuple(columns), "[\n  "
+        for _, begin, shape in places:
+            spool.seek(begin)
+            line = spool.readline().decode().rstrip("\n")
+            if shape != whole:
+                row = loads(line)
+                line = encode({name: row.get(name) for name in whole})
+            sys.stdout.write(before + line)
+            before = ",\n  "
+    sys.stdout.write("\n]\n" if places else "[]\n")
 
 
 def _error(trial: StoredTrial) -> float:

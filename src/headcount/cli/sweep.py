@@ -57,6 +57,7 @@ def sweep(
             raise
         runs = stored_runs(opened, plan.name, plan)
         reasons = {t.error for t in opened.trials(run=plan.name, states=("failed",)) if t.error}
+    counts = {**counts, **({"damaged": lost} if (lost := sum(r.left_out.get("damaged", 0) for r in runs)) else {})}
     found = answers(runs)
     if json:
         told = [answer.data() for answer in found]
@@ -70,6 +71,8 @@ def sweep(
         terminal.print(f"failed: {reason}", markup=False)
     if reasons:
         terminal.print("--retry trains what failed once more.")
+    if "damaged" in counts:
+        terminal.print(f"headcount runs --check --store {store} says what is damaged.", markup=False)
     for answer in found:
         terminal.print(answer.labelled, markup=False)
     if note := blind_note(runs):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import statistics
 import time
+from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,12 +45,15 @@ class Board:
         self._start = 0.0
         self.ended_count = sum(len(errors) for errors in before.values())
         cells = sorted({entry.cell for entry in entries.values()} | set(before), key=_order)
-        self._errors: dict[str, list[float | None]] = {cell: list(before.get(cell, [])) for cell in cells}
-        self._size = {cell: len(errors) for cell, errors in self._errors.items()}
+        self._places = {cell: place for place, cell in enumerate(cells)}
+        self._errors = {cell: sorted(e for e in before.get(cell, []) if e is not None) for cell in cells}
+        self._ended = {cell: len(before.get(cell, [])) for cell in cells}
+        self._begun = sum(map(bool, self._ended.values()))
+        self._size = dict(self._ended)
         for entry in entries.values():
             self._size[entry.cell] += 1
         self.total = self.ended_count + len(entries)
-        self._latest: list[str] = []
+        self._latest: list[str] = []  # the cells on the screen, the latest last
 
     @staticmethod
     def work(entries: Mapping[str, Entry]) -> int:
@@ -85,15 +88,18 @@ class Board:
         """A trial has ended."""
         entry = self.entries[name]
         self.ended_count += 1
-        self._latest = [cell for cell in self._latest if cell != entry.cell] + [entry.cell]
-        self._errors[entry.cell].append(outcome.nmse if isinstance(outcome, Trial) else None)
+        self._latest = [*(cell for cell in self._latest if cell != entry.cell), entry.cell][-SHOWN:]
+        self._begun += not self._ended[entry.cell]
+        self._ended[entry.cell] += 1
+        if isinstance(outcome, Trial) and outcome.nmse is not None:
+            insort(self._errors[entry.cell], outcome.nmse)
         left = (entry.steps - self._at[name]) * entry.cost
         if isinstance(outcome, Trial) and outcome.state == "done":
             self.steps(name, entry.steps)
         else:  # what a diverged trial leaves undone is no work any more
             self.progress.skip(left)
         self.progress.show(self.rows())
-        if len(self._errors[entry.cell]) == self._size[entry.cell]:
+        if self._ended[entry.cell] == self._size[entry.cell]:
             self.progress.line(self._summary(entry.cell))
         self.progress.advance(0, note=self.note(), last=self.ended_count == self.total)
 
@@ -104,21 +110,23 @@ class Board:
         return f"{self.ended_count:,} of {self.total:,} trials{speed}"
 
     def _summary(self, cell: str) -> str:
-        found = [error for error in self._errors[cell] if error is not None]
-        lost = len(self._errors[cell]) - len(found)
-        text = f"{cell}: best {min(found):.1e}, median {statistics.median(found):.1e}" if found else f"{cell}: none"
+        found = self._errors[cell]
+        lost = self._ended[cell] - len(found)
+        text = f"{cell}: best {found[0]:.1e}, median {_median(found):.1e}" if found else f"{cell}: none"
         return text + (f", {lost} diverged or failed" if lost else "")
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells with results, as a table: (cell, trials, best, median)."""
+        """The latest cells with results, as a table: (cell, trials, best, median); what it costs does not grow."""
         rows: list[tuple[str, ...]] = []
-        shown = set(self._latest[-SHOWN:])
-        for cell, errors in self._errors.items():
-            if cell not in shown:
-                continue
-            found = [error for error in errors if error is not None]
-            if errors:
-                best, middle = (f"{f(found):.1e}" if found else "–" for f in (min, statistics.median))
-                rows.append((cell, f"{len(errors)}/{self._size[cell]}", best, middle))
-        others = sum(bool(errors) for errors in self._errors.values()) - len(rows)
+        for cell in sorted(self._latest, key=self._places.__getitem__):
+            found = self._errors[cell]
+            best, middle = (f"{found[0]:.1e}", f"{_median(found):.1e}") if found else ("–", "–")
+            rows.append((cell, f"{self._ended[cell]}/{self._size[cell]}", best, middle))
+        others = self._begun - len(rows)
         return rows if others <= 0 else [(f"and {others} more cells", "", "", ""), *rows]
+
+
+def _median(ordered: Sequence[float]) -> float:
+    """Return the median of sorted numbers, without a look at all of them."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

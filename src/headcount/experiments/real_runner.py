@@ -7,6 +7,7 @@ running trial leaves a checkpoint. Several processes may work on one store.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -53,14 +54,14 @@ def run_real(
                 trial = panel.trial(heads, seed)
                 trials[name := trial.hash()] = trial
                 panels[name] = panel
-    done = {t.hash for t in store.trials(states=FINISHED)}
+    done = {name for name, state in store.states(trials).items() if state in FINISHED}
     made: dict[int, Feed] = {}
     for panel in {panels[name].size: panels[name] for name in trials if name not in done}.values():
         made[panel.size] = feeds(panel)  # before anything starts: bad data are an error of the spec, not of a trial
         panel.check(made[panel.size])
     store.add_run(spec.name, [t.data() for t in trials.values()], about={"spec": spec.data()})
-    waiting = {t.hash for t in store.trials(run=spec.name, states=("pending", "running"))}
-    left = [name for name in trials if name in waiting]
+    states = store.states(trials)
+    left = [name for name in trials if states.get(name) in ("pending", "running")]
     if left:
         cells = {name: cell_name(panels[name].values, trial.model.heads) for name, trial in trials.items()}
         entries = {name: Entry(cells[name], trials[name].train.steps, step_cost(trials[name])) for name in left}
@@ -79,8 +80,8 @@ def run_real(
                 engine.run(stacks)
             finally:
                 store.release()
-    states = [t.state for t in store.trials(run=spec.name) if t.hash in trials]  # a run may hold an older spec's too
-    return {state: states.count(state) for state in STATES}
+    ended = Counter(store.states(trials).values())  # of this spec alone: a run may hold an older one's trials too
+    return {state: ended[state] for state in STATES}
 
 
 def step_cost(trial: RealTrialSpec) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -72,11 +73,12 @@ def run_on_store(
         for p in spec.panels() for s in range(spec.seeds) for h in p.heads for t in [p.trial(h, s)]
     }  # fmt: skip
     trials = {name: trial for name, (trial, _) in cells.items()}
-    finished = {t.hash for t in store.trials(states=FINISHED)}
+    finished = {name for name, state in store.states(trials).items() if state in FINISHED}
     for model, train in dict.fromkeys((t.model, t.train) for name, t in trials.items() if name not in finished):
         check_memory(model, train)  # before anything starts: what cannot fit is an error of the spec, not of a trial
     store.add_run(spec.name, [t.data() for t in trials.values()], about={"spec": spec.data()})
-    left = [t.hash for t in store.trials(run=spec.name, states=("pending", "running")) if t.hash in trials]
+    states = store.states(trials)
+    left = [name for name in trials if states.get(name) in ("pending", "running")]
     # seeds first: every cell has a first result before any has a second; within a seed the long trials first
     left.sort(key=lambda h: (trials[h].seed, -trials[h].model.length * trials[h].model.heads))
     if left:
@@ -97,8 +99,8 @@ def run_on_store(
                 start_kernels(progress, trials[left[0]].train.dtype, [trials[h].model for h in left])
                 with single_threaded_blas():
                     _Cores(sweep, left, workers or cores()).run()
-    states = [t.state for t in store.trials(run=spec.name) if t.hash in trials]  # a run may hold an older spec's too
-    return {state: states.count(state) for state in STATES}
+    ended = Counter(store.states(trials).values())  # of this spec alone: a run may hold an older one's trials too
+    return {state: ended[state] for state in STATES}
 
 
 class _Sweep:
@@ -193,7 +195,7 @@ class _Cores:
     """A trial a core: worker threads train and send messages, the caller's thread takes them in."""
 
     def __init__(self, sweep: _Sweep, left: list[str], workers: int) -> None:
-        self.sweep, self.left, self.workers = sweep, left, workers
+        self.sweep, self.left, self.workers = sweep, deque(left), workers
         self.said: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self.running: set[str] = set()
 
@@ -221,7 +223,7 @@ class _Cores:
     def _fill(self, pool: ThreadPoolExecutor) -> None:
         """Claim trials for the cores that are free."""
         while self.left and len(self.running) < self.workers and not self._late():
-            for name, job in self.sweep.start([self.left.pop(0)]):  # none where another process has it
+            for name, job in self.sweep.start([self.left.popleft()]):  # none where another process has it
                 self.running.add(name)
                 pool.submit(self._work, name, job)
 

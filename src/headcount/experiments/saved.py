@@ -36,7 +36,9 @@ def stored_model(store: Store, run: str, trial: str) -> tuple[str, SavedModel, d
         raise BadInput(f"run {run!r} is on real data: its encoders cannot be exported, only the models of a sweep can")
     checkpoint = store.load_checkpoint(found.hash)
     if checkpoint is None:
-        raise BadInput(f"trial {found.hash[:10]} has no weights in the store {store.folder}: its file is gone")
+        raise BadInput(
+            f"trial {found.hash[:10]} has no weights in the store {store.folder}: its file is missing or damaged"
+        )
     spec = TrialSpec.parse(found.spec, where=f"trial {found.hash[:10]}")
     task = parse_task(spec.task)
     model = Flat.of(spec.model).unpack(checkpoint[1]["theta"])

@@ -11,7 +11,9 @@ from headcount.base.errors import BadInput
 from headcount.experiments.real_spec import RealPanel, RealSpec
 from headcount.experiments.run import panel_run
 from headcount.experiments.spec import SweepSpec
+from headcount.store.query import log
 from headcount.store.records import Run, Trial
+from headcount.store.schema import DamagedStore
 from headcount.store.store import Store
 from headcount.store.trials import StoredTrial
 
@@ -29,7 +31,8 @@ def stored_spec(store: Store, run: str) -> SweepSpec | RealSpec:
     spec = kind.parse(about["spec"], where=f"run {run}")
     if isinstance(spec, SweepSpec):
         return spec
-    finished = {trial.hash for trial in store.trials(run=run, states=("done", "diverged"))}
+    states = store.states(store.members(run))
+    finished = {trial for trial, state in states.items() if state in ("done", "diverged")}
     trains = [spec.train, *(spec.train.model_copy(update={"precision": one}) for one in ("bf16", "float32"))]
     choices = [spec.model_copy(update={"train": train}) for train in trains]
     return max(choices, key=lambda one: len(finished.intersection(chain(*_hashes(one)))))
@@ -51,13 +54,16 @@ def stored_runs(store: Store, run: str, spec: SweepSpec | RealSpec | None = None
     spec = spec or stored_spec(store, run)
     stored = {trial.hash: trial for trial in store.trials(run=run)}
     names = _hashes(spec)
-    older = set(stored).difference(*names)
+    members = set(store.members(run))
+    older = members.difference(*names)
     found = {n: trial for n, trial in stored.items() if trial.state in ("done", "diverged") and n not in older}
+    records = {name: record for name, trial in found.items() if (record := _record(store, trial)) is not None}
+    lost = members - set(stored) | found.keys() - records.keys()
     runs: list[Run] = []
     for panel, wanted in zip(spec.panels(), names, strict=True):
-        trials = [as_trial(store, found[h]) for h in wanted if h in found]
+        trials = [records[h] for h in wanted if h in records]
         seconds = sum(trial.seconds for trial in trials)
-        others = [stored[h].state if h in stored else "pending" for h in wanted if h not in found]
+        others = [_state(stored.get(h), h in lost) for h in wanted if h not in records]
         about = spec.name, spec.title, spec.data()
         real = isinstance(panel, RealPanel)
         record = panel.run(*about, trials, seconds) if real else panel_run(*about, panel, trials, seconds)
@@ -66,6 +72,20 @@ def stored_runs(store: Store, run: str, spec: SweepSpec | RealSpec | None = None
     if older:
         runs[0] = runs[0].model_copy(update={"left_out": {**runs[0].left_out, "superseded": len(older)}})
     return runs
+
+
+def _state(trial: StoredTrial | None, lost: bool) -> str:
+    """Name what became of a trial that has no record."""
+    return "damaged" if lost else "pending" if trial is None else trial.state
+
+
+def _record(store: Store, trial: StoredTrial) -> Trial | None:
+    """Return the record of a finished trial; None if its curve is damaged."""
+    try:
+        return as_trial(store, trial)
+    except DamagedStore as error:
+        log.warning("%s", error)
+        return None
 
 
 def trained_where(trials: Sequence[StoredTrial]) -> dict[str, Any]:

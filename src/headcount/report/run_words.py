@@ -33,6 +33,7 @@ _STATES = {
     "failed": "failed: they ended with an error of the program or the machine (headcount runs RUN says which)",
     "running": "still running",
     "pending": "not started yet",
+    "damaged": "damaged in the store and left out (headcount runs --check says what is wrong)",
     ZERO: "left out: no wrong answer, on a number of samples that is not known",
     UNMEASURED: "left out: finished, without a training error on record",
 }

@@ -5,7 +5,10 @@ A checkpoint file is safetensors and serves one trial or a whole stack of them; 
 file can only be right or, if the file was damaged later, be found out by the hash of the trial's arrays.
 
 Files have their name before a row says so, and in between they look like orphans. Whoever writes one holds a shared
-lock from before the file until after the commit; whoever sweeps needs the lock alone, and does not wait for it.
+lock from before the file until after the commit; whoever clears away needs the lock alone, and does not wait for it.
+
+What no row names is set aside first, in a folder of the day, and deleted a week later. A file that was set aside and
+is named after all, since somebody put the rows back, is read where it is, and moved back by the next writer.
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import stat
 import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +33,23 @@ from safetensors.numpy import save
 from headcount.base.errors import BadInput
 from headcount.base.files import write_bytes
 from headcount.base.hashing import arrays_hash
+from headcount.store.owners import is_dead
 from headcount.store.schema import CHECKPOINTS, StoreError, locked
+from headcount.store.seals import is_our_name
 
 Arrays = dict[str, NDArray[Any]]
 Points = Sequence[tuple[int, float]]
 
 FILES_LOCK = ".checkpoints.lock"
-OURS = re.compile(r"\.?[0-9a-f]{32}\.safetensors(\..*\.part)?$")
-"""The names that we make, temporary ones included: nothing else is ever swept."""
+PART_NAME = re.compile(r"\.[0-9a-f]{32}\.safetensors\.[0-9a-f]+\.part")
+"""The temporary names that we make: half a file, which no row ever named."""
+SET_ASIDE = "set-aside"
+DAY_NAME = re.compile(r"\d{4}-\d{2}-\d{2}")
+SET_ASIDE_DAYS = 7
+"""So long is kept what was set aside."""
+CLEAN_MARK = ".checkpoints.clean"
+WRITERS = ".writers"
+"""A folder with a file for every writer that is at work, or was killed."""
 KINDS = "biufc"
 """Booleans, whole numbers, floats and complex numbers: what the file format can hold."""
 
@@ -55,6 +69,7 @@ class CheckpointFiles:
 
     def __init__(self, store: Path, patience: float) -> None:
         self.folder, self._lock, self._patience = store / CHECKPOINTS, store / FILES_LOCK, patience
+        self._aside, self._mark, self._writers = store / SET_ASIDE, store / CLEAN_MARK, store / WRITERS
 
     @contextmanager
     def writing(self) -> Generator[None]:
@@ -76,7 +91,9 @@ class CheckpointFiles:
 
     def read(self, file: str, wanted: Mapping[str, str]) -> dict[str, Arrays]:
         """Read the arrays of the wanted trials (hash of the trial → hash of its arrays), leaving out damaged ones."""
-        path = self.folder / file
+        path = self.find(file)
+        if path is None:
+            return {}
         try:
             path.open("rb").close()  # permissions and the like are no damage, and are for the caller to report
             with safe_open(path, framework="np") as tensors:
@@ -90,24 +107,115 @@ class CheckpointFiles:
             return {}
         return {trial: arrays for trial, arrays in read.items() if arrays_hash(arrays) == wanted[trial]}
 
+    def find(self, file: str) -> Path | None:
+        """Return where a file is; None if it is nowhere, is a link or the like, or its name is none that we write."""
+        if not is_our_name(file):
+            return None
+        if _is_plain_file(self.folder / file):
+            return self.folder / file
+        return next((day / file for day in self._days() if _is_plain_file(day / file)), None)
+
     def remove(self, files: Iterable[str]) -> None:
         """Delete files that no row names any more."""
         for file in files:
-            (self.folder / file).unlink(missing_ok=True)
+            if is_our_name(file):
+                (self.folder / file).unlink(missing_ok=True)
 
-    def sweep(self, named: Callable[[], set[str]]) -> int:
-        """Delete what killed writers left behind, unless somebody is writing just now; return how many files."""
-        swept = 0
+    # -- what killed writers left ---------------------------------------------------------------------------
+
+    def is_clean(self) -> bool:
+        """Say whether nothing has come into the folder or left it since it was last found, or left, clean."""
+        try:
+            return int(self._mark.read_text(encoding="ascii")) == self.folder.stat().st_mtime_ns
+        except (OSError, ValueError):
+            return False
+
+    def enter(self, owner: str) -> None:
+        """Note that a writer is at work: what it leaves if it is killed must be looked for."""
+        with suppress(OSError):  # on a full disk, say: an orphan may stay then, and does no harm
+            write_bytes(self._writers / owner.rpartition("|")[2], owner.encode())
+
+    def leave(self, owner: str, clean: bool) -> None:
+        """Note that a writer has left; with `clean`, and nobody else at work or killed, that every file is named."""
+        with suppress(OSError, StoreError):
+            (self._writers / owner.rpartition("|")[2]).unlink(missing_ok=True)
+            if clean and not self.is_clean():
+                with locked(self._lock, patience=0.0):
+                    if not any(self._writers.glob("*")):
+                        write_bytes(self._mark, str(self.folder.stat().st_mtime_ns).encode())
+
+    def clear_away(self, named: Callable[[], set[str]], keep_before: float) -> bool:
+        """Set aside what killed writers left, unless somebody is writing just now; say whether that was done.
+
+        What was set aside long ago is deleted. Files from before `keep_before` stay: rows that are lost may have
+        named them.
+        """
         try:
             with locked(self._lock, patience=0.0):
                 keep = named()  # read under the lock: nobody is between a file and its row
+                if self._aside.is_symlink():
+                    return False
+                self._put_back(keep)
+                today = self._aside / datetime.now(UTC).date().isoformat()
                 for entry in os.scandir(self.folder):
-                    if OURS.match(entry.name) and entry.name not in keep:
+                    if PART_NAME.fullmatch(entry.name):
                         Path(entry.path).unlink(missing_ok=True)
-                        swept += 1
+                        continue
+                    orphan = is_our_name(entry.name) and entry.name not in keep
+                    if orphan and entry.stat(follow_symlinks=False).st_mtime > keep_before:
+                        today.mkdir(parents=True, exist_ok=True)
+                        Path(entry.path).rename(today / entry.name)
+                self._delete_old(keep)
+                for path in self._writers.glob("*"):  # what they left has been looked for
+                    if path.suffix == ".part" or is_dead(path.read_text(encoding="utf-8", errors="replace")):
+                        path.unlink(missing_ok=True)
         except StoreError:
-            return 0
-        return swept
+            return False
+        return True
+
+    def unnamed(self, named: set[str]) -> list[str]:
+        """Return the checkpoint files in the folder that no row names."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(e.name for e in os.scandir(self.folder) if is_our_name(e.name) and e.name not in named)
+
+    def set_aside(self) -> list[Path]:
+        """Return the files that were set aside."""
+        return [path for day in self._days() for path in sorted(day.iterdir()) if is_our_name(path.name)]
+
+    def _days(self) -> list[Path]:
+        """Return the folders of files that were set aside, the latest first."""
+        if self._aside.is_symlink() or not self._aside.is_dir():
+            return []
+        return sorted((day for day in self._aside.iterdir() if _is_day(day)), reverse=True)
+
+    def _put_back(self, keep: set[str]) -> None:
+        """Move what was set aside and is named after all to where it was."""
+        for path in self.set_aside():
+            if path.name in keep and not (self.folder / path.name).exists():
+                path.rename(self.folder / path.name)
+
+    def _delete_old(self, keep: set[str]) -> None:
+        """Delete what was set aside so long ago that nobody misses it."""
+        last = (datetime.now(UTC).date() - timedelta(days=SET_ASIDE_DAYS)).isoformat()
+        for path in self.set_aside():
+            if path.parent.name < last and path.name not in keep:
+                path.unlink(missing_ok=True)
+        for day in self._days():
+            with suppress(OSError):  # it holds something
+                day.rmdir()
+
+
+def _is_day(path: Path) -> bool:
+    return DAY_NAME.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
+
+
+def _is_plain_file(path: Path) -> bool:
+    """Say whether a path is a file itself: a link leads elsewhere, and opening a pipe would wait for ever."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _plain(name: str, value: Any) -> NDArray[Any]:

@@ -11,24 +11,24 @@ from typing import Any
 
 from headcount.base.errors import BadInput
 from headcount.base.hashing import content_hash
+from headcount.store.database import Reader, Writer
 from headcount.store.owners import is_dead, this_owner
-from headcount.store.query import Queries
-from headcount.store.schema import transaction
+from headcount.store.query import Queries, log
 from headcount.store.trials import FINISHED, as_json
 
 
 class Claims(Queries):
     """The part of a store that adds runs and hands out trials."""
 
-    def __init__(self, folder: Path, db: sqlite3.Connection, patience: float) -> None:
-        super().__init__(folder, db)
-        self.owner, self._patience = this_owner(), patience
+    def __init__(self, folder: Path, database: Writer | Reader) -> None:
+        super().__init__(folder, database)
+        self.owner = this_owner()
         self._lease, self._renewed = 0.0, 0.0
 
     @contextmanager
     def writing(self) -> Generator[sqlite3.Connection]:
         """Change the database, all or nothing."""
-        with self.reading() as db, transaction(db, self.folder, self._patience):
+        with self.reading(), self._database.writing() as db:
             yield db
 
     def add_run(
@@ -48,13 +48,17 @@ class Claims(Queries):
         said, now = as_json(about, "about"), time.time()
         with self.writing() as db:
             db.executemany(
-                "INSERT INTO trials (hash, spec, state, created, updated) VALUES (?, ?, 'pending', ?, ?) "
-                "ON CONFLICT (hash) DO NOTHING",
-                [(trial, text, now, now) for trial, text in zip(hashes, texts, strict=True)],
-            )
+                "INSERT INTO trials (hash, spec, state, created, updated) SELECT ?1, ?2, 'pending', ?3, ?3 "
+                "WHERE NOT EXISTS (SELECT 1 FROM seals WHERE trial = ?1) ON CONFLICT (hash) DO NOTHING",
+                [(trial, text, now) for trial, text in zip(hashes, texts, strict=True)],
+            )  # one with a seal and no row was lost, and is not made anew
             join_run(db, name, hashes)
             if said is not None:
-                db.execute("INSERT OR REPLACE INTO abouts VALUES (?, ?, ?)", (name, said, now))
+                db.execute(
+                    "INSERT INTO abouts VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE "
+                    "SET about = excluded.about, created = excluded.created",
+                    (name, said, now),
+                )
         return hashes
 
     def claim(self, hashes: Iterable[str], *, limit: int | None = None, lease_seconds: float = 600.0) -> list[str]:
@@ -62,6 +66,7 @@ class Claims(Queries):
 
         Free are trials that are pending, and those of an owner whose lease is over or whose process has died. Each
         checkpoint renews the lease of all that the owner holds; whoever loses a trial cannot write it any more.
+        Damaged trials are nobody's: what is wrong with them would be lost.
         """
         now = time.time()
         taken: list[str] = []
@@ -70,11 +75,8 @@ class Claims(Queries):
             for trial in dict.fromkeys(hashes):
                 if limit is not None and len(taken) >= limit:
                     break
-                columns = "SELECT hash, state, owner, lease_until FROM trials WHERE hash = ?"
-                row = db.execute(columns, (trial,)).fetchone()
-                if row is None:
-                    raise BadInput(f"the store {self.folder} has no trial {trial!r}: add it to a run first")
-                if row["state"] not in FINISHED and not is_held(row, now, dead):
+                row = self.own_row(db, trial)
+                if row is not None and row["state"] not in FINISHED and not is_held(row, now, dead):
                     taken.append(trial)
             db.executemany(
                 "UPDATE trials SET state = 'running', owner = ?, lease_until = ?, updated = ? WHERE hash = ?",
@@ -83,6 +85,18 @@ class Claims(Queries):
         if taken:
             self._lease, self._renewed = lease_seconds, 0.0
         return taken
+
+    def own_row(self, db: sqlite3.Connection, trial: str) -> sqlite3.Row | None:
+        """Return the row of a trial that was added here; None, and a line in the log, if it is damaged."""
+        row = self.verified(db, trial)
+        if not isinstance(row, str):
+            return row
+        tables = {"trials": "hash", "seals": "trial"} if self.sealed else {"trials": "hash"}
+        asked = [f"SELECT 1 FROM {table} WHERE {column} = ?1" for table, column in tables.items()]
+        if db.execute(" UNION ALL ".join(asked), (trial,)).fetchone() is None:
+            raise BadInput(f"the store {self.folder} has no trial {trial!r}: add it to a run first")
+        log.warning("trial %s of the store %s is damaged (%s), and left as it is", trial[:12], self.folder, row)
+        return None
 
     def renew(self) -> list[str]:
         """Prolong the lease of all that this store object holds, and return what that is."""
@@ -109,8 +123,8 @@ class Claims(Queries):
         """Make failed trials pending again; their errors stay among the warnings."""
         with self.writing() as db:
             for trial in hashes:
-                row = db.execute("SELECT state, error FROM trials WHERE hash = ?", (trial,)).fetchone()
-                if row is None or row["state"] != "failed":
+                row = self.verified(db, trial)
+                if isinstance(row, str) or row["state"] != "failed":
                     raise BadInput(f"trial {trial!r} has not failed: only failed trials can be tried again")
                 note(db, trial, f"tried again after: {row['error']}")
                 db.execute(

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headcount.store.checkpoints import Arrays
 from headcount.store.claims import is_held, join_run, note
-from headcount.store.trials import FINISHED
+from headcount.store.query import log
+from headcount.store.schema import DamagedStore
+from headcount.store.trials import FINISHED, as_json
 
 if TYPE_CHECKING:
     from headcount.store.store import Store
@@ -41,11 +43,14 @@ class MergeReport:
     """Trials that are further there, but are being trained here: merge again when they are not."""
     damaged: list[str] = field(default_factory=list[str])
     """Trials whose checkpoint there is damaged, and was not copied."""
+    damaged_rows: list[str] = field(default_factory=list[str])
+    """Trials whose row or curve is damaged, there or here: nothing of them was copied."""
 
     def __str__(self) -> str:
         """Say it in one line."""
         always = {"trials added": self.added, "brought forward": self.taken, "as they were": self.kept}
-        at_need = {"in conflict": self.conflict, "busy": self.busy, "with a damaged checkpoint": self.damaged}
+        at_need = {"in conflict": self.conflict, "busy": self.busy, "with a damaged checkpoint": self.damaged,
+                   "damaged and left out": self.damaged_rows}  # fmt: skip
         parts = always | {what: hashes for what, hashes in at_need.items() if hashes}
         return ", ".join(f"{len(hashes)} {what}" for what, hashes in parts.items())
 
@@ -80,14 +85,21 @@ def merge(store: Store, other: Store) -> MergeReport:
             _write(store, batch, report)
             batch, size = [], 0
     _write(store, batch, report)
-    with other.reading() as db:
-        runs = db.execute("SELECT name, trial FROM runs ORDER BY name, position").fetchall()
-        abouts = [tuple(row) for row in db.execute("SELECT * FROM abouts")]
-    with store.writing() as db:
-        known = {row[0] for row in db.execute("SELECT hash FROM trials")}  # it may have got new ones since we looked
-        for name in dict.fromkeys(row["name"] for row in runs):
-            join_run(db, name, [row["trial"] for row in runs if row["name"] == name and row["trial"] in known])
-        db.executemany("INSERT OR IGNORE INTO abouts VALUES (?, ?, ?)", abouts)
+    for name in other.runs():
+        try:
+            members, about = other.members(name), other.about(name)
+        except DamagedStore as error:  # its trials are copied all the same
+            log.warning("%s", error)
+            continue
+        with store.writing() as db:
+            known = store.states(members).keys()  # those that were left out have none
+            join_run(db, name, [trial for trial in members if trial in known])
+            if about:
+                db.execute(
+                    "INSERT INTO abouts SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM runs WHERE name = ?1) "
+                    "ON CONFLICT (name) DO NOTHING",
+                    (name, as_json(about, "about"), time.time()),
+                )
     return report
 
 
@@ -110,42 +122,54 @@ def _verdict(mine: sqlite3.Row | None, theirs: sqlite3.Row, step: int | None, de
 
 def _worth_copying(store: Store, other: Store, report: MergeReport) -> Iterator[_Copy]:
     """Read those trials of the other store that this one lacks or has less of; report the rest."""
-    with store.reading() as db:
-        mine = {row["hash"]: row for row in db.execute("SELECT * FROM trials")}
-    with other.reading() as db:
-        theirs = db.execute("SELECT * FROM trials ORDER BY checkpoint, rowid").fetchall()
     dead: dict[str, bool] = {}
     files: dict[str, dict[str, str]] = {}
-    wanted: list[sqlite3.Row] = []
-    for row in theirs:
-        verdict = _verdict(mine.get(row["hash"]), row, row["checkpoint_step"], dead)
+    wanted: list[tuple[str, str | None]] = []
+    for trial, theirs in other.scan():
+        mine = _mine(store, trial)
+        if isinstance(theirs, str) or isinstance(mine, str):
+            report.damaged_rows.append(trial)
+            continue
+        verdict = _verdict(mine, theirs, theirs["checkpoint_step"], dead)
         if verdict in ("added", "taken"):
-            wanted.append(row)
-            if row["checkpoint"] is not None:
-                files.setdefault(row["checkpoint"], {})[row["hash"]] = row["checkpoint_hash"]
+            wanted.append((trial, theirs["checkpoint"]))
+            if theirs["checkpoint"] is not None:
+                files.setdefault(theirs["checkpoint"], {})[trial] = theirs["checkpoint_hash"]
         else:
-            getattr(report, verdict).append(row["hash"])
+            getattr(report, verdict).append(trial)
+    wanted.sort(key=lambda one: one[1] or "")  # the trials of a stack are read at once
     ready: dict[str, Arrays] = {}
-    for row in wanted:
-        file = row["checkpoint"]
-        if file in files:  # the trials of a stack are read at once
+    for trial, file in wanted:
+        if file in files:
             with other.reading():
                 ready = other.files.read(file, files.pop(file))
-        yield _read(other, row["hash"], file, ready, report)
+        copy = _read(other, trial, file, ready, report)
+        if copy is None:
+            report.damaged_rows.append(trial)
+        else:
+            yield copy
 
 
-def _read(other: Store, trial: str, file: str | None, ready: dict[str, Arrays], report: MergeReport) -> _Copy:
-    """Read one trial as it is at one moment, even while its owner goes on writing it."""
+def _mine(store: Store, trial: str) -> sqlite3.Row | str | None:
+    """Return what this store has of a trial, or what is wrong with it; None if it has nothing."""
+    with store.reading() as db:
+        row = store.verified(db, trial)
+        sealed = db.execute("SELECT 1 FROM seals WHERE trial = ?", (trial,)).fetchone()
+    return None if isinstance(row, str) and sealed is None and not store.states([trial]) else row
+
+
+def _read(other: Store, trial: str, file: str | None, ready: dict[str, Arrays], report: MergeReport) -> _Copy | None:
+    """Read one trial as it is at one moment, even while its owner goes on writing it; None if it is damaged."""
     failed: str | None = None
     while True:
         with other.reading() as db:
             db.execute("BEGIN")
             try:
-                row = db.execute("SELECT * FROM trials WHERE hash = ?", (trial,)).fetchone()
-                found = db.execute("SELECT sequence, points FROM curves WHERE trial = ?", (trial,)).fetchall()
+                row, points = other.verified(db, trial), other.flushes(db, trial)
             finally:
                 db.execute("ROLLBACK")
-            points = [(p["sequence"], p["points"]) for p in found]
+            if isinstance(row, str) or points is None:
+                return None
             now = row["checkpoint"]
             if now is None:
                 return _Copy(row, points, None)
@@ -174,8 +198,11 @@ def _write(store: Store, batch: list[_Copy], report: MergeReport) -> None:
             with store.writing() as db:
                 for copy in batch:
                     trial = copy.row["hash"]
-                    mine = db.execute("SELECT * FROM trials WHERE hash = ?", (trial,)).fetchone()
-                    verdict = _verdict(mine, copy.row, copy.step, dead)  # again: this store may have gone on
+                    mine = _mine(store, trial)  # again: this store may have gone on
+                    if isinstance(mine, str):
+                        report.damaged_rows.append(trial)
+                        continue
+                    verdict = _verdict(mine, copy.row, copy.step, dead)
                     done.append((verdict, trial))
                     if verdict not in ("added", "taken"):
                         continue
@@ -206,5 +233,5 @@ def _put(db: sqlite3.Connection, copy: _Copy, checkpoint: tuple[Any, Any, Any]) 
             row["metrics"], row["error"], row["provenance"], *checkpoint, row["created"], time.time(),
         ),
     )  # fmt: skip
-    db.execute("DELETE FROM curves WHERE trial = ?", (row["hash"],))
+    db.execute("DELETE FROM curves WHERE trial = ?", (row["hash"],))  # what seals a curve starts afresh with this
     db.executemany("INSERT INTO curves VALUES (?, ?, ?)", [(row["hash"], *point) for point in copy.points])

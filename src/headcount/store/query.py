@@ -2,63 +2,185 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
+import logging
+import operator
 import os
 import sqlite3
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from headcount.base.errors import BadInput, HeadcountError, nearest
 from headcount.store.checkpoints import unpack
-from headcount.store.schema import StoreError, one_line
+from headcount.store.database import Reader, Writer, lost_commits
+from headcount.store.schema import DamagedStore, StoreError, one_line
+from headcount.store.seals import DIGEST_BYTES, TRIAL_COLUMNS, digest, is_our_name
 from headcount.store.trials import STATES, State, StoredTrial, Warned, table
+
+log = logging.getLogger("headcount")
+
+BATCH_TRIALS = 500
+"""So many rows are read at once: writers wait for one batch at most, and memory holds one."""
 
 
 class Queries:
     """The part of a store that only reads."""
 
-    def __init__(self, folder: Path, db: sqlite3.Connection) -> None:
-        self.folder, self._db, self._pid = folder, db, os.getpid()
+    def __init__(self, folder: Path, database: Writer | Reader) -> None:
+        self.folder, self._database, self._pid = folder, database, os.getpid()
 
     @contextmanager
     def reading(self) -> Generator[sqlite3.Connection]:
         """Ask the database, with errors in one line."""
         if os.getpid() != self._pid:
             raise StoreError(f"the store {self.folder} was opened before a fork: open it again in the child process")
-        with one_line(self.folder):
-            yield self._db
+        with one_line(self.folder), self._database.reading() as db:
+            yield db
+
+    @property
+    def sealed(self) -> bool:
+        """Whether rows have checksums; a store of an older headcount has none until something is written to it."""
+        return self._database.sealed
+
+    # -- runs ------------------------------------------------------------------------------------------------
 
     def runs(self) -> dict[str, int]:
         """Return the names of the runs, with the number of trials of each."""
         with self.reading() as db:
-            return {row[0]: row[1] for row in db.execute("SELECT name, count(*) FROM runs GROUP BY name")}
+            found = dict(db.execute("SELECT name, count(*) FROM runs GROUP BY name").fetchall())
+            sealed = dict(db.execute("SELECT name, trials FROM run_seals").fetchall()) if self.sealed else found
+        if found != sealed:
+            wrong = sorted(name for name in found.keys() | sealed.keys() if found.get(name) != sealed.get(name))
+            log.warning("%s", self._run_line(wrong[0]))
+        return {name: found.get(name, 0) for name in sorted(found.keys() | sealed.keys())}
+
+    def members(self, run: str) -> list[str]:
+        """Return the hashes of a run's trials in its order, verified."""
+        self._known(run)
+        with self.reading() as db:
+            rows = db.execute("SELECT trial, position FROM runs WHERE name = ?", (run,)).fetchall()
+            seal = None
+            if self.sealed:
+                seal = db.execute("SELECT trials, members FROM run_seals WHERE name = ?", (run,)).fetchone()
+        if self.sealed:
+            digests = [int.from_bytes(digest(run, row[0], row[1])) for row in rows]
+            mixed = functools.reduce(operator.xor, digests, 0).to_bytes(DIGEST_BYTES)
+            if seal is None or tuple(seal) != (len(rows), mixed):
+                raise DamagedStore(self._run_line(run))
+        return [row[0] for row in sorted(rows, key=lambda row: (row[1], row[0]))]
 
     def about(self, run: str) -> dict[str, Any]:
         """Return what was said of a run when it was added; {} if nothing was."""
         self._known(run)
         with self.reading() as db:
-            row = db.execute("SELECT about FROM abouts WHERE name = ?", (run,)).fetchone()
-        return {} if row is None else json.loads(row[0])
+            row = db.execute("SELECT name, about, created FROM abouts WHERE name = ?", (run,)).fetchone()
+            seal = None
+            if self.sealed:
+                seal = db.execute("SELECT about FROM run_seals WHERE name = ?", (run,)).fetchone()
+        if self.sealed and (seal is None or seal[0] != (b"" if row is None else digest(*row))):
+            raise DamagedStore(self._run_line(run))
+        try:
+            return {} if row is None else dict(json.loads(row[1]))
+        except (ValueError, TypeError, RecursionError):
+            raise DamagedStore(self._run_line(run)) from None
+
+    # -- trials ----------------------------------------------------------------------------------------------
+
+    def scan(
+        self, run: str | None = None, names: Sequence[str] | None = None
+    ) -> Iterator[tuple[str, sqlite3.Row | str]]:
+        """Yield the hash of each trial with its verified row, or with what is wrong with it; a batch at a time.
+
+        Those of a run come in its order, all of them in the order in which they were added, unless `names` lists them.
+        """
+        if names is None:
+            names = self._all_names() if run is None else self.members(run)
+        for start in range(0, len(names), BATCH_TRIALS):
+            with self.reading() as db:
+                batch = [(name, self.verified(db, name)) for name in names[start : start + BATCH_TRIALS]]
+            yield from batch
+
+    def verified(self, db: sqlite3.Connection, trial: str) -> sqlite3.Row | str:
+        """Return the row of a trial, or say what is wrong with it; a trial that nobody added has no row."""
+        try:
+            row = db.execute(_SEALED_ROW if self.sealed else _PLAIN_ROW, (trial,)).fetchone()
+        except sqlite3.OperationalError as error:
+            if "decode to UTF-8" not in str(error):
+                raise
+            return "its text cannot be read"
+        if row["hash"] is None:
+            return "its row is missing"
+        if self.sealed and row["sealed"] != digest(*tuple(row)[: len(TRIAL_COLUMNS)]):
+            return "its row has no checksum" if row["sealed"] is None else "its row is not what was written"
+        if row["checkpoint"] is not None and not is_our_name(row["checkpoint"]):
+            return "it names a checkpoint file of a form that headcount never writes"
+        return row
+
+    def _all_names(self) -> list[str]:
+        """Return the hashes of all trials in the order in which they were added, then those whose rows are missing."""
+        with self.reading() as db:
+            names = [row[0] for row in db.execute("SELECT hash FROM trials NOT INDEXED ORDER BY rowid")]
+            if not self.sealed:
+                return names
+            have = set(names)
+            return names + [row[0] for row in db.execute("SELECT trial FROM seals") if row[0] not in have]
 
     def trials(self, run: str | None = None, states: Iterable[State] | None = None) -> list[StoredTrial]:
-        """Return the trials of a run in its order, or all in the order in which they came; of all states or some."""
+        """Return the trials of a run in its order, or all in the order in which they came; of all states or some.
+
+        Damaged ones are left out, and the log says so.
+        """
         wanted = set(STATES if states is None else states)
         if wanted - set(STATES):
             raise BadInput(f"no such state: {nearest(sorted(wanted - set(STATES))[0], STATES)}")
-        where, order, values = self._scope(run)
-        with self.reading() as db:
-            rows = db.execute(f"SELECT trials.* FROM trials {where} ORDER BY {order}", values).fetchall()
-        return [StoredTrial.of(row) for row in rows if row["state"] in wanted]
+        return list(self.each(run, states=wanted))
+
+    def each(
+        self, run: str | None = None, names: Sequence[str] | None = None, states: Collection[str] = STATES
+    ) -> Iterator[StoredTrial]:
+        """Yield the trials of a run or, of it, those that are named, in that order; only a batch is kept in memory."""
+        damaged = 0
+        for _, row in self.scan(run, names):
+            if isinstance(row, str):
+                damaged += 1
+            elif row["state"] in states or row["state"] not in STATES:
+                trial = StoredTrial.of(row)
+                if trial is None:
+                    damaged += 1
+                else:
+                    yield trial
+        if damaged:
+            log.warning("%s", left_out_line(damaged, self.folder))
+
+    def states(self, trials: Iterable[str]) -> dict[str, State]:
+        """Return the states of those trials that the store has, each looked up by its hash; damaged ones have none."""
+        found: dict[str, State] = {}
+        names = list(trials)
+        for start in range(0, len(names), BATCH_TRIALS):
+            with self.reading() as db:
+                for name in names[start : start + BATCH_TRIALS]:
+                    row = self.verified(db, name)
+                    if not isinstance(row, str) and row["state"] in STATES:
+                        found[name] = row["state"]
+        return found
 
     def trial(self, name: str) -> StoredTrial:
         """Return the trial with this hash, or with the only hash that begins so."""
         with self.reading() as db:
-            rows = db.execute("SELECT * FROM trials WHERE substr(hash, 1, ?) = ? LIMIT 2", (len(name), name)).fetchall()
-        if len(rows) != 1 or not name:
+            within = (name, f"{name}g")  # hashes are hexadecimal, and g comes next
+            rows = db.execute("SELECT hash FROM trials WHERE hash >= ? AND hash < ? LIMIT 2", within).fetchall()
+            row = self.verified(db, rows[0][0]) if len(rows) == 1 and name else None
+        if row is None:
             raise BadInput(f"the store {self.folder} has {'more than one' if rows else 'no'} trial {name!r}")
-        return StoredTrial.of(rows[0])
+        found = None if isinstance(row, str) else StoredTrial.of(row)
+        if found is None:
+            why = row if isinstance(row, str) else "it cannot be read"
+            raise DamagedStore(f"trial {rows[0][0][:12]} of the store {self.folder} is damaged: {why}")
+        return found
 
     def table(self, run: str | None = None) -> list[dict[str, Any]]:
         """Return a flat row per trial, all with the same columns: `spec.…`, `metrics.…`, `provenance.…`."""
@@ -75,17 +197,40 @@ class Queries:
         return pandas.DataFrame(self.table(run))
 
     def curve(self, trial: str) -> list[tuple[int, float]]:
-        """Return the (step, value) points of a trial."""
+        """Return the (step, value) points of a trial, verified."""
         with self.reading() as db:
-            rows = db.execute("SELECT points FROM curves WHERE trial = ? ORDER BY sequence", (trial,)).fetchall()
-        return unpack(row[0] for row in rows)
+            flushes = self.flushes(db, trial)
+        if flushes is None:
+            raise DamagedStore(f"the curve of trial {trial[:12]} in the store {self.folder} is not what was written")
+        return unpack(points for _, points in flushes)
+
+    def flushes(self, db: sqlite3.Connection, trial: str) -> list[tuple[int, bytes]] | None:
+        """Return the parts of a trial's curve as they were stored; None if they are not what was written."""
+        rows = db.execute("SELECT sequence, points FROM curves WHERE trial = ? ORDER BY sequence", (trial,)).fetchall()
+        found = [(row[0], row[1]) for row in rows]
+        if self.sealed:
+            seal = db.execute("SELECT curve FROM seals WHERE trial = ?", (trial,)).fetchone()
+            chain = functools.reduce(lambda before, flush: digest(before, *flush), found, b"")
+            return found if (b"" if seal is None else seal[0]) == chain else None
+        return found if all(isinstance(p, bytes) and len(p) % 16 == 0 for _, p in found) else None
 
     def counts(self, run: str | None = None) -> dict[State, int]:
-        """Return how many trials are in each state."""
-        where, _, values = self._scope(run)
+        """Return how many trials are in each state; one whose state is not certain counts in none."""
+        if run is not None:
+            self._known(run)
+            return self.counts_by_run().get(run, dict.fromkeys(STATES, 0))
         with self.reading() as db:
-            found = dict(db.execute(f"SELECT state, count(*) FROM trials {where} GROUP BY state", values).fetchall())
-        return {state: found.get(state, 0) for state in STATES}
+            rows = db.execute(_SEALED_COUNTS if self.sealed else _PLAIN_COUNTS).fetchall()
+        return _counted((row[0], row[1]) for row in rows if row[0] == row[2])
+
+    def counts_by_run(self) -> dict[str, dict[State, int]]:
+        """Return how many trials of every run are in each state; one whose state is not certain counts in none."""
+        with self.reading() as db:
+            rows = db.execute(_SEALED_RUN_COUNTS if self.sealed else _PLAIN_RUN_COUNTS).fetchall()
+        return {
+            name: _counted((row[1], row[2]) for row in some if row[1] == row[3])
+            for name, some in itertools.groupby(rows, key=lambda row: row[0])
+        }
 
     def warnings(self) -> list[Warned]:
         """Return what was noticed and dealt with, oldest first."""
@@ -93,20 +238,63 @@ class Queries:
             return [Warned(*row) for row in db.execute("SELECT time, trial, text FROM warnings ORDER BY id")]
 
     def named_files(self) -> set[str]:
-        """Return the checkpoint files that rows name."""
+        """Return the checkpoint files that rows or their seals name: a single fault never makes a file nameless."""
         with self.reading() as db:
-            return {row[0] for row in db.execute("SELECT checkpoint FROM trials WHERE checkpoint IS NOT NULL")}
+            found = {row[0] for row in db.execute("SELECT checkpoint FROM trials WHERE checkpoint IS NOT NULL")}
+            if self.sealed:
+                found |= {row[0] for row in db.execute("SELECT checkpoint FROM seals WHERE checkpoint IS NOT NULL")}
+        return {name for name in found if is_our_name(name)}
+
+    def lost_commits(self) -> tuple[int, int] | None:
+        """Return how many commits the database has and how many there were, where some are lost; else None."""
+        with one_line(self.folder):
+            return lost_commits(self.folder, self._database)
 
     def _known(self, run: str) -> None:
         """Refuse a run that does not exist, and name the nearest."""
-        runs = self.runs()
-        if run not in runs:
+        with self.reading() as db:
+            found = db.execute("SELECT 1 FROM runs WHERE name = ? LIMIT 1", (run,)).fetchone()
+            if found is None and self.sealed:
+                found = db.execute("SELECT 1 FROM run_seals WHERE name = ?", (run,)).fetchone()
+        if found is None:
+            runs = self.runs()
             hint = nearest(run, runs) if runs else "there are none yet"
             raise BadInput(f"the store {self.folder} has no run {run!r}: {hint}")
 
-    def _scope(self, run: str | None) -> tuple[str, str, tuple[str, ...]]:
-        """Return the SQL that selects and orders the trials of a run, or all."""
-        if run is None:
-            return "", "trials.rowid", ()
-        self._known(run)
-        return "JOIN runs ON runs.trial = trials.hash WHERE runs.name = ?", "runs.position", (run,)
+    def _run_line(self, run: str) -> str:
+        """Say that what the store has of a run itself, not of its trials, is damaged."""
+        return f"run {run!r} of the store {self.folder} is damaged: headcount runs --check says what is left"
+
+
+def left_out_line(damaged: int, folder: Path | None = None) -> str:
+    """Say how many trials are left out."""
+    where = "" if folder is None else f" of the store {folder}"
+    one = damaged == 1
+    said = "trial" if one else "trials"
+    return f"{damaged:,} {said}{where} {'is' if one else 'are'} damaged and left out: headcount runs --check"
+
+
+def _counted(found: Iterable[tuple[str, int]]) -> dict[State, int]:
+    """Return a number for every state."""
+    numbers = dict(found)
+    return {state: numbers.get(state, 0) for state in STATES}
+
+
+_ROW = ", ".join(f"trials.{name}" for name in TRIAL_COLUMNS)
+_PLAIN_ROW = f"SELECT {_ROW} FROM (SELECT ? AS wanted) LEFT JOIN trials ON trials.hash = wanted"
+_SEALED_ROW = (
+    f"SELECT {_ROW}, seals.row AS sealed FROM (SELECT ? AS wanted) "
+    "LEFT JOIN trials ON trials.hash = wanted LEFT JOIN seals ON seals.trial = wanted"
+)
+_PLAIN_COUNTS = "SELECT state, count(*), state FROM trials GROUP BY state"
+_SEALED_COUNTS = (
+    "SELECT trials.state, count(*), seals.state FROM trials JOIN seals ON seals.trial = trials.hash GROUP BY 1, 3"
+)
+_PLAIN_RUN_COUNTS = (
+    "SELECT runs.name, state, count(*), state FROM runs JOIN trials ON trials.hash = runs.trial "
+    "GROUP BY runs.name, state ORDER BY runs.name"
+)
+_SEALED_RUN_COUNTS = (
+    "SELECT runs.name, trials.state, count(*), seals.state FROM runs LEFT JOIN trials ON trials.hash = runs.trial "
+    "LEFT JOIN seals ON seals.trial = runs.trial GROUP BY 1, 2, 4 ORDER BY 1"
+)

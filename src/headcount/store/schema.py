@@ -1,18 +1,10 @@
-"""The database of a store: its tables, how it is opened, locked and written, and its errors in one line.
-
-SQLite in WAL mode with synchronous=FULL: what was committed is on the disk when the commit returns, and readers never
-wait. All writing goes through one file lock of our own, which can name the process that holds it, and keeps writers
-and checkpoints of the log apart: SQLite from 3.7.0 to 3.51.2 can lose commits when these meet (sqlite.org/wal.html,
-"The WAL-Reset Bug"), and most Pythons come with one of them.
-
-WAL shares memory between processes, so a store belongs to the processes of one machine; stores of several machines
-are merged.
-"""
+"""The tables of a store, the check that a database has them, its file locks, and its errors in one line."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import os
 import re
 import sqlite3
@@ -21,13 +13,13 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headcount.base.errors import BadInput, HeadcountError
-from headcount.base.files import write_bytes
+from headcount.base.errors import HeadcountError
 
 DATABASE = "trials.sqlite"
 CHECKPOINTS = "checkpoints"
 WRITE_LOCK = ".trials.lock"
-VERSION = 1
+VERSION = 2
+"""Of the tables: 1 had no checksums; a writer brings it up to 2, a reader leaves it as it is."""
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -56,10 +48,26 @@ CREATE TABLE warnings (
     id INTEGER PRIMARY KEY, time REAL NOT NULL, trial TEXT NOT NULL, text TEXT NOT NULL, UNIQUE (trial, text)
 );
 """
+"""Version 1, and the first part of version 2."""
+
+SEAL_TABLES = """
+CREATE TABLE seals (
+    trial TEXT NOT NULL PRIMARY KEY, state TEXT NOT NULL, row BLOB NOT NULL, curve BLOB NOT NULL, checkpoint TEXT
+) WITHOUT ROWID;
+CREATE INDEX seals_checkpoint ON seals (checkpoint) WHERE checkpoint IS NOT NULL;
+CREATE TABLE run_seals (
+    name TEXT NOT NULL PRIMARY KEY, trials INTEGER NOT NULL, members BLOB NOT NULL, about BLOB NOT NULL
+) WITHOUT ROWID;
+"""
+"""The checksums of version 2, in tables of their own: no damage to one page changes a row and its checksum alike."""
 
 
 class StoreError(HeadcountError):
     """The store cannot do what was asked; whatever it had stored before is still there."""
+
+
+class DamagedStore(StoreError):
+    """What is stored is not what was written."""
 
 
 class LostTrial(StoreError):
@@ -72,22 +80,27 @@ def one_line(folder: Path) -> Generator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        if _kind(error) in ("NOTADB", "CORRUPT") or "decode to UTF-8" in str(error):
+            raise damaged(folder, str(error)) from error
         raise StoreError(_sqlite_line(folder, error)) from error
-    except UnicodeDecodeError as error:  # of a message of SQLite's that quotes the schema
-        raise StoreError(damaged(folder, "its schema is not UTF-8 text")) from error
+    except UnicodeDecodeError as error:  # in the text of SQLite's own complaint, which names what is damaged
+        raise damaged(folder, "its schema cannot be read") from error
     except OSError as error:
         raise StoreError(_system_line(folder, error)) from error
 
 
+def _kind(error: sqlite3.Error) -> str:
+    """Return the name of SQLite's error code, without prefix and details."""
+    return str(getattr(error, "sqlite_errorname", "")).removeprefix("SQLITE_").split("_")[0]
+
+
 def _sqlite_line(folder: Path, error: sqlite3.Error) -> str:
     """Say what an error of SQLite means here."""
-    kind = str(getattr(error, "sqlite_errorname", "")).removeprefix("SQLITE_").split("_")[0]
+    kind = _kind(error)
     if kind in ("BUSY", "LOCKED"):
         return f"the store {folder} is locked by another program: close what has {DATABASE} open, and try again"
     if kind == "FULL":
         return _full(folder)
-    if kind in ("NOTADB", "CORRUPT"):
-        return damaged(folder, str(error))
     if kind in ("READONLY", "PERM", "AUTH"):
         return _read_only(folder)
     if kind == "CANTOPEN":
@@ -116,21 +129,29 @@ def _read_only(folder: Path) -> str:
     return f"the store {folder} may not be written to: change its permissions, or choose or copy to another --store"
 
 
-def damaged(folder: Path, why: str) -> str:
-    """Say that the database is damaged, and what can be done."""
-    return (
+def damaged(folder: Path, why: str) -> DamagedStore:
+    """Return the error that says that the database is damaged, and what can be done."""
+    return DamagedStore(
         f"{folder / DATABASE} is damaged ({why}), and was left as it is: put back a copy, "
         f"rescue what is readable with `sqlite3 {DATABASE} .recover`, or choose another --store"
     )
 
 
 @contextmanager
-def locked(path: Path, *, shared: bool = False, patience: float = 60.0) -> Generator[None]:
+def locked(path: Path, *, shared: bool = False, create: bool = True, patience: float = 60.0) -> Generator[None]:
     """Hold a file lock, which ends with the process however it ends; wait for it at most `patience` seconds.
 
     The file is opened anew each time: a kept descriptor would be inherited by forked children, and the lock with it.
+    With `create` false nothing is written, and where there is no such file nothing is locked.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        flags = (os.O_RDWR | os.O_CREAT) if create else os.O_RDONLY
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    except FileNotFoundError:
+        if create:
+            raise
+        yield
+        return
     try:
         wanted = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
         end = time.monotonic() + patience
@@ -154,75 +175,50 @@ def locked(path: Path, *, shared: bool = False, patience: float = 60.0) -> Gener
         os.close(descriptor)
 
 
-def open_database(folder: Path, create: bool, patience: float) -> sqlite3.Connection:
-    """Open the database of a store, or make it; refuse what is not one in one line."""
-    path = folder / DATABASE
-    with one_line(folder):
-        if folder.exists() and not folder.is_dir():
-            raise BadInput(f"{folder} is a file, not a folder: choose another --store")
-        if not path.exists() and not create:
-            raise BadInput(f"there is no store in {folder}: start a run first, or choose another --store")
-        (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-        with locked(folder / WRITE_LOCK, patience=patience):
-            if not path.exists():
-                _create(folder)
-            elif path.stat().st_size == 0:  # SQLite would take it for a new one, and the checkpoints for orphans
-                raise StoreError(damaged(folder, "it is empty"))
-            db = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode=rw", timeout=patience, isolation_level=None, uri=True
-            )
-            try:
-                db.execute("PRAGMA journal_mode = WAL")
-                db.execute("PRAGMA synchronous = FULL")
-                _check(folder, db)
-            except BaseException:
-                db.close()
-                raise
-        db.row_factory = sqlite3.Row
-        return db
+def tables_of(version: int) -> str:
+    """Return the SQL that makes the tables of a version."""
+    return TABLES if version == 1 else TABLES + SEAL_TABLES
 
 
-def _create(folder: Path) -> None:
-    """Make an empty database, which appears whole or not at all."""
-    left = [*(folder / CHECKPOINTS).glob("*.safetensors"), *folder.glob(f"{DATABASE}-wal")]
-    if left:
-        raise StoreError(f"{folder} holds {left[0].name} but no {DATABASE}: put it back, or choose another --store")
-    for part in folder.glob(f".{DATABASE}.*.part"):  # of a writer that was killed here
-        part.unlink()
+@functools.cache
+def _expected(version: int) -> dict[str, tuple[str, str, str]]:
+    """Return what SQLite's own table says of each of our tables and indexes."""
     memory = sqlite3.connect(":memory:")
-    memory.executescript(TABLES)
-    memory.execute("INSERT INTO meta VALUES ('schema_version', ?)", (str(VERSION),))
-    memory.commit()
-    write_bytes(folder / DATABASE, memory.serialize())
+    memory.executescript(tables_of(version))
+    found = _schema(memory)
     memory.close()
+    return found
 
 
-def _check(folder: Path, db: sqlite3.Connection) -> None:
-    """Refuse a damaged database, another program's, and one of a newer version."""
-    problem = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
-    if problem != "ok":
-        raise StoreError(damaged(folder, " ".join(problem.split())))
-    ours = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE name IN ('meta', 'trials')")}
-    version = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone() if len(ours) == 2 else None
-    if version is None:
+def _schema(db: sqlite3.Connection) -> dict[str, tuple[str, str, str]]:
+    """Return type, table and SQL of all that a database has, by name."""
+    rows = db.execute("SELECT name, type, tbl_name, sql FROM sqlite_master").fetchall()
+    return {str(name): (str(kind), str(table), " ".join(str(sql).split())) for name, kind, table, sql in rows}
+
+
+def check_tables(folder: Path, db: sqlite3.Connection) -> int:
+    """Return the version of a store's tables; refuse another program's, a newer version, and tables that we never made.
+
+    The text of the schema is compared too: a damaged or crafted one changes what the same questions mean.
+    """
+    found = _schema(db)
+    stated = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone() if "meta" in found else None
+    if stated is None:
+        if found.keys() & (_expected(VERSION).keys() - {"meta"}):
+            raise damaged(folder, "its table meta does not state a version")
         raise StoreError(f"{folder / DATABASE} is a database, but not one of trials: choose another --store")
-    if not re.fullmatch("[0-9]{1,9}", str(version[0])):
-        raise StoreError(damaged(folder, f"its schema_version is {str(version[0])[:40]!r}, not a whole number"))
-    if int(version[0]) > VERSION:
+    text = str(stated[0])
+    if not re.fullmatch("[1-9][0-9]?", text):
+        raise damaged(folder, f"its version is {text!r}")
+    if int(text) > VERSION:
         raise StoreError(
-            f"the store {folder} was written by a newer headcount (tables of version {version[0]}, "
+            f"the store {folder} was written by a newer headcount (tables of version {text}, "
             f"this one reads {VERSION}): upgrade headcount, or choose another --store"
         )
-
-
-@contextmanager
-def transaction(db: sqlite3.Connection, folder: Path, patience: float) -> Generator[None]:
-    """Write all or nothing, alone among all processes."""
-    with one_line(folder), locked(folder / WRITE_LOCK, patience=patience):
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            db.execute("COMMIT")
-        finally:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
+    expected = _expected(int(text))
+    active = [name for name, (kind, _, _) in found.items() if kind in ("trigger", "view")]
+    changed = [name for name in expected if found.get(name) != expected[name]]
+    newer = [name for name in _expected(VERSION) if name not in expected and name in found]
+    for name in (*changed, *newer, *active):
+        raise damaged(folder, f"{name!r} in its schema is not as headcount made it")
+    return int(text)

@@ -22,42 +22,73 @@ from headcount.base.errors import BadInput
 from headcount.store import owners
 from headcount.store.checkpoints import Arrays, CheckpointFiles, Points, Snapshot, pack
 from headcount.store.claims import Claims, add_points, note
+from headcount.store.database import Reader, Writer, accept_loss, counted, keep_before
 from headcount.store.merge import MergeReport, merge
-from headcount.store.schema import LostTrial, StoreError, one_line, open_database
+from headcount.store.query import log
+from headcount.store.schema import DATABASE, LostTrial, StoreError, one_line
 from headcount.store.trials import FINISHED, Outcome, State, as_json
 
 
 class Store(Claims):
     """An open store; use it as a context manager, in the thread and process that opened it."""
 
-    def __init__(self, folder: Path, db: sqlite3.Connection, patience: float) -> None:
-        super().__init__(folder, db, patience)
+    def __init__(self, folder: Path, database: Writer | Reader, patience: float) -> None:
+        super().__init__(folder, database)
         self.files = CheckpointFiles(folder, patience)
+        self._patience, self._clean = patience, False
 
     @classmethod
-    def open(cls, folder: Path | str = "headcount-runs", create: bool = True, *, patience: float = 60.0) -> Self:
-        """Open the store in a folder, or make it; wait at most `patience` seconds for others, here and later."""
+    def open(
+        cls, folder: Path | str = "headcount-runs", create: bool = True, *, read_only: bool = False,
+        patience: float = 60.0,
+    ) -> Self:  # fmt: skip
+        """Open the store in a folder, or make it; wait at most `patience` seconds for others, here and later.
+
+        With `read_only` nothing is made, changed or cleared away, so it works where nothing may be written.
+        """
         path = Path(folder)
-        store = cls(path, open_database(path, create, patience), patience)
+        database = Reader(path, patience) if read_only else Writer(path, create, patience)
+        store = cls(path, database, patience)
         try:
             with one_line(path):
-                store.files.sweep(store.named_files)
+                lost = store.lost_commits()
+                if lost is not None:
+                    log.warning("%s", lost_line(path, *lost))
+                if isinstance(database, Writer):
+                    store._start(database, lost is not None)
         except BaseException:
             store.close()
             raise
         return store
 
+    def _start(self, database: Writer, lost: bool) -> None:
+        """Note lost commits, and clear away what killed writers left; a store that was left clean is not searched."""
+        if lost or counted(self.folder) is None:
+            accept_loss(self.folder, database)
+        self.files.enter(self.owner)
+        self._clean = self.files.is_clean()
+        if not self._clean:
+            with self.reading() as db:
+                before = keep_before(db)
+                rows = db.execute("SELECT count(*) FROM trials").fetchone()[0]
+                seals = db.execute("SELECT count(*) FROM seals").fetchone()[0]
+            if rows == seals:  # else rows are missing, and nobody knows what they named
+                self._clean = self.files.clear_away(self.named_files, before)
+
     def close(self) -> None:
         """Give back what is still claimed, and close."""
+        mine = os.getpid() == self._pid
         try:
-            if self._lease and os.getpid() == self._pid:
+            if self._lease and mine:
                 try:
                     self.release()
                 except StoreError:  # on a full disk, say: others take over when this process or its lease has ended
                     owners.end(self.owner)
+            if mine and isinstance(self._database, Writer):
+                self.files.leave(self.owner, self._clean)
         finally:
-            self._lease = 0.0
-            self._db.close()
+            self._lease, self._clean = 0.0, False
+            self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -106,8 +137,8 @@ class Store(Claims):
 
     def remove_unnamed(self, files: Iterable[str]) -> None:
         """Delete those of the files that no row names any more; what cannot be deleted now is swept later."""
+        named = "SELECT 1 FROM trials WHERE checkpoint = ?1 UNION ALL SELECT 1 FROM seals WHERE checkpoint = ?1 LIMIT 1"
         with suppress(StoreError), self.reading() as db:
-            named = "SELECT 1 FROM trials WHERE checkpoint = ? LIMIT 1"
             self.files.remove([file for file in files if db.execute(named, (file,)).fetchone() is None])
 
     def load_checkpoint(self, trial: str) -> tuple[int, Arrays] | None:
@@ -118,7 +149,8 @@ class Store(Claims):
         """Return step and arrays of the last checkpoints, each verified; those of a stack are read at once.
 
         A damaged one is left out and noted among the warnings, and its trial, unless finished, is one that has none:
-        it starts again, and the others go on.
+        it starts again, and the others go on. The same holds for one whose curve is damaged. A store that was opened
+        to read leaves them out, and notes nothing.
         """
         found: dict[str, tuple[int, Arrays]] = {}
         failed: dict[str, str] = {}
@@ -128,15 +160,14 @@ class Store(Claims):
             steps: dict[str, int] = {}
             with self.reading() as db:
                 for trial in wanted:
-                    row = db.execute("SELECT * FROM trials WHERE hash = ?", (trial,)).fetchone()
-                    if row is None:
-                        raise BadInput(f"the store {self.folder} has no trial {trial!r}")
-                    if row["checkpoint"] is not None:
+                    row = self.own_row(db, trial)
+                    if row is not None and row["checkpoint"] is not None:
                         files.setdefault(row["checkpoint"], {})[trial] = row["checkpoint_hash"]
                         steps[trial] = row["checkpoint_step"]
                 wanted = []
                 for file, digests in files.items():
                     arrays = self.files.read(file, digests)
+                    arrays = {trial: loaded for trial, loaded in arrays.items() if self.flushes(db, trial) is not None}
                     found.update({trial: (steps[trial], arrays[trial]) for trial in arrays})
                     for trial in digests.keys() - arrays.keys():
                         if failed.get(trial) == file:
@@ -148,13 +179,17 @@ class Store(Claims):
 
     def _forget(self, trial: str, file: str) -> None:
         """Note a damaged checkpoint, and let its trial start again."""
+        if isinstance(self._database, Reader):
+            return
         with self.writing() as db:
             note(db, trial, f"checkpoint {file} is damaged or missing; an unfinished trial starts again")
-            db.execute(
+            changed = db.execute(
                 "UPDATE trials SET step = 0, checkpoint = NULL, checkpoint_hash = NULL, checkpoint_step = NULL "
                 "WHERE hash = ? AND checkpoint = ? AND state IN ('pending', 'running')",
                 (trial, file),
             )
+            if changed.rowcount and self.flushes(db, trial) is None:
+                db.execute("DELETE FROM curves WHERE trial = ?", (trial,))
         self.remove_unnamed([file])
 
     # -- endings --------------------------------------------------------------------------------------------
@@ -200,29 +235,27 @@ class Store(Claims):
                 row = self._ours(db, trial)
                 if row is None:
                     had = db.execute("SELECT state, metrics, error FROM trials WHERE hash = ?", (trial,)).fetchone()
-                    if tuple(had) != (outcome.state, metrics, outcome.error):
+                    if had is None or tuple(had) != (outcome.state, metrics, outcome.error):
                         refused.append(trial)
                     continue
-                db.execute(
-                    "UPDATE trials SET state = ?, metrics = ?, provenance = ?, error = ?, step = coalesce(?, step), "
-                    "owner = NULL, lease_until = NULL, updated = ? WHERE hash = ?",
-                    (outcome.state, metrics, provenance, outcome.error, outcome.last_step(), time.time(), trial),
-                )
+                step = row["step"] if outcome.last_step() is None else outcome.last_step()
+                kept = (row["checkpoint"], row["checkpoint_hash"], row["checkpoint_step"])
                 if trial in digests:
                     replaced.add(row["checkpoint"] or file)
-                    db.execute(
-                        "UPDATE trials SET checkpoint = ?, checkpoint_hash = ?, checkpoint_step = step WHERE hash = ?",
-                        (file, digests[trial], trial),
-                    )
+                    kept = (file, digests[trial], step)
+                db.execute(
+                    "UPDATE trials SET state = ?, metrics = ?, provenance = ?, error = ?, step = ?, checkpoint = ?, "
+                    "checkpoint_hash = ?, checkpoint_step = ?, owner = NULL, lease_until = NULL, updated = ? "
+                    "WHERE hash = ?",
+                    (outcome.state, metrics, provenance, outcome.error, step, *kept, time.time(), trial),
+                )
                 add_points(db, trial, points)
         return refused
 
     def _ours(self, db: sqlite3.Connection, trial: str) -> sqlite3.Row | None:
         """Return the row of a trial if this store object may write it: held by it, or by nobody, and unfinished."""
-        row = db.execute("SELECT state, owner, checkpoint FROM trials WHERE hash = ?", (trial,)).fetchone()
-        if row is None:
-            raise BadInput(f"the store {self.folder} has no trial {trial!r}: add it to a run first")
-        return None if row["state"] in FINISHED or row["owner"] not in (None, self.owner) else row
+        row = self.own_row(db, trial)
+        return None if row is None or row["state"] in FINISHED or row["owner"] not in (None, self.owner) else row
 
     def _why_lost(self, trial: str) -> str:
         """Say why a trial may not be written."""
@@ -237,5 +270,13 @@ class Store(Claims):
         with one_line(self.folder):
             if Path(folder).exists() and Path(folder).samefile(self.folder):
                 raise BadInput(f"{folder} is this store itself: name another one")
-        with type(self).open(folder, create=False, patience=self._patience) as other:
+        with type(self).open(folder, read_only=True, patience=self._patience) as other:
             return merge(self, other)
+
+
+def lost_line(folder: Path, inside: int, beside: int) -> str:
+    """Say that rows are missing, and what can be done."""
+    return (
+        f"rows are missing from the store {folder}: its database has {inside:,} of {beside:,} commits; put back "
+        f"{DATABASE}-wal or a newer {DATABASE} before the next sweep; all checkpoint files are kept"
+    )

@@ -44,12 +44,15 @@ class StoredTrial:
         return self.state in FINISHED
 
     @classmethod
-    def of(cls, row: sqlite3.Row) -> Self:
-        """Read a row of the table of trials."""
+    def of(cls, row: sqlite3.Row) -> Self | None:
+        """Read a row of the table of trials; None if it cannot be read, as damage to a row without checksum may do."""
         values = {name: row[name] for name in cls.__dataclass_fields__}
-        for name in ("spec", "metrics", "provenance"):
-            values[name] = None if values[name] is None else json.loads(values[name])
-        return cls(**values)
+        try:
+            for name in ("spec", "metrics", "provenance"):
+                values[name] = None if values[name] is None else dict(json.loads(values[name]))
+        except (ValueError, TypeError, RecursionError):
+            return None
+        return cls(**values) if values["state"] in STATES and isinstance(values["step"], int) else None
 
     def flat(self) -> dict[str, Any]:
         """Return one level of columns: `spec.model.heads`, `metrics.nmse`, `provenance.commit`, …"""
@@ -111,11 +114,11 @@ def table(trials: Iterable[StoredTrial]) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in columns} for row in rows]
 
 
-def _flatten(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten(prefix: str, value: dict[str, Any]) -> dict[str, Any]:
     """Join nested names by dots; lists stay whole."""
     flat: dict[str, Any] = {}
     for name, item in value.items():
-        if isinstance(item, Mapping) and item:
+        if isinstance(item, dict) and item:
             flat.update(_flatten(f"{prefix}.{name}", item))
         else:
             flat[f"{prefix}.{name}"] = item
