@@ -81,9 +81,8 @@ def _print(run: Run, out: Path | None) -> None:
     vacuous = ", vacuous here" if first.exponent.vacuous else ""
     terminal.print(
         f"Theorem 2 (2)'s adversary, measured: basin {first.uncovered + 1} is picked by no head, {len(first.free)} "
-        f"positions are free, k = {first.exponent.k:.3g}{vacuous}.",
-        markup=False,
+        f"positions are free, k = {first.exponent.k:.3g}{vacuous}."
     )
     terminal.print(table)
     if out is not None:
-        terminal.print(f"Saved in {out}: adversary.png, adversary.json", markup=False)
+        terminal.print(f"Saved in {out}: adversary.png, adversary.json")

@@ -161,14 +161,15 @@ def _data(witness: Witness, model: Path, out: Path | None, enclosed: Enclosed | 
 
 
 def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> None:
+    from headcount.base.terminal import bold
     from headcount.theory.witness import conclusions
 
     found, terminal = witness.found, console()
     where = box_text(witness.data["box"]) + ("" if found.region is None else ", among typical sequences")
     nothing = witness.gap < NOTHING * witness.unit
-    terminal.print(f"[bold]{_NOTHING if nothing else _HEADINGS[witness.kind]}[/bold] ({where})")
+    terminal.print(bold(_NOTHING if nothing else _HEADINGS[witness.kind]), f"({where})")
     for sentence in conclusions(witness):
-        terminal.print(f"  {sentence}", markup=False)
+        terminal.print(f"  {sentence}")
     verifies = "" if witness.kind == "evidence" else f", headcount recheck {out} verifies it"
     a, b = witness.predictions
     said = f"{a:.4g} for both" if abs(a - b) <= 1e-4 * witness.unit else f"{a:.4g} and {b:.4g}"
@@ -179,14 +180,11 @@ def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> Non
         ended = "" if enclosed.finished else "; not finished, the upper bound may be far from the truth"
         terminal.print(
             f"  Proved: the best feed-forward block errs by {lower} to {above(enclosed.bound / 2)}{where} "
-            f"({enclosed.boxes} pairs of boxes, {enclosed.seconds:.0f} s{ended}).",
-            markup=False,
+            f"({enclosed.boxes} pairs of boxes, {enclosed.seconds:.0f} s{ended})."
         )
-    terminal.print(
-        f"  {found.converged} of {found.starts} starts reached equal outputs; {found.seconds:.0f} s."
-        + ("" if out is None else f"\nSaved in {out}: pair.png shows it{verifies}."),
-        markup=False,
-    )
+    terminal.print(f"  {found.converged} of {found.starts} starts reached equal outputs; {found.seconds:.0f} s.")
+    if out is not None:
+        terminal.print(f"Saved in {out}: pair.png shows it{verifies}.")
 
 
 NOTHING = 1e-6  # standard deviations: gaps below are rounding

@@ -77,17 +77,22 @@ def bounds(
             "upper_missing": missing, "related": [asdict(k) for k in others],
         })  # fmt: skip
         return 0
+    from headcount.base.terminal import styled
+
     terminal = console()
     terminal.print(_table(found, eps))
     for line in _notes(found, facts, eps):
         terminal.print(line)
+    if built:
+        terminal.print()
     for line in _upper_lines(built, missing, eps):
         terminal.print(line)
     if out is not None:
         terminal.print(f"What ε costs: {out}")
-    terminal.print(f"\nOther results, for h = {last.heads}, n = {last.head_dim}, T = {last.length}:")
+    terminal.print()
+    terminal.print(f"Other results, for h = {last.heads}, n = {last.head_dim}, T = {last.length}:")
     for k in others:
-        terminal.print(f"  {k.source}: {k.says} [dim]({k.kind}; {k.conditions})[/dim]")
+        terminal.print(f"  {k.source}: {k.says}", styled(f"({k.kind}; {k.conditions})", "dim"))
     return 0
 
 
@@ -173,7 +178,7 @@ def check_out(out: Path, task: str | None, eps: float | None) -> None:
 
 def _upper_lines(built: list[Upper], missing: list[str], eps: float | None) -> list[str]:
     """Say what the constructions use."""
-    lines = [f"\nUpper bounds at ε = {eps:g}, by construction (proved; headcount build makes them):"] if built else []
+    lines = [f"Upper bounds at ε = {eps:g}, by construction (proved; headcount build makes them):"] if built else []
     for u in built:
         how = f"h = {u.heads}, n = {u.head_dim}, N = {u.hidden}, N of F = {u.hidden_ff}"
         how += f", β = {u.beta:.4g}" if u.theorem == "2 (1)" else ", uniform attention, F of five layers"

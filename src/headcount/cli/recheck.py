@@ -40,6 +40,7 @@ def _witness(file: Path, json: bool) -> int:
     """Verify two colliding inputs."""
     from dataclasses import asdict
 
+    from headcount.base.terminal import bold
     from headcount.recheck.witness import verify_witness
 
     verdict = verify_witness(file)
@@ -52,7 +53,7 @@ def _witness(file: Path, json: bool) -> int:
         })  # fmt: skip
         return 0 if verdict.holds else 1
     if proved is None:
-        console().print(f"[bold]It does not hold[/bold]: {verdict.reason}.")
+        console().print(bold("It does not hold"), f": {verdict.reason}.", sep="")
         return 1
     where = _about(witness, file)
     if proved.radius is not None:
@@ -66,7 +67,7 @@ def _witness(file: Path, json: bool) -> int:
             f"the targets are at least {below(proved.gap)} apart, F's inputs at most {above(proved.distance)}; this "
             f"model's own F errs by at least {below(proved.sup_error)} on one of the two ({where}; proved)."
         )
-    console().print(f"[bold]It holds[/bold]: {text}")
+    console().print(bold("It holds"), f": {text}", sep="")
     return 0
 
 
@@ -86,6 +87,7 @@ def _about(witness: dict[str, Any], file: Path) -> str:
 def _certificate(file: Path, json: bool) -> int:
     from dataclasses import asdict
 
+    from headcount.base.terminal import bold
     from headcount.recheck.certificate import verify
 
     verdict = verify(file)
@@ -100,13 +102,15 @@ def _certificate(file: Path, json: bool) -> int:
         return 0 if verdict.holds else 1
     terminal = console()
     if proved is None:
-        terminal.print(f"[bold]It does not hold[/bold]: {verdict.reason}.")
+        terminal.print(bold("It does not hold"), f": {verdict.reason}.", sep="")
         return 1
     terminal.print(_table(certificate, asdict(proved)))
     terminal.print(
-        f"[bold]It holds[/bold]: the error is at most {above(proved.bound, 6)} for all "
+        bold("It holds"),
+        f": the error is at most {above(proved.bound, 6)} for all "
         f"{box_text(certificate['box'])} (proved; it claims {certificate['bound']:.6g} for "
-        f"eps = {certificate['eps']:g})."
+        f"eps = {certificate['eps']:g}).",
+        sep="",
     )
     return 0
 
