@@ -121,6 +121,12 @@ def put_line(text: str, stream: TextIO) -> None:
     stream.flush()
 
 
+def tell_lines(text: str) -> None:
+    """Write a text of many lines, such as a traceback, to standard error."""
+    sys.stderr.write(plain(text, lines=True))
+    sys.stderr.flush()
+
+
 def tell(text: str) -> None:
     """Write one line in the command's name to standard error, whatever line breaks the text has."""
     put_line(f"headcount: {' '.join(plain(text, lines=True).split())}", sys.stderr)

@@ -16,8 +16,8 @@ from headcount.base.plain import plain
 class Terminal(Console):
     """A rich console for text from anywhere: tags such as [bold], emoji codes and control characters do nothing.
 
-    Each text handed to `print` is one line, so that no name can begin a line of its own; cells of tables keep their
-    line feeds, which cannot leave the cell.
+    Each text, printed or in a table, is one line, so that no name can begin a line of its own; a cell of several lines
+    is made by `cell`.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -29,9 +29,9 @@ class Terminal(Console):
         super().print(*(_shown(value) for value in objects), **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Turn a text of a print or a cell into what is shown; everything in it is literal."""
+        """Turn a text of a print or a cell into one line of what is shown; everything in it is literal."""
         literal: dict[str, Any] = {**options, "markup": False, "emoji": False}
-        return super().render_str(plain(text, lines=True), **literal)
+        return super().render_str(plain(text), **literal)
 
 
 def _shown(value: Any) -> Any:

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 from headcount.analysis.measures import Part
 from headcount.analysis.wording import error_text, times_text
 from headcount.base.errors import BadInput
+from headcount.base.plain import plain
 from headcount.cli.common import Json, StoreFolder, Whole, console, print_json
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def tables(found: Analysis) -> list[Grid]:
         ),
         ("Slope of log error in log N (90 %)", found.scaling, [T], ("h", _slope), {}),
     ]  # fmt: skip
-    several = [("setting", lambda r: r.setting)] if len(found.settings) > 1 else []
+    several = [("setting", lambda r: plain(r.setting))] if len(found.settings) > 1 else []
     made = [_pivot(title, rows, [*several, *down], cell, ends) for title, rows, down, cell, ends in kinds if rows]
     return [*made, *_lists(found, several)]
 

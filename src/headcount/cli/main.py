@@ -7,8 +7,7 @@ import os
 import sys
 import traceback
 
-from headcount.base.plain import plain
-from headcount.base.streams import guarded_streams, tell
+from headcount.base.streams import guarded_streams, tell, tell_lines
 from headcount.cli.stops import stops_like_interrupt
 
 VERBS = {
@@ -144,5 +143,5 @@ def _usage(error: Exception) -> str:
 
 def _show_traceback() -> int:
     """Show the whole traceback of the error under way; the texts in it may come from a file."""
-    sys.stderr.write(plain(traceback.format_exc(), lines=True))
+    tell_lines(traceback.format_exc())
     return 1

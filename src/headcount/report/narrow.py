@@ -25,6 +25,8 @@ def print_table(
     from rich import box
     from rich.table import Table
 
+    from headcount.base.terminal import cell
+
     names = [plain(name, lines=True) for name in names]
     rows = [[plain(text, lines=True) for text in row] for row in rows]  # before they are measured
     columns = [[name, *(row[i] for row in rows)] for i, name in enumerate(names)]
@@ -39,9 +41,9 @@ def print_table(
         widths = widened({i: (least[i], whole[i]) for i in part}, terminal.width)
         for i in part:
             justify = "left" if names[i] in texts else "right"
-            table.add_column(names[i], justify=justify, no_wrap=names[i] not in texts, width=widths[i])
+            table.add_column(cell(names[i]), justify=justify, no_wrap=names[i] not in texts, width=widths[i])
         for place, row in enumerate(rows):
-            table.add_row(*(row[i] for i in part), style="bold" if place == marked else None)
+            table.add_row(*(cell(row[i]) for i in part), style="bold" if place == marked else None)
         needed = sum(widths.values()) + GAP * (len(part) - 1)
         if needed > terminal.width:  # too narrow for even one column: the line is long, but whole
             table.width = needed
