@@ -43,6 +43,11 @@ def _written(character: str) -> str:
     return named.get(character) or (f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}")
 
 
+def valid_text(text: str) -> str:
+    """Return a file's name as text that every format can hold: bytes that are no UTF-8 are written out."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def plain_data(value: Any) -> Any:
     """Return data of lists and mappings with every text in it, keys too, as it may be shown."""
     if isinstance(value, str):
