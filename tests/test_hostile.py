@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import resources
@@ -199,9 +199,10 @@ def try_probe(verb: Verb, here: Path) -> None:
     sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16, "vocab_size": 20, "initializer_range": 0.3}
     special = {"bos_token_id": 1, "eos_token_id": 2}
     torch.manual_seed(0)
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **special, name_or_path=EVIL))
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **special))
     folder = here.parent / "in" / FILE.replace("\udcff", "")  # safetensors reads no other names
     model.save_pretrained(folder)
+    changed(folder / "config.json", _name_or_path=EVIL)
     np.savez(here / f"{FILE}.npz", input_ids=np.random.default_rng(0).integers(0, 20, (6, 12)))
     probe = ["probe", folder, here / f"{FILE}.npz", "--samples", "4"]
     verb(*probe, "--out", here / f"{FILE}page")
@@ -230,7 +231,7 @@ def try_bench(verb: Verb, here: Path) -> None:
 
 
 @contextmanager
-def a_small_demo() -> Iterator[None]:
+def a_small_demo() -> Generator[None]:
     """Let the demo train four small models, under a hostile title."""
     from headcount.experiments.spec import SweepSpec
 
