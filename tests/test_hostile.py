@@ -196,8 +196,8 @@ def try_irreducible(verb: Verb, here: Path) -> None:
 def try_probe(verb: Verb, here: Path) -> None:
     import transformers
 
-    sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16, "vocab_size": 20, "initializer_range": 0.3}
-    special = {"bos_token_id": 1, "eos_token_id": 2}
+    sizes: Any = {"n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16, "vocab_size": 20, "initializer_range": 0.3}
+    special: Any = {"bos_token_id": 1, "eos_token_id": 2}
     torch.manual_seed(0)
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **special))
     folder = here.parent / "in" / FILE.replace("\udcff", "")  # safetensors reads no other names
