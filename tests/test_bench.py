@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 
+from headcount.base.terminal import Terminal
 from headcount.bench import floor, run, steps, sweep, tables, turns, vmap_peer
 from headcount.bench.jax_peer import Jax, JaxTraining
 from headcount.bench.peers import TorchLayers, one_at_a_time
@@ -145,7 +145,7 @@ def test_one_model_at_a_time_learns():
 
 
 def text_of(table: Any) -> str:
-    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    console = Terminal(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
     console.print(table)
     return console.export_text()
 

@@ -276,6 +276,93 @@ def test_shapes_are_checked_at_run_time():
         model(torch.zeros(4, 3, 2, dtype=torch.int64))
 
 
+# -- one way out for text -----------------------------------------------------------------------------------
+
+MAY_SHOW = {
+    "base/plain.py": "makes text harmless", "base/streams.py": "writes to standard output and standard error",
+    "base/terminal.py": "the terminal for results", "report/picture.py": "draws every picture",
+}  # fmt: skip
+"""The files through which all text goes out, and what each is for (docs/house.md)."""
+ONLY_THERE = {"html", "rich.console", "rich.text", "rich.markup", "matplotlib.figure", "matplotlib.pyplot"}
+"""Modules that would show a text as it stands."""
+SHOWING = {"print", "savefig", "from_markup", "from_ansi", "StreamHandler", "basicConfig", "get_console", "Console"}
+STREAMS = {f"sys.{name}" for name in ("stdout", "stderr", "__stdout__", "__stderr__")}
+HARMLESS = {"isatty", "flush"}
+"""What may be asked of a standard stream."""
+
+
+def output_problems(path: Path) -> list[str]:
+    """Ways around the one way out: bare prints, streams, consoles, markup, pages and pictures of one's own."""
+    problems: list[str] = []
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    for node in ast.walk(tree):
+        found = ""
+        if isinstance(node, ast.Import):
+            found = next((a.name for a in node.names if a.name in ONLY_THERE), "")
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {node.module, *(f"{node.module}.{a.name}" for a in node.names)}
+            found = next(iter(sorted(names & {*ONLY_THERE, "rich.print", "rich.get_console"})), "")
+        elif isinstance(node, ast.Call):
+            found = _showing_call(node)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
+            stream = ast.unparse(node.value)
+            if (
+                stream.removeprefix("sys.") in ("stdout", "stderr", "__stdout__", "__stderr__")
+                and node.attr not in HARMLESS
+            ):
+                found = ast.unparse(node)
+        if found:
+            problems.append(f"{path}:{node.lineno}: {found} shows text as it stands: take {', '.join(MAY_SHOW)}")
+    return problems
+
+
+def _showing_call(node: ast.Call) -> str:
+    """Name a call that shows text by itself; `.print` of the terminal is the way, a bare `print` is not."""
+    named, member = isinstance(node.func, ast.Name), isinstance(node.func, ast.Attribute)
+    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    if (named and name in SHOWING) or (member and name in SHOWING - {"print"}):
+        return name
+    if member and ast.unparse(node.func) in ("os.write", "rich.print", "builtins.print"):
+        return ast.unparse(node.func)
+    for keyword in node.keywords:
+        if keyword.arg == "markup" and not (isinstance(keyword.value, ast.Constant) and keyword.value.value is False):
+            return "markup"
+    return ""
+
+
+def test_text_goes_out_one_way(source):
+    found = {path.relative_to(source).as_posix(): output_problems(path) for path in sorted(source.rglob("*.py"))}
+    assert {name: lines for name, lines in found.items() if lines and name not in MAY_SHOW} == {}
+    assert all(found[name] for name in MAY_SHOW), "a file that shows nothing needs no leave"
+
+
+WAYS_AROUND = [
+    "print(x)", "print(x, file=sys.stderr)", "sys.stderr.write(x)", "sys.stdout.buffer.write(x)",
+    "sys.__stderr__.write(x)", "from rich.console import Console", "import rich.console", "from rich import print",
+    "from rich.text import Text", "from rich.markup import escape", "rich.console.Console(stderr=True)",
+    "terminal.print(x, markup=True)", "terminal.print(x, markup=styled)", "Text.from_markup(x)", "import html",
+    "from html import escape", "figure.savefig('a.png')", "from matplotlib.figure import Figure",
+    "import matplotlib.pyplot as plt", "logging.StreamHandler()", "os.write(1, x)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", WAYS_AROUND)
+def test_a_way_around_is_reported(line, tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text(line)
+    assert len(output_problems(path)) >= 1
+
+
+def test_the_way_out_is_not_reported(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text(
+        "terminal.print(bold('It holds'), f': {reason}', sep='')\nsys.stdout.isatty()\nsys.stdout.flush()\ntell(x)\n"
+        "from rich.table import Table\nTextColumn(x, markup=False)\nfrom headcount.base.plain import escape\n"
+        "picture.as_png(200)\nput_line(x, sys.stderr)\n"
+    )
+    assert output_problems(path) == []
+
+
 # -- nothing of one machine ---------------------------------------------------------------------------------
 
 # Spelt with classes, so that this file does not match itself.

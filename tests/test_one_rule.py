@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import headcount as hc
 from headcount.analysis.analyse import analyse
 from headcount.analysis.record import Dimension
 from headcount.base.files import write_text
+from headcount.base.terminal import Terminal
 from headcount.cli.analyse import analyse as analyse_verb
 from headcount.cli.analyse import show
 from headcount.cli.report import report as report_verb
@@ -71,7 +71,7 @@ def flat_text(text: str) -> str:
 
 def screen(printed: Any, *arguments: Any) -> str:
     stream = io.StringIO()
-    printed(*arguments, Console(file=stream, width=1000, highlight=False))
+    printed(*arguments, Terminal(file=stream, width=1000))
     return flat_text(stream.getvalue())
 
 

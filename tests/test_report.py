@@ -9,10 +9,10 @@ import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 
 import pytest
-from rich.console import Console
 
 from headcount.analysis.analyse import answers
 from headcount.base.errors import BadInput
+from headcount.base.terminal import Terminal
 from headcount.report import draw
 from headcount.report.figures import FigureData, training_figure, transition_figure
 from headcount.report.page import check_report_folder, page_html, write_report
@@ -226,7 +226,7 @@ def test_all_renderings_have_the_same_cells(case):
         [cell.replace(">", "&gt;") for cell in row] for row in table.rows
     ]
     screen = io.StringIO()
-    Console(file=screen, width=80).print(terminal_table(found))
+    Terminal(file=screen, width=80).print(terminal_table(found))
     lines = screen.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "…" not in screen.getvalue()

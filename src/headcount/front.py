@@ -20,7 +20,9 @@ from headcount.analysis.head_rows import head_rows
 from headcount.analysis.measures import BLIND, blind_note
 from headcount.analysis.record import Analysis, Dimension
 from headcount.base.errors import BadInput, nearest
+from headcount.base.plain import plain
 from headcount.base.shown import Shown
+from headcount.base.streams import tell
 from headcount.experiments.cpu import train_fast
 from headcount.experiments.devices import find_device
 from headcount.experiments.run import run_panels
@@ -85,7 +87,7 @@ class SweepResult(Shown):
         """
         if path is None and not _shows_itself():  # a script has nobody who would display what is returned
             path = Path(f"{self.runs[0].name}.png")
-            print(f"headcount: the picture is in {path}", file=sys.stderr)  # noqa: T201
+            tell(f"the picture is in {path}")
         return super().plot(path)
 
     def report(self, folder: str | Path) -> Path:
@@ -93,7 +95,7 @@ class SweepResult(Shown):
         return write_run_report(self.runs, self.analysis, Path(folder)).page
 
     def __repr__(self) -> str:
-        return "\n".join(self._sentences())
+        return "\n".join(map(plain, self._sentences()))
 
     def _sentences(self) -> list[str]:
         note = blind_note(self.runs)

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 from analyse_cases import panel, planted, trial, with_dimension
-from rich.console import Console
 
 from headcount.analysis.analyse import analyse
 from headcount.analysis.record import Analysis
 from headcount.base.errors import BadInput
+from headcount.base.terminal import Terminal
 from headcount.cli import analyse as verb
 
 
 def printed(found: Analysis) -> str:
     stream = io.StringIO()
-    verb.show(found, Console(file=stream, width=400, highlight=False))
+    verb.show(found, Terminal(file=stream, width=400))
     return stream.getvalue()
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from real_cases import CIFAR_HEADS, SIDES, cifar_runs, law_error, marco_runs, real_runs, real_trial
-from rich.console import Console
 
 from headcount.analysis.analyse import analyse
 from headcount.base.errors import BadInput
+from headcount.base.terminal import Terminal
 from headcount.paper import numbers
 from headcount.paper import real_cells as cells_of
 from headcount.paper.plan import SCALES, names_of
@@ -324,7 +324,7 @@ def test_show_writes_tables_pictures_and_findings(tmp_path: Path) -> None:
     about = json.loads((tmp_path / "table7" / "provenance.json").read_text())
     assert {"claim", "verdict", "text", "values"} == set(about["findings"][0])
     for width in (80, 50):
-        terminal = Console(width=width, record=True, file=io.StringIO())
+        terminal = Terminal(width=width, record=True, file=io.StringIO())
         print_real(shown, found, terminal)
         printed = terminal.export_text()
         assert "…" not in printed

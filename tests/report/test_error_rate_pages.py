@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from run_cases import made_case, made_runs
 
 from headcount.analysis.analyse import analyse
 from headcount.analysis.measures import Part
 from headcount.analysis.record import Analysis
+from headcount.base.terminal import Terminal
 from headcount.cli.analyse import show
 from headcount.report.run_charts import error_by_heads, run_charts
 from headcount.report.run_page import run_page, write_run_report
@@ -38,7 +38,7 @@ def said(html: str) -> str:
 
 
 def printed(draw: Any, found: Analysis, *more: Any) -> str:
-    terminal = Console(width=100, file=io.StringIO(), record=True)
+    terminal = Terminal(width=100, file=io.StringIO(), record=True)
     draw(found, terminal, *more)
     return re.sub(r"\s+", " ", terminal.export_text())
 

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from run_cases import made_case, made_runs
 
 from headcount.base.errors import BadInput
+from headcount.base.terminal import Terminal
 from headcount.cli import analyse as verb
 from headcount.report.narrow import parts, print_table, widened
 from headcount.report.terminal import print_run
@@ -26,7 +26,7 @@ def numbers(text: str) -> list[str]:
 def test_every_number_appears_whole(width: int):
     _, analysis = made_case(hidden=(16, 32), settings=SETTINGS, failed=3)
     screen = io.StringIO()
-    verb.show(analysis, Console(file=screen, width=width, highlight=False))
+    verb.show(analysis, Terminal(file=screen, width=width))
     shown = screen.getvalue()
     assert "…" not in shown
     found = numbers(shown)
@@ -42,7 +42,7 @@ def test_every_number_appears_whole(width: int):
 def test_the_cells_of_the_report_are_whole_too(width: int):
     runs, analysis = made_case(hidden=(16, 32), settings=SETTINGS)
     screen = io.StringIO()
-    print_run(analysis, Console(file=screen, width=width, highlight=False), runs)
+    print_run(analysis, Terminal(file=screen, width=width), runs)
     shown = screen.getvalue().split("All cells")[1]
     assert "…" not in shown
     assert {f"{c.parameters:,}" for c in analysis.cells} <= set(numbers(shown))
@@ -58,7 +58,7 @@ def test_columns_go_below_each_other():
     assert widened({0: (3, 3), 1: (2, 10)}, 12) == {0: 3, 1: 7}
     assert widened({0: (3, 3), 1: (2, 10)}, 4) == {0: 3, 1: 2}
     screen = io.StringIO()
-    print_table(Console(file=screen, width=9), "t", ["T", "a", "b"], [["8", "0.123", "4.5e-6"]], keys=1)
+    print_table(Terminal(file=screen, width=9), "t", ["T", "a", "b"], [["8", "0.123", "4.5e-6"]], keys=1)
     assert [line.split() for line in screen.getvalue().splitlines() if "8" in line] == [["8", "0.123"], ["8", "4.5e-6"]]
 
 

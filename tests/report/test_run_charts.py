@@ -7,12 +7,12 @@ import math
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from rich.console import Console
 from run_cases import made_case
 
 from headcount.analysis.measures import FLOOR
 from headcount.analysis.record import Law
 from headcount.base.errors import BadInput
+from headcount.base.terminal import Terminal
 from headcount.report import chart_draw
 from headcount.report.chart import Axis, Chart, apart, doubling_axis, log_axis, number_text, power_text
 from headcount.report.chart_page import drawing, figure
@@ -154,7 +154,7 @@ def test_axes_and_numbers():
 def test_the_terminal_shows_the_same_numbers():
     _, analysis = made_case(diverged=3, failed=2)
     screen = io.StringIO()
-    print_run(analysis, Console(file=screen, width=80))
+    print_run(analysis, Terminal(file=screen, width=80))
     shown = screen.getvalue()
     assert max(map(len, shown.splitlines())) <= 80
     assert "60 trials: 55 done, 3 diverged, 2 failed" in shown
@@ -179,6 +179,6 @@ def test_marks_stand_in_the_row_of_their_error():
 def test_a_run_without_results_is_told():
     _, analysis = made_case(failed=10_000)
     screen = io.StringIO()
-    print_run(analysis, Console(file=screen, width=80))
+    print_run(analysis, Terminal(file=screen, width=80))
     assert "no trial has a result" in screen.getvalue()
     assert "60 failed" in screen.getvalue()

@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from run_cases import made_case
 from test_run_page import PAPER, embedded, words
 
 from headcount.analysis.analyse import analyse
 from headcount.analysis.record import Analysis, EqualError, Scaling
 from headcount.base.errors import BadInput
+from headcount.base.terminal import Terminal
 from headcount.report.chart import Axis, Chart, ChartSeries, Dot, PaperValue, whole_axis
 from headcount.report.run_charts import no_size, run_charts
 from headcount.report.run_page import LONGEST_TITLE, run_page, write_run_report
@@ -55,7 +55,7 @@ def test_every_setting_is_compared_with_its_own_dimension():
     marks = {c.subtitle: [m.text for m in c.marks] for c in run_charts(analysis, runs) if c.kind == "error-by-heads"}
     assert marks == {"D = 4, N = 32": ["known D = 4"], "D = 2, N = 32": ["known D = 2"]}
     screen = io.StringIO()
-    print_run(analysis, Console(file=screen, width=200), runs)
+    print_run(analysis, Terminal(file=screen, width=200), runs)
     assert "D = 4: the estimate fits" in screen.getvalue()
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headcount.advice.advisor_split import Split, Splits, plan_splits
 from headcount.base.errors import BadInput
+from headcount.base.plain import valid_text
 from headcount.experiments.data import Dataset, Part
 from headcount.tasks.array_files import read_arrays
 from headcount.tasks.arrays import ArrayTask
@@ -99,7 +100,7 @@ def from_file(path: str | Path, *, kind: Kind = "auto", seed: int = 0) -> Materi
     """Read a file of arrays, whose targets may be text, and make the material of it; complaints name the file."""
     path = Path(path)
     X, y, mask = read_arrays(path, text=kind != "regression")
-    return material(X, y, mask, kind=kind, seed=seed, name=path.stem, where=str(path))
+    return material(X, y, mask, kind=kind, seed=seed, name=valid_text(path.stem), where=str(path))
 
 
 def material(

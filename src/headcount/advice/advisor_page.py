@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from html import escape
 from pathlib import Path
 
 from headcount.advice.advisor_charts import advice_charts
@@ -24,6 +23,7 @@ from headcount.advice.advisor_words import curve_table, price_text
 from headcount.analysis.record import Reason
 from headcount.analysis.wording import heads_text, percent
 from headcount.base.files import write_text
+from headcount.base.plain import escape
 from headcount.report.chart_page import HINT, figure, script, script_hash, style
 from headcount.report.page import document, name_list, section
 from headcount.report.tables import Table, as_html

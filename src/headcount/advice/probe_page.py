@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from pathlib import Path
 
 from headcount.advice.probe_curve import curve_chart, curve_table
@@ -10,6 +9,7 @@ from headcount.advice.probe_picture import heat_figure, png, svg
 from headcount.advice.probe_record import ProbeRecord
 from headcount.advice.probe_words import MEANING, head_table, headline, layer_table, loading_text, markdown, sentences
 from headcount.base.files import check_own, json_bytes, write_all
+from headcount.base.plain import escape
 from headcount.report.chart_draw import picture
 from headcount.report.chart_page import HINT, figure, script, script_hash, style
 from headcount.report.page import document, name_list, section

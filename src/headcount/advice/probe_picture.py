@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
 import re
 import textwrap
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from headcount.advice.probe_record import ProbeRecord
 from headcount.advice.probe_words import headline
+from headcount.base.plain import escape
 from headcount.base.spec import Spec
 from headcount.report.draw import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
 
@@ -81,12 +80,11 @@ def png(figure: HeatFigure, *, dpi: int = 160) -> bytes:
 def svg(figure: HeatFigure) -> str:
     """Draw the picture as an SVG element for a page; it stands on a white ground of its own."""
     with _settings():
-        buffer = io.StringIO()
-        _draw(figure, titled=False).savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
+        drawn = _draw(figure, titled=False)
+    text = drawn.as_bytes("svg").decode()
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :].strip() + "\n", flags=re.DOTALL)
     text = re.sub(r'<svg ([^>]*?)width="[^"]*" height="[^"]*" ', r"<svg \1", text, count=1)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(figure.alt, quote=True)}" ', 1)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(figure.alt)}" ', 1)
 
 
 def _lines(text: str, width: float) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headcount.advice.probe_curve import curve_table
 from headcount.advice.probe_record import REDUNDANT, Pair, ProbeRecord, Pruned
+from headcount.base.plain import plain
 from headcount.report.tables import NONE, Column, Table, as_markdown
 
 MEANING = (
@@ -161,12 +162,13 @@ def head_table(record: ProbeRecord) -> Table:
 
 def markdown(record: ProbeRecord) -> str:
     """The sentences and both tables as a Markdown document."""
-    told = "\n".join(f"- {text}" for text in [*sentences(record), *loading_text(record), *record.notes])
+    told = "\n".join(f"- {plain(text)}" for text in [*sentences(record), *loading_text(record), *record.notes])
     tables = "\n".join(
         f"{table.caption}\n\n{as_markdown(table)}"
         for table in (layer_table(record), curve_table(record), head_table(record))
     )
-    return f"# {record.model}: {headline(record)}\n\nMeasured; {record.architecture}.\n\n{told}\n\n{tables}"
+    head = f"# {plain(record.model)}: {plain(headline(record))}\n\nMeasured; {plain(record.architecture)}."
+    return f"{head}\n\n{told}\n\n{tables}"
 
 
 def number(value: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.base.errors import BadInput
+from headcount.base.plain import json_text
 
 
 def _sync_directory(path: Path) -> None:
@@ -90,8 +90,8 @@ def write_all(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def json_bytes(value: Any) -> bytes:
-    """JSON for people and programs: indented, NaN refused."""
-    return (json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
+    """JSON for people and programs: indented, NaN refused, no character hidden."""
+    return (json_text(value) + "\n").encode()
 
 
 def write_text(path: Path, content: str) -> None:

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from headcount.base.plain import plain
+from headcount.base.streams import drawing_stream, put_line
+
 
 class Progress:
     """Count `total` units of work with a note on the latest; use it as a context manager.
@@ -39,22 +42,22 @@ class Progress:
         if not self.quiet and sys.stderr.isatty() and not in_notebook():
             self._bar = _bar(lambda: self._rows)
             self._bar.start()
-            self._task = self._bar.add_task(self.title, total=self.total, note="")
+            self._task = self._bar.add_task(plain(self.title), total=self.total, note="")
         return self
 
     def say(self, note: str) -> None:
         """Say what is being done before the first unit; the clock for the time to go starts after it."""
         self._start = time.monotonic()
         if self._bar is not None:
-            self._bar.update(self._task, note=note)
-            self._bar.reset(self._task, note=note)
+            self._bar.update(self._task, note=plain(note))
+            self._bar.reset(self._task, note=plain(note))
         elif not self.quiet and note:
-            print(f"{self.title}: {note}", file=_stream())
+            put_line(f"{self.title}: {note}", _stream())
 
     def line(self, text: str) -> None:
         """Print a line of results where there is no live table to show them."""
         if self._bar is None and not self.quiet:
-            print(f"{self.title}: {text}", file=_stream())
+            put_line(f"{self.title}: {text}", _stream())
 
     def show(self, rows: Sequence[tuple[str, ...]]) -> None:
         """Show rows of results above the bar."""
@@ -71,7 +74,7 @@ class Progress:
         """Say that more units are done; `last` marks the end, for a closing line."""
         self.done += units
         if self._bar is not None:
-            fields = {"note": note} if note else {}
+            fields = {"note": plain(note)} if note else {}
             self._bar.update(self._task, advance=units, **fields)
         elif not self.quiet:
             now = time.monotonic()
@@ -87,7 +90,7 @@ class Progress:
         about = "at most" if self.bound else "about"
         when = f" in {elapsed:.0f} s" if last else "" if left is None else f", {about} {_time(left)} to go"
         share = 100 if last else min(99, int(100 * self.done / self.total))
-        print(f"{self.title}: {share} %{when}  {note}".rstrip(), file=_stream())
+        put_line(f"{self.title}: {share} %{when}  {note}".rstrip(), _stream())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -119,10 +122,11 @@ def _time(seconds: float) -> str:
 
 def _bar(rows: Any) -> Any:
     """Make the live bar, with a table of results above it."""
-    from rich.console import Console
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
     from rich.table import Table
+
+    from headcount.base.terminal import Terminal
 
     class Live(Bar):
         """A bar below a table."""
@@ -139,6 +143,7 @@ def _bar(rows: Any) -> Any:
             yield self.make_tasks_table(self.tasks)
 
     return Live(
-        TextColumn("[bold]{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"), console=Console(stderr=True), transient=True,
+        TextColumn("{task.description}", style="bold", markup=False), BarColumn(), TaskProgressColumn(),
+        TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False),
+        console=Terminal(file=drawing_stream()), transient=True,
     )  # fmt: skip

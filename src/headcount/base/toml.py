@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
+from headcount.base.plain import is_hidden
+
 LINE_LENGTH = 110
 """Characters; a longer list gets a line for each value."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -65,5 +67,6 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """Quote a text; JSON's escapes are TOML's, but for the one control character that JSON leaves as it is."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """Quote a text; JSON's escapes are TOML's, but for the hidden characters that JSON leaves as they are."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(f"\\U{ord(c):08x}" if is_hidden(c) else c for c in quoted)

@@ -86,9 +86,8 @@ def _print(run: Run, out: Path | None, outside: str) -> None:
     vacuous = ", vacuous here" if first.exponent.vacuous else ""
     terminal.print(
         f"Theorem 2 (2)'s adversary, measured{those}: basin {first.uncovered + 1} is picked by no head, "
-        f"{len(first.free)} positions are free, k = {first.exponent.k:.3g}{vacuous}.",
-        markup=False,
+        f"{len(first.free)} positions are free, k = {first.exponent.k:.3g}{vacuous}."
     )
     terminal.print(table)
     if out is not None:
-        terminal.print(f"Saved in {out}: adversary.png, adversary.json", markup=False)
+        terminal.print(f"Saved in {out}: adversary.png, adversary.json")

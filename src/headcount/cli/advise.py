@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import ARRAYS, Device, Json, TargetKind, Time, Whole, console, duration, page_name, print_json
+from headcount.cli.common import (
+    ARRAYS,
+    Device,
+    Json,
+    TargetKind,
+    Time,
+    Whole,
+    console,
+    duration,
+    page_name,
+    print_json,
+    print_lines,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from headcount.advice.advisor import Advice
@@ -93,7 +105,7 @@ def advise(
         found.write(out, config, witness)
         if not json or file is not None:
             names = {"Page": "index.html", "Record": "advice.json", "Picture": "advice.png"}
-            console().print("\n".join(f"{what:<8} {out / name}" for what, name in names.items()), markup=False)
+            print_lines(f"{what:<8} {out / name}" for what, name in names.items())
     return 0
 
 
@@ -133,26 +145,26 @@ def _show(found: Advice, config: Configuration | None, witness: WitnessRecord | 
     record, terminal = found.record, console()
     low, high = record.interval
     end = f"{low} or more" if record.interval_open else f"{low} to {high}"
-    terminal.print(f"[bold]{record.sentence}[/bold]")
+    terminal.print(record.sentence, style="bold")
     terminal.print(
         f"Recommended heads: {record.named or 'none'}   interval at {percent(record.confidence)}: "
-        f"{end}   {record.trials} models in {record.seconds:.0f} s", markup=False,
+        f"{end}   {record.trials} models in {record.seconds:.0f} s",
     )  # fmt: skip
     table = curve_table(record)
     names = [column.name for column in table.columns]
     print_table(terminal, table.caption, names, table.rows, keys=1, marked=table.marked)
     terminal.print()
     for price in record.prices:
-        terminal.print(price_text(price, record.recommended_heads), markup=False)
+        terminal.print(price_text(price, record.recommended_heads))
     for curve in record.curves:
-        terminal.print(curve_text(curve), markup=False)
+        terminal.print(curve_text(curve))
     for reason in (*record.reasons, *(witness.sentences if witness is not None else ())):
-        terminal.print(f"- {reason.text} ({reason.tag})", markup=False)
+        terminal.print(f"- {reason.text} ({reason.tag})")
     if witness is not None and witness.why:
-        terminal.print(f"No pair of inputs that one head fewer confuses: {witness.why}", markup=False)
-    terminal.print(f"What would settle it: {record.settle}", markup=False)
+        terminal.print(f"No pair of inputs that one head fewer confuses: {witness.why}")
+    terminal.print(f"What would settle it: {record.settle}")
     if config is not None:
         for layer, name in ((config.torch, "nn.MultiheadAttention"), (config.free, "hc.Attention")):
             free = "" if layer is config.torch else f", head_dim={layer.head_dim}"
-            terminal.print(f"{name}({layer.embed_dim}, {layer.num_heads}{free})", markup=False)
-        terminal.print(config.note, markup=False)
+            terminal.print(f"{name}({layer.embed_dim}, {layer.num_heads}{free})")
+        terminal.print(config.note)

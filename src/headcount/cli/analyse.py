@@ -14,12 +14,12 @@ from cyclopts import Parameter
 from headcount.analysis.measures import Part
 from headcount.analysis.wording import error_text, times_text
 from headcount.base.errors import BadInput
+from headcount.base.plain import plain
 from headcount.cli.common import Json, StoreFolder, Whole, console, print_json
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from headcount.analysis.record import Analysis
+    from headcount.base.terminal import Terminal
 
 
 def analyse(
@@ -60,11 +60,11 @@ def analyse(
         return 0
     show(found, _terminal())
     if out is not None:
-        console().print(f"Analysis {out}", markup=False)
+        console().print(f"Analysis {out}")
     return 0
 
 
-def _terminal() -> Console:
+def _terminal() -> Terminal:
     """Return the terminal for results; in a pipe it is as wide as COLUMNS says, where that is set."""
     made, columns = console(), os.environ.get("COLUMNS", "")
     if not sys.stdout.isatty() and columns.isdecimal() and int(columns) > 0:
@@ -72,17 +72,18 @@ def _terminal() -> Console:
     return made
 
 
-def show(found: Analysis, terminal: Console) -> None:
+def show(found: Analysis, terminal: Terminal) -> None:
     """Print the sentences, their reasons, and a small table for every kind of number."""
     counts = ", ".join(f"{number} {state}" for state, number in found.counts.items() if number) or "no trials"
-    terminal.print(f"{found.run}: {counts}", markup=False)
+    terminal.print(f"{found.run}: {counts}")
     errors = [] if found.plain else [f"Errors: {found.words.kind} {found.words.data}."]
     for text in [*errors, *found.notes]:
-        terminal.print(text, markup=False)
+        terminal.print(text)
     for answer in found.dimensions:
-        terminal.print(f"\n{answer.labelled}", markup=False)
+        terminal.print()
+        terminal.print(answer.labelled)
         for reason in answer.reasons:
-            terminal.print(f"  - {reason.text} ({reason.tag})", markup=False)
+            terminal.print(f"  - {reason.text} ({reason.tag})")
     from headcount.report.narrow import print_table
 
     for table in tables(found):
@@ -135,7 +136,7 @@ def tables(found: Analysis) -> list[Grid]:
         ),
         ("Slope of log error in log N (90 %)", found.scaling, [T], ("h", _slope), {}),
     ]  # fmt: skip
-    several = [("setting", lambda r: r.setting)] if len(found.settings) > 1 else []
+    several = [("setting", lambda r: plain(r.setting))] if len(found.settings) > 1 else []
     made = [_pivot(title, rows, [*several, *down], cell, ends) for title, rows, down, cell, ends in kinds if rows]
     return [*made, *_lists(found, several)]
 

@@ -112,7 +112,7 @@ def attack(
     else:
         _print(found.witness, written, enclosed)
         if written is None and out is not None:
-            console().print(f"{out} is not written: a pair without a gap is no witness.", markup=False)
+            console().print(f"{out} is not written: a pair without a gap is no witness.")
     return 0 if written == out else 1
 
 
@@ -168,13 +168,14 @@ def _data(witness: Witness, model: Path, out: Path | None, enclosed: Enclosed | 
 
 
 def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> None:
+    from headcount.base.terminal import bold
     from headcount.theory.witness import conclusions
 
     found, terminal = witness.found, console()
     where = box_text(witness.data["box"]) + ("" if found.region is None else ", among typical sequences")
-    terminal.print(f"[bold]{_heading(witness)}[/bold] ({where})")
+    terminal.print(bold(_heading(witness)), f"({where})")
     for sentence in conclusions(witness):
-        terminal.print(f"  {sentence}", markup=False)
+        terminal.print(f"  {sentence}")
     verifies = "" if witness.kind == "evidence" else f", headcount recheck {out} verifies it"
     a, b = witness.predictions
     said = f"{a:.4g} for both" if abs(a - b) <= 1e-4 * witness.unit else f"{a:.4g} and {b:.4g}"
@@ -186,15 +187,12 @@ def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> Non
         ended = "" if enclosed.finished else "; not finished, the upper bound may be far from the truth"
         terminal.print(
             f"  Proved: the best feed-forward block errs by {lower} to {above(enclosed.bound / 2)}{where} "
-            f"({enclosed.boxes} pairs of boxes, {enclosed.seconds:.0f} s{ended}).",
-            markup=False,
+            f"({enclosed.boxes} pairs of boxes, {enclosed.seconds:.0f} s{ended})."
         )
-    terminal.print(
-        f"  Searched for {found.seconds:.0f} s"
-        + (", cut short by the clock: with more time more may be found." if found.cut_short else ".")
-        + ("" if out is None else f"\nSaved in {out}: pair.png shows it{verifies}."),
-        markup=False,
-    )
+    cut = ", cut short by the clock: with more time more may be found." if found.cut_short else "."
+    terminal.print(f"  Searched for {found.seconds:.0f} s{cut}")
+    if out is not None:
+        terminal.print(f"Saved in {out}: pair.png shows it{verifies}.")
 
 
 def _heading(witness: Witness) -> str:

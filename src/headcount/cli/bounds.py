@@ -80,9 +80,7 @@ def bounds(
         facts = of_tasks(made, None, stated)
     elif task is None:
         if intrinsic is None:
-            raise BadInput(
-                "bounds needs a task, --model or --intrinsic: headcount bounds --D 4 --heads 3 --length 128"
-            )
+            raise BadInput("bounds needs a task, --model or --intrinsic: headcount bounds --D 4 --heads 3 --length 128")
         facts = of_share(lengths or [128], intrinsic, Fraction(1) if share is None else read_share(share), stated)
     else:
         if share is not None:
@@ -100,18 +98,24 @@ def bounds(
     if json:
         _print_json(task, facts, share, found, built, missing, others, proved)
         return 0
+    from headcount.base.terminal import styled
+
     terminal = console()
     terminal.print(_table(found, eps))
-    notes = _notes(found, facts, eps, share, variation)
-    for line in [*notes, *_upper_lines(built, missing, eps, [f.length for f in facts])]:
+    for line in _notes(found, facts, eps, share, variation):
+        terminal.print(line)
+    if built:
+        terminal.print()
+    for line in _upper_lines(built, missing, eps, [f.length for f in facts]):
         terminal.print(line)
     if out is not None:
         terminal.print(f"What ε costs: {out}")
     if made:
         print_every(terminal, proved, eps, model)
-    terminal.print(f"\nOther results, for h = {last.heads}, n = {last.head_dim}, T = {last.length}:")
+    terminal.print()
+    terminal.print(f"Other results, for h = {last.heads}, n = {last.head_dim}, T = {last.length}:")
     for k in others:
-        terminal.print(f"  {k.source}: {k.says} [dim]({k.kind}; {k.conditions})[/dim]")
+        terminal.print(f"  {k.source}: {k.says}", styled(f"({k.kind}; {k.conditions})", "dim"))
     return 0
 
 
@@ -267,7 +271,7 @@ def _upper_lines(built: list[Upper], missing: list[str], eps: float | None, leng
     if eps is None:
         return []
     where = f"ε = {eps:g}" if len(lengths) == 1 else f"ε = {eps:g}, T = {lengths[0]}"
-    lines = [f"\nUpper bounds at {where}, by construction (proved; headcount build makes them):"] if built else []
+    lines = [f"Upper bounds at {where}, by construction (proved; headcount build makes them):"] if built else []
     for u in built:
         how = f"h = {u.heads}, n = {u.head_dim}, N = {u.hidden}, N of F = {u.hidden_ff}"
         how += f", β = {u.beta:.4g}" if u.theorem == "2 (1)" else ", uniform attention, F of five layers"

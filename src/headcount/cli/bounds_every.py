@@ -75,7 +75,7 @@ def print_every(terminal: Any, found: Sequence[Transition], eps: float | None, m
     """Print the table with what it means above it, and below it why something is missing."""
     table, whose = every_table(found, eps), _whose(found, model)
     if table is not None:
-        terminal.print("")
+        terminal.print()
         terminal.print(MEANING)
         terminal.print(table)
         if whose:

@@ -57,7 +57,7 @@ def certify(
     if json:
         print_json(data)
     else:
-        console().print(_sentence(found, goal), markup=False)
+        console().print(_sentence(found, goal))
     return 0
 
 

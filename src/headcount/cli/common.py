@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,10 +17,10 @@ from headcount.base.digits import below as below
 from headcount.base.durations import duration as duration
 from headcount.base.errors import BadInput
 from headcount.base.reading import parse_json
+from headcount.base.streams import put, tell
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from headcount.base.terminal import Terminal
     from headcount.tasks.arrays import ArrayTask
     from headcount.tasks.task import Task
 
@@ -72,7 +72,8 @@ StoreFolder = Annotated[Path, Parameter(name="--store", help="Folder of the stor
 UNFINISHED, FAILED = 3, 4
 STATUSES = (
     "Exit status: 0 when every trial has ended, 2 for bad input, 3 when trials are left (after --for, or in another "
-    "process): the same command goes on; 4 when a trial failed, is damaged or none is done, 130 after Ctrl-C. A "
+    "process): the same command goes on; 4 when a trial failed, is damaged or none is done, 130 after Ctrl-C, SIGTERM "
+    "or SIGHUP. A "
     "diverged trial has ended: that is its result."
 )
 """What `headcount sweep` and `headcount reproduce` end with."""
@@ -180,15 +181,32 @@ def box_text(box: Any) -> str:
 
 def print_json(value: Any) -> None:
     """Write one JSON value to standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+    put(json.dumps(value, indent=2, allow_nan=False))
 
 
-def console() -> Console:
+def console() -> Terminal:
     """Return the terminal for results; in a pipe it is wide and plain."""
-    from rich.console import Console
+    from headcount.base.terminal import Terminal
 
     wide = None if sys.stdout.isatty() else 110
-    return Console(highlight=False, width=wide, soft_wrap=not sys.stdout.isatty())
+    return Terminal(width=wide, soft_wrap=not sys.stdout.isatty())
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print texts on the terminal for results, each on a line of its own."""
+    terminal = console()
+    for line in lines:
+        terminal.print(line)
+
+
+def tell_what_is_kept(stopped: KeyboardInterrupt, store: Path) -> None:
+    """Say after Ctrl-C what the store holds: all that was trained, or what the last checkpoints hold."""
+    from headcount.experiments.engine import CutShort
+
+    if isinstance(stopped, CutShort):
+        tell(f"ended at once: what was trained since the last checkpoint is lost; the same command goes on in {store}")
+    else:
+        tell(f"what was trained is kept in {store}; the same command goes on from there")
 
 
 def page_name(source: Path, fallback: str) -> str:

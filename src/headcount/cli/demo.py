@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headcount.cli.common import Json, console, print_json
+from headcount.cli.common import Json, console, print_json, print_lines
 
 
 def demo(
@@ -19,6 +19,7 @@ def demo(
     """The two-minute tour on a CPU: train, see the transition, open a page."""
     from headcount.analysis.analyse import answers
     from headcount.base.reading import read_toml
+    from headcount.base.terminal import bold
     from headcount.experiments.run import run_sweep
     from headcount.experiments.spec import SweepSpec
     from headcount.report.page import check_report_folder, write_report
@@ -29,12 +30,15 @@ def demo(
     check_report_folder(out)  # before the work, not after it
     terminal = console()
     if not json:
+        terminal.print(spec.title, style="bold")
         terminal.print(
-            f"[bold]{spec.title}[/bold]\n"
-            f"The task: 8 random points in space; find how far they reach in each of 3 directions, and add it up.\n"
-            f"{len(spec.heads) * spec.seeds} small transformers with {spec.heads[0]} to {spec.heads[-1]} "
-            f"attention heads now learn it, {spec.seeds} from different random starts each.\n"
+            "The task: 8 random points in space; find how far they reach in each of 3 directions, and add it up."
         )
+        terminal.print(
+            f"{len(spec.heads) * spec.seeds} small transformers with {spec.heads[0]} to {spec.heads[-1]} "
+            f"attention heads now learn it, {spec.seeds} from different random starts each."
+        )
+        terminal.print()
     (run,) = run_sweep(spec)
     (transition,) = answers([run])
     paths = write_report(run, transition, out)
@@ -48,6 +52,8 @@ def demo(
         })  # fmt: skip
         return 0
     terminal.print(terminal_table(transition))
-    terminal.print(f"\n[bold]{transition.sentence}[/bold] {transition.comparison}\n")
-    terminal.print(f"Page     {paths.page}\nPicture  {paths.picture}\nRecord   {paths.run}")
+    terminal.print()
+    terminal.print(bold(transition.sentence), transition.comparison)
+    terminal.print()
+    print_lines([f"Page     {paths.page}", f"Picture  {paths.picture}", f"Record   {paths.run}"])
     return 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput, nearest
-from headcount.cli.common import Json, Whole, console, print_json
+from headcount.cli.common import Json, Whole, print_json, print_lines
 
 if TYPE_CHECKING:
     from headcount.theory.density_measured import Density
@@ -50,11 +50,9 @@ def density(
     if json:
         print_json({**found.data(), "picture": None if out is None else str(out)})
         return 0
-    terminal = console()
-    for line in (*_head(found), found.table(), *_notes(found)):
-        terminal.print(line, markup=False)
+    print_lines([_head(found), "", *found.table().split("\n"), *_notes(found)])
     if out is not None:
-        terminal.print(f"\nPicture  {out}", markup=False)
+        print_lines(["", f"Picture  {out}"])
     return 0
 
 
@@ -84,12 +82,12 @@ def _load(place: str) -> Callable[..., Any]:
     return functions[name]
 
 
-def _head(found: Density) -> list[str]:
+def _head(found: Density) -> str:
     m = found.length // 4
     sets = math.comb(found.length, m)
     where = f"F = {found.name}, T = {found.length}, d = {found.dim}"
     size = f"D = 2d·C(T, T/4) = 2·{found.dim}·{sets} = {found.intrinsic:,} primitives"
-    return [f"{where}: {size}, minima of x_j and of 1 − x_j over the sets of {m} position{'s' * (m > 1)}.\n"]
+    return f"{where}: {size}, minima of x_j and of 1 − x_j over the sets of {m} position{'s' * (m > 1)}."
 
 
 def _notes(found: Density) -> list[str]:

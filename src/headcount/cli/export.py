@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headcount.cli.common import Json, StoreFolder, console, print_json
+from headcount.cli.common import Json, StoreFolder, print_json, print_lines
 
 
 def export(
@@ -32,8 +32,6 @@ def export(
     if json:
         print_json({"out": str(out), "hash": identity, "trial": name, "heads": heads, "nmse": error})
     else:
-        console().print(
-            f"Trial {name[:10]}: {heads} head{'s' if heads > 1 else ''}, validation NMSE {error:.2e}, measured.\n"
-            f"Saved in {out}"
-        )
+        told = f"Trial {name[:10]}: {heads} head{'s' if heads > 1 else ''}, validation NMSE {error:.2e}, measured."
+        print_lines([told, f"Saved in {out}"])
     return 0

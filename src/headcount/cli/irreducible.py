@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Json, Whole, console, print_json
+from headcount.cli.common import Json, Whole, console, print_json, print_lines
 
 
 def irreducible(
@@ -53,13 +53,11 @@ def irreducible(
         equal = equal_effort(summary)
         print_json({"out": str(out), "summary": summary, "equal_effort": equal, "failed": failures})
     else:
-        console().print(curve_table(summary), markup=False)
-        console().print(f"Saved in {out}: irreducible.png, irreducible.md, irreducible.json", markup=False)
+        print_lines(curve_table(summary).split("\n"))
+        print_lines([f"Saved in {out}: irreducible.png, irreducible.md, irreducible.json"])
     failed = [row["error"] for row in rows if "error" in row]
     if failed:
-        console().print(
-            f"{len(failed)} attacks failed, the first with {failed[0]}; run again to try them.", markup=False
-        )
+        console().print(f"{len(failed)} attacks failed, the first with {failed[0]}; run again to try them.")
     return 1 if failed else 0
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import sys
+import traceback
+
+from headcount.base.streams import guarded_streams, tell, tell_lines
+from headcount.cli.stops import stops_like_interrupt
 
 VERBS = {
     "demo": "The two-minute tour on a CPU: train, see the transition, open a page.",
@@ -39,6 +42,10 @@ NO_MEMORY = (
 """What libraries say, each in its own type of error, where the system gives no more memory."""
 LEAST_ADDRESS_SPACE = 1 << 30
 """Bytes; torch and its libraries take some 700 MB of addresses."""
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, SIGTERM or SIGHUP."""
+READER_LEFT = 141
+"""Exit status where all went well, but the reader of standard output had left before the end."""
 ALIASES = {"analyse": ("analyze",)}
 EPILOGUE = "Every verb takes --json for programs and --debug for the full traceback of an error."
 
@@ -48,26 +55,19 @@ def main(arguments: list[str] | None = None) -> None:
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in tokens
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin stand still where others use the cores
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Σ shows ? instead of ending half-way
     tokens = [token for token in tokens if token != "--debug"]
     _log()
-    try:
-        _check_address_space()
-        status = _run(tokens)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        _complain("interrupted")
-        status = 130
-    except BrokenPipeError:  # the reader of a pipe has left: no more output, no complaint
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 141
-    except Exception as error:
-        if debug:
-            raise
-        status = _explain(error)
-    sys.exit(status)
+    with guarded_streams() as out, stops_like_interrupt():
+        try:
+            _check_address_space()
+            status = _run(tokens)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            tell("interrupted")
+            status = INTERRUPTED
+        except Exception as error:
+            status = _show_traceback() if debug else _explain(error)
+    sys.exit(READER_LEFT if out.lost and status == 0 else status)
 
 
 def _check_address_space() -> None:
@@ -96,7 +96,7 @@ class _Once(logging.Handler):
         line = record.getMessage()
         if line not in self._seen:
             self._seen.add(line)
-            _complain(line)  # looked up now: a live progress bar has its own standard error
+            tell(line)  # looked up now: a live progress bar has its own standard error
 
 
 def _log() -> None:
@@ -142,19 +142,21 @@ def _explain(error: Exception) -> int:
     from headcount.base.errors import HeadcountError
 
     if isinstance(error, HeadcountError):
-        _complain(str(error))
+        tell(str(error))
     elif isinstance(error, CycloptsError):
         command = " ".join(["headcount", *(error.command_chain or ())])
-        _complain(f"{_usage(error)} ({command} --help lists what is allowed)")
+        tell(f"{_usage(error)} ({command} --help lists what is allowed)")
+    elif isinstance(error, UnicodeError):
+        tell(f"a name or a text is not valid Unicode ({error}): give it another one")
     elif isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
-        _complain(f"{error.strerror or error}{where}")
+        tell(f"{error.strerror or error}{where}")
     elif isinstance(error, MemoryError) or any(word in str(error) for word in NO_MEMORY):
-        _complain("out of memory: choose a smaller batch, length or hidden size, or give fewer data")
+        tell("out of memory: choose a smaller batch, length or hidden size, or give fewer data")
     elif isinstance(error, RecursionError):
-        _complain("an expression or a file is nested too deeply: give sum, product and lists many arguments instead")
+        tell("an expression or a file is nested too deeply: give sum, product and lists many arguments instead")
     else:
-        _complain(f"unexpected {type(error).__name__}: {error} (a bug: run again with --debug and report it)")
+        tell(f"unexpected {type(error).__name__}: {error} (a bug: run again with --debug and report it)")
         return 1
     return 2
 
@@ -164,5 +166,7 @@ def _usage(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _complain(text: str) -> None:
-    print(f"headcount: {' '.join(text.split())}", file=sys.stderr)
+def _show_traceback() -> int:
+    """Show the whole traceback of the error under way; the texts in it may come from a file."""
+    tell_lines(traceback.format_exc())
+    return 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Device, Json, Whole, console, page_name, print_json
+from headcount.cli.common import Device, Json, Whole, console, page_name, print_json, print_lines
 
 if TYPE_CHECKING:
     from headcount.advice.probe_record import ProbeRecord
@@ -79,8 +79,7 @@ def probe(
         write_folder(found.record, out)
     if out is not None and not json:
         names = {"Page": "index.html", "Picture": "heads.png", "Curve": "curve.png", "Record": "probe.json"}
-        told = [f"{what:<8} {out / name}" for what, name in names.items() if (out / name).is_file()]
-        console().print("\n".join(told), markup=False)
+        print_lines(f"{what:<8} {out / name}" for what, name in names.items() if (out / name).is_file())
     return 0
 
 
@@ -92,7 +91,7 @@ def _show(record: ProbeRecord, save: Path | None) -> None:
     from headcount.report.terminal import character_chart
 
     terminal = console()
-    terminal.print(f"{headline(record)} (measured)", markup=False, style="bold")
+    terminal.print(f"{headline(record)} (measured)", style="bold")
     tables = [layer_table(record), curve_table(record, TERMINAL_POINTS)]
     chart = curve_chart(record, TERMINAL_POINTS)
     for table in tables if chart is not None else tables[:1]:
@@ -101,11 +100,11 @@ def _show(record: ProbeRecord, save: Path | None) -> None:
     if chart is not None and chart.y.low > 0:  # a terminal's chart is logarithmic
         terminal.print()
         for line in character_chart(chart):
-            terminal.print(line, markup=False, no_wrap=True, crop=False)
+            terminal.print(line, no_wrap=True, crop=False)
         terminal.print()
     for text in [*sentences(record), *record.notes]:
-        terminal.print(text, markup=False)
+        terminal.print(text)
     for text in loading_text(record):
-        terminal.print(text, markup=False, soft_wrap=True)  # a line to paste is not broken
+        terminal.print(text, soft_wrap=True)  # a line to paste is not broken
     if save is not None and record.saved is None:
-        terminal.print("Nothing was saved: no head goes.", markup=False)
+        terminal.print("Nothing was saved: no head goes.")

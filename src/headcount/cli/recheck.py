@@ -41,6 +41,7 @@ def _witness(file: Path, json: bool) -> int:
     """Verify two colliding inputs."""
     from dataclasses import asdict
 
+    from headcount.base.terminal import bold
     from headcount.recheck.witness import verify_witness
 
     verdict = verify_witness(file)
@@ -54,7 +55,7 @@ def _witness(file: Path, json: bool) -> int:
         })  # fmt: skip
         return 0 if verdict.holds else 1
     if proved is None:
-        console().print(f"[bold]It does not hold[/bold]: {verdict.reason}.")
+        console().print(bold("It does not hold"), f": {verdict.reason}.", sep="")
         return 1
     where = f"{_about(witness, file)}{_INPUTS[proved.in_support]}"
     but = f", but the two are not inputs of this task ({proved.outside})" if proved.outside else ""
@@ -70,7 +71,7 @@ def _witness(file: Path, json: bool) -> int:
             f"model's own F errs by at least {below(proved.sup_error)} on one of the two ({where}; proved, in exact "
             f"arithmetic)."
         )
-    console().print(f"[bold]It holds[/bold]{but}: {text}")
+    console().print(bold("It holds"), f"{but}: {text}", sep="")
     return 0
 
 
@@ -97,6 +98,7 @@ def _about(witness: dict[str, Any], file: Path) -> str:
 def _certificate(file: Path, json: bool) -> int:
     from dataclasses import asdict
 
+    from headcount.base.terminal import bold
     from headcount.recheck.certificate import verify
 
     verdict = verify(file)
@@ -111,14 +113,16 @@ def _certificate(file: Path, json: bool) -> int:
         return 0 if verdict.holds else 1
     terminal = console()
     if proved is None:
-        terminal.print(f"[bold]It does not hold[/bold]: {verdict.reason}.")
+        terminal.print(bold("It does not hold"), f": {verdict.reason}.", sep="")
         return 1
     terminal.print(_table(certificate, asdict(proved)))
     stated = "as computed in float64" if certificate.get("arithmetic") == "float64" else "in exact arithmetic"
     terminal.print(
-        f"[bold]It holds[/bold]: the error is at most {above(proved.computed, 6)} for all "
-        f"{box_text(certificate['box'])} as computed in float64 ({above(proved.bound, 6)} in exact arithmetic; proved; "
-        f"it claims {certificate['bound']:.6g} {stated} for eps = {certificate['eps']:g})."
+        bold("It holds"),
+        f": the error is at most {above(proved.computed, 6)} for all {box_text(certificate['box'])} as computed in "
+        f"float64 ({above(proved.bound, 6)} in exact arithmetic; proved; it claims {certificate['bound']:.6g} {stated} "
+        f"for eps = {certificate['eps']:g}).",
+        sep="",
     )
     return 0
 

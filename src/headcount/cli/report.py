@@ -55,8 +55,8 @@ def report(
         })  # fmt: skip
         return 0
     for answer in found.dimensions:
-        console().print(answer.labelled, markup=False)
+        console().print(answer.labelled)
     for note in found.notes:
-        console().print(note, markup=False)
-    console().print(f"Page     {files.page}", markup=False)
+        console().print(note)
+    console().print(f"Page     {files.page}")
     return 0

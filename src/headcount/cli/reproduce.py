@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Device, Json, StoreFolder, Time, Whole, console, duration, print_json, trials_status
+from headcount.cli.common import (
+    Device,
+    Json,
+    StoreFolder,
+    Time,
+    Whole,
+    console,
+    duration,
+    print_json,
+    tell_what_is_kept,
+    trials_status,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from headcount.paper.plan import Scale
@@ -105,8 +115,8 @@ def reproduce(
             if seconds is None or seconds > 0:
                 try:
                     run_on_store(sweep, opened, workers=workers, seconds=seconds, device=device)
-                except KeyboardInterrupt:
-                    sys.stderr.write(f"headcount: what was trained is kept in {store}; the same command goes on\n")
+                except KeyboardInterrupt as stopped:
+                    tell_what_is_kept(stopped, store)
                     raise
         for key, sweep in sweeps.items():
             if sweep.name not in opened.runs():
@@ -128,7 +138,7 @@ def reproduce(
     _print(found, pages, folder)
     for run, states in counts.items():
         if set(states) != {"done"}:
-            console().print(f"{run}: {', '.join(f'{n} {state}' for state, n in states.items())}", markup=False)
+            console().print(f"{run}: {', '.join(f'{n} {state}' for state, n in states.items())}")
     if left:
         console().print("Not finished: the same command goes on from here.")
     return status
@@ -153,7 +163,7 @@ def _write_spec(name: str, scale: Scale, path: Path, json: bool) -> int:
     if json:
         print_json({"spec": str(path), "run": sweep.name})
         return 0
-    console().print(f"Wrote {path}; run it with: headcount sweep {path}", markup=False)
+    console().print(f"Wrote {path}; run it with: headcount sweep {path}")
     return 0
 
 
@@ -186,16 +196,16 @@ def _print(found: list[Shown], pages: dict[str, Path], folder: Path) -> None:
     for shown in found:
         terminal.print()
         for dimension in shown.analysis.dimensions:
-            terminal.print(dimension.labelled, markup=False)
+            terminal.print(dimension.labelled)
         for table in shown.tables:
             terminal.print(as_terminal(table))
-            terminal.print(shown.scale, markup=False)
+            terminal.print(shown.scale)
         for remark in shown.remarks:
-            terminal.print(remark, markup=False)
+            terminal.print(remark)
     for path in pages.values():
-        terminal.print(f"Page     {path}", markup=False)
+        terminal.print(f"Page     {path}")
     if found:
-        terminal.print(f"Tables and pictures in {folder}", markup=False)
+        terminal.print(f"Tables and pictures in {folder}")
     else:
         terminal.print("No trial has finished yet: nothing was written.")
 
@@ -213,11 +223,11 @@ def _list(json: bool) -> int:
     terminal = console()
     terminal.print("Of the paper (synthetic runs all of them):")
     for name in PAPER:
-        terminal.print(f"  {name:<12} {rows[name]}", markup=False)
+        terminal.print(f"  {name:<12} {rows[name]}")
     terminal.print("Of the paper, on real data (marco, cifar or real runs all; --data names the folder):")
     for name in REAL:
-        terminal.print(f"  {name:<12} {rows[name]}", markup=False)
+        terminal.print(f"  {name:<12} {rows[name]}")
     terminal.print("Beyond it (beyond-the-paper runs all of them):")
     for name in BEYOND:
-        terminal.print(f"  {name:<12} {rows[name]}", markup=False)
+        terminal.print(f"  {name:<12} {rows[name]}")
     return 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import console, print_json, trials_status
+from headcount.cli.common import console, print_json, tell_what_is_kept, trials_status
 
 if TYPE_CHECKING:
     from headcount.analysis.measures import Part
@@ -145,7 +144,7 @@ def reproduce_real(
         terminal.print()
         print_real(one, by_kind[REAL[one.name].spec], terminal, said)
     for path in pages.values():
-        terminal.print(f"Page     {path}", markup=False)
+        terminal.print(f"Page     {path}")
     terminal.print(f"Tables and pictures in {folder}" if shown else "No trial has finished yet: nothing was written.")
     if left:
         how = "the same command" if asked.data is not None else "this command with --data"
@@ -170,8 +169,8 @@ def _train(
         return
     try:
         run_real(spec, store, source.feeds(device), device=device, seconds=seconds)
-    except KeyboardInterrupt:
-        sys.stderr.write(f"headcount: what was trained is kept in {place}; the same command goes on\n")
+    except KeyboardInterrupt as stopped:
+        tell_what_is_kept(stopped, place)
         raise
 
 

@@ -79,13 +79,13 @@ def _check(folder: Path, json: bool) -> int:
         print_json({"store": str(folder), "whole": whole, "damaged": found.damaged, "notes": found.notes})
         return status
     for line in (*found.damaged, *found.notes):
-        console().print(line, markup=False)
+        console().print(line)
     number = len(found.damaged)
     if number:
-        console().print(f"{folder}: {number:,} {'thing is' if number == 1 else 'things are'} damaged", markup=False)
+        console().print(f"{folder}: {number:,} {'thing is' if number == 1 else 'things are'} damaged")
     else:
         read = f"{found.trials:,} trials and {found.files:,} checkpoint files"
-        console().print(f"{folder} is whole: {read}, all verified", markup=False)
+        console().print(f"{folder} is whole: {read}, all verified")
     return status
 
 
@@ -123,7 +123,7 @@ def _list(store: Store, json: bool) -> None:
     elif not told:
         console().print("The store is empty.")
     for line in told:
-        console().print(line, markup=False)
+        console().print(line)
 
 
 def _trials(store: Store, run: str, sort: str, json: bool) -> None:
@@ -151,7 +151,7 @@ def _trials(store: Store, run: str, sort: str, json: bool) -> None:
         table.add_row(*map(str, cells), t.error or "–" if error is None else f"{error:.2e}")
     console().print(table)
     for line in damaged_checkpoints(store, run):  # the log tells of damaged rows, which are left out
-        console().print(line, markup=False)
+        console().print(line)
 
 
 def _print_rows(store: Store, run: str, sort: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,18 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Device, Json, StoreFolder, Time, Whole, console, duration, print_json, trials_status
+from headcount.cli.common import (
+    Device,
+    Json,
+    StoreFolder,
+    Time,
+    Whole,
+    console,
+    duration,
+    print_json,
+    tell_what_is_kept,
+    trials_status,
+)  # fmt: skip
 
 
 def sweep(
@@ -52,8 +62,8 @@ def sweep(
             opened.retry([trial.hash for trial in failed])
         try:
             counts = run_on_store(plan, opened, workers=workers, seconds=seconds, device=device)
-        except KeyboardInterrupt:
-            sys.stderr.write(f"headcount: what was trained is kept in {store}; the same command goes on from there\n")
+        except KeyboardInterrupt as stopped:
+            tell_what_is_kept(stopped, store)
             raise
         runs = stored_runs(opened, plan.name, plan)
         reasons = {t.error for t in opened.trials(run=plan.name, states=("failed",)) if t.error}
@@ -68,15 +78,15 @@ def sweep(
     told = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
     terminal.print(f"{plan.name}: {told}; in {store}")
     for reason in sorted(reasons)[:3]:
-        terminal.print(f"failed: {reason}", markup=False)
+        terminal.print(f"failed: {reason}")
     if reasons:
         terminal.print("--retry trains what failed once more.")
     if "damaged" in counts:
-        terminal.print(f"headcount runs --check --store {store} says what is damaged.", markup=False)
+        terminal.print(f"headcount runs --check --store {store} says what is damaged.")
     for answer in found:
-        terminal.print(answer.labelled, markup=False)
+        terminal.print(answer.labelled)
     if note := blind_note(runs):
-        terminal.print(note, markup=False)
+        terminal.print(note)
     if counts["pending"] + counts["running"]:
         terminal.print("Not finished: the same command goes on from here.")
     else:

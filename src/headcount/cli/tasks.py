@@ -15,6 +15,7 @@ from headcount.cli.common import (
     TaskSeed,
     console,
     print_json,
+    print_lines,
     read_task,
 )  # fmt: skip
 
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
     from headcount.tasks.task import Task
 
 COLUMNS = ("2.1", "2.2", "2.3", "2.4", "|S_i| ≥ T/4")
-SIGNS = {"holds": "[green]yes[/green]", "fails": "[red]no[/red]", "unknown": "[yellow]?[/yellow]"}
+SIGNS = {"holds": ("yes", "green"), "fails": ("no", "red"), "unknown": ("?", "yellow")}
 INNER = ("searched", "boxes", "least")  # numbers of the search itself, for --json only
 LEGEND = (
-    "D intrinsic dimension (– where there is no retrieval structure), d token dimension, T length, at the default\n"
-    "parameters. Assumptions: 2.1 each f_i has one minimiser, 2.2 the minimisers differ, 2.3 positive definite\n"
-    "Hessians, 2.4 F0 feels every coordinate, |S_i| ≥ T/4. 'headcount tasks NAME' shows the numbers and parameters."
+    "D intrinsic dimension (– where there is no retrieval structure), d token dimension, T length, at the default",
+    "parameters. Assumptions: 2.1 each f_i has one minimiser, 2.2 the minimisers differ, 2.3 positive definite",
+    "Hessians, 2.4 F0 feels every coordinate, |S_i| ≥ T/4. 'headcount tasks NAME' shows the numbers and parameters.",
 )
 
 
@@ -62,9 +63,8 @@ def tasks(
     if json:
         print_json([{"summary": summary, **_facts(task), **report.data()} for summary, task, report in rows])
         return 0
-    terminal = console()
-    terminal.print(_listing(rows))
-    terminal.print(LEGEND)
+    console().print(_listing(rows))
+    print_lines(LEGEND)
     return 0
 
 
@@ -78,6 +78,8 @@ def _listing(rows: list[tuple[str, Task, AssumptionReport]]) -> Table:
     from rich import box
     from rich.table import Table
 
+    from headcount.base.terminal import styled
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("task", style="bold", no_wrap=True)
     for column in ("D", "d", "T"):
@@ -86,7 +88,7 @@ def _listing(rows: list[tuple[str, Task, AssumptionReport]]) -> Table:
         table.add_column(column.replace("|S_i| ≥ T/4", "|S|"), justify="center")
     table.add_column("what it computes")
     for summary, task, report in rows:
-        signs = [SIGNS[report.finding(c).verdict] if report.applies else "–" for c in COLUMNS]
+        signs = [styled(*SIGNS[report.finding(c).verdict]) if report.applies else "–" for c in COLUMNS]
         D = "–" if task.intrinsic is None else str(task.intrinsic)
         table.add_row(task.name, D, str(task.dim), str(task.length), *signs, summary)
     return table
@@ -94,9 +96,9 @@ def _listing(rows: list[tuple[str, Task, AssumptionReport]]) -> Table:
 
 def _one(task: Task | ArrayTask, name: str, json: bool) -> int:
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
+    from headcount.base.terminal import bold, cell, styled
     from headcount.tasks.assumptions import check_assumptions
     from headcount.tasks.families import FAMILIES
 
@@ -106,7 +108,7 @@ def _one(task: Task | ArrayTask, name: str, json: bool) -> int:
         return 0
     terminal = console()
     sizes = ", ".join(f"{k} {'–' if v is None else v}" for k, v in _facts(task).items() if k != "name")
-    terminal.print(f"[bold]{escape(task.name)}[/bold]  {sizes}")
+    terminal.print(bold(task.name), f" {sizes}")
     if name in FAMILIES:
         terminal.print(FAMILIES[name].summary)
         fields = FAMILIES[name].model_fields
@@ -120,8 +122,8 @@ def _one(task: Task | ArrayTask, name: str, json: bool) -> int:
         table.add_column(column)
     for finding in report.findings:
         numbers = ", ".join(f"{k.replace('_', ' ')} {_short(v)}" for k, v in finding.numbers.items() if k not in INNER)
-        text = escape(finding.sentence) + (f"\n[dim]{escape(numbers)}[/dim]" if numbers else "")
-        table.add_row(finding.assumption, SIGNS[finding.verdict], finding.evidence, text)
+        sign, text = styled(*SIGNS[finding.verdict]), cell(finding.sentence, numbers)
+        table.add_row(finding.assumption, sign, finding.evidence, text)
     terminal.print(table)
     return 0
 

@@ -17,9 +17,9 @@ from headcount.cli.common import (
     TargetKind,
     TaskSeed,
     Whole,
-    console,
     given,
     print_json,
+    print_lines,
     read_task,
 )  # fmt: skip
 
@@ -146,8 +146,8 @@ def _train(
         from headcount.report.trial import trial_text
 
         if note := _positions_note(problem, model.positions):
-            console().print(note, markup=False)
-        console().print(f"{trial_text(trial, trained.wrong)}\nSaved in {out}", markup=False)
+            print_lines([note])
+        print_lines([trial_text(trial, trained.wrong), f"Saved in {out}"])
     return 0
 
 

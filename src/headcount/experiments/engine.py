@@ -201,11 +201,16 @@ class Engine(ABC, Generic[J, S]):
             torch.cuda.empty_cache()
 
 
+class CutShort(KeyboardInterrupt):
+    """A second Ctrl-C, which did not wait for checkpoints: what was trained since the last ones is lost."""
+
+
 @contextmanager
 def interrupts(stop: threading.Event) -> Generator[Callable[[], bool]]:
-    """Let the first Ctrl-C stop at the end of a window, with checkpoints; a second one ends at once.
+    """Let the first Ctrl-C stop at the end of a window, with checkpoints; a second one raises CutShort at once.
 
-    An exception between two launches would leave a stack at a step that nobody has counted.
+    An exception between two launches would leave a stack at a step that nobody has counted, and one between a message
+    and its commit would lose the message.
     """
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
         yield lambda: False
@@ -215,9 +220,10 @@ def interrupts(stop: threading.Event) -> Generator[Callable[[], bool]]:
 
     def handler(number: int, frame: FrameType | None) -> None:
         del frame
-        signal.signal(signal.SIGINT, before)
         seen.append(number)
         stop.set()
+        if len(seen) > 1:
+            raise CutShort
 
     signal.signal(signal.SIGINT, handler)
     try:

@@ -11,8 +11,10 @@ search goes on until as many starts have converged, up to a limit; where one hit
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Generator
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -180,11 +182,12 @@ def run_irreducible(
     rows = {k: read_json(u.file(folder)) for k, u in enumerate(units) if u.file(folder).is_file()}
     left = [k for k in range(len(units)) if k not in rows]
     (folder / "units").mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(
-        min(workers or os.cpu_count() or 1, len(left) or 1), mp_context=get_context("spawn")
-    ) as pool:
-        running = {pool.submit(attack_unit, units[k], folder): k for k in left}
+    with _own_interrupts():
+        pool = ProcessPoolExecutor(min(workers or os.cpu_count() or 1, len(left) or 1), mp_context=get_context("spawn"))
+    with pool:
         try:
+            with _own_interrupts():
+                running = {pool.submit(attack_unit, units[k], folder): k for k in left}
             for future in as_completed(running):
                 k = running[future]
                 rows[k] = _result(future, units[k])
@@ -196,6 +199,16 @@ def run_irreducible(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [{**rows[k], "cell": unit.cell} for k, unit in enumerate(units)]
+
+
+@contextmanager
+def _own_interrupts() -> Generator[None]:
+    """Start processes that Ctrl-C and a closed terminal do not reach: this one ends them, and they say nothing."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})  # children inherit it
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _result(future: Future[dict[str, Any]], unit: Unit) -> dict[str, Any]:

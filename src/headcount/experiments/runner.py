@@ -27,6 +27,7 @@ from headcount.experiments.board import Board, Entry
 from headcount.experiments.cpu import Stepper, Stopped, run_trial, single_threaded_blas, start_kernels
 from headcount.experiments.data import Dataset, draw_inputs, prepare
 from headcount.experiments.devices import device_name, find_device
+from headcount.experiments.engine import interrupts
 from headcount.experiments.memory import check_memory
 from headcount.experiments.moments import Moments
 from headcount.experiments.run import cell_name, whole_steps
@@ -200,20 +201,23 @@ class _Cores:
         self.running: set[str] = set()
 
     def run(self) -> None:
-        """Work until nothing is left, the time is over or the caller interrupts."""
-        with ThreadPoolExecutor(self.workers) as pool:
+        """Work until nothing is left, the time is over or Ctrl-C comes."""
+        with interrupts(self.sweep.stop) as interrupted, ThreadPoolExecutor(self.workers) as pool:
             try:
                 self._fill(pool)
                 while self.running:
                     self._take()
                     self._fill(pool)
-            except BaseException:
+            except Exception:
                 self.sweep.stop.set()  # let the workers leave their checkpoints, and keep them
                 while self.running:
                     self._take()
-                self.sweep.store.release()
                 raise
-        self.sweep.store.release()
+            finally:
+                self.sweep.stop.set()  # after a second Ctrl-C too: the pool waits for the workers
+                self.sweep.store.release()
+        if interrupted():
+            raise KeyboardInterrupt
 
     def _late(self) -> bool:
         if self.sweep.deadline is not None and time.monotonic() > self.sweep.deadline:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from headcount.base.machine_code import cached_njit
 from headcount.kernels.cpu_math import exp
 
 BLOCK_TOKENS = 2048  # 2048 tokens × 32 hidden units × 4 bytes = 256 KB: half of an L2 cache
@@ -29,11 +30,11 @@ BLOCK_LEAST = 32  # sequences in a block of long ones: the innermost loops must 
 MATHS = {"contract", "reassoc", "nsz", "arcp"}
 # Division by 0 gives inf or NaN, as in torch; Python's exception would be a branch in every vector loop.
 OPTIONS: dict[str, Any] = {
-    "cache": True, "nogil": True, "fastmath": MATHS, "error_model": "numpy", "no_cfunc_wrapper": True
+    "nogil": True, "fastmath": MATHS, "error_model": "numpy", "no_cfunc_wrapper": True
 }  # fmt: skip
-compiled = njit(**OPTIONS)
+compiled = cached_njit(**OPTIONS)
 # what only kernels call: no entry from Python, which would have to be compiled too; on disk it is part of its callers
-INNER: dict[str, Any] = {**OPTIONS, "no_cpython_wrapper": True, "cache": False}
+INNER: dict[str, Any] = {**OPTIONS, "no_cpython_wrapper": True}
 inner = njit(**INNER)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from numba.core import config
 
+from headcount.base.machine_code import folder_in_use
 from headcount.kernels import cpu_step
 from headcount.kernels.cpu_step import signature
 
@@ -26,9 +27,14 @@ log = logging.getLogger("headcount")
 _lock = threading.Lock()
 
 
+def is_kept() -> bool:
+    """Say whether there is a place on disk for the kernels."""
+    return hasattr(run._cache, "_cache_file")  # numba has no public way to ask
+
+
 def is_on_disk(dtype: str) -> bool:
     """Say whether numba's cache has the kernels for this source, this processor and this precision."""
-    cache: Any = run._cache  # numba has no public way to ask
+    cache: Any = run._cache
     return cache._index_key(signature(dtype), run.targetctx.codegen()) in cache._cache_file._load_index()
 
 
@@ -40,8 +46,8 @@ def compile_kernels(dtype: str) -> None:
 def _compile_in_a_child(dtype: str) -> None:
     code = f"from headcount.kernels.cpu_start import compile_kernels; compile_kernels({dtype!r})"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    if settings.CACHE_DIR:
-        environment["NUMBA_CACHE_DIR"] = settings.CACHE_DIR
+    if folder := settings.CACHE_DIR or folder_in_use():
+        environment["NUMBA_CACHE_DIR"] = folder
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         log.info("the kernels could not be compiled in a process of their own: %s", done.stderr.strip()[-200:])
@@ -50,7 +56,7 @@ def _compile_in_a_child(dtype: str) -> None:
 @functools.cache
 def _load(dtype: str) -> None:
     if not settings.DISABLE_JIT:
-        if not is_on_disk(dtype):
+        if is_kept() and not is_on_disk(dtype):
             _compile_in_a_child(dtype)
         compile_kernels(dtype)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import tempfile
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,7 @@ def why_not_compiled() -> str | None:
     """Say why the kernels cannot run here; None where they can. numba may lag behind a new NumPy or Python."""
     try:
         importlib.import_module("threadpoolctl")
-        try:
-            importlib.import_module("headcount.kernels.cpu_start")
-        except RuntimeError:  # numba found no folder for its cache: a read-only install without a home
-            importlib.import_module("numba").config.CACHE_DIR = tempfile.mkdtemp(prefix="headcount-numba-")
-            importlib.import_module("headcount.kernels.cpu_start")
+        importlib.import_module("headcount.kernels.cpu_start")
     except ImportError as error:
         return f"numba or threadpoolctl cannot be imported here ({error})"
     return None

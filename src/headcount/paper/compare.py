@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from headcount.analysis.record import Analysis, Cell
 from headcount.analysis.wording import error_text, heads_text, times_text
+from headcount.base.plain import plain_data
 from headcount.paper.numbers import PaperCell, statistic
 from headcount.report.tables import NONE, Column, Table
 from headcount.store.records import Run
@@ -205,7 +206,7 @@ def as_csv(name: str, analysis: Analysis, theirs: Sequence[PaperCell]) -> str:
         row: dict[str, Any] = {key: getattr(cell, key) for key in CSV if hasattr(cell, key)}
         row |= {"name": name, "paper_cell": match.cell if match else "", "paper": match.value if match else ""}
         row["paper_deviation"] = match.deviation if match else ""
-        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+        writer.writerow(plain_data({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()}))
     return text.getvalue()
 
 

@@ -26,7 +26,7 @@ from headcount.report.tables import Table, as_markdown
 from headcount.store.records import Run
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from headcount.base.terminal import Terminal
 
 WIDTH = 768
 """Numbers of a BERT embedding, which the paper uses."""
@@ -158,7 +158,7 @@ def paper_errors(kind: RealKind, part: Part) -> list[PaperValue]:
 
 
 def print_real(
-    shown: Shown, found: dict[Part, Analysis], terminal: Console, said: set[str] | None = None
+    shown: Shown, found: dict[Part, Analysis], terminal: Terminal, said: set[str] | None = None
 ) -> None:  # fmt: skip
     """Print what a name has to show; where columns do not fit side by side they go below each other, uncut.
 
@@ -171,18 +171,18 @@ def print_real(
         said.add(text)
         return not known
 
-    terminal.print(shown.title, markup=False, style="bold")
+    terminal.print(shown.title, style="bold")
     for text in filter(fresh, sentences(found)):
-        terminal.print(text, markup=False)
+        terminal.print(text)
     for table in shown.tables:
         names = [column.name for column in table.columns]
         keys = 2 if "what" in names[1:] else 1
         if not fresh(repr((names, table.rows))):
             continue
         print_table(terminal, table.caption, names, table.rows, keys=keys)
-        terminal.print(shown.scale, markup=False)
+        terminal.print(shown.scale)
     for text in filter(fresh, shown.remarks):
-        terminal.print(text, markup=False)
+        terminal.print(text)
 
 
 def page_real(

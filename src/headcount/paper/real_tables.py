@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headcount.analysis.measures import Part
+from headcount.base.plain import plain_data
 from headcount.paper.real_cells import PARTS, UNITS, Cells, RealCell, heads_of, kind_of, lengths_of
 from headcount.paper.real_plan import RealKind, paper_table
 from headcount.report.tables import NONE, Column, Table
@@ -132,5 +133,5 @@ def real_csv(name: str, cells: Cells, kind: RealKind) -> str:
             "mrr_deviation": statistics.stdev(ranks) if len(ranks) > 1 else None, "seeds": len(cell.accuracies),
             "trials": cell.trials, "diverged": cell.diverged, "missing": cell.missing, "samples": cell.samples,
         }  # fmt: skip
-        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+        writer.writerow(plain_data({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()}))
     return text.getvalue()

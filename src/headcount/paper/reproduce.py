@@ -13,6 +13,7 @@ from headcount.analysis.analyse import analyse
 from headcount.analysis.record import Analysis
 from headcount.base.errors import BadInput
 from headcount.base.files import check_writable, write_bytes, write_json, write_text
+from headcount.base.plain import plain_data
 from headcount.experiments.stored import stored_runs
 from headcount.paper import compare, numbers
 from headcount.paper.charts import charts_of, paper_reversal, paper_values, same_lengths
@@ -154,7 +155,7 @@ def trials_csv(runs: Sequence[Run]) -> str:
     writer = csv.DictWriter(text, used, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for row in rows:
-        writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})
+        writer.writerow(plain_data({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()}))
     return text.getvalue()
 
 

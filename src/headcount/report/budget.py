@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,18 +14,17 @@ TONES = {"encoder": COLOURS["enough"], "leakage": COLOURS["few"], "feedforward":
 def budget_png(figure: Mapping[str, Any]) -> bytes:
     """Draw a budget as a PNG, the same bytes every time."""
     with _settings():
-        buffer = io.BytesIO()
-        _draw(figure).savefig(buffer, format="png", dpi=200, metadata={"Software": None})
-    return buffer.getvalue()
+        return _draw(figure).as_png(200)
 
 
 def _draw(figure: Mapping[str, Any]) -> Any:
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+    from headcount.report.picture import Picture
+
     eps, panels = figure["eps"], [p for p in figure["panels"] if len(p["x"]) > 1]
-    fig = Figure(figsize=(4.9 * len(panels) + 0.6, 4.9), facecolor=COLOURS["ground"])
+    fig = Picture(figsize=(4.9 * len(panels) + 0.6, 4.9), facecolor=COLOURS["ground"])
     for k, panel in enumerate(panels):
         axes = fig.add_axes(((0.85 + 4.9 * k) / fig.get_figwidth(), 0.25, 4.0 / fig.get_figwidth(), 0.57))
         axes.set_facecolor("none")

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Callable, Iterable
-from html import escape
 from importlib import resources
 from typing import NamedTuple
 
+from headcount.base.plain import escape, json_text, plain_data
 from headcount.report.chart import Chart, ChartSeries, Shape, apart
 from headcount.report.chart_draw import RAMP
 
@@ -52,13 +51,14 @@ HINT = (
 
 def figure(chart: Chart) -> str:
     """Return a chart as a figure of a page: title, picture, legend, caption and data."""
-    text = json.dumps(chart.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False, separators=(",", ":"))
+    chart = Chart(**plain_data(chart.model_dump()))  # the script draws from the same texts
+    text = json_text(chart.model_dump(mode="json", exclude_defaults=True), compact=True)
     data = text.replace("<", "\\u003c")  # no text of a user can end the script element
     notes = " ".join([chart.caption, *chart.notes]).strip()
     subtitle = f" <small>{escape(chart.subtitle)}</small>" if chart.subtitle else ""
     return (
         f'<figure class="chart" id="{chart.id}">\n<h3>{escape(chart.title)}{subtitle}</h3>\n'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(chart.alt, quote=True)}">\n'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(chart.alt)}">\n'
         f"{drawing(chart)}\n</svg>\n{_legend(chart)}"
         f"<figcaption>{escape(notes)}</figcaption>\n"
         f'<script type="application/json">{data}</script>\n</figure>'
@@ -172,7 +172,7 @@ def _legend(chart: Chart) -> str:
         drawn = _path(f"{line} c{series.colour}", "M1 7H25") if line else ""
         drawn += _path(f"{mark} c{series.colour}", _shape(series.shape, 13, 7, 4)) if mark else ""
         picture = f'<svg viewBox="0 0 26 14" aria-hidden="true">{drawn}</svg>'
-        items.append(f'<li data-name="{escape(name, quote=True)}">{picture}{escape(name)}</li>')
+        items.append(f'<li data-name="{escape(name)}">{picture}{escape(name)}</li>')
     return '<ul class="legend" aria-label="Series">\n' + "\n".join(items) + "\n</ul>\n"
 
 

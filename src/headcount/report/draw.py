@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
 import re
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.base.errors import BadInput
 from headcount.base.files import write_bytes
+from headcount.base.plain import escape
 from headcount.report.figures import FigureData, Jump, Series, Tone
 
 if TYPE_CHECKING:
@@ -48,10 +48,8 @@ def png(figure: FigureData, *, dpi: int = PNG_DPI) -> bytes:
 def svg(figure: FigureData, *, titled: bool = False) -> str:
     """Draw a figure as an SVG element that can stand inside a page or alone."""
     with _settings():
-        buffer = io.StringIO()
         drawn = _draw(figure, titled=titled)
-        drawn.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
-    return _tidy(buffer.getvalue(), figure)
+    return _tidy(drawn.as_bytes("svg", transparent=True).decode(), figure)
 
 
 def save(figure: FigureData, path: Path) -> None:
@@ -261,8 +259,6 @@ def _wrap(text: str, width: int) -> str:
 
 def _tidy(text: str, figure: FigureData) -> str:
     """Make Matplotlib's file a guest in a page: no header, own names, colours that follow the page."""
-    from html import escape
-
     text = text[text.index("<svg") :].strip() + "\n"
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     prefix = f"{figure.kind}-"
@@ -271,7 +267,7 @@ def _tidy(text: str, figure: FigureData) -> str:
     text = text.replace("*{stroke-linejoin", f"#{prefix}figure_1 *{{stroke-linejoin")
     for name, colour in COLOURS.items():
         text = text.replace(f": {colour}", f": var(--{name}, {colour})")
-    label = escape(figure.alt, quote=True)
+    label = escape(figure.alt)
     # the size comes from the page; the view box keeps the proportions
     text = re.sub(r'<svg ([^>]*?)width="[^"]*" height="[^"]*" ', r"<svg \1", text, count=1)
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -89,13 +88,11 @@ def _spread(values: Sequence[float], effort: Mapping[str, Any]) -> str:
 def curve_png(summary: Sequence[Mapping[str, Any]], title: str) -> bytes:
     """Draw one panel a task and head size, as a PNG, the same bytes every time."""
     with _settings():
-        buffer = io.BytesIO()
-        _draw(summary, title).savefig(buffer, format="png", dpi=160, metadata={"Software": None})
-    return buffer.getvalue()
+        return _draw(summary, title).as_png(160)
 
 
 def _draw(summary: Sequence[Mapping[str, Any]], title: str) -> Any:
-    from matplotlib.figure import Figure
+    from headcount.report.picture import Picture
 
     panels: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in summary:
@@ -103,7 +100,7 @@ def _draw(summary: Sequence[Mapping[str, Any]], title: str) -> Any:
     across = min(4, len(panels))
     down = -(-len(panels) // across)
     height = 1.65 + 3.1 * down
-    fig = Figure(figsize=(max(3.1 * across + 0.6, 10.0), height), facecolor=COLOURS["ground"])
+    fig = Picture(figsize=(max(3.1 * across + 0.6, 10.0), height), facecolor=COLOURS["ground"])
     top = max(max([FLOOR, *row[kind]]) for row in summary for kind in KINDS)
     for k, (key, rows) in enumerate(panels.items()):
         line, column = divmod(k, across)

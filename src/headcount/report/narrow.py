@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from headcount.base.plain import plain
+
 if TYPE_CHECKING:
-    from rich.console import Console
+    from headcount.base.terminal import Terminal
 
 GAP = 2
 """Blanks between columns."""
 
 
 def print_table(
-    terminal: Console, title: str, names: Sequence[str], rows: Sequence[Sequence[str]], *, keys: int,
+    terminal: Terminal, title: str, names: Sequence[str], rows: Sequence[Sequence[str]], *, keys: int,
     texts: Collection[str] = (), marked: int | None = None,
 ) -> None:  # fmt: skip
     """Print a table; the first `keys` columns say what a row is, and stand before every part of it.
@@ -22,13 +24,16 @@ def print_table(
     """
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
+    from headcount.base.terminal import cell
+
+    names = [plain(name, lines=True) for name in names]
+    rows = [[plain(text, lines=True) for text in row] for row in rows]  # before they are measured
     columns = [[name, *(row[i] for row in rows)] for i, name in enumerate(names)]
     least = [_longest(cells, words=name in texts) for name, cells in zip(names, columns, strict=True)]
     whole = [_longest(cells, words=False) for cells in columns]
     terminal.print()
-    terminal.print(Text(title, style="bold"))
+    terminal.print(title, style="bold")
     for number, part in enumerate(parts(least, keys, terminal.width)):
         if number:
             terminal.print()
@@ -36,9 +41,9 @@ def print_table(
         widths = widened({i: (least[i], whole[i]) for i in part}, terminal.width)
         for i in part:
             justify = "left" if names[i] in texts else "right"
-            table.add_column(Text(names[i]), justify=justify, no_wrap=names[i] not in texts, width=widths[i])
+            table.add_column(cell(names[i]), justify=justify, no_wrap=names[i] not in texts, width=widths[i])
         for place, row in enumerate(rows):
-            table.add_row(*(Text(row[i]) for i in part), style="bold" if place == marked else None)
+            table.add_row(*(cell(row[i]) for i in part), style="bold" if place == marked else None)
         needed = sum(widths.values()) + GAP * (len(part) - 1)
         if needed > terminal.width:  # too narrow for even one column: the line is long, but whole
             table.width = needed

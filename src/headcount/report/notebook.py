@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from headcount.base.errors import BadInput
 from headcount.base.files import write_bytes
+from headcount.base.plain import escape, plain
 from headcount.report import chart_draw, draw
 from headcount.report.chart import Chart
 from headcount.report.figures import FigureData
@@ -43,7 +43,7 @@ class View:
 
     def line(self) -> str:
         """Return the result in one line of text, for `repr`."""
-        return " ".join((self.headline or self.sentences[0]).split("\n"))
+        return plain(" ".join((self.headline or self.sentences[0]).split("\n")))
 
     def html(self) -> str:
         """Return the result as HTML for a notebook, complete in itself."""
@@ -95,4 +95,4 @@ def without_empty(table: Table) -> Table:
 def _image(drawn: Drawing) -> str:
     """A picture as part of the HTML: a PNG on its own white ground, which reads on a dark page too."""
     data = base64.b64encode(drawn.make()._repr_png_()).decode("ascii")
-    return f'<img alt="{escape(drawn.alt, quote=True)}" src="data:image/png;base64,{data}">'
+    return f'<img alt="{escape(drawn.alt)}" src="data:image/png;base64,{data}">'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from headcount.analysis.record import Dimension
 from headcount.analysis.wording import percent, times_text
 from headcount.base.errors import BadInput
 from headcount.base.files import check_writable, write_bytes, write_text
+from headcount.base.plain import escape, plain
 from headcount.report import draw
 from headcount.report.figures import FigureData, training_figure, transition_figure
 from headcount.report.tables import as_html, transition_table
@@ -92,7 +92,7 @@ def document(title: str, parts: Iterable[str], style: str = "", script: str = ""
     """
     policy = f"{POLICY}; script-src '{allowed}'" if allowed else POLICY
     css = (resources.files("headcount.report") / "page.css").read_text(encoding="utf-8")
-    return (
+    text = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'{MARK}\n<meta name="color-scheme" content="light dark">\n'
@@ -101,6 +101,7 @@ def document(title: str, parts: Iterable[str], style: str = "", script: str = ""
         + "\n".join(part for part in parts if part)
         + f"\n</main>\n{f'<script>{script}</script>' if script else ''}</body>\n</html>\n"
     )
+    return plain(text, lines=True)  # each text is escaped where it enters; this finds what was forgotten
 
 
 _TRAINING = "Each line is one model; the error is measured on sequences that it was not trained on."

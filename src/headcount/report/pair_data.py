@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from headcount.analysis.wording import error_text
+from headcount.base.plain import plain
 from headcount.base.spec import Spec
 
 MOST = 12
@@ -219,8 +220,8 @@ def lowered(number: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text without breaks and without characters that cannot be shown."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    """Return a text as it may be shown, without breaks."""
+    return " ".join(plain(text, lines=True).split())
 
 
 def _shape(name: str, rows: Sequence[Sequence[float]], count: int, size: int) -> None:

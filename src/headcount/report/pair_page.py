@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Sequence
-from html import escape
 
+from headcount.base.plain import escape
 from headcount.report.draw import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
 from headcount.report.page import document, name_list, section
 from headcount.report.pair_data import KINDS, Look, PairFigure, distance_text, looks, number_text, one_line, strips
@@ -49,10 +48,8 @@ def page(figure: PairFigure) -> str:
 def picture(figure: PairFigure) -> str:
     """Return the picture as an SVG element whose colours follow the page."""
     with _settings():
-        buffer = io.StringIO()
-        metadata = {"Date": None, "Creator": None}
-        draw_pair(figure, titled=False).savefig(buffer, format="svg", metadata=metadata, transparent=True)
-    text = buffer.getvalue()
+        drawn = draw_pair(figure, titled=False)
+    text = drawn.as_bytes("svg", transparent=True).decode()
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :].strip() + "\n", flags=re.DOTALL)
     text = re.sub(r'\bid="', 'id="pair-', text)
     text = text.replace('href="#', 'href="#pair-').replace("url(#", "url(#pair-")
@@ -60,7 +57,7 @@ def picture(figure: PairFigure) -> str:
     for name, colour in COLOURS.items():
         text = text.replace(f": {colour}", f": var(--{name}, {colour})")
     text = re.sub(r'<svg ([^>]*?)width="[^"]*" height="[^"]*" ', r"<svg \1", text, count=1)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(_alt(figure), quote=True)}" ', 1)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(_alt(figure))}" ', 1)
 
 
 def _header(figure: PairFigure) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
+from headcount.base.plain import plain
 from headcount.report.draw import PNG_DPI, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
 
 NOTEBOOK_DPI = 110
@@ -16,6 +18,12 @@ NOTEBOOK_DPI = 110
 
 class Picture(Figure):
     """What every drawing of the package returns: a figure with the house settings, in a notebook too."""
+
+    def draw(self, renderer: Any) -> None:
+        """Draw the figure; titles and names come from files and users, and are made harmless first."""
+        for text in self.findobj(Text):
+            text.set_text(plain(text.get_text(), lines=True))  # pyright: ignore[reportAttributeAccessIssue]
+        super().draw(renderer)
 
     def _repr_png_(self) -> bytes:
         return self.as_png(NOTEBOOK_DPI)

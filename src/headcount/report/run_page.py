@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from headcount.analysis.record import Analysis, Dimension, Reason
 from headcount.analysis.wording import heads_text
 from headcount.base.errors import BadInput
 from headcount.base.files import check_writable, write_bytes, write_json, write_text
+from headcount.base.plain import escape
 from headcount.report import run_tables
 from headcount.report.chart import Chart, PaperValue
 from headcount.report.chart_draw import picture
@@ -189,7 +189,7 @@ def _header(analysis: Analysis, runs: Sequence[Run], scale: str = "") -> str:
     answers = "".join(f"<li><b>{escape(d.setting)}</b>: {escape(d.sentence)}</li>\n" for d in found)
     listed = f"<ul>\n{answers}</ul>\n" if len(found) > 1 else ""
     states = "".join(
-        f'<li{"" if state == "done" else " class=bad"} title="{escape(meaning, quote=True)}">'
+        f'<li{"" if state == "done" else " class=bad"} title="{escape(meaning)}">'
         f"<b>{number:,}</b> {escape(state)}</li>\n"
         for state, number, meaning in counts(analysis)
     )

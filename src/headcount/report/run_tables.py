@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from headcount.analysis.record import Analysis, Cell, Place
 from headcount.analysis.wording import error_text, times_text
+from headcount.base.plain import plain_data
 from headcount.report.chart import PaperValue, number_text
 from headcount.report.run_series import level, paper_values
 from headcount.report.tables import NONE, Column, Table
@@ -174,7 +175,7 @@ def cells_csv(analysis: Analysis) -> str:
     for cell in analysis.cells:
         values = [getattr(cell, field) for field in fields]
         texts = [" ".join(map(repr, v)) if isinstance(v, list) else "" if v is None else v for v in values]
-        writer.writerow([*texts, *stated])
+        writer.writerow(plain_data([*texts, *stated]))
     return out.getvalue()
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
 from headcount.analysis.head_rows import HeadRow
 from headcount.analysis.record import Dimension
 from headcount.analysis.wording import error_text, times_text
+from headcount.base.plain import escape, plain
 from headcount.base.spec import Spec
 
 if TYPE_CHECKING:
@@ -97,15 +97,16 @@ def terminal_table(transition: Dimension) -> RichTable:
 def as_terminal(table: Table) -> RichTable:
     """Render for a terminal."""
     from rich import box
-    from rich.markup import escape as plain
     from rich.table import Table as RichTable
 
-    shown = RichTable(title=plain(table.caption), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    from headcount.base.terminal import cell
+
+    shown = RichTable(title=cell(table.caption), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in table.columns:
         # heads of columns may break into two lines, cells may not: the table fits 80 columns
-        shown.add_column(plain(column.name.replace(" ", "\n", 1)), justify="right", no_wrap=True)
+        shown.add_column(cell(column.name.replace(" ", "\n", 1)), justify="right", no_wrap=True)
     for i, row in enumerate(table.rows):
-        shown.add_row(*(plain(cell) for cell in row), style="bold" if i == table.marked else None)
+        shown.add_row(*(cell(text) for text in row), style="bold" if i == table.marked else None)
     return shown
 
 
@@ -114,14 +115,13 @@ def as_markdown(table: Table) -> str:
     lines = [[column.name for column in table.columns], ["---:"] * len(table.columns)]
     for i, row in enumerate(table.rows):
         lines.append([f"**{cell}**" if i == table.marked else cell for cell in row])
-    return "\n".join(f"| {' | '.join(cell.replace('|', '∣') for cell in line)} |" for line in lines) + "\n"
+    return "\n".join(f"| {' | '.join(plain(cell).replace('|', '∣') for cell in line)} |" for line in lines) + "\n"
 
 
 def as_html(table: Table) -> str:
     """Render as an HTML table whose heads explain themselves."""
     heads = "".join(
-        f'<th scope="col" title="{escape(column.meaning, quote=True)}">{escape(column.name)}</th>'
-        for column in table.columns
+        f'<th scope="col" title="{escape(column.meaning)}">{escape(column.name)}</th>' for column in table.columns
     )
     body: list[str] = []
     for i, (first, *rest) in enumerate(table.rows):
@@ -129,7 +129,7 @@ def as_html(table: Table) -> str:
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in rest)
         body.append(f'<tr{mark}><th scope="row">{escape(first)}</th>{cells}</tr>')
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.caption, quote=True)}">\n'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.caption)}">\n'
         f"<table>\n<caption>{escape(table.caption)}</caption>\n<thead><tr>{heads}</tr></thead>\n"
         "<tbody>\n" + "\n".join(body) + "\n</tbody>\n</table>\n</div>\n"
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headcount.analysis.record import Analysis
+from headcount.base.plain import plain
 from headcount.report.chart import Chart, ChartSeries, power_text
 from headcount.report.narrow import print_table
 from headcount.report.run_charts import error_by_heads
@@ -16,30 +17,33 @@ from headcount.report.run_words import known, rises, summary
 from headcount.store.records import Run
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from headcount.base.terminal import Terminal
 
 MARKS = "ox+*#%@&"
 ROWS = 14
 WIDTH = 78
 
 
-def print_run(analysis: Analysis, terminal: Console, runs: Sequence[Run] = ()) -> None:
+def print_run(analysis: Analysis, terminal: Terminal, runs: Sequence[Run] = ()) -> None:
     """Print a run: what it says and why, error against heads for every length, and all cells. Nothing is written."""
-    terminal.print(analysis.title or analysis.run, markup=False, style="bold")
-    terminal.print(summary(analysis), markup=False)
+    terminal.print(analysis.title or analysis.run, style="bold")
+    terminal.print(summary(analysis))
     errors = [] if analysis.plain else [f"Errors: {analysis.words.kind} {analysis.words.data}."]
     for text in [*errors, *analysis.notes]:
-        terminal.print(text, markup=False)
+        terminal.print(text)
     for found in analysis.dimensions:
-        terminal.print(f"\n{found.labelled}", markup=False, style="bold")
-        for reason in found.reasons:
-            terminal.print(_item(f"{reason.text} ({reason.tag})", terminal.width), markup=False, soft_wrap=True)
-        for text in rises(analysis, found.setting):
-            terminal.print(_item(f"{text} (measured)", terminal.width), markup=False, soft_wrap=True)
-    terminal.print(f"\n{known(analysis, runs)}\n", markup=False)
+        terminal.print()
+        terminal.print(found.labelled, style="bold")
+        reasons = [f"{reason.text} ({reason.tag})" for reason in found.reasons]
+        for text in [*reasons, *(f"{text} (measured)" for text in rises(analysis, found.setting))]:
+            for line in _item(text, terminal.width):
+                terminal.print(line, soft_wrap=True)
+    terminal.print()
+    terminal.print(known(analysis, runs))
+    terminal.print()
     for chart in error_by_heads(analysis):
         for line in character_chart(chart):
-            terminal.print(line, markup=False, no_wrap=True, crop=False)
+            terminal.print(line, no_wrap=True, crop=False)
         terminal.print()
     table = cell_table(analysis, short=True)
     names = [column.name for column in table.columns]
@@ -80,8 +84,8 @@ def character_chart(chart: Chart) -> list[str]:
     return drawn
 
 
-def _item(text: str, width: int) -> str:
-    return textwrap.fill(text, max(width, 40), initial_indent="  - ", subsequent_indent="    ")
+def _item(text: str, width: int) -> list[str]:
+    return textwrap.wrap(plain(text), max(width, 40), initial_indent="  - ", subsequent_indent="    ")
 
 
 def _mark(series: ChartSeries, number: int, x: float, base: float, unit: float, row: int) -> str:

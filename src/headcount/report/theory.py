@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,21 +32,18 @@ def save_errors(figure: Mapping[str, Any], path: Path) -> None:
     Counts are drawn in the same way, from a figure whose series have an `x` each.
     """
     check_picture(path)
-    ending = path.suffix.lower()[1:]
-    undated = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with _settings():
-        buffer = io.BytesIO()
-        _errors(figure).savefig(buffer, format=ending, dpi=200, metadata=undated[ending])
-    write_bytes(path, buffer.getvalue())
+        drawn = _errors(figure)
+    write_bytes(path, drawn.as_file(path))
 
 
 def _errors(figure: Mapping[str, Any]) -> Any:
     """Lay out title, axes and a legend below."""
-    from matplotlib.figure import Figure
+    from headcount.report.picture import Picture
 
     title = textwrap.wrap(figure["title"], 56)
     above, below, height = 0.6 + 0.27 * len(title), 0.8 + 0.25 * len(figure["series"]), SIZE[1] + 1.0
-    fig = Figure(figsize=(SIZE[0], height), facecolor=COLOURS["ground"])
+    fig = Picture(figsize=(SIZE[0], height), facecolor=COLOURS["ground"])
     axes = fig.add_axes((0.15, below / height, 0.82, (height - above - below) / height))
     axes.set_facecolor("none")
     axes.set_xlabel(figure["x_label"], fontsize=13, labelpad=5)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from html import escape
 from typing import Any, NamedTuple
 
 from headcount.analysis.measures import Part
+from headcount.base.plain import escape
 from headcount.base.toml import toml_text
 from headcount.store.records import Run
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headcount.base.errors import BadInput
 from headcount.base.hashing import arrays_hash
+from headcount.base.plain import valid_text
 from headcount.base.random import generator
 from headcount.tasks.array_files import read_arrays
 from headcount.tasks.codes import Codes, id_codes
@@ -82,7 +83,7 @@ class ArrayTask:
         """
         path = Path(path)
         X, targets, mask = read_arrays(path, None if y is None else Path(y), text=kind != "regression")
-        return cls.from_arrays(X, targets, mask, path.stem, str(path), kind)
+        return cls.from_arrays(X, targets, mask, valid_text(path.stem), str(path), kind)
 
     @property
     def samples(self) -> int:

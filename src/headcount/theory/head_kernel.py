@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from headcount.base.machine_code import cached_njit
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -21,17 +22,17 @@ _U, _MIN, _WIDE = 2.0**-52, 5e-324, 2.0**-48
 _ROUNDS = 60
 
 
-@numba.njit(cache=True, inline="always")
+@cached_njit(inline="always")
 def _up(x: float) -> float:
     return x + (abs(x) * _U + _MIN)
 
 
-@numba.njit(cache=True, inline="always")
+@cached_njit(inline="always")
 def _gain(part: float, free: float) -> float:
     return _up(part - free) if part > -np.inf else -np.inf
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def evaluate(
     c: float, counts: Array, sizes: Index, lo: Array, hi: Array, tops: Array, flags: Index
 ) -> tuple[float, float]:
@@ -77,7 +78,7 @@ def evaluate(
     return _up(total + extra), slope + turn
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def sweep(
     plain: Array, own: Array, ends: Array, s_lo: Array, s_hi: Array, f_lo: Array, f_hi: Array, free: Mask, low: Array,
     high: Array, kinds: Index, counts: Array, members: Mask, j1: int, j2: int,

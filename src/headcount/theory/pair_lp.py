@@ -9,9 +9,10 @@ the caller evaluates the bound of whatever multipliers come back in interval ari
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from headcount.base.machine_code import cached_njit
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -19,7 +20,7 @@ Mask = NDArray[np.bool_]
 _TINY = 1e-11
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def multipliers(
     A: Array, b: Array, c: Array, low: Array, high: Array, s_low: Array, s_high: Array, steps: int
 ) -> tuple[Array, Array, Mask]:
