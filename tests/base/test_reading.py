@@ -17,6 +17,7 @@ from headcount.base.reading import MOST_DEPTH, parse_json, read_json, read_limit
 from headcount.experiments.sweep_file import read_sweep
 from headcount.store.store import Store
 from headcount.tasks.families import family
+from headcount.tasks.serial import sized_family
 from support import Cli
 
 DEEP = MOST_DEPTH + 1
@@ -129,11 +130,13 @@ def test_sweeps_of_too_many_combinations(tmp_path: Path) -> None:
 
 def test_tasks_of_too_many_positions() -> None:
     with pytest.raises(BadInput, match="length · intrinsic must be at most 4,194,304, not 1,024,000,000"):
-        family("quadratic-basins", intrinsic=1024, length=1_000_000)
-    assert family("quadratic-basins", intrinsic=2, length=10_000).task().length == 10_000
+        sized_family("quadratic-basins", intrinsic=1024, length=1_000_000)
+    assert sized_family("quadratic-basins", intrinsic=2, length=10_000).task().length == 10_000
 
 
-@pytest.mark.parametrize(("key", "value"), [("dim", 10**12), ("length", 10**12), ("dim", 10**400), ("S", [[10**30]])])
+@pytest.mark.parametrize(("key", "value"), [("dim", 10**12), ("length", 10**12), ("dim", 10**400), ("S", [[10**30]]),
+                                          ("f", [{"op": "variable", "dim": 10**9}] * 2),
+                                          ("F0", {"op": "variable", "dim": 10**12})])  # fmt: skip
 def test_task_files_of_giant_sizes(tmp_path: Path, headcount_here: Cli, key: str, value: object) -> None:
     data = family("min-plus-max", length=4).task().data()
     (tmp_path / "task.json").write_text(json.dumps({**data, key: value}))

@@ -140,11 +140,11 @@ def read_task(
         from headcount.tasks.arrays import ArrayTask
 
         return ArrayTask.load(path, kind=kind)
-    from headcount.tasks.families import family
+    from headcount.tasks.serial import sized_family
 
     if name == "sparse-regression" and "intrinsic" in parameters:
         parameters["q"] = parameters.pop("intrinsic")  # its D is called q in the literature; both names work
-    return family(name, **parameters).task()
+    return sized_family(name, **parameters).task()
 
 
 def _large_sets(task: Task) -> Task:

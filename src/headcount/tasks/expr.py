@@ -132,7 +132,7 @@ class Variable(Node):
     """The input itself."""
 
     op: Literal["variable"] = "variable"
-    dim: int = Field(ge=1, le=1_000_000)
+    dim: int = Field(ge=1)
 
     @property
     def in_dim(self) -> int:

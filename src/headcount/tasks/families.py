@@ -21,8 +21,6 @@ from headcount.tasks.task import Task
 
 Length = Annotated[int, Field(ge=1, le=1_000_000)]
 Count = Annotated[int, Field(ge=1, le=4096)]
-MOST_PLACES = 1 << 22
-"""Positions in all index sets of a family's task together."""
 Draw = Literal["gaussian", "unit", "orthonormal", "given"]
 Outer = Literal["sum", "product", "sum-product", "square", "tanh", "exp", "vector"]
 
@@ -51,8 +49,6 @@ class _Retrieval(Family):
     def _room(self) -> _Retrieval:
         if self.length < self.intrinsic:
             raise ValueError(f"length must be at least the intrinsic dimension {self.intrinsic}, not {self.length}")
-        if (places := self.length * self.intrinsic) > MOST_PLACES:  # a set lists its positions
-            raise ValueError(f"length · intrinsic must be at most {MOST_PLACES:,}, not {places:,}")
         return self
 
     def _S(self) -> list[list[int]]:

@@ -11,20 +11,29 @@ from pydantic import Field, TypeAdapter, ValidationError
 from headcount.base.errors import BadInput, nearest
 from headcount.base.spec import Integers, Matrix, Spec, explain
 from headcount.tasks.controls import LinearTask, MeanTask, NearestNeighbour
-from headcount.tasks.expr import Expr
-from headcount.tasks.families import FAMILIES, family
+from headcount.tasks.expr import Expr, Variable
+from headcount.tasks.families import FAMILIES, Family, family
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.sampling import Law
 from headcount.tasks.task import Task
+
+MOST_SIZE = 1_000_000
+"""Of a length and a dimension, as of a model's."""
+MOST_PLACES = 1 << 22
+"""Positions in all index sets of a task together; each set lists its own."""
 
 
 class _Common(Spec):
     """The keys that all kinds share."""
 
     name: str
-    length: int = Field(ge=1, le=1_000_000)
-    dim: int = Field(ge=1, le=1_000_000)
+    length: int = Field(ge=1, le=MOST_SIZE)
+    dim: int = Field(ge=1, le=MOST_SIZE)
     law: Law
+
+    def trees(self) -> list[Expr]:
+        """Return the expressions of the task."""
+        return []
 
 
 class _Retrieval(_Common):
@@ -32,6 +41,9 @@ class _Retrieval(_Common):
     f: list[Expr]
     S: list[Integers]
     F0: Expr
+
+    def trees(self) -> list[Expr]:
+        return [*self.f, self.F0]
 
     def task(self) -> Task:
         return GeneralizedRetrieval(
@@ -42,6 +54,9 @@ class _Retrieval(_Common):
 class _Mean(_Common):
     kind: Literal["mean"]
     g: Expr
+
+    def trees(self) -> list[Expr]:
+        return [self.g]
 
     def task(self) -> Task:
         return MeanTask(self.g, length=self.length, law=self.law, name=self.name)
@@ -71,6 +86,15 @@ def known_task(data: Mapping[str, Any] | None) -> Task | None:
     return None if data is None or data.get("kind") == "arrays" else parse_task(data)
 
 
+def sized_family(name: str, **parameters: Any) -> Family:
+    """Return the spec of a named family, as `family` does; one whose index sets would fill the memory is refused."""
+    found = family(name, **parameters)
+    places = getattr(found, "length", 1) * getattr(found, "intrinsic", 1)
+    if places > MOST_PLACES:
+        raise BadInput(f"{name}: length · intrinsic must be at most {MOST_PLACES:,}, not {places:,}")
+    return found
+
+
 def parse_task(data: Mapping[str, Any]) -> Task:
     """Make a task from its JSON data (`Task.data`), or from a family's spec ({"family": …, …})."""
     if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -81,7 +105,7 @@ def parse_task(data: Mapping[str, Any]) -> Task:
         name = data["family"]
         if not isinstance(name, str) or name not in FAMILIES:
             raise BadInput(f"unknown task {name!r}: {nearest(str(name), FAMILIES)}")
-        return family(name, **{k: v for k, v in data.items() if k != "family"}).task()
+        return sized_family(name, **{k: v for k, v in data.items() if k != "family"}).task()
     try:
         spec = _reader.validate_json(json.dumps(data))
     except TypeError as error:
@@ -90,6 +114,9 @@ def parse_task(data: Mapping[str, Any]) -> Task:
         if isinstance(error, RecursionError) or error.errors()[0]["type"] == "json_invalid":
             raise BadInput("task: an expression is nested too deeply") from None
         raise BadInput(f"task: {explain(error, _Common)}") from None
+    for node in (node for tree in spec.trees() for node in tree.walk()):
+        if isinstance(node, Variable) and node.dim > MOST_SIZE:
+            raise BadInput(f"task: a variable has dim = {node.dim}: at most {MOST_SIZE:,}")
     task = spec.task()
     for key in ("length", "dim", "law"):  # a kind that finds one of these from the rest must not overrule it
         stated, built = getattr(spec, key), getattr(task, key)
