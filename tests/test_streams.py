@@ -59,16 +59,10 @@ def test_head_gets_its_line(here: Path) -> None:
 
 
 def test_the_work_goes_on_without_a_reader(here: Path) -> None:
-    """What was trained is saved, although nobody reads that it was."""
-    for name, streams in {
-        "pipe": "2>&1 | (exec <&-; sleep 5)",
-        "out": ">&-",
-        "both": ">&- 2>&-",
-        "err": "2>&-",
-    }.items():
-        status, _, err = shell(f"{HEADCOUNT} {TRAIN} --out {name} {streams}", here)
-        assert status == (READER_LEFT if name == "pipe" else 0), (name, err)
-        assert json.loads((here / name / "config.json").read_text())["format"] == "headcount-model"
+    """What was trained is saved, although nobody reads how far it is, and that it was."""
+    status, _, err = shell(f"{HEADCOUNT} {TRAIN} --out trained 2>&1 | true", here)
+    assert (status, err) == (READER_LEFT, "")
+    assert json.loads((here / "trained" / "config.json").read_text())["format"] == "headcount-model"
 
 
 def test_closed_streams(here: Path) -> None:
