@@ -19,7 +19,7 @@ import torch
 
 import headcount as hc
 from headcount.base.plain import plain
-from headcount.base.spec import read_toml
+from headcount.base.reading import read_toml
 from headcount.base.toml import toml_text
 from headcount.cli.main import VERBS
 from headcount.models.files import SavedModel

@@ -358,7 +358,7 @@ def test_what_is_built_is_read_again_from_the_disk(tmp_path: Path, monkeypatch: 
 
 
 def test_the_verdict_is_on_the_folder_that_gets_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headcount.theory import build as build_module
+    from headcount.theory import verified
 
     seen: list[tuple[Path, int]] = []
 
@@ -366,8 +366,9 @@ def test_the_verdict_is_on_the_folder_that_gets_the_name(tmp_path: Path, monkeyp
         seen.append((path, (path / "model.safetensors").stat().st_ino))
         return verify(path)
 
-    monkeypatch.setattr(build_module, "verify", watched)
-    build(make_task("min-plus-max", length=3), 0.1).save(tmp_path / "m")
+    built = build(make_task("min-plus-max", length=3), 0.1)
+    monkeypatch.setattr(verified, "verify", watched)
+    built.save(tmp_path / "m")
     ((path, inode),) = seen
     assert path.parent == tmp_path
     assert (tmp_path / "m" / "model.safetensors").stat().st_ino == inode

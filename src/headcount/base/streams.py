@@ -109,10 +109,11 @@ def drawing_stream() -> TextIO:
     return stream
 
 
-def put(text: str) -> None:
+def put(text: str, end: str = "\n") -> None:
     """Write finished text, such as JSON, to standard output."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    sys.stdout.write(text + end)
+    if end:
+        sys.stdout.flush()
 
 
 def put_line(text: str, stream: TextIO) -> None:

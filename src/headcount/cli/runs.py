@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from json import JSONEncoder, loads
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
+from headcount.base.streams import put
 from headcount.cli.common import Json, StoreFolder, console, print_json
 
 if TYPE_CHECKING:
@@ -179,9 +179,9 @@ def _print_rows(store: Store, run: str, sort: str) -> None:
             if shape != whole:
                 row = loads(line)
                 line = encode({name: row.get(name) for name in whole})
-            sys.stdout.write(before + line)
+            put(before + line, end="")
             before = ",\n  "
-    sys.stdout.write("\n]\n" if places else "[]\n")
+    put("\n]" if places else "[]")
 
 
 def _error(trial: StoredTrial) -> float:
