@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from headcount.theory.lipschitz import Alphabet, copies, find_alphabet, least_er
 from headcount.theory.reach import gelu_slope, hard_pair, reach
 from headcount.theory.wide import build_wide
 from results import write_result
+from support import Cli
 
 
 def retrieval(name: str, **parameters: Any) -> GeneralizedRetrieval:
@@ -269,6 +272,48 @@ def test_one_wide_head_pays_with_reach():
     alphabet = find_alphabet(task, 1)
     needed = least_reach(alphabet.gap, built.budget.bound, copies(alphabet, 1, "any"))
     assert 1.0 < needed <= reach(built.model, alphabet)[0]
+
+
+# -- the command ---------------------------------------------------------------------------------------------
+
+
+def test_bounds_prints_the_transition(headcount_here: Cli):
+    task = ("quadratic-basins", "--intrinsic", "3", "--length", "16,64", "--heads", "1:3", "--eps", "0.02")
+    found = json.loads(headcount_here("bounds", *task, "--json").stdout)["every_encoder"]
+    assert [(one["intrinsic"], one["length"], one["missing"]) for one in found] == [(3, 16, []), (3, 64, [])]
+    for one in found:
+        assert [row["heads"] for row in one["rows"]] == [1, 2]
+        assert one["built"] <= 0.02 < min(row["error"] for row in one["rows"])
+        assert all(row["needed"] > row["reach"] for row in one["rows"])  # fewer heads need a larger reach at ε
+    shown = headcount_here("bounds", *task).stdout
+    assert "Over all encoders and attentions" in shown
+    assert "2   64   0.243   32 | 11" in shown
+
+
+def test_bounds_of_a_model_takes_its_own_reach(headcount_here: Cli, tmp_path: Path):
+    folder = str(tmp_path / "model")
+    task = retrieval("min-plus-max", length=16)
+    model = hc.train(task, ModelSpec(dim=1, length=16, heads=1, head_dim=2), hc.TrainSpec(steps=200, warmup=20))
+    model.save(folder)
+    (found,) = json.loads(headcount_here("bounds", "--model", folder, "--json").stdout)["every_encoder"]
+    alphabet = find_alphabet(task, 1)
+    (row,) = found["rows"]
+    assert row["reach"] == reach(hc.load_model(folder), alphabet)[0]
+    assert row["error"] == least_error(alphabet.gap, row["reach"], 16) > 0
+    assert "proved from its weights" in headcount_here("bounds", "--model", folder).stdout
+    for more in (("min-plus-max",), ("--length", "8"), ("--D", "2"), ("--share", "1/2")):
+        done = headcount_here("bounds", *more, "--model", folder)
+        assert done.returncode == 2
+        assert "--model brings its own task" in done.stderr
+    assert headcount_here("bounds", "--model", str(tmp_path)).returncode == 2
+
+
+def test_bounds_says_where_there_is_no_bound_over_all_encoders(headcount_here: Cli):
+    done = headcount_here("bounds", "sparse-regression", "--length", "12", "--heads", "1")
+    assert done.returncode == 0
+    assert "No bound over all encoders: h = 1: every input" in done.stdout
+    apart = headcount_here("bounds", "quadratic-basins", "--intrinsic", "2", "--set", "sets=bands", "--heads", "1")
+    assert "in common" in apart.stdout
 
 
 SEARCHED = [
