@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -377,3 +378,12 @@ def test_the_verdict_is_on_the_folder_that_gets_the_name(tmp_path: Path, monkeyp
 def test_a_config_that_is_checked_alone() -> None:
     with pytest.raises(BadInput, match="it must be a JSON object"):
         check_config([], "config.json")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_pipe_in_a_model_folder_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    build(make_task("min-plus-max", length=3), 0.1).save(tmp_path / "m")
+    (tmp_path / "m" / name).unlink()
+    os.mkfifo(tmp_path / "m" / name)
+    with pytest.raises(BadInput, match="is no ordinary file"):
+        load_model(tmp_path / "m")

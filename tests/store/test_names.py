@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from store_help import SPECS, arrays, checkpoint_files, same
 
 from headcount.cli.runs import runs
-from headcount.store.store import Store
+from headcount.store.checkpoints import SET_ASIDE, WRITERS
+from headcount.store.schema import CHECKPOINTS, StoreError
+from headcount.store.store import OURS, Store
 
 
 def crafted(folder: Path, name: str) -> str:
@@ -77,18 +80,6 @@ def test_what_is_no_plain_file_is_damage(tmp_path, kind, capsys):
     assert moved.exists(), "what a link leads to is left alone"
 
 
-def test_a_link_instead_of_the_folder_of_set_aside_files_is_not_followed(tmp_path):
-    Store.open(tmp_path / "store").close()
-    theirs = tmp_path / "theirs" / "2020-01-01"
-    theirs.mkdir(parents=True)
-    (theirs / f"{'0' * 32}.safetensors").touch()
-    (tmp_path / "store" / "set-aside").symlink_to(theirs.parent)
-    (tmp_path / "store" / "checkpoints" / f"{'1' * 32}.safetensors").touch()
-    Store.open(tmp_path / "store").close()
-    assert len(list(theirs.iterdir())) == 1
-    assert len(list((tmp_path / "store" / "checkpoints").iterdir())) == 1
-
-
 @pytest.mark.parametrize("made", [
     "CREATE TRIGGER t AFTER UPDATE ON trials BEGIN DELETE FROM runs; END", "CREATE VIEW v AS SELECT 1",
     "DROP INDEX trials_owner", "CREATE INDEX mine ON trials (state)",
@@ -104,3 +95,39 @@ def test_a_schema_that_we_never_made_is_refused(tmp_path, made):
     for read_only in (True, False):
         with pytest.raises(Exception, match="in its schema is not as headcount made it"):
             Store.open(tmp_path, read_only=read_only)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_link_in_place_of_a_file_of_ours_is_never_written_through(tmp_path, name):
+    """Locks, marks, counts and folders: what a link leads to stays as it is; without the link the store opens."""
+    folder, victim = tmp_path / "store", tmp_path / "victim"
+    with Store.open(folder) as store:
+        store.add_run("r", SPECS)
+    kept = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    is_folder = name in (CHECKPOINTS, SET_ASIDE, WRITERS)
+    if is_folder:
+        victim.mkdir()
+        (victim / "download.part").write_text("mine")
+    else:
+        victim.write_text("mine")
+    place = folder / name
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.symlink_to(victim)
+    with pytest.raises(StoreError, match="is a link, which headcount never makes"):
+        Store.open(folder)
+    assert (victim / "download.part" if is_folder else victim).read_text() == "mine"
+    place.unlink()
+    if place in kept:
+        place.write_bytes(kept[place])
+    with Store.open(folder) as store:
+        assert len(store.trials()) == len(SPECS)
+
+
+def test_a_link_to_a_whole_store_is_followed(tmp_path):
+    with Store.open(tmp_path / "store") as store:
+        store.add_run("r", SPECS)
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    with Store.open(tmp_path / "link") as store:
+        assert len(store.trials()) == len(SPECS)

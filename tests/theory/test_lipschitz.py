@@ -61,7 +61,7 @@ def test_bounds_round_down_and_vanish_where_nothing_is_proved():
     for gap, other, N in [(0.1, 0.7, 7), (1 / 3, 0.02, 3), (5.0, 1e-9, 41)]:
         assert Fraction(least_error(gap, other, N)) <= (Fraction(gap) - Fraction(other) / N) / 2
         assert Fraction(least_reach(gap, other, N)) <= max(0, (Fraction(gap) - 2 * Fraction(other)) * N)
-    assert least_error(0.5, 10.0, 4) == least_error(0.5, 0.0, 0) == 0.0
+    assert least_error(0.5, 10.0, 4) == least_error(0.5, 0.0, 0) == least_error(0.5, math.inf, 4) == 0.0
     assert least_reach(0.5, 0.25, 100) == 0.0
     for h, n in [(1, 2), (3, 8)]:
         wanted = least_reach(0.5, 0.01, 64) / ((h * n) ** 2 * 2 * math.sqrt(h * n))
@@ -143,6 +143,9 @@ def test_index_sets_count_by_what_they_share():
     apart = hc.GeneralizedRetrieval(halves.f, [range(6), range(6, 12)], halves.F0, length=12)
     with pytest.raises(hc.BadInput, match="share 0 positions"):
         find_alphabet(apart, 1)
+    with pytest.raises(hc.BadInput, match="the box must lie within"):
+        find_alphabet(halves, 1, box=((-9.0, 0.0), (1.0, 1.0)))
+    assert find_alphabet(halves, 1, box=((0.0, 0.0), (0.5, 1.0))).gap > 0
     with pytest.raises(hc.BadInput, match="each mark exactly once"):
         find_alphabet(retrieval("sparse-regression", q=2, length=12), 1)
     with pytest.raises(hc.BadInput, match="bare Python function"):

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from built_tasks import draw
 from flint import ctx
 
+from built_tasks import draw
 from headcount import BadInput, load_model, make_task
 from headcount.recheck.trees import PRECISION
 from headcount.recheck.weights import Rejected, Weights, read_weights

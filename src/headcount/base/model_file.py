@@ -67,6 +67,9 @@ def read_model_file(folder: Path) -> ModelFile:
     if not folder.is_dir():
         raise BadInput(f"{folder} is no model folder: expected a folder with config.json and model.safetensors")
     path, weights = folder / "config.json", folder / "model.safetensors"
+    for file in (path, weights):
+        if file.exists() and not file.is_file():  # reading a pipe would wait for ever
+            raise BadInput(f"{file} is no ordinary file")
     config = read_json(path)
     check_config(config, str(path))
     try:

@@ -111,7 +111,7 @@ def bounds(
     if out is not None:
         terminal.print(f"What ε costs: {out}")
     if made:
-        print_every(terminal, proved, eps, model)
+        print_every(terminal, proved, eps, many["head_dims"][0], model)
     terminal.print()
     terminal.print(f"Other results, for h = {last.heads}, n = {last.head_dim}, T = {last.length}:")
     for k in others:

@@ -44,7 +44,7 @@ def transitions(
     return [every_encoder(one, heads, head_dim=head_dim, eps=eps, model=model) for one in made]
 
 
-def every_table(found: Sequence[Transition], eps: float | None) -> Any:
+def every_table(found: Sequence[Transition], eps: float | None, head_dim: int) -> Any:
     """Return the rows as a table; None where there are none."""
     from rich import box
     from rich.table import Table
@@ -54,7 +54,9 @@ def every_table(found: Sequence[Transition], eps: float | None) -> Any:
         return None
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     at = any(row.reach is not None for row in rows)
-    for column in ("h", "T", "γ", "N", *(["R", "error"] if at else []), *([f"R for {eps:g}", "width"] if eps else [])):
+    at_reach = ["R", "error"] if at else []
+    at_eps = [f"R for {eps:g}", f"width, n = {head_dim}"] if eps else []
+    for column in ("h", "T", "γ", "N", *at_reach, *at_eps):
         table.add_column(column, justify="right")
     for one in found:
         for row in one.rows:
@@ -66,14 +68,16 @@ def every_table(found: Sequence[Transition], eps: float | None) -> Any:
                 cells += [f"≥ {_maybe(row.width_any, below)}"]
             table.add_row(*cells)
         if one.built is not None:
-            cells = [str(one.intrinsic), str(one.length), "–", "–", _maybe(one.built_reach, above)]
+            cells = [str(one.intrinsic), str(one.length), "–", "–", "as above" if one.rows else "–"]
             table.add_row(*cells, f"≤ {above(one.built)}", *(["–", "–"] if eps else []))
     return table
 
 
-def print_every(terminal: Any, found: Sequence[Transition], eps: float | None, model: Path | None) -> None:
+def print_every(
+    terminal: Any, found: Sequence[Transition], eps: float | None, head_dim: int, model: Path | None
+) -> None:
     """Print the table with what it means above it, and below it why something is missing."""
-    table, whose = every_table(found, eps), _whose(found, model)
+    table, whose = every_table(found, eps, head_dim), _whose(found, model)
     if table is not None:
         terminal.print()
         terminal.print(MEANING)
@@ -85,17 +89,21 @@ def print_every(terminal: Any, found: Sequence[Transition], eps: float | None, m
 
 
 MEANING = (
-    "Over all encoders and attentions: with h heads, and a block behind them whose output moves by at most R "
-    "while each head's output crosses its range, the sup error is at least (γ − R/N)/2 (proved). "
+    "Over all encoders and attentions: with h heads, and a block behind them whose output moves by at most R while "
+    "each head's output crosses the range of its values at h + 1 letters, the sup error is at least (γ − R/N)/2 "
+    "(proved). "
     "Left of | without positions, right with positions of any kind."
 )
 
 
 def _whose(found: Sequence[Transition], model: Path | None) -> str:
     if model is not None:
-        return f"R is that of the model in {model}, proved from its weights."
+        return f"R is that of the model in {model} over these letters, proved from its weights."
     if any(one.built is not None for one in found):
-        return "R and the last row of a length are those of the model that headcount build makes with D heads (proved)."
+        return (
+            "R is that of the model which headcount build makes with D heads, over the letters of each row; its own "
+            "error is the last row of a length (proved)."
+        )
     return ""
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from headcount.base.errors import BadInput
-from headcount.cli.common import Json, above, below, box_text, console, print_json
+from headcount.cli.common import NAME_MAX_CHARACTERS, Json, above, below, box_text, console, print_json
 
 
 def recheck(
@@ -88,7 +88,8 @@ def _about(witness: dict[str, Any], file: Path) -> str:
 
     own = read_json((file if file.is_dir() else file.parent) / "config.json")["task"] == witness["task"]
     name = str(witness["task"]["name"])
-    task = f"task {name}, the model's own" if own else f"a task called {name} that is NOT the model's own"
+    brief = name if len(name) <= NAME_MAX_CHARACTERS else f"{name[:NAME_MAX_CHARACTERS]}…"  # no name fills a screen
+    task = f"task {brief}, the model's own" if own else f"a task that is NOT the model's own, called '{brief}'"
     output = f", output {witness['output']}" if witness["output"] else ""
     region = witness["region"]
     bounds = "" if region is None else f", every z_i from {region['low']} to {region['high']}"
@@ -141,7 +142,7 @@ def _table(certificate: dict[str, Any], proved: dict[str, Any]) -> Any:
     for step, claims in certificate["steps"].items():
         if step in names:
             for i, (claim, found) in enumerate(zip(claims, proved[step], strict=True), 1):
-                table.add_row(step, names[step].format(i, i), f"{claim:.4g}", above(found))
+                table.add_row(step, names[step].format(i, i), above(claim), above(found))
     table.add_row("rounding", "float64 against exact arithmetic", "", above(proved["rounding"]))
     return table
 

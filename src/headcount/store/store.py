@@ -20,13 +20,39 @@ from numpy.typing import NDArray
 
 from headcount.base.errors import BadInput
 from headcount.store import owners
-from headcount.store.checkpoints import Arrays, CheckpointFiles, Points, Snapshot, pack
+from headcount.store.checkpoints import (
+    CLEAN_MARK,
+    FILES_LOCK,
+    SET_ASIDE,
+    WRITERS,
+    Arrays,
+    CheckpointFiles,
+    Points,
+    Snapshot,
+    pack,
+)
 from headcount.store.claims import Claims, add_points, note
-from headcount.store.database import Reader, Writer, accept_loss, counted, keep_before
+from headcount.store.database import COMMITS, Reader, Writer, accept_loss, counted, keep_before
 from headcount.store.merge import MergeReport, merge
 from headcount.store.query import log
-from headcount.store.schema import DATABASE, LostTrial, StoreError, one_line
+from headcount.store.schema import CHECKPOINTS, DATABASE, WRITE_LOCK, LostTrial, StoreError, one_line
 from headcount.store.trials import FINISHED, Outcome, State, as_json
+
+OURS = (
+    DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", COMMITS, WRITE_LOCK, FILES_LOCK, CLEAN_MARK, CHECKPOINTS, SET_ASIDE,
+    WRITERS,
+)  # fmt: skip
+"""What a store has at its top."""
+
+
+def check_no_links(folder: Path) -> None:
+    """Refuse to write to a store with a link in place of a file or folder of ours: what it leads to is not ours."""
+    for name in OURS:
+        if (folder / name).is_symlink():
+            raise StoreError(
+                f"{folder / name} is a link, which headcount never makes inside of a store: "
+                "move the whole store and link that folder, or remove the link"
+            )
 
 
 class Store(Claims):
@@ -47,6 +73,8 @@ class Store(Claims):
         With `read_only` nothing is made, changed or cleared away, so it works where nothing may be written.
         """
         path = Path(folder)
+        if not read_only:
+            check_no_links(path)
         database = Reader(path, patience) if read_only else Writer(path, create, patience)
         store = cls(path, database, patience)
         try:

@@ -27,7 +27,7 @@ class EveryEncoder:
     """N."""
     copies_any: int
     reach: float | None
-    """R of the given model, or else of the one built with D heads, over these letters; None where there is neither."""
+    """R of the given model, or of the one built with D heads, over the letters of this row; None without either."""
     error: float | None
     """What every model with that reach and h heads errs by at least."""
     error_any: float | None
@@ -40,13 +40,12 @@ class EveryEncoder:
 
 @dataclass(frozen=True)
 class Transition:
-    """Rows for h < D; the proved error and the reach of the model built with D heads; why something is missing."""
+    """Rows for h < D; the proved error of the model built with D heads; why something is missing."""
 
     intrinsic: int
     length: int
     rows: list[EveryEncoder]
     built: float | None
-    built_reach: float | None
     missing: list[str]
 
 
@@ -69,10 +68,7 @@ def every_encoder(
             rows.append(_row(task, h, head_dim, eps, other, box))
         except BadInput as error:
             missing.append(f"h = {h}: {error}")
-    largest = max((row.reach for row in rows if row.reach is not None), default=None)
-    return Transition(
-        task.intrinsic, task.length, rows, None if built is None else built.budget.bound, largest, missing
-    )
+    return Transition(task.intrinsic, task.length, rows, None if built is None else built.budget.bound, missing)
 
 
 def _row(

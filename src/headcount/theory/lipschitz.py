@@ -5,10 +5,11 @@ alone, as F0(min f_1, …, min f_D) does. γ is the least change of the target w
 
     γ = min over m of |H(all letters) − H(all letters but e_m)|.
 
-A head has any weights a(x, t) > 0 and any values v(x, t) in a box with sides Δ_r, and returns o = Σ a·v / Σ a, of any
-dimension. Behind h heads stands any function G of their outputs with |G(o) − G(o')| ≤ R·max_r |o_r − o'_r|/Δ_r. In
-the max norm R = L·Δ, its Lipschitz constant times the diameter of the values; scaling the values leaves R as it is.
-We call R the *reach*: how far the output can move while every head's output crosses its whole range.
+A head has any weights a(x, t) > 0 and any values v(x, t), at the letters in a box with sides Δ_r, and returns o = Σ
+a·v / Σ a, of any dimension. Behind h heads stands any function G of their outputs with |G(o) − G(o')| ≤ R·max_r
+|o_r − o'_r|/Δ_r. In the max norm R = L·Δ, its Lipschitz constant times the diameter of the values; scaling the
+values leaves R as it is. We call R the *reach* over these letters: how far the output can move while every head's
+output crosses the range of its values there.
 
 *Theorem.* With h < K heads the sup error over sequences of T letters is at least (γ − R/N)/2, where
 
@@ -133,8 +134,12 @@ def find_alphabet(task: GeneralizedRetrieval, heads: int, box: Box | None = None
 
 
 def _sides(task: GeneralizedRetrieval, box: Box | None) -> Box:
-    """Return the box in which letters are sought."""
-    found = box or task.box
+    """Return the box in which letters are sought; one that holds what are no inputs of the task is refused."""
+    own, found = task.box, box or task.box
+    if box is not None and own is not None:
+        inside = [all(a <= v <= b for a, v, b in zip(own[0], side, own[1], strict=True)) for side in box]
+        if not all(inside):
+            raise BadInput(f"letters are inputs of {task.name}: the box must lie within {own[0]} to {own[1]}")
     if found is None:
         limit = GAUSSIAN_REACH * (task.law.std if isinstance(task.law, Gaussian) else 1.0)
         found = (-limit,) * task.dim, (limit,) * task.dim
@@ -236,7 +241,7 @@ def copies(alphabet: Alphabet, heads: int, positions: Positions, length: int | N
 
 def least_error(gap: float, reach: float, number: int) -> float:
     """Return the proved least sup error (γ − R/N)/2 of every model with this reach, rounded down, or 0."""
-    if number < 1:
+    if number < 1 or not math.isfinite(reach):  # weights so large that their reach is no double
         return 0.0
     return _down(max(Fraction(0), (Fraction(gap) - Fraction(reach) / number) / 2))
 
