@@ -234,7 +234,7 @@ def test_a_kill_in_the_middle_of_migrating_leaves_the_old_or_the_new(copy):
         "kill_worker.die_at_line(int(sys.argv[3]))\nStore.open(sys.argv[2]).close()\n"
     )
     versions: list[str] = []
-    for line in range(10, 400, 24):
+    for line in range(10, 500, 30):
         shutil.rmtree(copy.parent / "killed", ignore_errors=True)
         shutil.copytree(copy, copy.parent / "killed")
         folder = copy.parent / "killed"
