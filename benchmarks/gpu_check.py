@@ -25,8 +25,8 @@ import torch
 import triton_cases as cases
 from torch import Tensor
 
-from headcount.experiments.spec import TrainSpec
 from headcount.experiments.stack import StackTrainer
+from headcount.experiments.train_spec import TrainSpec
 from headcount.kernels.adam import adam, adam_plain
 from headcount.kernels.pool import pool, pool_plain
 from headcount.kernels.pool_triton import pool_triton, why_not

@@ -21,7 +21,7 @@ from headcount.bench.sweep_plan import Sweep
 from headcount.bench.turns import RATE, Absent
 from headcount.cli.main import main
 from headcount.experiments.data import Part
-from headcount.experiments.spec import TrainSpec
+from headcount.experiments.train_spec import TrainSpec
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
 from results import shape_problems

@@ -27,10 +27,11 @@ from headcount.experiments.cpu import train_fast
 from headcount.experiments.devices import find_device
 from headcount.experiments.run import run_panels
 from headcount.experiments.runner import run_on_store
-from headcount.experiments.spec import ModelOptions, Panel, SweepSpec, TrainSpec, has_serial_form
+from headcount.experiments.spec import ModelOptions, Panel, SweepSpec, has_serial_form
 from headcount.experiments.stored import stored_runs
 from headcount.experiments.sweep_file import check_overridden, choose_positions, default_positions, read_sweep
 from headcount.experiments.train import Trained
+from headcount.experiments.train_spec import TrainSpec
 from headcount.models.files import SavedModel, load_model
 from headcount.models.spec import ModelSpec
 from headcount.report import figures, pair, tables

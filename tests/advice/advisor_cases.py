@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from headcount.advice.advisor_engine import Outcome, Wanted
-from headcount.experiments.spec import ModelOptions, TrainSpec
+from headcount.experiments.spec import ModelOptions
+from headcount.experiments.train_spec import TrainSpec
 from headcount.tasks.families import make_task
 
 

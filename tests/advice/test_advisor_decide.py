@@ -10,7 +10,7 @@ from advisor_cases import made_up
 
 from headcount.advice import advisor_decide
 from headcount.advice.advisor_decide import Table, decide, levels_of, noise_floor, one_sided
-from headcount.experiments.spec import TrainSpec
+from headcount.experiments.train_spec import TrainSpec
 
 
 def ask(errors, floor=0.0, **options):

@@ -15,7 +15,8 @@ from headcount.advice.advisor import advise
 from headcount.advice.advisor_data import material
 from headcount.advice.advisor_engine import Engine, Wanted
 from headcount.advice.advisor_search import ATTEMPTS, MORE, MOST_SEEDS, Search
-from headcount.experiments.spec import ModelOptions, TrainSpec
+from headcount.experiments.spec import ModelOptions
+from headcount.experiments.train_spec import TrainSpec
 
 
 class Fake:

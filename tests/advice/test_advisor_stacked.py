@@ -16,8 +16,9 @@ from headcount.advice.advisor_engine import Engine, Outcome, Wanted
 from headcount.advice.advisor_split import FEW
 from headcount.advice.side_by_side import together
 from headcount.base.errors import HeadcountError
-from headcount.experiments.spec import ModelOptions, TrainSpec
+from headcount.experiments.spec import ModelOptions
 from headcount.experiments.stack import StackTrainer
+from headcount.experiments.train_spec import TrainSpec
 from headcount.kernels import step_plain
 from headcount.kernels.pool import kernels_wanted, pool, whole_step, without_kernels
 

@@ -19,7 +19,8 @@ from headcount.advice.advisor_witness import SHORTEST, agreed, find_witness, own
 from headcount.advice.advisor_witness_words import WitnessRecord
 from headcount.base.errors import BadInput
 from headcount.experiments.cpu import Stopped
-from headcount.experiments.spec import ModelOptions, TrainSpec
+from headcount.experiments.spec import ModelOptions
+from headcount.experiments.train_spec import TrainSpec
 from headcount.tasks.task import Task
 
 SECONDS = 4.0

@@ -8,9 +8,9 @@ import torch
 from headcount.base.errors import BadInput
 from headcount.experiments.batches import batch_indices, fresh_order, keys, stacked_fresh_order, stacked_indices
 from headcount.experiments.data import prepare
-from headcount.experiments.spec import TrainSpec
 from headcount.experiments.stack import StackTrainer
 from headcount.experiments.train import train
+from headcount.experiments.train_spec import TrainSpec
 from headcount.models.spec import ModelSpec
 from headcount.tasks.families import make_task
 

@@ -16,10 +16,11 @@ import headcount as hc
 from headcount.experiments import stacking, stacks
 from headcount.experiments.data import prepare
 from headcount.experiments.devices import find_device, wake
+from headcount.experiments.job import Job
 from headcount.experiments.run import train_jobs
 from headcount.experiments.runner import run_on_store
 from headcount.experiments.spec import SweepSpec
-from headcount.experiments.stacking import Job, plan
+from headcount.experiments.stacking import plan
 from headcount.experiments.stacks import Stacks
 from headcount.experiments.train import train
 from headcount.models.flat import Flat, covering

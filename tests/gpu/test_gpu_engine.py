@@ -19,9 +19,10 @@ import torch
 import headcount as hc
 from headcount.experiments import stacks
 from headcount.experiments.data import prepare
+from headcount.experiments.job import Job
 from headcount.experiments.run import train_jobs
 from headcount.experiments.stack import StackTrainer
-from headcount.experiments.stacking import Job, plan
+from headcount.experiments.stacking import plan
 from headcount.experiments.train import train
 from headcount.kernels.pool import has_triton
 from headcount.store.schema import DATABASE

@@ -13,7 +13,7 @@ from certify_cases import OPTIONS, random_model, tasks, ways
 import headcount as hc
 from headcount.cli.main import main
 from headcount.experiments.saved import saved_model
-from headcount.experiments.spec import TrainSpec
+from headcount.experiments.train_spec import TrainSpec
 from headcount.theory import level_boxes
 from headcount.theory.build import build
 from headcount.theory.certify import certify

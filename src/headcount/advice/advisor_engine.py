@@ -34,9 +34,10 @@ from headcount.experiments.cpu import Stepper, Stopped, single_threaded_blas, to
 from headcount.experiments.data import Dataset, Part
 from headcount.experiments.devices import find_device
 from headcount.experiments.engine import lacks_memory
-from headcount.experiments.spec import ModelOptions, TrainSpec
+from headcount.experiments.job import Job
+from headcount.experiments.spec import ModelOptions
 from headcount.experiments.stack import StackTrainer
-from headcount.experiments.stacking import Job
+from headcount.experiments.train_spec import TrainSpec
 from headcount.models.flat import Flat
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec

@@ -11,7 +11,8 @@ from headcount.advice.advisor_engine import BATCH, EVALUATIONS, Engine, Outcome,
 from headcount.advice.advisor_record import Challenge
 from headcount.analysis.heads_needed import POOR
 from headcount.analysis.record import HeadsNeeded
-from headcount.experiments.spec import ModelOptions, TrainSpec
+from headcount.experiments.spec import ModelOptions
+from headcount.experiments.train_spec import TrainSpec
 from headcount.models.spec import Positions
 from headcount.tasks.codes import Codes, category_codes
 

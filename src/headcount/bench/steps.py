@@ -29,8 +29,8 @@ from headcount.experiments.batches import batch_indices
 from headcount.experiments.cpu import single_threaded_blas
 from headcount.experiments.data import Part, prepare
 from headcount.experiments.devices import find_device
-from headcount.experiments.spec import TrainSpec
 from headcount.experiments.stack import StackTrainer
+from headcount.experiments.train_spec import TrainSpec
 from headcount.models.compiled import NO_MASK, Compiled, why_not_compiled
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec

@@ -22,8 +22,9 @@ from headcount.bench.jax_sweep import jax_twin
 from headcount.bench.sweep_plan import Errors, Sweep
 from headcount.bench.turns import Absent, settle, short_reason
 from headcount.experiments.data import Dataset, prepare
-from headcount.experiments.run import Job, train_jobs
-from headcount.experiments.spec import TrainSpec
+from headcount.experiments.job import Job
+from headcount.experiments.run import train_jobs
+from headcount.experiments.train_spec import TrainSpec
 from headcount.tasks.families import make_task
 from headcount.tasks.task import Task
 

@@ -21,7 +21,7 @@ def export(
 ) -> int:
     """Take one trained model out of a run, as a folder like that of `headcount train`."""
     from headcount.base.files import check_folder
-    from headcount.experiments.saved import stored_model
+    from headcount.experiments.stored import stored_model
     from headcount.store.store import Store
 
     check_folder(out)

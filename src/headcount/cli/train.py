@@ -24,8 +24,9 @@ from headcount.cli.common import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from headcount.experiments.spec import ModelOptions, TrainSpec
+    from headcount.experiments.spec import ModelOptions
     from headcount.experiments.train import Trained
+    from headcount.experiments.train_spec import TrainSpec
     from headcount.tasks.arrays import ArrayTask
     from headcount.tasks.task import Task
 
@@ -73,8 +74,9 @@ def train(
     json: Json = False,
 ) -> int:
     """Train one model on a task or on your own arrays, and save it as a folder."""
-    from headcount.experiments.spec import ModelOptions, TrainSpec
+    from headcount.experiments.spec import ModelOptions
     from headcount.experiments.sweep_file import default_positions
+    from headcount.experiments.train_spec import TrainSpec
     from headcount.tasks.arrays import ArrayTask
 
     if seed < 0:

@@ -21,9 +21,10 @@ from headcount.base.provenance import cores
 from headcount.base.spec import Spec
 from headcount.experiments.batches import FRESH_STEPS
 from headcount.experiments.data import DTYPES
-from headcount.experiments.spec import TrainSpec
+from headcount.experiments.job import Job
 from headcount.experiments.stack import StackTrainer
-from headcount.experiments.stacking import Job, model_bytes
+from headcount.experiments.stacking import model_bytes
+from headcount.experiments.train_spec import TrainSpec
 from headcount.models.flat import Flat, covering
 from headcount.models.spec import ModelSpec
 

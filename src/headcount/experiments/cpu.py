@@ -24,13 +24,13 @@ from torch import Tensor
 from headcount.base.progress import Progress
 from headcount.experiments.batches import FRESH_STEPS, batch_indices, fresh_order
 from headcount.experiments.data import DTYPES, Dataset, Fresh, Part, prepare
+from headcount.experiments.job import Job
 from headcount.experiments.memory import weights
 from headcount.experiments.moments import Moments
 from headcount.experiments.polish import polish
-from headcount.experiments.spec import TrainSpec
 from headcount.experiments.stack import Pools, StackTrainer
-from headcount.experiments.stacking import Job
 from headcount.experiments.train import LARGE, Trained, check_task, record, whole_seed
+from headcount.experiments.train_spec import TrainSpec
 from headcount.models.compiled import Compiled, load_kernels, why_plain
 from headcount.models.flat import Flat
 from headcount.models.reference import Transformer

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headcount.base.errors import BadInput
 from headcount.experiments.batches import FRESH_STEPS
-from headcount.experiments.spec import TrainSpec
+from headcount.experiments.train_spec import TrainSpec
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.task import Task
 

@@ -27,7 +27,8 @@ from headcount.base.files import write_json
 from headcount.base.hashing import content_hash
 from headcount.base.reading import read_json
 from headcount.base.spec import Spec
-from headcount.experiments.spec import ModelOptions, Sizes, TrainSpec
+from headcount.experiments.spec import ModelOptions, Sizes
+from headcount.experiments.train_spec import TrainSpec
 from headcount.models.spec import ModelSpec, Size
 from headcount.tasks.serial import parse_task
 

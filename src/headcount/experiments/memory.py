@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headcount.base.errors import BadInput
 from headcount.experiments.batches import FRESH_STEPS
-from headcount.experiments.spec import TrainSpec
+from headcount.experiments.train_spec import TrainSpec
 from headcount.models.spec import ModelSpec
 
 

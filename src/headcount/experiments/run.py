@@ -18,11 +18,13 @@ from headcount.experiments.board import Board, Entry
 from headcount.experiments.cpu import Stopped, polish_steps, run_trial, single_threaded_blas, start_kernels
 from headcount.experiments.data import prepare
 from headcount.experiments.devices import device_name, find_device
+from headcount.experiments.job import Job
 from headcount.experiments.moments import Moments
-from headcount.experiments.spec import Panel, SweepSpec, TrainSpec, has_serial_form
-from headcount.experiments.stacking import Job, plan, step_cost
+from headcount.experiments.spec import Panel, SweepSpec, has_serial_form
+from headcount.experiments.stacking import plan, step_cost
 from headcount.experiments.stacks import Ending, Member, Stacks, free_memory
 from headcount.experiments.train import check_task
+from headcount.experiments.train_spec import TrainSpec
 from headcount.store.records import Run, Trial
 from headcount.tasks.arrays import ArrayTask
 

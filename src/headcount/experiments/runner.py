@@ -28,11 +28,12 @@ from headcount.experiments.cpu import Stepper, Stopped, run_trial, single_thread
 from headcount.experiments.data import Dataset, draw_inputs, prepare
 from headcount.experiments.devices import device_name, find_device
 from headcount.experiments.engine import interrupts
+from headcount.experiments.job import Job
 from headcount.experiments.memory import check_memory
 from headcount.experiments.moments import Moments
 from headcount.experiments.run import cell_name, whole_steps
 from headcount.experiments.spec import SweepSpec, TrialSpec
-from headcount.experiments.stacking import Job, plan, step_cost
+from headcount.experiments.stacking import plan, step_cost
 from headcount.experiments.stacks import Ending, Member, Stacks, free_memory
 from headcount.store.checkpoints import Snapshot
 from headcount.store.store import Store

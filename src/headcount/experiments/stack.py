@@ -26,7 +26,7 @@ from headcount.base.errors import BadInput
 from headcount.experiments.batches import FRESH_STEPS, keys, stacked_fresh_order, stacked_indices
 from headcount.experiments.data import Fresh, Part
 from headcount.experiments.moments import Moments
-from headcount.experiments.spec import TrainSpec
+from headcount.experiments.train_spec import TrainSpec
 from headcount.models.flat import Flat, covering
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec

@@ -9,33 +9,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from headcount.experiments.data import Dataset
-from headcount.experiments.moments import Moments
-from headcount.experiments.spec import TrainSpec
+from headcount.experiments.job import Job
+from headcount.experiments.train_spec import TrainSpec
 from headcount.models.flat import PADDED, Flat, collapses, covering, pools
 from headcount.models.spec import ModelSpec
-from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.task import Task
 
 LARGEST = 1024  # models of a stack: more gain nothing
 STEP_US = 60.0  # what a stack's step costs beside its models' work, measured on an H200
 MODEL_US, TOKEN_US = 0.9, 0.0575 / 384  # a model-step, and its share a position and multiply-add, batch 256
-
-
-@dataclass(frozen=True)
-class Job:
-    """One trial to be trained, from its start or from a checkpoint."""
-
-    task: Task | ArrayTask
-    model: ModelSpec
-    train: TrainSpec
-    seed: int
-    data: Dataset
-    moments: Moments | None = field(default=None, compare=False)
 
 
 def step_cost(model: ModelSpec, batch: int) -> float:

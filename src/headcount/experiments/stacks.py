@@ -23,10 +23,11 @@ from headcount.experiments.ahead import Ahead
 from headcount.experiments.batches import FRESH_STEPS
 from headcount.experiments.data import Fresh, Part
 from headcount.experiments.engine import Engine
+from headcount.experiments.job import Job
 from headcount.experiments.moments import Moments
 from headcount.experiments.polish import polish
 from headcount.experiments.stack import Pools, StackTrainer
-from headcount.experiments.stacking import Job, data_bytes, model_bytes
+from headcount.experiments.stacking import data_bytes, model_bytes
 from headcount.experiments.train import record
 from headcount.models.flat import covering
 from headcount.models.stacked import loss_and_gradient

@@ -16,7 +16,8 @@ from headcount.base.errors import BadInput
 from headcount.base.reading import read_toml
 from headcount.base.spec import Spec
 from headcount.base.toml import toml_text
-from headcount.experiments.spec import ModelOptions, Setting, SweepSpec, TrainSpec
+from headcount.experiments.spec import ModelOptions, Setting, SweepSpec
+from headcount.experiments.train_spec import TrainSpec
 from headcount.models.spec import Positions
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.families import FAMILIES

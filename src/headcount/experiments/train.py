@@ -19,7 +19,7 @@ from headcount.experiments.batches import FRESH_STEPS, batch_indices, fresh_orde
 from headcount.experiments.data import DTYPES, Dataset, Fresh, Part, prepare
 from headcount.experiments.memory import check_memory, weights
 from headcount.experiments.polish import polish
-from headcount.experiments.spec import TrainSpec
+from headcount.experiments.train_spec import TrainSpec
 from headcount.models.reference import Transformer
 from headcount.models.spec import ModelSpec
 from headcount.store.records import State, Trial
