@@ -420,7 +420,8 @@ def results(sources: RealSources, folder: Path) -> Json:
     """Return everything that is trained or measured anew, in a new folder."""
     return {
         "memory": sweep_result(None), "store": sweep_result(folder / "sweep"),
-        "real": real_result(sources, folder / "real"), "advice": advice_result(), "probe": probe_result(folder / "probe"),
+        "real": real_result(sources, folder / "real"), "advice": advice_result(),
+        "probe": probe_result(folder / "probe"),
     }  # fmt: skip
 
 
