@@ -15,7 +15,7 @@ SETUP := .venv/.setup-$(HERE)
 LINT := .venv/.lint-$(HERE)
 
 # What the first command would otherwise wait for; where numba is missing, nothing is compiled and all works.
-KERNELS := $(PY) -c 'import sys; from headcount.kernels.cpu_start import compile_kernels as c; c(sys.argv[1])'
+KERNELS := $(PY) -c 'import sys; from headcount.kernels.step.numba_cache import compile_kernels as c; c(sys.argv[1])'
 
 .PHONY: help setup demo test test-slow lint format bench stale clean
 

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import numpy as np
 import torch
 
-from headcount.experiments.devices import device_name, find_device
 from headcount.tasks.serial import parse_task
+from headcount.training.devices import device_name, find_device
 from results import write_result
 
 TASK = {"family": "sum-of-maxima", "intrinsic": 4, "dim": 4, "length": 32}

@@ -27,9 +27,9 @@ from dimension_study import fair
 from numpy.typing import NDArray
 from questions import ask_all
 
-from headcount.advice.advisor import advise
-from headcount.experiments.devices import device_name, find_device
+from headcount.advisor.advice import advise
 from headcount.tasks.serial import parse_task
+from headcount.training.devices import device_name, find_device
 
 OUTER = ["sum", "product", "sum-product", "square", "tanh", "exp"]
 SAMPLES = 10_000

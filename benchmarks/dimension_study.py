@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from headcount.experiments.runner import run_on_store
-from headcount.experiments.spec import SweepSpec
-from headcount.experiments.stored import stored_runs
 from headcount.store.store import Store
-from headcount.tasks.expr_torch import evaluate
+from headcount.sweeps.results import stored_runs
+from headcount.sweeps.runner import run_on_store
+from headcount.sweeps.spec import SweepSpec
+from headcount.tasks.expressions.in_torch import evaluate
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.serial import parse_task
 

@@ -34,15 +34,15 @@ from dimension_study import fair
 from numpy.typing import NDArray
 from questions import ask_all
 
-from headcount.advice.advisor_data import Material, material, prepared
-from headcount.advice.advisor_engine import Engine
-from headcount.advice.advisor_search import Search
-from headcount.advice.advisor_split import Split, Splits
+from headcount.advisor.data import Material, material, prepared
+from headcount.advisor.search import Search
+from headcount.advisor.split import Split, Splits
+from headcount.advisor.trials import Engine
 from headcount.analysis.record import HeadsNeeded
-from headcount.experiments.devices import device_name, find_device
-from headcount.experiments.stack import full_precision
-from headcount.tasks.arrays import ArrayTask
+from headcount.tasks.arrays.task import ArrayTask
 from headcount.tasks.serial import parse_task
+from headcount.training.devices import device_name, find_device
+from headcount.training.stacked import full_precision
 
 SIZES = (100, 300)
 MORE = 10.0
@@ -96,7 +96,7 @@ def patched(one: NDArray[np.float64], most: int = 128, width: int = 8) -> NDArra
 
 def cifar(folder: Path, images: int = 3000, patch: int = 4) -> Arrays:
     """Return images as patches, [images, 64, 48], with the label animal or vehicle."""
-    from headcount.tasks.cifar import read_cifar
+    from headcount.datasets.cifar10.read import read_cifar
 
     found = read_cifar(folder)
     vehicles = [found.classes.index(name) for name in ("airplane", "automobile", "ship", "truck")]

@@ -25,13 +25,13 @@ import torch
 import triton_cases as cases
 from torch import Tensor
 
-from headcount.experiments.stack import StackTrainer
-from headcount.experiments.train_spec import TrainSpec
-from headcount.kernels.adam import adam, adam_plain
-from headcount.kernels.pool import pool, pool_plain
-from headcount.kernels.pool_triton import pool_triton, why_not
-from headcount.models.flat import Flat
-from headcount.models.spec import ModelSpec
+from headcount.kernels.adam.plain import adam, adam_plain
+from headcount.kernels.pool.plain import pool, pool_plain
+from headcount.kernels.pool.triton import pool_triton, why_not
+from headcount.models.transformer.flat import Flat
+from headcount.models.transformer.spec import ModelSpec
+from headcount.training.spec import TrainSpec
+from headcount.training.stacked import StackTrainer
 from results import write_result
 
 DIM, HIDDEN, HEADS, HEAD_DIM, BATCH, SAMPLES = 4, 32, 4, 8, 256, 8000

@@ -17,9 +17,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from headcount.tasks.marco import read_marco
-from headcount.tasks.marco_mining import mine
-from headcount.tasks.marco_tokens import Tokens, read_model
+from headcount.datasets.msmarco.collection import read_marco
+from headcount.datasets.msmarco.embeddings import Tokens, read_model
+from headcount.datasets.msmarco.mining import mine
 from results import write_result
 
 LENGTH = 64

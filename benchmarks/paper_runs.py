@@ -20,15 +20,15 @@ from typing import Any
 
 from result_sources import RESULTS, recorded
 
-from headcount.analysis.analyse import analyse
-from headcount.base.files import write_json, write_text
-from headcount.base.reading import read_toml
-from headcount.experiments.spec import SweepSpec
-from headcount.experiments.stored import stored_runs
-from headcount.paper.plan import ITEMS, sweep_of
-from headcount.paper.reproduce import trials_csv
+from headcount.analysis.of_runs import analyse
+from headcount.core.files import write_json, write_text
+from headcount.core.readers.reading import read_toml
+from headcount.reproduction.items import ITEMS, sweep_of
+from headcount.reproduction.shown import trials_csv
 from headcount.store.records import Run
 from headcount.store.store import Store
+from headcount.sweeps.results import stored_runs
+from headcount.sweeps.spec import SweepSpec
 
 EXTRA = {"table4-longer": Path(__file__).resolve().parent.parent / "src/headcount/specs/table4-longer.toml"}
 

@@ -24,12 +24,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import numpy as np
 from scipy import stats
 
-from headcount.experiments.devices import device_name, find_device
-from headcount.experiments.real_data import CifarSource, MarcoSource, open_cifar, open_marco
-from headcount.experiments.real_runner import run_real
-from headcount.experiments.stored import stored_runs
-from headcount.paper.real_plan import real_plan
+from headcount.reproduction.real_items import real_plan
 from headcount.store.store import Store
+from headcount.sweeps.open_data import CifarSource, MarcoSource, open_cifar, open_marco
+from headcount.sweeps.real_runner import run_real
+from headcount.sweeps.results import stored_runs
+from headcount.training.devices import device_name, find_device
 from results import write_result
 
 CELLS: dict[str, dict[str, list[int]]] = {
@@ -65,7 +65,7 @@ def compare(rows: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 def train(source: MarcoSource | CifarSource, stated: dict[str, Any], device: str) -> list[dict[str, Any]]:
     """Train the cells and return one row a trial."""
-    from headcount.experiments.real_spec import RealSpec
+    from headcount.sweeps.encoder_spec import RealSpec
 
     spec = RealSpec.parse({**stated, "source": source.data.data()}, where="the study")
     with TemporaryDirectory() as folder, Store.open(Path(folder)) as store:

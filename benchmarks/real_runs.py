@@ -18,15 +18,15 @@ from typing import Any
 
 from result_sources import RESULTS, recorded
 
-from headcount.analysis.analyse import analyse
-from headcount.base.files import write_json, write_text
-from headcount.experiments.stored import stored_runs, stored_spec
-from headcount.paper.real_cells import real_cells
-from headcount.paper.real_findings import findings
-from headcount.paper.reproduce import trials_csv
+from headcount.analysis.of_runs import analyse
+from headcount.core.files import write_json, write_text
+from headcount.reproduction.findings import findings
+from headcount.reproduction.real_cells import real_cells
+from headcount.reproduction.shown import trials_csv
 from headcount.store.records import Run
 from headcount.store.store import Store
 from headcount.store.trials import FINISHED
+from headcount.sweeps.results import stored_runs, stored_spec
 
 
 def accuracies(runs: Sequence[Run]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 A result has parts. *measured*: what was trained, built, attacked or counted. *timed*: how long it took. *computed*:
 what the analysis made of the rows that are kept. A part with keys covers those keys of the file alone, one without
-covers all of it. Its entries are where the code behind it begins; all that they reach counts (headcount.base.source).
+covers all of it. Its entries are where the code behind it begins; all that they reach counts (headcount.core.source).
 
 The choice: for errors, the training step with its data, batches, start and kernels, not who schedules trials, shows
 progress or stores them; for timings, all that runs while the clock does. Reading users' files counts for the advisor
@@ -21,9 +21,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from headcount.base.provenance import provenance
-from headcount.base.source import Source, source_of
 from headcount.bench.run import SOURCE as BENCH
+from headcount.core.origin import provenance
+from headcount.core.source import Source, source_of
 
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parent
@@ -42,37 +42,52 @@ class Part:
         return not self.keys or fragment.split(".")[0] in self.keys
 
 
-NO_FILES = ("!tasks.arrays", "!tasks.array_csv", "!tasks.array_files", "!tasks.array_long", "!models.files")
-DATA = ("experiments.data:prepare", "experiments.data:fresh_pool", "tasks.families:FAMILIES", *NO_FILES)
-ON_GPU = ("experiments.stack:StackTrainer", "experiments.polish:polish", *DATA)
-ON_CORES = (
-    "experiments.cpu:CpuTrial",
-    "experiments.cpu:TorchTrial",
-    *DATA,
-    "!kernels.pool_triton",
-    "!kernels.step_triton",
+NO_FILES = (
+    "!tasks.arrays.task",
+    "!tasks.arrays.csv",
+    "!tasks.arrays.files",
+    "!tasks.arrays.long_form",
+    "!models.files",
 )
-REAL = ("experiments.encoder_train:EncoderTrainer", "experiments.encoder_measures")
-MARCO = (*REAL, "experiments.candidate_feed", "tasks.marco_mining:mine", "tasks.marco_tokens:Tokens")
-CIFAR = (*REAL, "experiments.image_feed", "tasks.frames", "tasks.cifar:read_cifar")
-ANALYSIS = ("analysis.analyse:analyse",)
-ATTACK = ("theory.attack:attack", "recheck.witness", *NO_FILES)
-BUILD = ("theory.build:build", "recheck.certificate:verify", *NO_FILES)
-IRREDUCIBLE = ("experiments.irreducible:attack_unit", *ATTACK, "experiments.train:train", *DATA)
-GPU_STEP = ("experiments.stack:StackTrainer", "kernels.pool_triton", "kernels.step_triton", *NO_FILES)
-READ = ("tasks.marco_tokens:read_model",)
-MINING = ("tasks.marco:read_marco", "tasks.marco_mining:mine", "tasks.marco_tokens:Tokens", *READ)
+DATA = ("training.data:prepare", "training.data:fresh_pool", "tasks.families:FAMILIES", *NO_FILES)
+ON_GPU = ("training.stacked:StackTrainer", "training.lbfgs:polish", *DATA)
+ON_CORES = (
+    "training.on_cores:CpuTrial",
+    "training.on_cores:TorchTrial",
+    *DATA,
+    "!kernels.pool.triton",
+    "!kernels.step.triton",
+)
+REAL = ("training.encoder.stacked:EncoderTrainer", "training.encoder.measures")
+MARCO = (*REAL, "training.feeds.candidates", "datasets.msmarco.mining:mine", "datasets.msmarco.embeddings:Tokens")
+CIFAR = (*REAL, "training.feeds.images", "datasets.cifar10.frames", "datasets.cifar10.read:read_cifar")
+ANALYSIS = ("analysis.of_runs:analyse",)
+ATTACK = ("theory.attack.search:attack", "recheck.witness", *NO_FILES)
+BUILD = ("theory.construct.enough_heads:build", "recheck.certificate:verify", *NO_FILES)
+IRREDUCIBLE = ("sweeps.attack_trials:attack_unit", *ATTACK, "training.loop:train", *DATA)
+GPU_STEP = ("training.stacked:StackTrainer", "kernels.pool.triton", "kernels.step.triton", *NO_FILES)
+READ = ("datasets.msmarco.embeddings:read_model",)
+MINING = (
+    "datasets.msmarco.collection:read_marco",
+    "datasets.msmarco.mining:mine",
+    "datasets.msmarco.embeddings:Tokens",
+    *READ,
+)
 READERS = (
-    "base.reading", "base.packed", "base.model_file", "base.statement_file", "tasks.array_files", "tasks.marco_forms",
-    "tasks.cifar:read_cifar", "tasks.serial:parse_task", "experiments.sweep_file:read_sweep",
-    "advice.probe_load:load_folder", "recheck.certificate:verify", "recheck.witness:verify_witness",
+    "core.readers.reading", "core.readers.packed", "core.readers.model_file", "core.readers.statement_file",
+    "tasks.arrays.files", "datasets.msmarco.formats", "datasets.cifar10.read:read_cifar", "tasks.serial:parse_task",
+    "sweeps.file:read_sweep", "probing.load:load_folder", "recheck.certificate:verify",
+    "recheck.witness:verify_witness",
 )  # fmt: skip
-ADVICE = ("advice.advisor:advise",)
-WORDS = ("words", "page", "page_tables", "charts", "config", "config_words")
-SHOWN = sorted(path.stem for path in (REPO / "src/headcount/report").glob("*.py"))
-UNSAID = (*(f"!advice.advisor_{name}" for name in WORDS), *(f"!report.{name}" for name in SHOWN))
+ADVICE = ("advisor.advice:advise",)
+WORDS = ("words", "page", "tables", "charts", "configuration", "configuration_words")
+SHOWN = sorted(
+    ".".join(path.relative_to(REPO / "src/headcount").with_suffix("").parts)
+    for path in (REPO / "src/headcount/render").rglob("*.py")
+)
+UNSAID = (*(f"!advisor.{name}" for name in WORDS), *(f"!{name}" for name in SHOWN))
 """How an answer is worded and drawn does not change it."""
-SEARCH = ("advice.advisor_search:Search", "advice.advisor_data:material", "advice.advisor_data:prepared")
+SEARCH = ("advisor.search:Search", "advisor.data:material", "advisor.data:prepared")
 VIT = ("bench.vit_peer:plain_loop", "bench.vit_peer:stacked_loop", "bench.turns:in_turns", "vit_speed:builders")
 KEPT = Part(ANALYSIS, ("answers", "slopes", "reversals"))
 
@@ -82,46 +97,52 @@ TABLE: dict[str, dict[str, Part]] = {
     "attack-built": {"measured": Part((*ATTACK, *BUILD))},
     "bench-*": {"timed": Part(BENCH)},
     "built-tasks": {
-        "measured": Part((*BUILD, "theory.worst:worst_error")),
+        "measured": Part((*BUILD, "theory.certify.worst_found:worst_error")),
         "timed": Part(BUILD, ("median_seconds", "most_seconds")),
     },
-    "certify": {"measured": Part(("theory.certify:certify", "theory.worst:worst_error", *ON_CORES))},
+    "certify": {
+        "measured": Part(("theory.certify.trained:certify", "theory.certify.worst_found:worst_error", *ON_CORES))
+    },
     "demo": {
         "measured": Part((*ON_CORES, "specs/demo.toml")),
-        "timed": Part(("experiments.run:run_sweep", "specs/demo.toml", *NO_FILES), ("seconds",)),
-        "computed": Part(("analysis.analyse:find_transition",), ("transition",)),
+        "timed": Part(("sweeps.run:run_sweep", "specs/demo.toml", *NO_FILES), ("seconds",)),
+        "computed": Part(("analysis.of_runs:find_transition",), ("transition",)),
     },
     "dimension-study*": {
         "measured": Part((*ON_GPU, "dimension_study:task_spec")),
         "computed": Part(ANALYSIS),
     },
-    "every-encoder": {"measured": Part(("theory.lipschitz", "theory.reach", *ON_CORES))},
+    "every-encoder": {"measured": Part(("theory.bounds.lipschitz", "theory.bounds.reach", *ON_CORES))},
     "few-sequences": {"measured": Part((*SEARCH, "few_sequences_study:ask_real", "few_sequences_study:ask_truth"))},
     "few-sequences-synthetic": {"measured": Part((*SEARCH, "few_sequences_study:ask_synthetic"))},
-    "float64-rounding": {"measured": Part((*BUILD, "theory.wide:build_wide", "models.reference:Transformer"))},
+    "float64-rounding": {
+        "measured": Part(
+            (*BUILD, "theory.construct.one_wide_head:build_wide", "models.transformer.reference:Transformer")
+        )
+    },
     "gpu-precision": {"measured": Part(GPU_STEP)},
-    "gpu-tests": {"measured": Part(("experiments.stacks:Stacks", "experiments.stack:StackTrainer", *NO_FILES))},
+    "gpu-tests": {"measured": Part(("sweeps.stacks:Stacks", "training.stacked:StackTrainer", *NO_FILES))},
     "irreducible-long": {"measured": Part((*IRREDUCIBLE, "specs/irreducible-long.toml"))},
     "irreducible*": {"measured": Part((*IRREDUCIBLE, "specs/irreducible.toml"))},
     "mining-speed": {"timed": Part(MINING)},
     "mutated-inputs": {"measured": Part(READERS)},
-    "paper-cell": {"measured": Part(("experiments.train:train", *DATA))},
+    "paper-cell": {"measured": Part(("training.loop:train", *DATA))},
     "paper-table4-longer": {"measured": Part((*ON_CORES, "specs/table4-longer.toml")), "computed": KEPT},
-    "paper-times": {"timed": Part(("experiments.runner:run_on_store", *NO_FILES))},
+    "paper-times": {"timed": Part(("sweeps.runner:run_on_store", *NO_FILES))},
     "paper-*": {"measured": Part(ON_GPU), "computed": KEPT},
     "precision-marco": {"measured": Part((*MARCO, "precision_study:compare"))},
     "precision-cifar": {"measured": Part((*CIFAR, "precision_study:compare"))},
     "real-marco*": {
         "measured": Part(MARCO),
-        "timed": Part(("experiments.real_runner:run_real", *MARCO, *NO_FILES), ("seconds", "pieces")),
-        "computed": Part((*ANALYSIS, "paper.real_findings:findings"), ("findings",)),
+        "timed": Part(("sweeps.real_runner:run_real", *MARCO, *NO_FILES), ("seconds", "pieces")),
+        "computed": Part((*ANALYSIS, "reproduction.findings:findings"), ("findings",)),
     },
     "real-cifar*": {
         "measured": Part(CIFAR),
-        "timed": Part(("experiments.real_runner:run_real", *CIFAR, *NO_FILES), ("seconds", "pieces")),
-        "computed": Part((*ANALYSIS, "paper.real_findings:findings"), ("findings",)),
+        "timed": Part(("sweeps.real_runner:run_real", *CIFAR, *NO_FILES), ("seconds", "pieces")),
+        "computed": Part((*ANALYSIS, "reproduction.findings:findings"), ("findings",)),
     },
-    "reference": {"measured": Part(("models.reference:Transformer",))},
+    "reference": {"measured": Part(("models.transformer.reference:Transformer",))},
     "store-flips": {"measured": Part(("store.store:Store", "store.check:damage_in_passing"))},
     "store-kills": {"measured": Part(("store.store:Store",))},
     "store-scale": {"timed": Part(("store.store:Store", "cli.runs:runs", "store_scale:measure"))},

@@ -25,14 +25,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 sys.path.extend(str(Path(__file__).resolve().parents[1] / folder) for folder in (
-    "benchmarks", "tests", "tests/analysis", "tests/experiments", "tests/paper", "tests/theory",
+    "benchmarks", "tests", "tests/analysis", "tests/training", "tests/reproduction", "tests/theory",
 ))  # fmt: skip
 
 from result_sources import REPO, RESULTS, parts_of, source_at, source_now
 
-from headcount.base.files import write_json, write_text
-from headcount.base.provenance import provenance
-from headcount.base.source import Source, source_of
+from headcount.core.files import write_json, write_text
+from headcount.core.origin import provenance
+from headcount.core.source import Source, source_of
 
 Result = dict[str, Any]
 SHOWN = 4

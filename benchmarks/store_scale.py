@@ -39,7 +39,7 @@ PLAN: dict[str, Any] = {
 
 def spec(number: int) -> dict[str, Any]:
     """The spec of one trial, of the size that sweeps have."""
-    from headcount.experiments.spec import SweepSpec
+    from headcount.sweeps.spec import SweepSpec
 
     if "data" not in _FIRST:
         _FIRST["data"] = SweepSpec.parse({"name": "first", **PLAN}).panels()[0].trial(1, 0).data()
@@ -75,10 +75,10 @@ def build(folder: Path, number: int) -> None:
 
 def sweep(folder: Path, name: str) -> None:
     """A sweep of four new trials, read back."""
-    from headcount.experiments.runner import run_on_store
-    from headcount.experiments.spec import SweepSpec
-    from headcount.experiments.stored import stored_runs
     from headcount.store.store import Store
+    from headcount.sweeps.results import stored_runs
+    from headcount.sweeps.runner import run_on_store
+    from headcount.sweeps.spec import SweepSpec
 
     length = 5 + int(name)  # new trials each time
     plan = SweepSpec.parse({"name": f"new{name}", **PLAN, "task": {"family": "min-plus-max", "length": length}})

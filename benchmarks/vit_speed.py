@@ -22,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import torch
 
-from headcount.base.provenance import cores
 from headcount.bench.turns import Work, in_turns, ratio, settle, short_reason
 from headcount.bench.vit_peer import VitPlan, drawn_images, plain_loop, stacked_loop
-from headcount.experiments.devices import device_name, find_device
-from headcount.experiments.image_feed import Shelf
-from headcount.models.encoder_attention import KERNELS, fastest
+from headcount.core.origin import cores
+from headcount.models.encoder.kernel_choice import KERNELS, fastest
+from headcount.training.devices import device_name, find_device
+from headcount.training.feeds.images import Shelf
 from results import write_result
 
 ROWS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headcount.tasks.expr import Exp, Expr, Product, Tanh, affine, variable
+from headcount.tasks.expressions.tree import Exp, Expr, Product, Tanh, affine, variable
 from headcount.tasks.families import outer
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.sets import index_sets

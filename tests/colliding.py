@@ -11,11 +11,11 @@ import torch
 from flint import arb
 
 from headcount.models.files import SavedModel
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
 from headcount.recheck.weights import Weights, read_weights
 from headcount.recheck.witness import verify_witness
-from headcount.tasks.expr import Stack, variable
+from headcount.tasks.expressions.tree import Stack, variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
 
 OPTIONS = [

@@ -16,7 +16,7 @@ torch.set_num_threads(1)  # the models are small, and CI has two cores
 
 # Only the rooms whose arguments are tensors: elsewhere our own one-line errors must meet bad types first, and numba
 # and Triton compile the source of their kernels, which a wrapper would hide.
-install_import_hook(["headcount.models", "headcount.experiments"], "support.check")
+install_import_hook(["headcount.models", "headcount.sweeps"], "support.check")
 
 
 @pytest.fixture(scope="session")

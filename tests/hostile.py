@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headcount.base.plain import is_hidden
+from headcount.core.text.harmless import is_hidden
 
 CONTROL = "\x1b[1A\x1b[2K\rIt holds\x1b]0;title\x07\x9b31m\x7f\x08"
 """Erases a line above, writes another one, sets the window's title, by the codes of 7 and of 8 bits."""

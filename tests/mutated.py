@@ -19,17 +19,17 @@ import torch
 
 from colliding import BOX, collide, drawn, random_model, task
 from headcount import HeadcountError, SavedModel, make_task
-from headcount.advice.probe_load import load_folder
-from headcount.base.packed import read_npz
-from headcount.base.reading import read_json
 from headcount.cli.main import main
-from headcount.experiments.sweep_file import read_sweep
-from headcount.tasks.arrays import ArrayTask
-from headcount.tasks.cifar import read_cifar
-from headcount.tasks.marco import read_marco
+from headcount.core.readers.packed import read_npz
+from headcount.core.readers.reading import read_json
+from headcount.datasets.cifar10.read import read_cifar
+from headcount.datasets.msmarco.collection import read_marco
+from headcount.probing.load import load_folder
+from headcount.sweeps.file import read_sweep
+from headcount.tasks.arrays.task import ArrayTask
 from headcount.tasks.serial import parse_task
-from headcount.theory.build import build
-from headcount.theory.exact import prove_pair
+from headcount.theory.attack.exact import prove_pair
+from headcount.theory.construct.enough_heads import build
 from mutations import mutate_arrays, mutate_bytes, mutate_json, mutate_words
 from signed import sign
 

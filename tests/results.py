@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headcount.base.files import write_json
-from headcount.base.provenance import provenance
+from headcount.core.files import write_json
+from headcount.core.origin import provenance
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 

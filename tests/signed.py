@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors.numpy import load_file
 
-from headcount.base.hashing import arrays_hash, content_hash
+from headcount.core.hashing import arrays_hash, content_hash
 
 HASHED = ("format", "version", "model", "dtype", "task", "box", "standardisation")
 

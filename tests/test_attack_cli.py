@@ -13,8 +13,8 @@ import torch
 import headcount as hc
 from headcount.cli.adversary import run_paper
 from headcount.models.files import SavedModel, load_model
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.task import Task
 

@@ -13,17 +13,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headcount.base.terminal import Terminal
 from headcount.bench import floor, run, steps, sweep, tables, turns, vmap_peer
 from headcount.bench.jax_peer import Jax, JaxTraining
 from headcount.bench.peers import TorchLayers, one_at_a_time
 from headcount.bench.sweep_plan import Sweep
 from headcount.bench.turns import RATE, Absent
 from headcount.cli.main import main
-from headcount.experiments.data import Part
-from headcount.experiments.train_spec import TrainSpec
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
+from headcount.core.text.terminal import Terminal
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
+from headcount.training.data import Part
+from headcount.training.spec import TrainSpec
 from results import shape_problems
 
 Predict = Callable[[Mapping[str, Tensor], Tensor], Tensor]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from headcount import build, make_task
-from headcount.report.budget import budget_png
-from headcount.report.theory import budget_lines, save_errors
-from headcount.theory.upper import budget_figure, count_figure, uppers
+from headcount.render.bounds import budget_lines, save_errors
+from headcount.render.error_budget import budget_png
+from headcount.theory.bounds.enough_heads import budget_figure, count_figure, uppers
 
 
 @pytest.fixture(scope="module")

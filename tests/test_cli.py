@@ -16,7 +16,7 @@ import pytest
 
 from headcount import ModelSpec, SavedModel, Transformer
 from headcount.cli.main import VERBS, _explain, main
-from headcount.experiments import cpu
+from headcount.training import on_cores as cpu
 from support import Cli
 
 SWEEP = """
@@ -266,7 +266,7 @@ def test_help_is_quick_and_lists_every_verb(headcount_cli: Cli, headcount_here: 
 SAYS_WHEN_IT_TRAINS = """
 import sys
 from headcount.cli.main import main
-from headcount.experiments import cpu
+from headcount.sweeps import cpu
 real = cpu.CpuTrial.run
 def run(self, *rest):
     print("it trains", file=sys.stderr, flush=True)

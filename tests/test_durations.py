@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headcount.base.durations import duration
-from headcount.base.errors import BadInput
+from headcount.core.errors import BadInput
+from headcount.core.text.durations import duration
 
 
 @pytest.mark.parametrize(

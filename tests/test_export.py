@@ -39,8 +39,8 @@ def test_the_best_and_one_by_name(tmp_path: Path, swept: Cli) -> None:
     import torch
 
     import headcount as hc
-    from headcount.experiments.data import prepare
-    from headcount.experiments.train import nmse
+    from headcount.training.data import prepare
+    from headcount.training.loop import nmse
 
     rows = json.loads(swept("runs", "small", "--json").stdout)
     best = min(rows, key=lambda row: row["metrics.nmse"])

@@ -18,13 +18,13 @@ import pytest
 import torch
 
 import headcount as hc
-from headcount.base.plain import plain
-from headcount.base.reading import read_toml
-from headcount.base.toml import toml_text
 from headcount.cli.main import VERBS
+from headcount.core.readers.reading import read_toml
+from headcount.core.readers.toml import toml_text
+from headcount.core.text.harmless import plain
 from headcount.models.files import SavedModel
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
 from hostile import CONTROL, EVIL, FILE, MARKUP, forged, hidden, hidden_in_files, renamed, write_csv
 from support import Cli
 
@@ -240,7 +240,7 @@ def try_bench(verb: Verb, here: Path) -> None:
 @contextmanager
 def a_small_demo() -> Generator[None]:
     """Let the demo train four small models, under a hostile title."""
-    from headcount.experiments.spec import SweepSpec
+    from headcount.sweeps.spec import SweepSpec
 
     real = SweepSpec.parse
     with resources.as_file(resources.files("headcount.specs") / "demo.toml") as path:

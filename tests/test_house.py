@@ -101,16 +101,16 @@ def test_the_table_names_the_rooms_that_exist(source, table):
 
 
 FORBIDDEN = {
-    "plain": ("base/a.py", "import headcount.tasks.expr"),
-    "from": ("store/a.py", "from headcount.experiments.train import train"),
+    "plain": ("core/a.py", "import headcount.tasks.expressions.tree"),
+    "from": ("store/a.py", "from headcount.training.loop import train"),
     "from the package": ("models/a.py", "from headcount import tasks"),
-    "relative": ("analysis/a.py", "from ..experiments import train"),
+    "relative": ("analysis/a.py", "from ..training import loop"),
     "inside a function": ("tasks/a.py", "def f():\n    from headcount.models import spec"),
     "for type checkers": ("models/a.py", "if TYPE_CHECKING:\n    from headcount.tasks.task import Task"),
-    "by string": ("theory/a.py", "import importlib\nimportlib.import_module('headcount.experiments')"),
-    "the front door": ("report/a.py", "import headcount as hc"),
+    "by string": ("theory/a.py", "import importlib\nimportlib.import_module('headcount.sweeps')"),
+    "the front door": ("render/a.py", "import headcount as hc"),
     "a part of a room": ("recheck/a.py", "from headcount.tasks.families import family"),
-    "a longer name": ("recheck/a.py", "import headcount.tasks.expr_torch"),
+    "a longer name": ("recheck/a.py", "import headcount.tasks.expressions_more"),
     "an unknown room": ("attic/a.py", "x = 1"),
 }  # fmt: skip
 
@@ -127,10 +127,10 @@ def test_a_forbidden_import_is_reported(case, table, tmp_path):
 def test_allowed_imports_pass(table, tmp_path):
     root = tmp_path / PACKAGE
     for name, text in {
-        "recheck/a.py": "from headcount.tasks import expr\nfrom headcount.tasks.expr_ball import evaluate",
-        "experiments/a.py": "from .b import x\nfrom ..store import records\nimport headcount.models, torch",
+        "recheck/a.py": "import headcount.core\nfrom headcount.tasks.expressions.in_balls import evaluate",
+        "sweeps/a.py": "from .b import x\nfrom ..store import records\nimport headcount.models, torch",
         "cli/main.py": "import headcount\nfrom headcount.bench import plain",
-        "__init__.py": "import importlib\nimportlib.import_module('headcount.experiments.sweep')",
+        "__init__.py": "import importlib\nimportlib.import_module('headcount.sweeps')",
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
@@ -178,13 +178,13 @@ def write_problems(path: Path) -> list[str]:
         modes = [value.value for value in given if isinstance(value, ast.Constant) and isinstance(value.value, str)]
         opened = name in ("open", "fdopen") and any(re.fullmatch("[rwaxbt+]*[wax+][rwaxbt+]*", mode) for mode in modes)
         if opened or (isinstance(node.func, ast.Attribute) and name in ("write_text", "write_bytes")):
-            problems.append(f"{path}:{node.lineno}: {name} writes in place: take headcount.base.files")
+            problems.append(f"{path}:{node.lineno}: {name} writes in place: take headcount.core.files")
     return problems
 
 
 def test_files_are_written_whole_or_not_at_all(source):
     found = {path: write_problems(path) for path in sorted(source.rglob("*.py"))}
-    assert [path.relative_to(source).as_posix() for path, lines in found.items() if lines] == ["base/files.py"]
+    assert [path.relative_to(source).as_posix() for path, lines in found.items() if lines] == ["core/files.py"]
 
 
 def test_writing_in_place_is_reported(tmp_path):
@@ -212,22 +212,24 @@ def code_lines(path: Path) -> int:
 
 
 SHARED_BELOW = {
-    "tasks/expr.py", "tasks/expr_ball.py", "base/errors.py", "base/model_file.py", "base/statement_file.py",
+    "tasks/expressions/tree.py", "tasks/expressions/in_balls.py", "core/errors.py", "core/readers/model_file.py",
+    "core/readers/statement_file.py",
 }  # fmt: skip
-READERS_BELOW = {"base/reading.py", "base/hashing.py"}
+READERS_BELOW = {"core/readers/reading.py", "core/hashing.py"}
 
 
 def shared_files(text: str) -> dict[str, set[str]]:
     """Read the table of docs/build.md: which files the verifier and the search share, by who imports them."""
     rows = (line.strip().strip("|").split("|") for line in text.splitlines() if line.startswith("| `"))
-    found = {cells[0].strip().strip("`"): set(re.findall(r"`(\w+/\w+[.]py)`", cells[1])) for cells in rows}
+    found = {cells[0].strip().strip("`"): set(re.findall(r"`((?:\w+/)+\w+[.]py)`", cells[1])) for cells in rows}
     return {name: files for name, files in found.items() if files}
 
 
 def imported_files(paths: Iterable[Path], source: Path) -> set[str]:
     """The files of the package that some files import."""
     names = {name for path in paths for _, name in package_imports(path, source)}
-    files = {f"{'/'.join(name.split('.')[:2])}.py" for name in names}
+    parts = [name.split(".") for name in names]
+    files = {f"{'/'.join(some[:n])}.py" for some in parts for n in range(2, len(some) + 1)}
     return {name for name in files if (source / name).is_file()}
 
 
@@ -235,7 +237,8 @@ def test_what_verifier_and_search_share_is_stated(repo, source):
     stated = shared_files((repo / "docs/build.md").read_text())
     verifier = imported_files((source / "recheck").glob("*.py"), source)
     assert stated["recheck/"] == SHARED_BELOW == {name for name in verifier if not name.startswith("recheck/")}
-    found = {f"theory/{path.name}": imported_files([path], source) for path in (source / "theory").glob("*.py")}
+    theory = (source / "theory").rglob("*.py")
+    found = {path.relative_to(source).as_posix(): imported_files([path], source) for path in theory}
     shared = {name: {f for f in files if f.startswith("recheck/")} for name, files in found.items()}
     assert {name: files for name, files in shared.items() if files} == {
         name: files for name, files in stated.items() if name.startswith("theory/")
@@ -273,8 +276,8 @@ def test_shapes_are_checked_at_run_time():
     import torch
     from jaxtyping import TypeCheckError
 
-    from headcount.models.reference import Transformer
-    from headcount.models.spec import ModelSpec
+    from headcount.models.transformer.reference import Transformer
+    from headcount.models.transformer.spec import ModelSpec
 
     model = Transformer(ModelSpec(dim=2, length=3, heads=1))
     assert model(torch.zeros(4, 3, 2)).shape == (4, 1)
@@ -285,8 +288,9 @@ def test_shapes_are_checked_at_run_time():
 # -- one way out for text -----------------------------------------------------------------------------------
 
 MAY_SHOW = {
-    "base/plain.py": "makes text harmless", "base/streams.py": "writes to standard output and standard error",
-    "base/terminal.py": "the terminal for results", "report/picture.py": "draws every picture",
+    "core/text/harmless.py": "makes text harmless",
+    "core/text/streams.py": "writes to standard output and standard error",
+    "core/text/terminal.py": "the terminal for results", "render/picture.py": "draws every picture",
 }  # fmt: skip
 """The files through which all text goes out, and what each is for (docs/house.md)."""
 ONLY_THERE = {"html", "rich.console", "rich.text", "rich.markup", "matplotlib.figure", "matplotlib.pyplot"}
@@ -363,7 +367,7 @@ def test_the_way_out_is_not_reported(tmp_path):
     path = tmp_path / "a.py"
     path.write_text(
         "terminal.print(bold('It holds'), f': {reason}', sep='')\nsys.stdout.isatty()\nsys.stdout.flush()\ntell(x)\n"
-        "from rich.table import Table\nTextColumn(x, markup=False)\nfrom headcount.base.plain import escape\n"
+        "from rich.table import Table\nTextColumn(x, markup=False)\nfrom headcount.core.text.harmless import escape\n"
         "picture.as_png(200)\nput_line(x, sys.stderr)\n"
     )
     assert output_problems(path) == []

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from headcount.base import machine_code
+from headcount.core import machine_code
 from support import REPO
 
 SUM = """
-import sys, headcount.base.machine_code as m
+import sys, headcount.core.machine_code as m
 @m.cached_njit(nogil=True)
 def add(a, b): return a + b
 assert add(2, 3) == 5
@@ -23,7 +23,7 @@ print(m.folder_in_use(), sum(add.stats.cache_hits.values()), add.stats.cache_pat
 ROOMS = """
 from headcount.kernels import cpu_start
 from headcount.theory import head_kernel, pair_lp
-from headcount.models.compiled import why_not_compiled
+from headcount.models.transformer.compiled import why_not_compiled
 assert why_not_compiled() is None
 print(*(f.stats.cache_path for f in (cpu_start.run, head_kernel.evaluate, pair_lp.multipliers)), sep="\\n")
 """
@@ -101,7 +101,7 @@ def test_an_ordinary_install_keeps_its_code_where_numba_does(tmp_path: Path, mon
 
 def test_kernels_without_a_place_are_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """No child is started for what it could not hand over."""
-    from headcount.kernels import cpu_start
+    from headcount.kernels.step import numba_cache as cpu_start
 
     compiled: list[str] = []
     monkeypatch.setattr(cpu_start.run, "_cache", object())

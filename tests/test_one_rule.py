@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.analysis.analyse import analyse
+from headcount.analysis.of_runs import analyse
 from headcount.analysis.record import Dimension
-from headcount.base.files import write_text
-from headcount.base.terminal import Terminal
 from headcount.cli.analyse import analyse as analyse_verb
 from headcount.cli.analyse import show
 from headcount.cli.report import report as report_verb
 from headcount.cli.sweep import sweep as sweep_verb
-from headcount.report import draw
-from headcount.report.page import page_html
-from headcount.report.run_page import run_page
-from headcount.report.tables import transition_table
-from headcount.report.terminal import print_run
+from headcount.core.files import write_text
+from headcount.core.text.terminal import Terminal
+from headcount.render import draw
+from headcount.render.charts.terminal import print_run
+from headcount.render.pages import page_html
+from headcount.render.run_page import run_page
+from headcount.render.tables import transition_table
 from headcount.store.records import Run, Trial
 
 EXAMPLE = (0.030, 0.026, 0.022, 0.018, 0.0042, 0.0040)
@@ -172,7 +172,7 @@ def test_a_surface_with_a_rule_of_its_own_is_found(monkeypatch: pytest.MonkeyPat
         other = "No number of heads stands out: from 1 to 6 heads the best error goes from 0.030 to 0.0040."
         return [found.model_copy(update={"sentence": other, "heads_needed": None})]
 
-    monkeypatch.setattr("headcount.front.answers", second)
+    monkeypatch.setattr("headcount.api.answers", second)
     wrong = disagreements([run])
     assert {"repr", "title", "transition", "table"} <= set(wrong)
     assert "analysis" not in wrong

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
-from headcount.base.plain import escape, is_hidden, json_text, plain, plain_data, valid_text
-from headcount.base.progress import Progress
-from headcount.base.terminal import Terminal, bold, cell, styled
+from headcount.core.progress import Progress
+from headcount.core.text.harmless import escape, is_hidden, json_text, plain, plain_data, valid_text
+from headcount.core.text.terminal import Terminal, bold, cell, styled
 from hostile import DIRECTION, EVIL, MARKUP, hidden
 
 anything = st.text(st.characters(), max_size=40)  # lone surrogates too
@@ -123,8 +123,8 @@ def test_progress_takes_text_literally(live: bool, monkeypatch: pytest.MonkeyPat
 
 
 def test_pictures_take_text_literally(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headcount.report.draw import _settings  # pyright: ignore[reportPrivateUsage]
-    from headcount.report.picture import Picture
+    from headcount.render.draw import _settings  # pyright: ignore[reportPrivateUsage]
+    from headcount.render.picture import Picture
 
     with _settings():
         figure = Picture()

@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import headcount as hc
-from headcount.base.progress import Progress, in_notebook
+from headcount.core.progress import Progress, in_notebook
 
 
 def fake_kernel(monkeypatch, *, kernel: object = "a kernel", running: bool = True) -> None:

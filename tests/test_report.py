@@ -10,14 +10,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from headcount.analysis.analyse import answers
-from headcount.base.errors import BadInput
-from headcount.base.terminal import Terminal
-from headcount.report import draw
-from headcount.report.figures import FigureData, training_figure, transition_figure
-from headcount.report.page import check_report_folder, page_html, write_report
-from headcount.report.tables import as_html, as_markdown, terminal_table, transition_table
-from headcount.report.words import task_text
+from headcount.analysis.of_runs import answers
+from headcount.core.errors import BadInput
+from headcount.core.text.terminal import Terminal
+from headcount.render import draw
+from headcount.render.figures import FigureData, training_figure, transition_figure
+from headcount.render.pages import check_report_folder, page_html, write_report
+from headcount.render.tables import as_html, as_markdown, terminal_table, transition_table
+from headcount.render.words.task import task_text
 from headcount.store.records import Run, Trial
 
 CLEAR = {1: [0.031, 0.034, 0.030], 2: [0.0121, 0.0143, 0.0127], 3: [8.1e-5, 6e-5, 9e-5], 4: [4e-5, 5.5e-5, 4.6e-5]}
@@ -304,7 +304,7 @@ def test_drawing_uses_no_global_figures():
     import sys
 
     code = (
-        "import sys, headcount.report.draw as d, headcount.report.figures as f; "
+        "import sys, headcount.render.draw as d, headcount.render.figures as f; "
         "assert 'matplotlib' not in sys.modules; "
         "d.png(f.FigureData(kind='training', title='', subtitle='', x_label='', ticks=[], series=[], regions=[], "
         "notes=[], alt=''), dpi=30); assert 'matplotlib.pyplot' not in sys.modules; assert 'torch' not in sys.modules"

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headcount.base.toml import toml_text
 from headcount.cli.stops import stops_like_interrupt
+from headcount.core.readers.toml import toml_text
 from headcount.store.store import Store
 
 SWEEP = {
@@ -25,7 +25,7 @@ SWEEP = {
 TRAINS = """
 import sys, time
 from headcount.cli.main import main
-from headcount.experiments import cpu
+from headcount.sweeps import cpu
 real, pause = cpu.CpuTrial.advance, float(sys.argv.pop(1))
 def advance(self, count):
     print("it trains", file=sys.stderr, flush=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headcount.base.source import Source, source_of
 from headcount.bench.run import SOURCE as BENCH
+from headcount.core.source import Source, source_of
 from marks import mark_problems, marked
 from results import RESULTS
 from support import REPO, benchmark
@@ -23,7 +23,7 @@ stale = benchmark("stale")
 
 PACKAGE = {
     "kernels/step.py": '''"""Steps."""
-from headcount.base.errors import BadInput
+from headcount.core.errors import BadInput
 from headcount.kernels import rates
 RATE = 0.1
 """How fast."""
@@ -127,9 +127,9 @@ def test_the_bench_is_stale_after_a_change_and_not_after_a_move_or_a_format():
     before = here.hash(BENCH)
     assert before == source_of(BENCH)["hash"]  # what a new measurement writes
     reached = {place.split(":")[0] for place in here.definitions(BENCH)}
-    assert {"headcount.kernels.cpu_step", "headcount.kernels.step_triton", "headcount.experiments.stack"} <= reached
+    assert {"headcount.kernels.step.numba", "headcount.kernels.step.triton", "headcount.training.stacked"} <= reached
     new = {
-        name.replace("kernels/cpu_step.py", "kernels/step_on_cores.py").replace("kernels/", "maths/"): re.sub(
+        name.replace("kernels/step/numba.py", "kernels/step_on_cores.py").replace("kernels/", "maths/"): re.sub(
             r"\bcpu_step\b", "step_on_cores", text.replace("headcount.kernels", "headcount.maths")
         )
         for name, text in files.items()
@@ -138,8 +138,8 @@ def test_the_bench_is_stale_after_a_change_and_not_after_a_move_or_a_format():
     assert formatted & new.keys()
     new |= {name: ast.unparse(ast.parse(new[name])) for name in formatted & new.keys()}
     assert Source.of_files(new).hash(BENCH) == before
-    text = files["kernels/adam.py"].replace("BETA1, BETA2, EPS = 0.9, 0.999", "BETA1, BETA2, EPS = 0.9, 0.99")
-    sabotaged = {**files, "kernels/adam.py": text}
+    text = files["kernels/adam/plain.py"].replace("BETA1, BETA2, EPS = 0.9, 0.999", "BETA1, BETA2, EPS = 0.9, 0.99")
+    sabotaged = {**files, "kernels/adam/plain.py": text}
     assert sabotaged != files
     assert Source.of_files(sabotaged).hash(BENCH) != before
 
@@ -182,10 +182,10 @@ def outdated(file: Path, part: str) -> None:
 def test_a_fresh_result_is_not_listed_and_one_of_other_code_is(result: Path):
     assert stale.stale_parts(result) == []
     files = package_files()
-    text = files["theory/worst.py"]
+    text = files["theory/certify/worst_found.py"]
     constant = re.search(r"\nPOOL = (\d+)", text)
     assert constant is not None
-    sabotaged = {**files, "theory/worst.py": text[: constant.start(1)] + "7" + text[constant.end(1) :]}
+    sabotaged = {**files, "theory/certify/worst_found.py": text[: constant.start(1)] + "7" + text[constant.end(1) :]}
     (found,) = stale.stale_parts(result, Source.of_files(sabotaged))
     assert (found.part, found.date) == ("measured", "2026-11-16")
     assert found.covers("rows")

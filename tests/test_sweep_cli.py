@@ -73,7 +73,7 @@ def test_what_is_left_has_a_status_of_its_own(spec: Path, headcount_here: Cli) -
 def test_failed_trials_have_a_status_of_their_own(
     spec: Path, headcount_here: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headcount.experiments import cpu
+    from headcount.training import on_cores as cpu
 
     real = cpu.CpuTrial
 
@@ -104,7 +104,7 @@ def test_a_diverged_trial_has_ended(spec: Path, headcount_here: Cli) -> None:
 def test_an_interrupted_sweep_has_the_usual_status(
     spec: Path, headcount_here: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headcount.experiments import runner
+    from headcount.sweeps import runner
 
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt

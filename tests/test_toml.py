@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headcount.base.toml import toml_text
+from headcount.core.readers.toml import toml_text
 
 DATA: dict[str, dict[str, Any]] = {
     "plain": {"a": 1, "b": -0.5, "c": True, "d": "", "e": [1, 2], "f": []},

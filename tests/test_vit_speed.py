@@ -13,10 +13,10 @@ import torch
 
 from headcount.bench.turns import Work
 from headcount.bench.vit_peer import Frames, PlainViT, VitPlan, drawn_images, plain_loop, stacked_loop
-from headcount.experiments.image_feed import Shelf
-from headcount.models.encoder import encode
-from headcount.models.encoder_spec import initial
-from headcount.tasks.frames import patches
+from headcount.datasets.cifar10.frames import patches
+from headcount.models.encoder.reference import encode
+from headcount.models.encoder.spec import initial
+from headcount.training.feeds.images import Shelf
 from results import RESULTS, shape_problems
 from support import benchmark
 

@@ -222,7 +222,7 @@ def test_no_hint_installs_headcount_from_an_index():
 
 
 def test_the_hint_of_a_missing_extra_names_one_that_exists():
-    from headcount.base.errors import MissingExtra
+    from headcount.core.errors import MissingExtra
 
     calls = [
         line

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from headcount.base.files import whole_folder, write_all, write_bytes, write_json, write_text
+from headcount.core.files import whole_folder, write_all, write_bytes, write_json, write_text
 
 STDOUT = """
 import sys
 from pathlib import Path
-from headcount.base.files import write_text
+from headcount.core.files import write_text
 write_text(Path(sys.argv[1]), "new")
 """
 
@@ -35,7 +35,7 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path: Path) -> None:
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from headcount.base.files import write_all
+from headcount.core.files import write_all
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     write_all(Path(sys.argv[1]), {"a": b"new", "b": bytes(2000)})
@@ -133,7 +133,7 @@ def test_new_files_have_the_mode_that_the_umask_leaves(write, mask: int, tmp_pat
 
 @pytest.mark.parametrize("write", [write_one, write_several, write_folder])
 def test_a_file_that_is_replaced_keeps_its_mode(write, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("headcount.base.files._OURS", {"a.json", "config.json"})
+    monkeypatch.setattr("headcount.core.files._OURS", {"a.json", "config.json"})
     folder = tmp_path / "x"
     with umask(0o022):
         write_folder(folder)

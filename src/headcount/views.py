@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from headcount.analysis.record import Analysis
-from headcount.experiments.train import Trained
-from headcount.report.chart import SHAPES, Chart, ChartSeries, Dot, linear_axis, ramp
-from headcount.report.notebook import View
-from headcount.report.run_charts import error_by_heads
-from headcount.report.run_tables import cell_table
-from headcount.report.run_words import summary
-from headcount.report.tables import Column, Table
-from headcount.report.trial import curve_figure, trial_table, trial_text
-from headcount.tasks.findings import AssumptionReport
+from headcount.render.charts.chart import SHAPES, Chart, ChartSeries, Dot, linear_axis, ramp
+from headcount.render.charts.of_run import error_by_heads
+from headcount.render.notebook import View
+from headcount.render.run_tables import cell_table
+from headcount.render.tables import Column, Table
+from headcount.render.trial import curve_figure, trial_table, trial_text
+from headcount.render.words.run import summary
+from headcount.tasks.assumptions.verdicts import AssumptionReport
+from headcount.training.loop import Trained
 
 NESTED = {"by_target"}
 """Fields of a cell that hold lists: they stay in `Analysis.cells`."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from headcount.analysis.blocks import blocks
 from headcount.analysis.bootstrap import draw_setting
 from headcount.analysis.heads_needed import dimension
 from headcount.analysis.record import Dimension
-from headcount.analysis.rows import blocks
 from headcount.store.records import Run, Trial
 
 Error = Callable[..., float | None]

@@ -8,7 +8,7 @@ from typing import Any
 
 from analyse_cases import covers
 
-from headcount.analysis.analyse import answers
+from headcount.analysis.of_runs import answers
 from headcount.store.records import Run, Trial
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from analyse_cases import panel, planted, trial, with_dimension
 
-from headcount.analysis.analyse import analyse
+from headcount.analysis.blocks import blocks
 from headcount.analysis.bootstrap import draw_setting, interval, known_mean, line_slope
+from headcount.analysis.of_runs import analyse
 from headcount.analysis.record import Analysis
-from headcount.analysis.rows import blocks
 from headcount.analysis.scaling import theory
-from headcount.base.errors import BadInput
+from headcount.core.errors import BadInput
 
 
 def test_a_cell_sums_up_seeds_and_targets_apart():

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from analyse_cases import panel, planted, trial, with_dimension
 
-from headcount.analysis.analyse import analyse
+from headcount.analysis.of_runs import analyse
 from headcount.analysis.record import Analysis
-from headcount.base.errors import BadInput
-from headcount.base.terminal import Terminal
 from headcount.cli import analyse as verb
+from headcount.core.errors import BadInput
+from headcount.core.text.terminal import Terminal
 
 
 def printed(found: Analysis) -> str:
@@ -45,8 +45,8 @@ def test_settings_are_named_and_brackets_are_kept():
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A store whose run is planted."""
-    from headcount.experiments import stored as room
     from headcount.store.store import Store
+    from headcount.sweeps import results as room
 
     Store.open(tmp_path / "store").close()
     monkeypatch.setattr(room, "stored_runs", lambda store, run: planted(with_dimension(2), heads=range(1, 5)))

@@ -7,8 +7,8 @@ import pytest
 from analyse_cases import planted
 from scipy.optimize import linprog
 
-from headcount.analysis.analyse import analyse
 from headcount.analysis.law import FORMS, compare, least_absolute
+from headcount.analysis.of_runs import analyse
 
 H, T = (a.ravel() for a in np.meshgrid([1.0, 2, 3, 4, 6, 8], np.log([8.0, 16, 32, 64]), indexing="ij"))
 PLANTED = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from analyse_cases import planted
 
-from headcount.analysis.analyse import analyse
+from headcount.analysis.of_runs import analyse
 from headcount.analysis.slopes import reversal_score
 
 LENGTHS = (8, 16, 32, 64)

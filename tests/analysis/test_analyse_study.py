@@ -8,9 +8,9 @@ import pytest
 from analyse_cases import covers
 from study import STUDIES, figures, studied
 
-from headcount.analysis.analyse import answers
+from headcount.analysis.of_runs import answers
 from headcount.analysis.record import Dimension
-from headcount.base.reading import read_json
+from headcount.core.readers.reading import read_json
 from headcount.store.records import Run
 from results import RESULTS, write_result
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from analyse_cases import panel, trial
 
-from headcount.analysis.analyse import analyse
 from headcount.analysis.bootstrap import balanced
+from headcount.analysis.of_runs import analyse
 from headcount.store.records import Run
 
 NAN = float("nan")

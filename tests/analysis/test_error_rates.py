@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from headcount.analysis import measures
-from headcount.analysis.analyse import analyse
+from headcount.analysis.blocks import Block, blocks
 from headcount.analysis.bootstrap import draw_setting
 from headcount.analysis.heads_needed import SOLVED, faint_below
 from headcount.analysis.measures import UNMEASURED, ZERO, floor, guessing, notes, seen, words
+from headcount.analysis.of_runs import analyse
 from headcount.analysis.record import Analysis
-from headcount.analysis.rows import Block, blocks
-from headcount.base.errors import BadInput
 from headcount.cli.main import main
+from headcount.core.errors import BadInput
 from headcount.store.records import Run, Trial
 
 SAMPLES = {"train": 4000, "validation": 1000}
@@ -117,7 +117,7 @@ def test_an_error_of_zero_counts_as_half_a_wrong_answer_and_is_counted() -> None
 def test_a_floor_that_hides_zeros_fails_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: floored, but not counted; and counted, but not floored."""
     with monkeypatch.context() as patch:
-        patch.setattr("headcount.analysis.analyse.notes", lambda *_: [])
+        patch.setattr("headcount.analysis.of_runs.notes", lambda *_: [])
         with pytest.raises((AssertionError, ValueError)):
             check_zeros(analyse(zero_runs(), resamples=100, on="train"), 12)
     with monkeypatch.context() as patch:
@@ -232,8 +232,8 @@ def test_laws_may_leave_head_counts_out() -> None:
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A store whose run is made by hand."""
-    from headcount.experiments import stored as room
     from headcount.store.store import Store
+    from headcount.sweeps import results as room
 
     Store.open(tmp_path / "store").close()
     monkeypatch.setattr(room, "stored_runs", lambda store, run: zero_runs())

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from computed.rows import WORDS, Results, at_least, at_most, computed, digits, listed, share, span
-from headcount.paper.numbers import PaperCell, cells
+from headcount.reproduction.numbers import PaperCell, cells
 
 QUESTIONS = ("floor", "fixed-size", "dimension", "depth", "norm", "beta", "smallest", "wide-head")
 PAPER = ("table2", "table3", "table4", "table5", "figure1b")

@@ -10,7 +10,7 @@ from itertools import pairwise
 from scipy import stats
 
 from computed.rows import WORDS, Results, at_most, computed, listed, share, span
-from headcount.paper.numbers import cells
+from headcount.reproduction.numbers import cells
 
 
 def _means(results: Results, kind: str, part: str = "train_accuracy") -> dict[int, dict[int, float]]:

@@ -6,20 +6,20 @@ Whoever moves a module changes the lines below and nothing else here: what the n
 from __future__ import annotations
 
 from headcount.cli.main import main
-from headcount.experiments import real_stack
-from headcount.experiments.cpu import Stopped, run_trial
-from headcount.experiments.data import prepare
-from headcount.experiments.encoder_settings import RealTrain
-from headcount.experiments.encoder_train import EncoderTrainer
-from headcount.experiments.irreducible import IrreducibleSpec
-from headcount.experiments.job import Job
-from headcount.experiments.real_data import open_cifar, open_marco
-from headcount.experiments.real_runner import run_real
-from headcount.experiments.real_spec import CifarData, MarcoData, RealModel, RealSpec
-from headcount.experiments.sweep_file import read_sweep
-from headcount.paper.plan import ITEMS, SCALES, sweep_of
-from headcount.paper.real_plan import real_plan
+from headcount.reproduction.items import ITEMS, SCALES, sweep_of
+from headcount.reproduction.real_items import real_plan
 from headcount.store.store import Store
+from headcount.sweeps import real_stack
+from headcount.sweeps.attack_trials import IrreducibleSpec
+from headcount.sweeps.encoder_spec import CifarData, MarcoData, RealModel, RealSpec
+from headcount.sweeps.file import read_sweep
+from headcount.sweeps.open_data import open_cifar, open_marco
+from headcount.sweeps.real_runner import run_real
+from headcount.training.data import prepare
+from headcount.training.encoder.settings import RealTrain
+from headcount.training.encoder.stacked import EncoderTrainer
+from headcount.training.job import Job
+from headcount.training.on_cores import Stopped, run_trial
 
 __all__ = [
     "ITEMS", "SCALES", "CifarData", "EncoderTrainer", "IrreducibleSpec", "Job", "MarcoData", "RealModel",

@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 import headcount as hc
-from advice import probe_models
-from experiments import real_tiny
+import real_tiny
 from golden import names
+from probing import probe_models
 
 DATA = Path(__file__).parent / "data"
 SOURCE = Path(hc.__file__).parent

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import headcount as hc
-from headcount.models.flat import Flat
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
-from headcount.models.stacked import loss_and_gradient
+from headcount.models.transformer.flat import Flat
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
+from headcount.models.transformer.stacked import loss_and_gradient
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 

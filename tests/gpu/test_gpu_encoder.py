@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from experiments.encoder_cases import TinyFeed, tiny_spec, tiny_train
-from headcount.experiments.encoder_train import EncoderTrainer
-from headcount.experiments.real_spec import RealTrialSpec
-from headcount.experiments.real_stack import Ended, RealJob, RealStack
-from headcount.models import encoder_stacked
-from headcount.models.encoder_attention import KERNELS, fastest
-from headcount.models.encoder_spec import EncoderSpec, initial, pack
-from headcount.models.encoder_stacked import forward
+from headcount.models.encoder import stacked as encoder_stacked
+from headcount.models.encoder.kernel_choice import KERNELS, fastest
+from headcount.models.encoder.spec import EncoderSpec, initial, pack
+from headcount.models.encoder.stacked import forward
+from headcount.sweeps.encoder_spec import RealTrialSpec
+from headcount.sweeps.real_stack import Ended, RealJob, RealStack
+from headcount.training.encoder.stacked import EncoderTrainer
+from sweeps.encoder_cases import TinyFeed, tiny_spec, tiny_train
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 

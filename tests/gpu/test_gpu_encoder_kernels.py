@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from headcount.kernels.attention import attend_narrow, attend_plain, why_not_narrow
-from headcount.kernels.join import join, join_plain
-from headcount.models.encoder_attention import attend
+from headcount.kernels.attention.plain import attend_narrow, attend_plain, why_not_narrow
+from headcount.kernels.residual_norm.plain import join, join_plain
+from headcount.models.encoder.kernel_choice import attend
 from kernels import encoder_kernel_cases as cases
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")

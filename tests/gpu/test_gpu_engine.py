@@ -17,16 +17,16 @@ import pytest
 import torch
 
 import headcount as hc
-from headcount.experiments import stacks
-from headcount.experiments.data import prepare
-from headcount.experiments.job import Job
-from headcount.experiments.run import train_jobs
-from headcount.experiments.stack import StackTrainer
-from headcount.experiments.stacking import plan
-from headcount.experiments.train import train
-from headcount.kernels.pool import has_triton
+from headcount.kernels.pool.plain import has_triton
 from headcount.store.schema import DATABASE
 from headcount.store.store import Store
+from headcount.sweeps import stacks
+from headcount.sweeps.plan import plan
+from headcount.sweeps.run import train_jobs
+from headcount.training.data import prepare
+from headcount.training.job import Job
+from headcount.training.loop import train
+from headcount.training.stacked import StackTrainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 
@@ -134,7 +134,7 @@ def test_kill_and_go_on(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / "sweep.json").write_text(json.dumps(plan_))
     code = (
-        "import json\nfrom headcount.experiments import runner\nfrom headcount.experiments.spec import SweepSpec\n"
+        "import json\nfrom headcount.sweeps import runner\nfrom headcount.sweeps.spec import SweepSpec\n"
         "from headcount.store.store import Store\nrunner.CHECKPOINT_SECONDS = 0.1\n"
         "spec = SweepSpec.parse(json.load(open('sweep.json')))\n"
         "print(runner.run_on_store(spec, Store.open('store'), quiet=True, device='cuda'))\n"
@@ -214,11 +214,11 @@ def test_stacks_of_several_threads_are_captured_one_after_the_other() -> None:
 def test_nothing_is_compiled_for_a_plain_stack(tmp_path: Path) -> None:
     """In a process of its own, with an empty cache: training and evaluation leave it empty, and Triton unused."""
     code = (
-        "import sys, torch, headcount as hc\nfrom headcount.experiments.stack import StackTrainer\n"
+        "import sys, torch, headcount as hc\nfrom headcount.training.stacked import StackTrainer\n"
         "spec, recipe = hc.ModelSpec(dim=2, length=8, heads=2), hc.TrainSpec(steps=300, batch=64)\n"
         "X, y = torch.randn(200, 8, 2, device='cuda'), torch.randn(200, 1, device='cuda')\n"
         "stack = StackTrainer([spec], [recipe], [0], X, y, plain=True)\nstack.run(20)\nstack.nmse(X, y)\n"
-        "print('headcount.kernels.adam_triton' in sys.modules)\n"
+        "print('headcount.kernels.adam.triton' in sys.modules)\n"
     )
     environment = {
         **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TRITON_CACHE_DIR": str(tmp_path / "cache")

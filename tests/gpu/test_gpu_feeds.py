@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments.real_tiny import pictures, write_bert, write_corpus, write_pictures
-from headcount.experiments.encoder_train import RealTrain
-from headcount.experiments.image_feed import ImageFeed, Shelf
-from headcount.experiments.real_data import open_cifar, open_marco
-from headcount.experiments.real_runner import run_real
-from headcount.experiments.real_spec import RealModel, RealSpec
-from headcount.experiments.stored import stored_runs
 from headcount.store.store import Store
+from headcount.sweeps.encoder_spec import RealModel, RealSpec
+from headcount.sweeps.open_data import open_cifar, open_marco
+from headcount.sweeps.real_runner import run_real
+from headcount.sweeps.results import stored_runs
+from headcount.training.encoder.stacked import RealTrain
+from headcount.training.feeds.images import ImageFeed, Shelf
+from real_tiny import pictures, write_bert, write_corpus, write_pictures
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 INDEX = torch.tensor([[3, 0, 19, 3], [7, 7, 1, 12]])

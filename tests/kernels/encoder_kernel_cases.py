@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.kernels.attention import attend_plain
-from headcount.kernels.join import join_plain
+from headcount.kernels.attention.plain import attend_plain
+from headcount.kernels.residual_norm.plain import join_plain
 
 # sequences, tokens, heads, head size, with a mask, size of the scores
 ATTENTION = [

@@ -21,8 +21,8 @@ import torch
 from scipy.special import erfc
 
 from headcount import ModelSpec, Transformer
-from headcount.models.compiled import NO_MASK, Compiled
-from headcount.models.flat import Flat
+from headcount.models.transformer.compiled import NO_MASK, Compiled
+from headcount.models.transformer.flat import Flat
 
 BOUND = {np.float64: 1e-12, np.float32: 1e-5}
 HIGHER = {np.float64: np.longdouble, np.float32: np.float64}

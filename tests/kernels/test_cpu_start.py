@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from headcount.models.compiled import Compiled, why_not_compiled
-from headcount.models.spec import ModelSpec
+from headcount.models.transformer.compiled import Compiled, why_not_compiled
+from headcount.models.transformer.spec import ModelSpec
 
 pytestmark = pytest.mark.skipif(why_not_compiled() is not None, reason="numba is not here")
 SPEC = ModelSpec(dim=3, length=5, heads=2, head_dim=2, hidden=6)
@@ -22,7 +22,7 @@ def draw():
 
 
 def test_what_runs_came_from_disk():
-    from headcount.kernels.cpu_start import is_on_disk, run
+    from headcount.kernels.step.numba_cache import is_on_disk, run
 
     compiled, theta, X, _ = draw()
     compiled.predict(theta, X)
@@ -33,7 +33,7 @@ def test_what_runs_came_from_disk():
 
 
 def test_any_layout_runs_the_one_code():
-    from headcount.kernels.cpu_step import run
+    from headcount.kernels.step.numba import run
 
     compiled, theta, X, y = draw()
     loss, grad = compiled.gradient(theta, X, y)
@@ -50,7 +50,7 @@ COLD = """
 import sys
 import numpy as np
 from headcount.kernels import cpu_start
-from headcount.models.compiled import Compiled
+from headcount.models.transformer.compiled import Compiled
 sys.path.insert(0, {tests!r})
 from test_cpu_start import draw
 assert cpu_start.is_on_disk("float64") == {warm}

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from headcount import ModelSpec, Transformer
-from headcount.kernels import cpu_math
-from headcount.models.compiled import Compiled
-from headcount.models.flat import NAMES, Flat, collapses
+from headcount.kernels.step import numba_math as cpu_math
+from headcount.models.transformer.compiled import Compiled
+from headcount.models.transformer.flat import NAMES, Flat, collapses
 
 
 def test_comparison_can_fail() -> None:

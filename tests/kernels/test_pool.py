@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from headcount.kernels.adam import adam, adam_plain
-from headcount.kernels.pool import pool, pool_plain
+from headcount.kernels.adam.plain import adam, adam_plain
+from headcount.kernels.pool.plain import pool, pool_plain
 
 # models, samples, batch, length, dim, hidden, heads, positions, gates, mask, size of the scores
 CASES = [
@@ -107,7 +107,7 @@ print("agrees")
 
 
 def check_cpu_kernel(case, spoil=""):
-    from headcount.kernels.cpu_pool import compiled, pool_backward, pool_forward
+    from headcount.kernels.pool.numba import compiled, pool_backward, pool_forward
 
     pool_forward, pool_backward = compiled(pool_forward.py_func), compiled(pool_backward.py_func)  # callable from here
     data = draw(case, seed=1)
@@ -155,7 +155,7 @@ def assert_near(got: np.ndarray, wanted: np.ndarray, *, spoil: bool = False) -> 
 
 
 def test_dispatcher_says_once_why_it_is_plain(caplog):
-    from headcount.kernels import pool as module
+    from headcount.kernels.pool import plain as module
 
     module._say_once.cache_clear()
     data = draw(CASES[0])

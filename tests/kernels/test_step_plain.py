@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from headcount.kernels import step_plain
-from headcount.kernels.pool import without_kernels
-from headcount.models.flat import Flat, covering
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
-from headcount.models.stacked import collapsed, loss_and_gradient
+from headcount.kernels.pool.plain import without_kernels
+from headcount.kernels.step import plain as step_plain
+from headcount.models.transformer.flat import Flat, covering
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
+from headcount.models.transformer.stacked import collapsed, loss_and_gradient
 from kernels.test_cpu_exact import (
     EDGES,
     Case,

@@ -43,8 +43,8 @@ STEP_SAMPLE = [(*STEP_CASES[1][:2], 20, STEP_CASES[1][3])]  # all options at onc
 
 
 def check_pool(sample: bool = False) -> None:
-    from headcount.kernels.pool import pool_plain
-    from headcount.kernels.pool_triton import pool_triton
+    from headcount.kernels.pool.plain import pool_plain
+    from headcount.kernels.pool.triton import pool_triton
 
     for case in [*POOL_CASES[1:8], POOL_CASES[-1]] if sample else POOL_CASES:
         data = cases.draw(case)
@@ -110,7 +110,7 @@ def check_divergence() -> None:
 
 def check_adam() -> None:
     """Against float64; and the step at a cursor is the plain step, bit for bit, with the dead left alone."""
-    from headcount.kernels.adam import _launch, adam_plain
+    from headcount.kernels.adam.plain import _launch, adam_plain
 
     def ours(*tensors: torch.Tensor) -> None:
         _launch(*tensors, None, None, None)
@@ -138,8 +138,8 @@ def check_encoder(sample: bool = False) -> None:
     """Narrow attention and the join in float32, against the twins in float64; and a twin that is slightly off."""
     import encoder_kernel_cases as encoders
 
-    from headcount.kernels.attention import attend_narrow, attend_plain
-    from headcount.kernels.join_triton import Join
+    from headcount.kernels.attention.plain import attend_narrow, attend_plain
+    from headcount.kernels.residual_norm.triton import Join
 
     def joined(s, added, keep, dropout):
         found = Join.apply(s, added, keep, dropout)
@@ -198,7 +198,7 @@ def test_the_judge_refuses_small_errors_and_gaps():
 
 
 def test_adams_error_sees_a_wrong_constant():
-    from headcount.kernels.adam import adam_plain
+    from headcount.kernels.adam.plain import adam_plain
 
     def wrong(theta, grad, *rest):
         adam_plain(theta, grad * (1 + 1e-5), *rest)

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.models.flat import Flat
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
-from headcount.models.stacked import collapsed
+from headcount.models.transformer.flat import Flat
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
+from headcount.models.transformer.stacked import collapsed
 
 NAMES = ("W1", "hidden_bias", "score", "score_bias")
 LIMIT = 1e-5
@@ -193,7 +193,7 @@ def step_twin(flat: Flat, data: dict[str, Any], dtype: torch.dtype) -> tuple[Ten
 
 def step_ours(flat: Flat, data: dict[str, Any], **tuning: int) -> tuple[Tensor, Tensor]:
     """Loss and gradient by the kernels."""
-    from headcount.kernels.step_triton import loss_and_gradient
+    from headcount.kernels.step.triton import loss_and_gradient
 
     spec = flat.spec
     beta = spec.beta if isinstance(spec.beta, float) else spec.head_dim**-0.5
@@ -209,7 +209,7 @@ def adam_error(step: Callable[..., None], device: str = "cpu") -> tuple[float, b
 
     A sum may cancel, so each result is compared with the sizes of its terms.
     """
-    from headcount.kernels.adam import adam_plain
+    from headcount.kernels.adam.plain import adam_plain
 
     g = torch.Generator().manual_seed(5)
     theta, first, grads = (torch.randn(5, 777, generator=g) for _ in range(3))

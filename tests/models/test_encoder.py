@@ -14,12 +14,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headcount.base.errors import BadInput
-from headcount.models import encoder_attention, encoder_stacked
-from headcount.models.encoder import check, encode
-from headcount.models.encoder_attention import KERNELS, attention, fastest
-from headcount.models.encoder_spec import EncoderSpec, counts, decayed, initial, pack, shapes, size, unpack
-from headcount.models.encoder_stacked import forward, split
+from headcount.core.errors import BadInput
+from headcount.models.encoder import kernel_choice as encoder_attention
+from headcount.models.encoder import stacked as encoder_stacked
+from headcount.models.encoder.kernel_choice import KERNELS, attention, fastest
+from headcount.models.encoder.reference import check, encode
+from headcount.models.encoder.spec import EncoderSpec, counts, decayed, initial, pack, shapes, size, unpack
+from headcount.models.encoder.stacked import forward, split
 
 CLASS = {"heads": 3, "head_dim": 4, "depth": 2, "inputs": 5, "tokens": 8, "outputs": 6, "readout": "class"}
 EACH = {"heads": 2, "head_dim": 5, "depth": 2, "inputs": 7, "tokens": 6, "readout": "each", "positions": False}

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from headcount.models import stacked as stacked_module
-from headcount.models.flat import Flat, collapses, pools
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
-from headcount.models.stacked import collapsed, forward, general, loss_and_gradient
+from headcount.models.transformer import stacked as stacked_module
+from headcount.models.transformer.flat import Flat, collapses, pools
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
+from headcount.models.transformer.stacked import collapsed, forward, general, loss_and_gradient
 from kernels.test_cpu_exact import BOUND, Case, assert_close, errors, make_case, reference, saturated_case, truth
 from kernels.test_cpu_exact import split as named
 

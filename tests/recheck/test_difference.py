@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 
-from headcount.recheck import difference as module
-from headcount.recheck.difference import Network, difference
+from headcount.recheck import differences as module
+from headcount.recheck.differences import Network, difference
 from headcount.recheck.trees import PRECISION, Forms, dual, in_balls, scalar
-from headcount.tasks import expr_numpy
-from headcount.tasks.expr import Exp, Product, Softplus, Tanh, affine, variable
+from headcount.tasks.expressions import in_numpy as expr_numpy
+from headcount.tasks.expressions.tree import Exp, Product, Softplus, Tanh, affine, variable
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from headcount.models.files import SavedModel
 from headcount.recheck.deep import Deep
 from headcount.recheck.heads import Heads, lipschitz
 from headcount.recheck.witness import reader, verify_witness
-from headcount.theory.exact import prove_pair
+from headcount.theory.attack.exact import prove_pair
 
 pytestmark = pytest.mark.usefixtures("precise")
 

@@ -15,7 +15,7 @@ from headcount.models.files import SavedModel
 from headcount.recheck import heads as heads_module
 from headcount.recheck import witness as witness_module
 from headcount.recheck.witness import contracts, verify_witness
-from headcount.tasks.expr import variable
+from headcount.tasks.expressions.tree import variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from signed import sign
 

@@ -14,14 +14,14 @@ from scipy.optimize import brentq
 
 import headcount as hc
 from headcount.models.files import SavedModel
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
 from headcount.recheck.heads import Heads
 from headcount.recheck.pooled import Pooled
 from headcount.recheck.weights import read_weights
 from headcount.recheck.witness import verify_witness
-from headcount.theory.exact import prove_pair
-from headcount.theory.layer import HeadMap
+from headcount.theory.attack.exact import prove_pair
+from headcount.theory.attack.layer import HeadMap
 
 
 def one_piece(seed: int = 0, **options) -> SavedModel:

@@ -15,9 +15,9 @@ from headcount import BadInput, make_task
 from headcount.recheck.certificate import verify
 from headcount.recheck.enough import _encoder
 from headcount.recheck.weights import read_weights
-from headcount.tasks.expr import variable
+from headcount.tasks.expressions.tree import variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory.build import build
+from headcount.theory.construct.enough_heads import build
 from signed import sign
 from support import Cli
 

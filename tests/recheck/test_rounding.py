@@ -23,11 +23,11 @@ from headcount.recheck import rounding
 from headcount.recheck.certificate import verify
 from headcount.recheck.enough import moved
 from headcount.recheck.weights import read_weights
-from headcount.tasks.expr import variable
+from headcount.tasks.expressions.tree import variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory import verified
-from headcount.theory.build import Built, build
-from headcount.theory.wide import BuiltWide, build_wide
+from headcount.theory.construct import verified
+from headcount.theory.construct.enough_heads import Built, build
+from headcount.theory.construct.one_wide_head import BuiltWide, build_wide
 from results import write_result
 from support import Cli
 

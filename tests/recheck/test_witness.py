@@ -20,8 +20,8 @@ from headcount.models.files import SavedModel
 from headcount.recheck import witness as witness_module
 from headcount.recheck.weights import read_weights
 from headcount.recheck.witness import verify_witness
-from headcount.theory import exact as exact_module
-from headcount.theory.exact import prove_pair
+from headcount.theory.attack import exact as exact_module
+from headcount.theory.attack.exact import prove_pair
 from signed import sign
 
 pytestmark = pytest.mark.usefixtures("precise")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from headcount.base.hashing import content_hash
+from headcount.core.hashing import content_hash
 from headcount.store.checkpoints import Arrays, CheckpointFiles, Snapshot
 from headcount.store.schema import StoreError
 from headcount.store.store import Store

@@ -15,13 +15,13 @@ import kill_worker
 import pytest
 from store_help import ORIGIN, SPECS, SWEEP, arrays, checkpoint_files, to_version_1
 
-from headcount.base.errors import BadInput
-from headcount.base.hashing import content_hash
 from headcount.cli.runs import runs
-from headcount.experiments.runner import run_on_store
-from headcount.experiments.sweep_file import read_sweep
+from headcount.core.errors import BadInput
+from headcount.core.hashing import content_hash
 from headcount.store.schema import DamagedStore, StoreError
 from headcount.store.store import Store
+from headcount.sweeps.file import read_sweep
+from headcount.sweeps.runner import run_on_store
 
 
 @pytest.fixture(scope="module")

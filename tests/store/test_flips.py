@@ -19,16 +19,16 @@ from pathlib import Path
 import pytest
 from store_help import SWEEP
 
-from headcount.base.errors import HeadcountError
 from headcount.cli.analyse import analyse
 from headcount.cli.export import export
 from headcount.cli.main import main
 from headcount.cli.runs import runs
-from headcount.experiments.runner import run_on_store
-from headcount.experiments.sweep_file import read_sweep
+from headcount.core.errors import HeadcountError
 from headcount.store import database
 from headcount.store.query import Queries
 from headcount.store.store import Store
+from headcount.sweeps.file import read_sweep
+from headcount.sweeps.runner import run_on_store
 from results import write_result
 
 FLIPS = 600

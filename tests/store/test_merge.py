@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from store_help import ORIGIN, SPECS, arrays, checkpoint_files, same
 
-from headcount.base.errors import BadInput
+from headcount.core.errors import BadInput
 from headcount.store import merge as merging
 from headcount.store.checkpoints import Snapshot
 from headcount.store.store import Store

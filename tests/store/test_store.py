@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from store_help import ORIGIN, SPECS, arrays, checkpoint_files, same
 
-from headcount.base.errors import BadInput, HeadcountError
-from headcount.base.hashing import content_hash
+from headcount.core.errors import BadInput, HeadcountError
+from headcount.core.hashing import content_hash
 from headcount.store.checkpoints import Snapshot
 from headcount.store.owners import is_dead, this_owner
 from headcount.store.schema import LostTrial, StoreError

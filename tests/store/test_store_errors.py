@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from store_help import ORIGIN, SPECS, arrays, checkpoint_files, same
 
-from headcount.base.errors import BadInput, HeadcountError
+from headcount.core.errors import BadInput, HeadcountError
 from headcount.store.schema import StoreError, locked
 from headcount.store.store import Store
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from headcount.tasks.expr import (
+from headcount.tasks.expressions.tree import (  # fmt: skip
     NODES,
     Affine,
     Exp,
@@ -22,7 +22,7 @@ from headcount.tasks.expr import (
     Sum,
     Tanh,
     variable,
-)  # fmt: skip
+)
 
 pytest.register_assert_rewrite("task_suite")
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from headcount.base.errors import BadInput
-from headcount.tasks import expr_numpy
-from headcount.tasks.expr import parse_expr
+from headcount.core.errors import BadInput
+from headcount.tasks.expressions import in_numpy as expr_numpy
+from headcount.tasks.expressions.tree import parse_expr
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.serial import parse_task
 from headcount.tasks.task import Task

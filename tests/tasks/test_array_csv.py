@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headcount.base.errors import BadInput
-from headcount.tasks import array_csv
-from headcount.tasks.arrays import ArrayTask
+from headcount.core.errors import BadInput
+from headcount.tasks.arrays import csv as array_csv
+from headcount.tasks.arrays.task import ArrayTask
 
 LENGTHS = [3, 1, 5, 2, 5, 4, 1, 1, 2, 3, 4]
 GOOD = "sequence,position,a,b,target\n" + "".join(

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headcount.base.errors import BadInput
-from headcount.tasks.arrays import ArrayTask
+from headcount.core.errors import BadInput
+from headcount.tasks.arrays.task import ArrayTask
 
 SAMPLES, LENGTH, DIM = 12, 5, 3
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headcount.base.errors import BadInput, MissingExtra
-from headcount.tasks.arrays import ArrayTask
+from headcount.core.errors import BadInput, MissingExtra
+from headcount.tasks.arrays.task import ArrayTask
 
 
 def unreadable(pattern: str, path: Path) -> None:

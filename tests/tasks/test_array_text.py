@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headcount.advice.advisor_data import from_file
-from headcount.base.errors import BadInput
-from headcount.tasks.array_files import read_arrays
-from headcount.tasks.arrays import ArrayTask
+from headcount.advisor.data import from_file
+from headcount.core.errors import BadInput
+from headcount.tasks.arrays.files import read_arrays
+from headcount.tasks.arrays.task import ArrayTask
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 3, 2))

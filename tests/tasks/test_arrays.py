@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from headcount.base.errors import BadInput
-from headcount.tasks.arrays import ArrayTask
+from headcount.core.errors import BadInput
+from headcount.tasks.arrays.task import ArrayTask
 from headcount.tasks.task import Task
 
 SAMPLES, LENGTH, DIM = 12, 5, 3

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from headcount.base.errors import BadInput
-from headcount.tasks import expr_ball, expr_torch
-from headcount.tasks.assumptions import AssumptionReport, check_assumptions
-from headcount.tasks.expr import Exp, Expr, Product, Softplus, Tanh, constant, largest, smallest, variable
-from headcount.tasks.expr_ball import ball
+from headcount.core.errors import BadInput
+from headcount.tasks.assumptions.check import AssumptionReport, check_assumptions
+from headcount.tasks.assumptions.minimiser import find_minimiser, kinked, prove_minimiser
+from headcount.tasks.expressions import in_balls as expr_ball
+from headcount.tasks.expressions import in_torch as expr_torch
+from headcount.tasks.expressions.in_balls import ball
+from headcount.tasks.expressions.jet_arithmetic import Jet, balls, curvature, definite, jets
+from headcount.tasks.expressions.tree import Exp, Expr, Product, Softplus, Tanh, constant, largest, smallest, variable
 from headcount.tasks.families import FAMILIES, make_task
-from headcount.tasks.jets import Jet, balls, curvature, definite, jets
-from headcount.tasks.minimise import find_minimiser, kinked, prove_minimiser
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.sampling import Gaussian
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headcount.base.errors import BadInput
-from headcount.tasks.arrays import ArrayTask
-from headcount.tasks.codes import MOST_VALUES, category_codes
+from headcount.core.errors import BadInput
+from headcount.tasks.arrays.codes import MOST_VALUES, category_codes
+from headcount.tasks.arrays.task import ArrayTask
 
 RNG = np.random.default_rng(0)
 

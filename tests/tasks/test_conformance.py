@@ -19,7 +19,7 @@ from task_suite import (
 )
 
 from headcount.tasks.controls import MeanTask
-from headcount.tasks.expr import Exp, Softplus, Stack, Tanh, smallest, variable
+from headcount.tasks.expressions.tree import Exp, Softplus, Stack, Tanh, smallest, variable
 from headcount.tasks.families import FAMILIES, family, make_task
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.sampling import Gaussian, Uniform

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from headcount.tasks import expr_ball, expr_numpy, expr_torch
-from headcount.tasks.expr import (
+from headcount.tasks.expressions import in_balls as expr_ball
+from headcount.tasks.expressions import in_numpy as expr_numpy
+from headcount.tasks.expressions import in_torch as expr_torch
+from headcount.tasks.expressions.tree import (  # fmt: skip
     NODES,
     Affine,
     Exp,
@@ -25,7 +27,7 @@ from headcount.tasks.expr import (
     Variable,
     parse_expr,
     variable,
-)  # fmt: skip
+)
 
 KINDS = [node.__name__ for node in NODES]
 DIM = 3

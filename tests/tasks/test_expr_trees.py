@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from headcount.base.errors import BadInput
-from headcount.tasks import expr_numpy
-from headcount.tasks.expr import NODES, Affine, Exp, Min, Stack, Tanh, affine, parse_expr, variable
+from headcount.core.errors import BadInput
+from headcount.tasks.expressions import in_numpy as expr_numpy
+from headcount.tasks.expressions.tree import NODES, Affine, Exp, Min, Stack, Tanh, affine, parse_expr, variable
 
 KINDS = [node.__name__ for node in NODES]
 DIM = 3

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from headcount.base.errors import BadInput
-from headcount.base.hashing import content_hash
-from headcount.base.random import generator
+from headcount.core.errors import BadInput
+from headcount.core.hashing import content_hash
+from headcount.core.random import generator
 from headcount.tasks.families import FAMILIES, family, make_task, orthonormal
 from headcount.tasks.serial import parse_task
 from headcount.tasks.sets import index_sets

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from headcount.base.errors import BadInput
-from headcount.tasks.expr import Exp, affine, constant, variable
+from headcount.core.errors import BadInput
+from headcount.tasks.expressions.tree import Exp, affine, constant, variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.sampling import Gaussian, Marked, Sphere, Uniform
 

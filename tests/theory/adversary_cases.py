@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 import headcount as hc
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory.adversary_basins import basins_of
+from headcount.theory.adversary.basins import basins_of
 
 
 def basin_task(length: int, intrinsic: int = 2, **options) -> GeneralizedRetrieval:

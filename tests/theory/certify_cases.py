@@ -9,9 +9,9 @@ import torch
 
 import headcount as hc
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory.level_boxes import LevelBoxes
-from headcount.theory.token_boxes import TokenBoxes
-from headcount.theory.token_cells import fold
+from headcount.theory.certify.over_minima import LevelBoxes
+from headcount.theory.certify.over_tokens import TokenBoxes
+from headcount.theory.certify.token_cells import fold
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -10,10 +10,10 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from headcount.tasks.expr import variable
+from headcount.tasks.expressions.tree import variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory.counting import Basin, Heads, least_width
-from headcount.theory.task_bounds import Segment
+from headcount.theory.bounds.counting import Basin, Heads, least_width
+from headcount.theory.bounds.of_task import Segment
 
 Widths = Callable[[Fraction, Sequence[Basin], Heads], Fraction]
 
@@ -139,7 +139,7 @@ def segment_faults(task: GeneralizedRetrieval, found: Sequence[Segment]) -> list
 
 def outer(task: GeneralizedRetrieval, z: np.ndarray) -> np.ndarray:
     """Return F0 at z[k, D]."""
-    from headcount.theory.target import outer as evaluate
+    from headcount.theory.attack.target import outer as evaluate
 
     return evaluate(task, torch.from_numpy(z)).numpy()
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import headcount as hc
-from headcount.models.reference import Attention
+from headcount.models.transformer.reference import Attention
 from headcount.tasks.retrieval import GeneralizedRetrieval
 
 

@@ -13,13 +13,13 @@ from adversary_cases import CASES, basin_task, random_model, retriever_model, ro
 
 import headcount as hc
 from headcount.models.files import SavedModel
-from headcount.models.reference import Transformer
-from headcount.report.theory import save_errors
-from headcount.tasks.expr import Exp, Tanh, variable
+from headcount.models.transformer.reference import Transformer
+from headcount.render.bounds import save_errors
+from headcount.tasks.expressions.tree import Exp, Tanh, variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory.adversary import Attacked, Plan, attack, check_plan, eps_of, make_grids, make_plan
-from headcount.theory.adversary_basins import basins_of
-from headcount.theory.adversary_view import FLOOR, adversary_figure, run_adversary
+from headcount.theory.adversary.algorithm import Attacked, Plan, attack, check_plan, eps_of, make_grids, make_plan
+from headcount.theory.adversary.basins import basins_of
+from headcount.theory.adversary.figure import FLOOR, adversary_figure, run_adversary
 
 
 def segment_points(plan: Plan, i: int, count: int = 97) -> np.ndarray:

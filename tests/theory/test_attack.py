@@ -13,20 +13,20 @@ import torch
 
 import headcount as hc
 from built_tasks import draw
-from headcount.base.errors import BadInput
+from headcount.core.errors import BadInput
 from headcount.models.files import SavedModel
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
 from headcount.recheck.witness import verify_witness
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory.attack import Found, attack
-from headcount.theory.build import build
-from headcount.theory.fibre import EQUAL, climb, project
-from headcount.theory.implied import L_ACT, implied, sup_error
-from headcount.theory.layer import HeadMap, StateMap, state_map
-from headcount.theory.pairs import Pairs
-from headcount.theory.target import Region, Target
-from headcount.theory.witness import conclusions, make_witness
+from headcount.theory.attack.fibre import EQUAL, climb, project
+from headcount.theory.attack.implied import L_ACT, implied, sup_error
+from headcount.theory.attack.layer import HeadMap, StateMap, state_map
+from headcount.theory.attack.pairs import Pairs
+from headcount.theory.attack.search import Found, attack
+from headcount.theory.attack.target import Region, Target
+from headcount.theory.attack.witness import conclusions, make_witness
+from headcount.theory.construct.enough_heads import build
 from results import write_result
 
 OPTIONS = [

@@ -12,20 +12,20 @@ import pytest
 import torch
 
 import headcount as hc
-from headcount.base.errors import BadInput
+from headcount.core.errors import BadInput
 from headcount.models.files import SavedModel
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
 from headcount.recheck import support
 from headcount.recheck.witness import verify_witness
 from headcount.tasks.sampling import Box
 from headcount.tasks.task import Task
-from headcount.theory.attack import Found, attack, needed
-from headcount.theory.attack_domain import Among
-from headcount.theory.layer import state_map
-from headcount.theory.pairs import Moves, Pairs
-from headcount.theory.target import Target
-from headcount.theory.witness import Witness, conclusions, make_witness, pair_figure
+from headcount.theory.attack.domain import Among
+from headcount.theory.attack.layer import state_map
+from headcount.theory.attack.pairs import Moves, Pairs
+from headcount.theory.attack.search import Found, attack, needed
+from headcount.theory.attack.target import Target
+from headcount.theory.attack.witness import Witness, conclusions, make_witness, pair_figure
 
 
 def model_of(task: Task, seed: int = 1, **sizes: int) -> SavedModel:

@@ -13,11 +13,11 @@ import torch
 from built_tasks import draw
 from headcount import BadInput, load_model, make_task
 from headcount.recheck.certificate import verify
-from headcount.tasks.expr import Exp, Product, constant, largest, variable
+from headcount.tasks.expressions.tree import Exp, Product, constant, largest, variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory.build import build, largest_weights
-from headcount.theory.leakage import leakage
-from headcount.theory.worst import worst_error
+from headcount.theory.bounds.softmax_leakage import leakage
+from headcount.theory.certify.worst_found import worst_error
+from headcount.theory.construct.enough_heads import build, largest_weights
 from results import write_result
 from support import Cli
 

@@ -13,11 +13,11 @@ import pytest
 import headcount as hc
 from headcount.tasks.families import FAMILIES
 from headcount.tasks.serial import parse_task
-from headcount.theory import known
-from headcount.theory.calculator import family_rule, of_share, of_tasks, rows
-from headcount.theory.counting import Basin, Heads, least_width
-from headcount.theory.lower import SetRule, counting_width, exponents, pair_width, root
-from headcount.theory.task_bounds import segments
+from headcount.theory.bounds import related_work as known
+from headcount.theory.bounds.calculator import family_rule, of_share, of_tasks, rows
+from headcount.theory.bounds.counting import Basin, Heads, least_width
+from headcount.theory.bounds.of_task import segments
+from headcount.theory.bounds.too_few_heads import SetRule, counting_width, exponents, pair_width, root
 from support import Cli
 
 CELLS = [(h, T) for h in (1, 2, 3) for T in (8, 16, 32, 64, 128)]

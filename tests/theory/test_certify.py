@@ -12,14 +12,14 @@ from certify_cases import OPTIONS, random_model, tasks, ways
 
 import headcount as hc
 from headcount.cli.main import main
-from headcount.experiments.saved import saved_model
-from headcount.experiments.train_spec import TrainSpec
-from headcount.theory import level_boxes
-from headcount.theory.build import build
-from headcount.theory.certify import certify
-from headcount.theory.constant import constant_error
-from headcount.theory.folded import reference
-from headcount.theory.worst import worst_error
+from headcount.theory.certify import over_minima as level_boxes
+from headcount.theory.certify.constant import constant_error
+from headcount.theory.certify.folded import reference
+from headcount.theory.certify.trained import certify
+from headcount.theory.certify.worst_found import worst_error
+from headcount.theory.construct.enough_heads import build
+from headcount.training.saved import saved_model
+from headcount.training.spec import TrainSpec
 from results import write_result
 
 TASKS = tasks()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.theory.collide import Choices, Pair, distance, k_list, lattice, meet_in_the_middle, nearest
+from headcount.theory.adversary.subset_sums import Choices, Pair, distance, k_list, lattice, meet_in_the_middle, nearest
 
 
 def drawn(seed: int, sizes: list[int], m: int = 3, **options) -> Choices:

@@ -11,12 +11,12 @@ import pytest
 from count_cases import basins_task, brute, cases, definition, disagreements, exact, follow_proof, segment_faults
 
 import headcount as hc
-from headcount.tasks.expr import Exp, variable
+from headcount.tasks.expressions.tree import Exp, variable
 from headcount.tasks.sampling import ClippedGaussian, Gaussian, Uniform
-from headcount.theory.calculator import of_share, of_tasks, rows
-from headcount.theory.counting import LARGEST, Basin, Heads, _exceeds, bites_below_eps, least_width
-from headcount.theory.lower import counting_width, first_length, root
-from headcount.theory.task_bounds import Segment, outer_slopes, segments
+from headcount.theory.bounds.calculator import of_share, of_tasks, rows
+from headcount.theory.bounds.counting import LARGEST, Basin, Heads, _exceeds, bites_below_eps, least_width
+from headcount.theory.bounds.of_task import Segment, outer_slopes, segments
+from headcount.theory.bounds.too_few_heads import counting_width, first_length, root
 
 EXAMPLE = ([(1.9, 0.5), (1.0, 0.55)], [0.2, 0.2])
 """Two basins on the unit square, one with its centre outside."""

@@ -13,8 +13,9 @@ import pytest
 
 import headcount as hc
 from headcount.cli.main import main
-from headcount.report.theory import save_errors
-from headcount.theory.density import (
+from headcount.render.bounds import save_errors
+from headcount.theory.bounds.related_work import density_primitives
+from headcount.theory.density.approximant import (
     NAMED,
     ROUNDING,
     Approximant,
@@ -23,8 +24,7 @@ from headcount.theory.density import (
     selector_constant,
     selector_peak,
 )
-from headcount.theory.density_measured import hardest, measure
-from headcount.theory.known import density_primitives
+from headcount.theory.density.measured import hardest, measure
 
 SIZES = [(4, 1), (4, 3), (8, 1), (8, 2), (12, 1), (12, 2)]
 
@@ -152,7 +152,7 @@ def test_without_a_lipschitz_constant_nothing_is_proved_of_f() -> None:
 def test_memory_does_not_grow_with_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     X = inputs(8, 2)
     whole = Approximant(NAMED["mean"].F, length=8, dim=2, q=9.0).recovered(X)
-    monkeypatch.setattr("headcount.theory.density.NUMBERS", 4 * 2 * 2 * 56 * 3)  # three sequences at a time
+    monkeypatch.setattr("headcount.theory.density.approximant.NUMBERS", 4 * 2 * 2 * 56 * 3)  # three sequences at a time
     np.testing.assert_array_equal(Approximant(NAMED["mean"].F, length=8, dim=2, q=9.0).recovered(X), whole)
 
 

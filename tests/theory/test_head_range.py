@@ -10,10 +10,11 @@ import torch
 from certify_cases import OPTIONS, random_model, tasks, ways
 
 import headcount as hc
-from headcount.theory import head_kernel, head_range
-from headcount.theory.head_range import Choices, Group, Tops, Weights, bound, g, weights
-from headcount.theory.level_view import View, _rows
-from headcount.theory.token_boxes import roots
+from headcount.theory.certify.over_minima_cells import View, _rows
+from headcount.theory.certify.over_tokens import roots
+from headcount.theory.enclose import head as head_range
+from headcount.theory.enclose import head_numba as head_kernel
+from headcount.theory.enclose.head import Choices, Group, Tops, Weights, bound, g, weights
 
 TASKS = tasks()
 

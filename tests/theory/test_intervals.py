@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.tasks import expr_ball
-from headcount.theory import head_kernel, intervals
-from headcount.theory.expr_interval import slopes
-from headcount.theory.intervals import Interval, interval, matmul
-from headcount.theory.relax import _PDF, chord, gelu
+from headcount.tasks.expressions import in_balls as expr_ball
+from headcount.theory.certify.relax import _PDF, chord, gelu
+from headcount.theory.enclose import head_numba as head_kernel
+from headcount.theory.enclose import intervals
+from headcount.theory.enclose.expressions import slopes
+from headcount.theory.enclose.intervals import Interval, interval, matmul
 
 RNG = np.random.default_rng(0)
 POINTS = np.concatenate([
@@ -119,7 +120,7 @@ def check_products(A, B, r, found):
 
 def test_expressions_agree_with_ball_arithmetic():
     x = hc.variable(2)
-    from headcount.tasks.expr import Exp, Max, Min, Norm, Product, Softplus, Tanh
+    from headcount.tasks.expressions.tree import Exp, Max, Min, Norm, Product, Softplus, Tanh
 
     trees = [
         ((x - [0.3, 0.7]) ** 2).sum(), Tanh(of=x[0] * 3.0 - x[1]), Exp(of=-x[0]) + x[1] ** 3,

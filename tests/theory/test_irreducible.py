@@ -12,17 +12,18 @@ from certify_cases import random_model
 from irreducible_cases import planted, search
 
 import headcount as hc
-from headcount.base.errors import BadInput
+from headcount.core.errors import BadInput
 from headcount.models.files import SavedModel
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
-from headcount.tasks.expr import variable
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
+from headcount.tasks.expressions.tree import variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory import irreducible, pair_bounds
-from headcount.theory.intervals import Interval
-from headcount.theory.irreducible import irreducible_bound
-from headcount.theory.pair_bounds import PairBounds
-from headcount.theory.token_cells import fold
+from headcount.theory.certify.token_cells import fold
+from headcount.theory.enclose.intervals import Interval
+from headcount.theory.irreducible import bound as irreducible
+from headcount.theory.irreducible import pair_bounds
+from headcount.theory.irreducible.bound import irreducible_bound
+from headcount.theory.irreducible.pair_bounds import PairBounds
 
 X, Z = variable(1), variable(1)
 MIN = {T: GeneralizedRetrieval([X], None, Z + 0.0, length=T, name="min") for T in (2, 3, 4)}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.theory.leakage import beta_for, leakage
+from headcount.theory.bounds.softmax_leakage import beta_for, leakage
 
 
 def returned(values: np.ndarray, members: np.ndarray, beta: float, gate: float) -> float:

@@ -15,17 +15,17 @@ from flint import arb
 from lipschitz_cases import best_layer
 
 import headcount as hc
-from headcount.experiments.saved import saved_model
 from headcount.models.files import SavedModel
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec, Positions
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec, Positions
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory import lipschitz
-from headcount.theory.build import build
-from headcount.theory.layer import HeadMap
-from headcount.theory.lipschitz import Alphabet, copies, find_alphabet, least_error, least_reach, least_width
-from headcount.theory.reach import gelu_slope, hard_pair, reach
-from headcount.theory.wide import build_wide
+from headcount.theory.attack.layer import HeadMap
+from headcount.theory.bounds import lipschitz
+from headcount.theory.bounds.lipschitz import Alphabet, copies, find_alphabet, least_error, least_reach, least_width
+from headcount.theory.bounds.reach import gelu_slope, hard_pair, reach
+from headcount.theory.construct.enough_heads import build
+from headcount.theory.construct.one_wide_head import build_wide
+from headcount.training.saved import saved_model
 from results import write_result
 from support import Cli
 

@@ -19,10 +19,10 @@ from headcount import BadInput, load_model, make_task
 from headcount.recheck.trees import PRECISION
 from headcount.recheck.weights import Rejected, Weights, read_weights
 from headcount.recheck.wide import CheckedWide, check_wide_head
-from headcount.tasks.expr import largest, variable
+from headcount.tasks.expressions.tree import largest, variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory.wide import BuiltWide, build_wide
-from headcount.theory.worst import worst_error
+from headcount.theory.certify.worst_found import worst_error
+from headcount.theory.construct.one_wide_head import BuiltWide, build_wide
 
 FORWARD = "layers.0.feedforward.layers"
 ATTENTION = "layers.0.attention"

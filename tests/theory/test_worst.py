@@ -11,8 +11,8 @@ import torch
 from certify_cases import OPTIONS, random_model, tasks
 
 import headcount as hc
-from headcount.theory.folded import folded, reference
-from headcount.theory.worst import worst_error
+from headcount.theory.certify.folded import folded, reference
+from headcount.theory.certify.worst_found import worst_error
 
 TASKS = tasks()
 

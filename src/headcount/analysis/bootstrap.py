@@ -21,8 +21,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.analysis.rows import Block, Floats
-from headcount.base.random import generator
+from headcount.analysis.blocks import Block, Floats
+from headcount.core.random import generator
 
 OUTSIDE = 0.05
 """The share of draws below an interval, and above it."""

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from headcount.analysis.blocks import Block, Floats, head_dim, log_error, planned
 from headcount.analysis.bootstrap import Drawn, interval, known_mean
 from headcount.analysis.measures import FLOOR, floor
 from headcount.analysis.record import Cell, Drop
-from headcount.analysis.rows import Block, Floats, head_dim, log_error, planned
 from headcount.store.records import Trial
 
 

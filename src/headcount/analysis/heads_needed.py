@@ -68,8 +68,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount.analysis.blocks import Floats
 from headcount.analysis.bootstrap import OUTSIDE, Drawn, interval, known_mean, read
-from headcount.analysis.dimension_doubts import (
+from headcount.analysis.by_heads import head_rows
+from headcount.analysis.doubts import (
     at_least,
     between,
     fall_shown,
@@ -80,13 +82,11 @@ from headcount.analysis.dimension_doubts import (
     widened,
     would_settle,
 )
-from headcount.analysis.dimension_words import reasons, sentence
-from headcount.analysis.head_rows import head_rows
 from headcount.analysis.measures import FEW, HALF, UNSOLVED
-from headcount.analysis.rate_words import LARGE, even_fall, few_wrong, guess_level
 from headcount.analysis.record import Cause, Dimension, HeadsNeeded, Verdict
-from headcount.analysis.rows import Floats
-from headcount.base.random import generator
+from headcount.analysis.words.heads_needed import reasons, sentence
+from headcount.analysis.words.rates import LARGE, even_fall, few_wrong, guess_level
+from headcount.core.random import generator
 
 BASE = 0.1
 DRIFT = 0.15

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount.analysis.blocks import Floats
 from headcount.analysis.bootstrap import Drawn, balanced, grouped, interval
 from headcount.analysis.record import Law
-from headcount.analysis.rows import Floats
 
 DELTAS = np.linspace(0.0, 1.0, 21)
 DRAWS = 200

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from headcount.base.errors import BadInput
+from headcount.core.errors import BadInput
 from headcount.store.records import Measure, Run, Trial
 
 Part = Literal["validation", "train"]

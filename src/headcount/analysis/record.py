@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headcount.analysis.head_rows import HeadRow
+from headcount.analysis.by_heads import HeadRow
 from headcount.analysis.measures import Part, Words, words
-from headcount.base.shown import Shown
-from headcount.base.spec import Spec
+from headcount.core.shown import Shown
+from headcount.core.spec import Spec
 from headcount.store.records import Measure
 
 Tag = Literal["proved", "measured", "extrapolated"]

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from headcount.analysis.blocks import Floats
 from headcount.analysis.bootstrap import Drawn, balanced, grouped, interval, line_slope, paired
 from headcount.analysis.record import Reversal, Slope
-from headcount.analysis.rows import Floats
-from headcount.base.random import generator
+from headcount.core.random import generator
 
 
 def slopes(drawn: Sequence[Drawn]) -> Iterator[Slope]:

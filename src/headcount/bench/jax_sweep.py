@@ -10,12 +10,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from headcount.base.progress import Progress
-from headcount.base.provenance import cores
 from headcount.bench.jax_peer import Jax
 from headcount.bench.sweep_plan import Errors, Sweep
 from headcount.bench.vmap_peer import stacked_weights
-from headcount.experiments.data import Dataset
+from headcount.core.origin import cores
+from headcount.core.progress import Progress
+from headcount.training.data import Dataset
 
 
 class JaxSweep:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.turns import RATE, Work
-from headcount.experiments.data import Part
-from headcount.models.spec import ModelSpec
+from headcount.models.transformer.spec import ModelSpec
+from headcount.training.data import Part
 
 
 class TorchLayers(nn.Module):

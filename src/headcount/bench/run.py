@@ -14,15 +14,15 @@ from typing import Any, cast
 
 import torch
 
-from headcount.base.errors import BadInput, nearest
-from headcount.base.progress import Progress
-from headcount.base.provenance import cores, provenance
-from headcount.base.source import source_of
 from headcount.bench.floor import peak
 from headcount.bench.steps import CPU_ROWS, CUDA_ROWS, Plan, check_device, measure
 from headcount.bench.sweep import Sweep, run_sweep_bench, sweep_of
-from headcount.experiments.cpu import start_kernels
-from headcount.experiments.stack import full_precision
+from headcount.core.errors import BadInput, nearest
+from headcount.core.origin import cores, provenance
+from headcount.core.progress import Progress
+from headcount.core.source import source_of
+from headcount.training.on_cores import start_kernels
+from headcount.training.stacked import full_precision
 
 Result = dict[str, Any]
 SOURCE = (
@@ -31,7 +31,7 @@ SOURCE = (
     *(f"!{name}" for name in ("experiments.board", "models.files", "tasks.task", "tasks.retrieval", "tasks.controls")),
     *(f"!{name}" for name in ("tasks.arrays", "tasks.array_csv", "tasks.array_files", "tasks.array_long")),
 )
-"""What the figures of the bench depend on (headcount.base.source): all that runs while the clock does.
+"""What the figures of the bench depend on (headcount.core.source): all that runs while the clock does.
 
 Tasks are not among it: their sequences are drawn before the clock starts.
 """

@@ -17,24 +17,24 @@ import numpy as np
 import torch
 from torch import nn
 
-from headcount.base.errors import BadInput
-from headcount.base.progress import Progress
-from headcount.base.provenance import cores
 from headcount.bench.floor import flop_a_token
 from headcount.bench.jax_peer import JaxTraining
 from headcount.bench.peers import TorchLayers, one_at_a_time
 from headcount.bench.turns import RATE, Absent, Work, in_turns, ratio, short_reason
 from headcount.bench.vmap_peer import VmapTraining, stacked_weights
-from headcount.experiments.batches import batch_indices
-from headcount.experiments.cpu import single_threaded_blas
-from headcount.experiments.data import Part, prepare
-from headcount.experiments.devices import find_device
-from headcount.experiments.stack import StackTrainer
-from headcount.experiments.train_spec import TrainSpec
-from headcount.models.compiled import NO_MASK, Compiled, why_not_compiled
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
+from headcount.core.errors import BadInput
+from headcount.core.origin import cores
+from headcount.core.progress import Progress
+from headcount.models.transformer.compiled import NO_MASK, Compiled, why_not_compiled
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
 from headcount.tasks.families import make_task
+from headcount.training.batches import batch_indices
+from headcount.training.data import Part, prepare
+from headcount.training.devices import find_device
+from headcount.training.on_cores import single_threaded_blas
+from headcount.training.spec import TrainSpec
+from headcount.training.stacked import StackTrainer
 
 LENGTHS = (8, 32, 128)
 TURNS = 5

@@ -15,18 +15,18 @@ from typing import Any
 
 import torch
 
-from headcount.base.errors import BadInput
-from headcount.base.progress import Progress
 from headcount.bench.floor import flop_a_token
 from headcount.bench.jax_sweep import jax_twin
 from headcount.bench.sweep_plan import Errors, Sweep
 from headcount.bench.turns import Absent, settle, short_reason
-from headcount.experiments.data import Dataset, prepare
-from headcount.experiments.job import Job
-from headcount.experiments.run import train_jobs
-from headcount.experiments.train_spec import TrainSpec
+from headcount.core.errors import BadInput
+from headcount.core.progress import Progress
+from headcount.sweeps.run import train_jobs
 from headcount.tasks.families import make_task
 from headcount.tasks.task import Task
+from headcount.training.data import Dataset, prepare
+from headcount.training.job import Job
+from headcount.training.spec import TrainSpec
 
 
 def sweep_of(device: str, steps: int | None = None) -> Sweep:

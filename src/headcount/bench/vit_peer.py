@@ -2,7 +2,7 @@
 
 Four ways to run it: frames made sample by sample on the CPU by a DataLoader's workers, or on the device from tensors
 that lie there; products in TF32, or under bf16 autocast. All else (AdamW, fused, decay on matrices, clipped gradients,
-cosine rate) is what our stack does, and the function is that of `models/encoder.py`, which the tests check.
+cosine rate) is what our stack does, and the function is that of `models/encoder/reference.py`, which the tests check.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from headcount.bench.turns import Work
-from headcount.experiments.encoder_train import EncoderTrainer, RealTrain
-from headcount.experiments.image_feed import ImageFeed, Shelf
-from headcount.models.encoder_spec import EncoderSpec, initial
-from headcount.tasks.cifar import Images
-from headcount.tasks.frames import Moments, place
+from headcount.datasets.cifar10.frames import Moments, place
+from headcount.datasets.cifar10.read import Images
+from headcount.models.encoder.spec import EncoderSpec, initial
+from headcount.training.encoder.stacked import EncoderTrainer, RealTrain
+from headcount.training.feeds.images import ImageFeed, Shelf
 
 Source = Literal["loader", "device"]
 Precision = Literal["tf32", "bf16"]

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.turns import RATE
-from headcount.experiments.data import Part
-from headcount.models.flat import Flat
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
-from headcount.models.stacked import split
+from headcount.models.transformer.flat import Flat
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
+from headcount.models.transformer.stacked import split
+from headcount.training.data import Part
 
 
 def stacked_weights(spec: ModelSpec, seeds: Sequence[int]) -> dict[str, Tensor]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headcount.base.digits import below
-from headcount.base.errors import BadInput
 from headcount.cli.common import console, print_json
+from headcount.core.errors import BadInput
+from headcount.core.text.rounding import below
 
 if TYPE_CHECKING:
     from headcount.models.files import SavedModel
     from headcount.tasks.task import Task
-    from headcount.theory.adversary import Collision
-    from headcount.theory.adversary_view import Run
+    from headcount.theory.adversary.algorithm import Collision
+    from headcount.theory.adversary.figure import Run
 
 
 def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int, json: bool) -> int:
@@ -21,12 +21,12 @@ def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int,
     import numpy as np
     import torch
 
-    from headcount.base.files import whole_folder, write_json
-    from headcount.base.progress import Progress
-    from headcount.report.theory import save_errors
+    from headcount.core.files import whole_folder, write_json
+    from headcount.core.progress import Progress
+    from headcount.render.bounds import save_errors
     from headcount.tasks.retrieval import GeneralizedRetrieval
     from headcount.tasks.serial import known_task
-    from headcount.theory.adversary_view import POINTS, run_adversary
+    from headcount.theory.adversary.figure import POINTS, run_adversary
 
     problem = task or known_task(saved.task)
     if not isinstance(problem, GeneralizedRetrieval):
@@ -62,7 +62,7 @@ def _data(run: Run) -> dict[str, Any]:
 
 def _width(c: Collision) -> float | None:
     """Lemma 4's width; a distance that is rounding implies none."""
-    from headcount.theory.adversary_view import FLOOR
+    from headcount.theory.adversary.figure import FLOOR
 
     return c.width if c.distance > FLOOR else None
 
@@ -71,7 +71,7 @@ def _print(run: Run, out: Path | None, outside: str) -> None:
     from rich import box
     from rich.table import Table
 
-    from headcount.theory.adversary_view import FLOOR
+    from headcount.theory.adversary.figure import FLOOR
 
     first, terminal = run.collisions[0].plan, console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

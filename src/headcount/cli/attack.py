@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from headcount.base.errors import BadInput
 from headcount.cli.common import (
     BoxSides,
     Device,
@@ -25,13 +24,14 @@ from headcount.cli.common import (
     read_box,
     read_task,
 )
+from headcount.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from headcount.front import AttackResult
+    from headcount.api import AttackResult
     from headcount.models.files import SavedModel
     from headcount.tasks.task import Task
-    from headcount.theory.irreducible import Enclosed
-    from headcount.theory.witness import Witness
+    from headcount.theory.attack.witness import Witness
+    from headcount.theory.irreducible.bound import Enclosed
 
 
 def attack(
@@ -69,9 +69,9 @@ def attack(
     json: Json = False,
 ) -> int:
     """Find two inputs with equal attention output and targets far apart: the proof of too few heads."""
-    from headcount.base.files import check_folder, check_writable
-    from headcount.base.progress import Progress
-    from headcount.front import attack as search
+    from headcount.api import attack as search
+    from headcount.core.files import check_folder, check_writable
+    from headcount.core.progress import Progress
     from headcount.models.files import load_model
 
     seconds, more = duration(for_), None if enclose is None else duration(enclose)
@@ -120,7 +120,7 @@ def _check_enclosable(saved: SavedModel, stated: Task | None, own: bool) -> None
     """Refuse --enclose before the search, where it cannot be done after it."""
     from headcount.tasks.retrieval import GeneralizedRetrieval
     from headcount.tasks.serial import known_task
-    from headcount.theory.irreducible import enclosable
+    from headcount.theory.irreducible.bound import enclosable
 
     task = (stated or known_task(saved.task)) if own else None
     if not isinstance(task, GeneralizedRetrieval):
@@ -129,7 +129,7 @@ def _check_enclosable(saved: SavedModel, stated: Task | None, own: bool) -> None
 
 
 def _enclosed(found: AttackResult, seconds: float) -> Enclosed:
-    from headcount.base.progress import Progress
+    from headcount.core.progress import Progress
 
     with Progress("enclosing", seconds, every=5.0, closes=False) as progress:
 
@@ -168,8 +168,8 @@ def _data(witness: Witness, model: Path, out: Path | None, enclosed: Enclosed | 
 
 
 def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> None:
-    from headcount.base.terminal import bold
-    from headcount.theory.witness import conclusions
+    from headcount.core.text.terminal import bold
+    from headcount.theory.attack.witness import conclusions
 
     found, terminal = witness.found, console()
     where = box_text(witness.data["box"]) + ("" if found.region is None else ", among typical sequences")
@@ -197,7 +197,7 @@ def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> Non
 
 def _heading(witness: Witness) -> str:
     """The first line; that a pair are not inputs of the task is part of it."""
-    from headcount.theory.witness import NOT_INPUTS
+    from headcount.theory.attack.witness import NOT_INPUTS
 
     if not witness.shows_a_gap:
         return _NOTHING

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headcount.base.errors import BadInput
 from headcount.cli.common import above, below
+from headcount.core.errors import BadInput
 
 if TYPE_CHECKING:
     from headcount.models.files import SavedModel
     from headcount.tasks.retrieval import GeneralizedRetrieval
-    from headcount.theory.every_encoder import Transition
+    from headcount.theory.bounds.over_encoders import Transition
 
 
 def read_model(
@@ -39,7 +39,7 @@ def transitions(
     model: SavedModel | None,
 ) -> list[Transition]:  # fmt: skip
     """Return what the bound says at every length of a task."""
-    from headcount.theory.every_encoder import every_encoder
+    from headcount.theory.bounds.over_encoders import every_encoder
 
     return [every_encoder(one, heads, head_dim=head_dim, eps=eps, model=model) for one in made]
 

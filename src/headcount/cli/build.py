@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from headcount.base.errors import BadInput
-from headcount.cli.common import (
+from headcount.cli.common import (  # fmt: skip
     BoxSides,
     Dim,
     Intrinsic,
@@ -23,7 +22,8 @@ from headcount.cli.common import (
     print_json,
     read_box,
     read_task,
-)  # fmt: skip
+)
+from headcount.core.errors import BadInput
 
 if TYPE_CHECKING:
     from headcount.tasks.task import Task
@@ -55,13 +55,13 @@ def build(
 
     By Theorem 2 (1), with a head for every minimum; with --wide by Theorem 2 (3), with one head of dimension T·d.
     """
-    from headcount.base.files import check_folder
-    from headcount.report.budget import budget_png
-    from headcount.theory.build import Built, largest_weights
-    from headcount.theory.build import build as construct
-    from headcount.theory.upper import budget_figure
-    from headcount.theory.verified import save_verified
-    from headcount.theory.wide import build_wide
+    from headcount.core.files import check_folder
+    from headcount.render.error_budget import budget_png
+    from headcount.theory.bounds.enough_heads import budget_figure
+    from headcount.theory.construct.enough_heads import Built, largest_weights
+    from headcount.theory.construct.enough_heads import build as construct
+    from headcount.theory.construct.one_wide_head import build_wide
+    from headcount.theory.construct.verified import save_verified
 
     check_folder(out)
     problem = read_task(task, intrinsic, length, dim, task_seed, set_, small_sets=True)
@@ -97,7 +97,7 @@ def build(
 
 
 def _show(facts: dict[str, Any], task: Task) -> None:
-    from headcount.report.theory import budget_lines
+    from headcount.render.bounds import budget_lines
 
     terminal = console()
     how = "uniform attention" if facts["beta"] is None else f"β = {facts['beta']:.4g}"

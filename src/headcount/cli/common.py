@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
-from headcount.base.digits import above as above
-from headcount.base.digits import below as below
-from headcount.base.durations import duration as duration
-from headcount.base.errors import BadInput
-from headcount.base.reading import parse_json
-from headcount.base.streams import put, tell
+from headcount.core.errors import BadInput
+from headcount.core.readers.reading import parse_json
+from headcount.core.text.durations import duration as duration
+from headcount.core.text.rounding import above as above
+from headcount.core.text.rounding import below as below
+from headcount.core.text.streams import put, tell
 
 if TYPE_CHECKING:
-    from headcount.base.terminal import Terminal
-    from headcount.tasks.arrays import ArrayTask
+    from headcount.core.text.terminal import Terminal
+    from headcount.tasks.arrays.task import ArrayTask
     from headcount.tasks.task import Task
 
 
@@ -132,12 +132,12 @@ def read_task(
         if parameters:
             raise BadInput(f"{name} is a file and fixes the task: it takes no {', '.join(parameters)}")
         if path.suffix.lower() == ".json":
-            from headcount.base.reading import read_json
+            from headcount.core.readers.reading import read_json
             from headcount.tasks.serial import parse_task
 
             found = parse_task(read_json(path))
             return found if small_sets else _large_sets(found)
-        from headcount.tasks.arrays import ArrayTask
+        from headcount.tasks.arrays.task import ArrayTask
 
         return ArrayTask.load(path, kind=kind)
     from headcount.tasks.serial import sized_family
@@ -186,7 +186,7 @@ def print_json(value: Any) -> None:
 
 def console() -> Terminal:
     """Return the terminal for results; in a pipe it is wide and plain."""
-    from headcount.base.terminal import Terminal
+    from headcount.core.text.terminal import Terminal
 
     wide = None if sys.stdout.isatty() else 110
     return Terminal(width=wide, soft_wrap=not sys.stdout.isatty())
@@ -201,7 +201,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def tell_what_is_kept(stopped: KeyboardInterrupt, store: Path) -> None:
     """Say after Ctrl-C what the store holds: all that was trained, or what the last checkpoints hold."""
-    from headcount.experiments.engine import CutShort
+    from headcount.sweeps.engine import CutShort
 
     if isinstance(stopped, CutShort):
         tell(f"ended at once: what was trained since the last checkpoint is lost; the same command goes on in {store}")

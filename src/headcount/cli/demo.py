@@ -17,13 +17,13 @@ def demo(
     json: Json = False,
 ) -> int:
     """The two-minute tour on a CPU: train, see the transition, open a page."""
-    from headcount.analysis.analyse import answers
-    from headcount.base.reading import read_toml
-    from headcount.base.terminal import bold
-    from headcount.experiments.run import run_sweep
-    from headcount.experiments.spec import SweepSpec
-    from headcount.report.page import check_report_folder, write_report
-    from headcount.report.tables import terminal_table
+    from headcount.analysis.of_runs import answers
+    from headcount.core.readers.reading import read_toml
+    from headcount.core.text.terminal import bold
+    from headcount.render.pages import check_report_folder, write_report
+    from headcount.render.tables import terminal_table
+    from headcount.sweeps.run import run_sweep
+    from headcount.sweeps.spec import SweepSpec
 
     with resources.as_file(resources.files("headcount.specs") / "demo.toml") as path:
         spec = SweepSpec.parse(read_toml(path), where="demo.toml")

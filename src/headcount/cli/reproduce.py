@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from headcount.base.errors import BadInput
-from headcount.cli.common import (
+from headcount.cli.common import (  # fmt: skip
     Device,
     Json,
     StoreFolder,
@@ -20,11 +19,12 @@ from headcount.cli.common import (
     print_json,
     tell_what_is_kept,
     trials_status,
-)  # fmt: skip
+)
+from headcount.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from headcount.paper.plan import Scale
-    from headcount.paper.reproduce import Shown
+    from headcount.reproduction.items import Scale
+    from headcount.reproduction.shown import Shown
 
 
 def reproduce(
@@ -66,8 +66,8 @@ def reproduce(
     json: Json = False,
 ) -> int:
     """Train what a table or figure of the paper needs, or what is left of it, and show theirs and ours side by side."""
-    from headcount.paper.plan import ITEMS, names_of, sweep_of
-    from headcount.paper.real_plan import REAL, REAL_GROUPS, real_names
+    from headcount.reproduction.items import ITEMS, names_of, sweep_of
+    from headcount.reproduction.real_items import REAL, REAL_GROUPS, real_names
 
     if name is None and spec is not None:
         raise BadInput(
@@ -98,10 +98,10 @@ def reproduce(
         raise BadInput(f"--workers must be at least 1, not {workers}")
     end = None if for_ is None else time.monotonic() + duration(for_)
     folder = out or Path(f"reproduce-{name}")
-    from headcount.experiments.devices import find_device
-    from headcount.experiments.runner import run_on_store
-    from headcount.paper.reproduce import check_folders, page, read_run, show
+    from headcount.reproduction.shown import check_folders, page, read_run, show
     from headcount.store.store import Store
+    from headcount.sweeps.runner import run_on_store
+    from headcount.training.devices import find_device
 
     find_device(device)
     check_folders(folder, {n: ITEMS[n].spec for n in names})
@@ -146,10 +146,10 @@ def reproduce(
 
 def _write_spec(name: str, scale: Scale, path: Path, json: bool) -> int:
     """Write the sweep of one table or figure as a file."""
-    from headcount.base.files import write_text
-    from headcount.experiments.sweep_file import sweep_toml
-    from headcount.paper.plan import GROUPS, ITEMS, names_of, sweep_of
-    from headcount.paper.real_plan import REAL, REAL_GROUPS
+    from headcount.core.files import write_text
+    from headcount.reproduction.items import GROUPS, ITEMS, names_of, sweep_of
+    from headcount.reproduction.real_items import REAL, REAL_GROUPS
+    from headcount.sweeps.file import sweep_toml
 
     if name in (*REAL, *REAL_GROUPS):
         raise BadInput(f"--spec writes sweeps over tasks: {name} is on real data, which only reproduce trains")
@@ -171,8 +171,8 @@ def _data(
     found: list[Shown], pages: dict[str, Path], folder: Path, scale: str, counts: dict[str, dict[str, int]], left: int
 ) -> dict[str, Any]:
     """Return all of it as JSON data: theirs and ours in every cell."""
-    from headcount.paper.numbers import cells
-    from headcount.paper.plan import ITEMS
+    from headcount.reproduction.items import ITEMS
+    from headcount.reproduction.numbers import cells
 
     shown: dict[str, Any] = {}
     for s in found:
@@ -190,7 +190,7 @@ def _data(
 
 def _print(found: list[Shown], pages: dict[str, Path], folder: Path) -> None:
     """Show the tables and say where the files are."""
-    from headcount.report.tables import as_terminal
+    from headcount.render.tables import as_terminal
 
     terminal = console()
     for shown in found:
@@ -212,8 +212,8 @@ def _print(found: list[Shown], pages: dict[str, Path], folder: Path) -> None:
 
 def _list(json: bool) -> int:
     """Say what can be reproduced."""
-    from headcount.paper.plan import BEYOND, GROUPS, PAPER, sweep_of
-    from headcount.paper.real_plan import REAL, REAL_GROUPS, real_plan
+    from headcount.reproduction.items import BEYOND, GROUPS, PAPER, sweep_of
+    from headcount.reproduction.real_items import REAL, REAL_GROUPS, real_plan
 
     rows = {name: sweep_of(item, "paper").title for name, item in {**PAPER, **BEYOND}.items()}
     rows |= {name: str(real_plan(item.spec, "paper").stated["title"]) for name, item in REAL.items()}

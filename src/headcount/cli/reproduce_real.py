@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from headcount.base.errors import BadInput
 from headcount.cli.common import console, print_json, tell_what_is_kept, trials_status
+from headcount.core.errors import BadInput
 
 if TYPE_CHECKING:
     from headcount.analysis.measures import Part
     from headcount.analysis.record import Analysis
-    from headcount.experiments.real_data import CifarSource, MarcoSource
-    from headcount.experiments.real_spec import RealSpec
-    from headcount.paper.plan import Scale
-    from headcount.paper.real_plan import RealKind, RealPlan
-    from headcount.paper.reproduce import Shown
+    from headcount.reproduction.items import Scale
+    from headcount.reproduction.real_items import RealKind, RealPlan
+    from headcount.reproduction.shown import Shown
     from headcount.store.records import Run
     from headcount.store.store import Store
+    from headcount.sweeps.encoder_spec import RealSpec
+    from headcount.sweeps.open_data import CifarSource, MarcoSource
 
 FOLDERS: dict[RealKind, str] = {"marco": "msmarco", "cifar": "cifar10"}
 NEEDED: dict[RealKind, str] = {
@@ -90,10 +90,10 @@ def reproduce_real(
     asked: Asked, json: bool,
 ) -> int:  # fmt: skip
     """Train what the tables and figures on real data need, or what is left of it, and show theirs and ours."""
-    from headcount.experiments.devices import find_device
-    from headcount.paper.real_plan import REAL, real_plan, real_scale_text
-    from headcount.paper.reproduce import check_folders
+    from headcount.reproduction.real_items import REAL, real_plan, real_scale_text
+    from headcount.reproduction.shown import check_folders
     from headcount.store.store import Store
+    from headcount.training.devices import find_device
 
     specs: dict[str, RealKind] = {n: REAL[n].spec for n in names}
     kinds: list[RealKind] = list(dict.fromkeys(specs.values()))
@@ -137,7 +137,7 @@ def reproduce_real(
     if json:
         print_json(_data(shown, pages, folder, scale, counts, left))
         return status
-    from headcount.paper.real_reproduce import print_real
+    from headcount.reproduction.real_shown import print_real
 
     terminal, said = console(), set[str]()
     for one in shown:
@@ -162,7 +162,7 @@ def _train(
     spec: RealSpec, source: MarcoSource | CifarSource, store: Store, place: Path, end: float | None, device: str
 ) -> None:
     """Train what is left; an interruption says where things are."""
-    from headcount.experiments.real_runner import run_real
+    from headcount.sweeps.real_runner import run_real
 
     seconds = None if end is None else end - time.monotonic()
     if seconds is not None and seconds <= 0:
@@ -176,7 +176,7 @@ def _train(
 
 def _open(plan: RealPlan, folder: Path, asked: Asked, cache: Path) -> MarcoSource | CifarSource:
     """Read the folder; candidate sets are mined once and kept beside the store."""
-    from headcount.experiments.real_data import open_cifar, open_marco
+    from headcount.sweeps.open_data import open_cifar, open_marco
 
     if plan.kind == "cifar":
         return open_cifar(folder, **plan.data)
@@ -186,7 +186,7 @@ def _open(plan: RealPlan, folder: Path, asked: Asked, cache: Path) -> MarcoSourc
 
 def _stored(store: Store, name: str, spec: RealSpec | None) -> list[Run]:
     """Return what the store has of a run: as it was trained just now, or in the precision it has most trials in."""
-    from headcount.experiments.stored import stored_runs
+    from headcount.sweeps.results import stored_runs
 
     return stored_runs(store, name, spec) if name in store.runs() else []
 
@@ -195,7 +195,7 @@ def _show(
     kind: RealKind, names: list[str], runs: list[Run], folder: Path, scale: str
 ) -> tuple[dict[Part, Analysis], list[Shown], Path]:
     """Write the tables and pictures of these names, and the page of the run."""
-    from headcount.paper.real_reproduce import analyses, page_real, show_real
+    from headcount.reproduction.real_shown import analyses, page_real, show_real
 
     found = analyses(runs)
     made = [show_real(name, runs, found, folder / name, scale) for name in names]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from headcount.base.errors import BadInput
-from headcount.base.streams import put
 from headcount.cli.common import Json, StoreFolder, console, print_json
+from headcount.core.errors import BadInput
+from headcount.core.text.streams import put
 
 if TYPE_CHECKING:
     from headcount.store.store import Store

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from headcount.base.errors import BadInput
 from headcount.cli.common import Json, Whole, console, print_json
+from headcount.core.errors import BadInput
 
 if TYPE_CHECKING:
     from headcount.models.files import SavedModel

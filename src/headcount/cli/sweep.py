@@ -8,8 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headcount.base.errors import BadInput
-from headcount.cli.common import (
+from headcount.cli.common import (  # fmt: skip
     Device,
     Json,
     StoreFolder,
@@ -20,7 +19,8 @@ from headcount.cli.common import (
     print_json,
     tell_what_is_kept,
     trials_status,
-)  # fmt: skip
+)
+from headcount.core.errors import BadInput
 
 
 def sweep(
@@ -46,13 +46,13 @@ def sweep(
     if workers is not None and workers < 1:
         raise BadInput(f"--workers must be at least 1, not {workers}")
     seconds = None if for_ is None else duration(for_)
-    from headcount.analysis.analyse import answers
     from headcount.analysis.measures import blind_note
-    from headcount.experiments.devices import find_device
-    from headcount.experiments.runner import run_on_store
-    from headcount.experiments.stored import stored_runs
-    from headcount.experiments.sweep_file import read_sweep
+    from headcount.analysis.of_runs import answers
     from headcount.store.store import Store
+    from headcount.sweeps.file import read_sweep
+    from headcount.sweeps.results import stored_runs
+    from headcount.sweeps.runner import run_on_store
+    from headcount.training.devices import find_device
 
     plan = read_sweep(spec)
     find_device(device)  # before a store is made
@@ -95,7 +95,7 @@ def sweep(
 
 
 def _example(path: Path) -> int:
-    from headcount.base.files import write_text
+    from headcount.core.files import write_text
 
     if path.exists():
         raise BadInput(f"{path} exists already: choose another name")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from headcount.cli.common import (
+from headcount.cli.common import (  # fmt: skip
     Dim,
     Intrinsic,
     Json,
@@ -17,13 +17,13 @@ from headcount.cli.common import (
     print_json,
     print_lines,
     read_task,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from headcount.tasks.arrays import ArrayTask
-    from headcount.tasks.assumptions import AssumptionReport
+    from headcount.tasks.arrays.task import ArrayTask
+    from headcount.tasks.assumptions.check import AssumptionReport
     from headcount.tasks.task import Task
 
 COLUMNS = ("2.1", "2.2", "2.3", "2.4", "|S_i| ≥ T/4")
@@ -50,8 +50,8 @@ def tasks(
     """List the tasks, with D, d, T and the assumptions they meet; or examine one."""
     if name is not None:
         return _one(read_task(name, intrinsic, length, dim, task_seed, set_), name, json)
-    from headcount.base.progress import Progress
-    from headcount.tasks.assumptions import check_assumptions
+    from headcount.core.progress import Progress
+    from headcount.tasks.assumptions.check import check_assumptions
     from headcount.tasks.families import FAMILIES, make_task
 
     rows: list[tuple[str, Task, AssumptionReport]] = []
@@ -78,7 +78,7 @@ def _listing(rows: list[tuple[str, Task, AssumptionReport]]) -> Table:
     from rich import box
     from rich.table import Table
 
-    from headcount.base.terminal import styled
+    from headcount.core.text.terminal import styled
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("task", style="bold", no_wrap=True)
@@ -98,8 +98,8 @@ def _one(task: Task | ArrayTask, name: str, json: bool) -> int:
     from rich import box
     from rich.table import Table
 
-    from headcount.base.terminal import bold, cell, styled
-    from headcount.tasks.assumptions import check_assumptions
+    from headcount.core.text.terminal import bold, cell, styled
+    from headcount.tasks.assumptions.check import check_assumptions
     from headcount.tasks.families import FAMILIES
 
     report = check_assumptions(task)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from headcount.base.errors import BadInput, HeadcountError
-from headcount.cli.common import (
+from headcount.cli.common import (  # fmt: skip
     Dim,
     Intrinsic,
     Json,
@@ -21,14 +20,15 @@ from headcount.cli.common import (
     print_json,
     print_lines,
     read_task,
-)  # fmt: skip
+)
+from headcount.core.errors import BadInput, HeadcountError
 
 if TYPE_CHECKING:
-    from headcount.experiments.spec import ModelOptions
-    from headcount.experiments.train import Trained
-    from headcount.experiments.train_spec import TrainSpec
-    from headcount.tasks.arrays import ArrayTask
+    from headcount.sweeps.spec import ModelOptions
+    from headcount.tasks.arrays.task import ArrayTask
     from headcount.tasks.task import Task
+    from headcount.training.loop import Trained
+    from headcount.training.spec import TrainSpec
 
 Size = Whole | None
 Positions = Literal["none", "additive", "concatenated", "gates"]
@@ -74,10 +74,10 @@ def train(
     json: Json = False,
 ) -> int:
     """Train one model on a task or on your own arrays, and save it as a folder."""
-    from headcount.experiments.spec import ModelOptions
-    from headcount.experiments.sweep_file import default_positions
-    from headcount.experiments.train_spec import TrainSpec
-    from headcount.tasks.arrays import ArrayTask
+    from headcount.sweeps.file import default_positions
+    from headcount.sweeps.spec import ModelOptions
+    from headcount.tasks.arrays.task import ArrayTask
+    from headcount.training.spec import TrainSpec
 
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
@@ -111,7 +111,7 @@ def _beta(text: str | None) -> str | float | None:
 def _positions_note(problem: Task | ArrayTask, positions: str) -> str:
     """Say how the model sees positions where the answer depends on them."""
     from headcount.analysis.measures import BLIND
-    from headcount.experiments.sweep_file import default_positions
+    from headcount.sweeps.file import default_positions
 
     if default_positions(problem) == "none":
         return ""
@@ -122,9 +122,9 @@ def _train(
     problem: Task | ArrayTask, options: ModelOptions, recipe: TrainSpec, heads: int, out: Path, seed: int,
     json: bool,
 ) -> int:  # fmt: skip
-    from headcount.base.files import check_folder
-    from headcount.base.progress import Progress
-    from headcount.experiments.cpu import start_kernels, train_fast
+    from headcount.core.files import check_folder
+    from headcount.core.progress import Progress
+    from headcount.training.on_cores import start_kernels, train_fast
 
     check_folder(out)  # before the work, not after it
     model = options.model(heads=heads, dim=problem.dim, length=problem.length, out_dim=problem.out_dim)
@@ -145,7 +145,7 @@ def _train(
             "out": str(out), "hash": identity, "positions": model.positions, "trial": trial.data(), **_classes(trained),
         })  # fmt: skip
     else:
-        from headcount.report.trial import trial_text
+        from headcount.render.trial import trial_text
 
         if note := _positions_note(problem, model.positions):
             print_lines([note])

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headcount.base.errors import BadInput
-from headcount.base.files import whole_folder, write_bytes, write_json
-from headcount.base.model_file import FORMAT, VERSION, check_config, identity, read_model_file
-from headcount.base.provenance import provenance
-from headcount.models.reference import Transformer
-from headcount.models.spec import ModelSpec
+from headcount.core.errors import BadInput
+from headcount.core.files import whole_folder, write_bytes, write_json
+from headcount.core.origin import provenance
+from headcount.core.readers.model_file import FORMAT, VERSION, check_config, identity, read_model_file
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

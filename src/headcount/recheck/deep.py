@@ -2,7 +2,7 @@
 
 A vector of the stream travels with its slopes: row k of its matrix is [v_k, ∂v_k/∂x_1, …, ∂v_k/∂x_P], so that one
 product with a weight matrix maps values and slopes alike. With P = 0 there are values alone. The reference model is
-`models/reference.py`; everything here is read off its equations, nothing is imported.
+`models/transformer/reference.py`; everything here is read off its equations, nothing is imported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from flint import arb, arb_mat
 
-from headcount.base.model_file import FEEDFORWARD_LAYERS
+from headcount.core.readers.model_file import FEEDFORWARD_LAYERS
 from headcount.recheck.heads import Sequences, check_length, inverse_temperature, matrix, slope, softmax
 from headcount.recheck.weights import Weights
 

@@ -9,10 +9,11 @@ Nothing that the builder computed is used; what it claims is compared at the end
    value of it would do.
 3. *Leakage.* The gates are equal on S_i, and lower by γ_t at t outside. With R ≥ the range of v_i, s = |S_i| and m =
    min over S_i of v_i:  −pR ≤ z~_i − m ≤ W((s − 1)/e)/β + pR, where p ≤ Σ_{t outside} exp(−β·(γ_t − R)) is the weight
-   off S_i and W is Lambert's function (theory/leakage.py has the proof; at the end it is divided by ρ). The first term
-   is one-sided. So with ẑ_i = z~_i/ρ − σ_i the distance from ẑ_i to m/ρ is at most leakage_i = max(pR/ρ + σ_i, (W/β +
-   pR)/ρ − σ_i), which is least for σ_i = W/(2βρ). σ_i ≥ 0 is the certificate's shift, 0 where it states none, and any
-   value of it would do. Minima of functions within δ_i differ by at most δ_i, so |ẑ_i − z_i| ≤ e_i = δ_i + leakage_i.
+   off S_i and W is Lambert's function (theory/bounds/softmax_leakage.py has the proof; at the end it is divided by ρ).
+   The first term is one-sided. So with ẑ_i = z~_i/ρ − σ_i the distance from ẑ_i to m/ρ is at most
+   leakage_i = max(pR/ρ + σ_i, (W/β + pR)/ρ − σ_i), which is least for σ_i = W/(2βρ). σ_i ≥ 0 is the certificate's
+   shift, 0 where it states none, and any value of it would do. Minima of functions within δ_i differ by at most δ_i, so
+   |ẑ_i − z_i| ≤ e_i = δ_i + leakage_i.
 4. *F is near F0*: as a function of ẑ it is G(ẑ) = F(ẑ + σ), the same network with other biases, in exact fractions.
    φ_k = sup |G_k − F0_k| on the box of all ẑ and z, by `difference`.
 5. |y_k − H_k| ≤ φ_k + Σ_i sup |∂F0_k/∂z_i|·e_i, the slopes over the same box.
@@ -35,12 +36,12 @@ import numpy as np
 from flint import arb
 from numpy.typing import NDArray
 
-from headcount.recheck.difference import Network, bound, difference, extent, interval
+from headcount.recheck.differences import Network, bound, difference, extent, interval
 from headcount.recheck.rounding import rounding
 from headcount.recheck.statement import read_box, read_task
 from headcount.recheck.trees import Forms, dual, in_balls, scalar
 from headcount.recheck.weights import Rejected, Weights
-from headcount.tasks import expr as e
+from headcount.tasks.expressions import tree as e
 
 Array = NDArray[np.float64]
 PIECES = 64  # parts of the z box over which slopes are enclosed

@@ -5,9 +5,10 @@ multiply-add has a relative error of at most u; a result or an operand below 2^-
 underflow, or flushed to 0). A sum of n products is added in any order and in any blocks. exp errs by at most EXP_ULPS
 units in the last place. Softmax subtracts the largest score first. Inputs are doubles in the box, hence exact.
 
-*What is covered.* `models/reference.py` in float64 and the NumPy lines of docs/format.md: the query W_Q c is computed
-first; scores and head outputs are then sums over query, keys, weights and embeddings in any association. Engines that
-multiply weight matrices with each other first (`models/stacked.py`, `models/compiled.py`) are not covered.
+*What is covered.* `models/transformer/reference.py` in float64 and the NumPy lines of docs/format.md: the query W_Q c
+is computed first; scores and head outputs are then sums over query, keys, weights and embeddings in any association.
+Engines that multiply weight matrices with each other first (`stacked.py` and `compiled.py` of `models/transformer/`)
+are not covered.
 
 *The proof.* It follows two bounds through the layers: `size` bounds the magnitude of both the computed and the exact
 number, `error` their distance.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.recheck.weights import Rejected
-from headcount.tasks import expr as e
+from headcount.tasks.expressions import tree as e
 
 Array = NDArray[np.float64]
 KEYS = {"kind", "name", "length", "dim", "law", "f", "S", "F0"}

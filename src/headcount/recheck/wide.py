@@ -34,7 +34,7 @@ import numpy as np
 from flint import arb
 from numpy.typing import NDArray
 
-from headcount.recheck.difference import Network, bound, difference
+from headcount.recheck.differences import Network, bound, difference
 from headcount.recheck.enough import reach, slopes_of, up
 from headcount.recheck.rounding import rounding
 from headcount.recheck.statement import read_box, read_task

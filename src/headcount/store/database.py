@@ -23,8 +23,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headcount.base.errors import BadInput
-from headcount.base.files import write_bytes
+from headcount.core.errors import BadInput
+from headcount.core.files import write_bytes
 from headcount.store.schema import (
     CHECKPOINTS,
     DATABASE,

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headcount.base.files import write_json
-from headcount.base.reading import read_json
-from headcount.base.spec import Spec
+from headcount.core.files import write_json
+from headcount.core.readers.reading import read_json
+from headcount.core.spec import Spec
 
 State = Literal["done", "diverged"]
 Measure = Literal["nmse", "error rate"]

@@ -13,7 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headcount.base.errors import HeadcountError
+from headcount.core.errors import HeadcountError
 
 DATABASE = "trials.sqlite"
 CHECKPOINTS = "checkpoints"

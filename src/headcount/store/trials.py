@@ -10,8 +10,8 @@ from typing import Any, Literal, Self
 
 from numpy.typing import NDArray
 
-from headcount.base.errors import BadInput
-from headcount.base.hashing import canonical_json
+from headcount.core.errors import BadInput
+from headcount.core.hashing import canonical_json
 from headcount.store.checkpoints import Points
 
 State = Literal["pending", "running", "done", "diverged", "failed"]

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.base.errors import BadInput
-from headcount.base.spec import Matrix, Spec
-from headcount.tasks import expr_torch
-from headcount.tasks.expr import Expr
+from headcount.core.errors import BadInput
+from headcount.core.spec import Matrix, Spec
+from headcount.tasks.expressions import in_torch as expr_torch
+from headcount.tasks.expressions.tree import Expr
 from headcount.tasks.sampling import Gaussian, Law, Sphere, Uniform
 from headcount.tasks.task import Task
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from headcount.base.errors import BadInput, nearest
-from headcount.base.random import generator
-from headcount.base.spec import Matrix, Spec
+from headcount.core.errors import BadInput, nearest
+from headcount.core.random import generator
+from headcount.core.spec import Matrix, Spec
 from headcount.tasks.controls import LinearTask, MeanTask, NearestNeighbour
-from headcount.tasks.expr import Exp, Expr, Product, Tanh, affine, parse_expr, variable
+from headcount.tasks.expressions.tree import Exp, Expr, Product, Tanh, affine, parse_expr, variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.sampling import ClippedGaussian, Gaussian, Marked, Sphere, Uniform
 from headcount.tasks.sets import SetKind, index_sets

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.base.errors import BadInput
-from headcount.tasks import expr_torch
-from headcount.tasks.expr import Function, Node
+from headcount.core.errors import BadInput
+from headcount.tasks.expressions import in_torch as expr_torch
+from headcount.tasks.expressions.tree import Function, Node
 from headcount.tasks.sampling import Law, Uniform
 from headcount.tasks.task import Task
 

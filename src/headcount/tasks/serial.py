@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from headcount.base.errors import BadInput, nearest
-from headcount.base.spec import Integers, Matrix, Spec, explain
+from headcount.core.errors import BadInput, nearest
+from headcount.core.spec import Integers, Matrix, Spec, explain
 from headcount.tasks.controls import LinearTask, MeanTask, NearestNeighbour
-from headcount.tasks.expr import Expr, Variable
+from headcount.tasks.expressions.tree import Expr, Variable
 from headcount.tasks.families import FAMILIES, Family, family
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.sampling import Law

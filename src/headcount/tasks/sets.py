@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import ceil
 from typing import Literal
 
-from headcount.base.errors import BadInput
-from headcount.base.random import generator
+from headcount.core.errors import BadInput
+from headcount.core.random import generator
 
 SetKind = Literal["all", "bands", "halves", "random"]
 

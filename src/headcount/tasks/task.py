@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.base.errors import BadInput
-from headcount.base.hashing import content_hash
-from headcount.base.random import generator
+from headcount.core.errors import BadInput
+from headcount.core.hashing import content_hash
+from headcount.core.random import generator
 from headcount.tasks.sampling import LAW, SUPPORT_TOLERANCE, Box, Law
 
 

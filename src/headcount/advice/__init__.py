@@ -1,1 +1,0 @@
-"""Advice: how many heads a task needs, and the probe of a model that exists."""

@@ -1,0 +1,371 @@
+"""How many heads do these data need? `advise` answers within a time budget, with evidence and a price."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from headcount.advisor.configuration import Configuration, configuration
+from headcount.advisor.data import Kind, Material, from_file, from_task, material
+from headcount.advisor.decide import Table
+from headcount.advisor.page import advice_page, recommended_text, write_page
+from headcount.advisor.predict import predict
+from headcount.advisor.prices import by_length, curve_points, other_curves, prices, step_times
+from headcount.advisor.record import AdviceRecord, Curve, CurvePoint, ShorterPoint
+from headcount.advisor.search import SHARE, USUAL_BUDGET, Search
+from headcount.advisor.shorter_sequences import in_words, on_halves
+from headcount.advisor.trials import Engine, Outcome
+from headcount.advisor.warnings import data_warnings
+from headcount.advisor.witness import SHORTEST, find_witness, save_witness
+from headcount.advisor.witness_words import WitnessRecord
+from headcount.advisor.words import (
+    NOT_COMPARED,
+    category_text,
+    curve_table,
+    data_text,
+    figure,
+    reasons,
+    sentence,
+    settles,
+)
+from headcount.analysis.record import HeadsNeeded, Reason
+from headcount.core.concurrent import together
+from headcount.core.errors import BadInput
+from headcount.core.files import check_own, json_bytes, write_all
+from headcount.core.origin import provenance
+from headcount.core.progress import Progress
+from headcount.core.shown import Shown
+from headcount.core.text.durations import duration
+from headcount.render import draw
+from headcount.render.figures import FigureData
+from headcount.render.notebook import View
+from headcount.sweeps.spec import ModelOptions
+from headcount.tasks.arrays.task import ArrayTask
+from headcount.tasks.task import Task
+from headcount.training.devices import device_name, find_device
+from headcount.training.loop import whole_seed
+from headcount.training.on_cores import start_kernels
+from headcount.training.stacked import full_precision
+
+MOST_HEADS = 256
+MOST_SECONDS = 10_000_000
+FILES = ("advice.json", "advice.png", "index.html")
+SAMPLES = 10_000
+PRICED = 0.93
+"""Of the budget after which prices end; a witness may take what is left."""
+AFTERWARDS = 0.3
+"""Of the budget that prices may take at most, so that a quick answer stays quick."""
+QUICK = 0.5
+"""Of the time that the answer took, so much may go to a witness."""
+ROUNDING = 0.5
+"""Seconds by which a witness may be late."""
+TOO_FEW = "Too few models were trained to tell."
+"""What is said after Ctrl-C where the budget would be called too small."""
+
+
+@dataclass(frozen=True, eq=False)
+class Advice(Shown):
+    """The answer: a record of numbers and words, and the best model that was found."""
+
+    record: AdviceRecord
+    best: Outcome
+    material: Material
+    trials: tuple[Outcome, ...]
+    task: Task | None = None
+    """What the data were sampled from, where that is known."""
+    looked: WitnessRecord | None = None
+    """The witness, where `advise` was told to look for one."""
+
+    @property
+    def recommended_heads(self) -> int:
+        """The recommended head count; where the data do not say (`record.named` is None), that of the best model."""
+        return self.record.recommended_heads
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        """From which to which head count the answer may lie."""
+        low, high = self.record.interval
+        return low, high
+
+    def predict(self, X: Any, mask: Any = None) -> NDArray[Any]:
+        """Predict new sequences with the best model: y[samples], y[samples, out], or labels."""
+        return predict(self.best, self.material, X, mask)
+
+    def configuration(self, embed_dim: int | None = None) -> Configuration:
+        """Sizes and source code for torch's attention and for ours, at a width that one is bound to or at any."""
+        return configuration(self.record, embed_dim)
+
+    def witness(self, seconds: float | str = 20.0) -> WitnessRecord:
+        """Two inputs that the layer with one head fewer cannot tell apart, or why there are none."""
+        seconds = duration(seconds, "seconds")
+        if not SHORTEST <= seconds < MOST_SECONDS:
+            raise BadInput(f"the search for a witness needs {SHORTEST:g} seconds or more, not {seconds}")
+        heads, seed = self.record.named, self.record.seed
+        return find_witness(self.trials, self.material, heads, task=self.task, seconds=seconds, seed=seed)
+
+    def save_witness(self, found: WitnessRecord, folder: str | Path) -> None:
+        """Write a proved witness and its layer as a folder that `headcount recheck` verifies."""
+        save_witness(found, self.trials, self.material, self.record.named, self.task, Path(folder))
+
+    def page(
+        self, path: str | Path, config: Configuration | None = None, witness: WitnessRecord | None = None
+    ) -> None:  # fmt: skip
+        """Write the plain-language page, one file that needs no other."""
+        write_page(self.record, Path(path), config, witness or self.looked)
+
+    def data(self, config: Configuration | None = None, witness: WitnessRecord | None = None) -> dict[str, Any]:
+        """The record as plain data, with the configuration where it is given and the witness where there is one."""
+        witness = witness or self.looked
+        return {
+            **self.record.data(),
+            "configuration": None if config is None else config.data(),
+            "witness": None if witness is None else witness.data(),
+        }
+
+    def write(
+        self, folder: str | Path, config: Configuration | None = None, witness: WitnessRecord | None = None
+    ) -> None:  # fmt: skip
+        """Write a folder with the record, the picture and the page, all or none of them."""
+        check_own(Path(folder), FILES, FILES[0])
+        page = advice_page(self.record, config, witness or self.looked)
+        contents = (json_bytes(self.data(config, witness)), draw.png(self.figure()), page.encode())
+        write_all(Path(folder), dict(zip(FILES, contents, strict=True)))
+
+    def figure(self) -> FigureData:
+        """Error against heads as figure data."""
+        table = Table.of(self.trials)
+        dots = {h: [one.validation for one in row] for h, row in zip(table.heads, table.trials, strict=True)}
+        return figure(self.record, dots)
+
+    def _view(self) -> View:
+        return View(
+            sentences=[self.record.sentence, recommended_text(self.record)], tables=[curve_table(self.record)],
+            figures=[self.figure()] if self.record.curve else [], rows=[point.data() for point in self.record.curve],
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return self.record.sentence
+
+
+def advise(
+    data: Task | ArrayTask | str | Path | Any,
+    y: Any = None,
+    mask: Any = None,
+    *,
+    budget: float | str = USUAL_BUDGET,
+    heads_max: int = 32,
+    confidence: float = 0.95,
+    device: str = "cpu",
+    seed: int = 0,
+    kind: Kind = "auto",
+    steps: int | None = None,
+    witness: float | str | None = None,
+    quiet: bool = False,
+) -> Advice:
+    """Say how many heads some data need, within a budget: a number of seconds, or a text such as "90s" or "2m".
+
+    `data` is a task, a file of arrays, or X[samples, length, dim] with y and, where sequences differ in length, a
+    mask. `kind` says whether whole numbers are classes; "auto" takes few different ones for classes. With `steps` every
+    trial takes so many instead of what the budget allows, and the answer is the same every time. `witness`, a time like
+    the budget, is the most that goes to two inputs that one head fewer confuses (`Advice.looked`), less where the
+    answer came quickly. The clock starts when the data are read and the kernels are loaded (compiled, the first time on
+    a machine). Ctrl-C ends the search: the answer so far is returned, with `record.interrupted`, where two head counts
+    have models that were trained to their end; before that, and at a second Ctrl-C, KeyboardInterrupt is raised.
+    """
+    budget = duration(budget, "budget")
+    witness = None if witness is None else duration(witness, "witness")
+    check_numbers(budget, heads_max, confidence, steps, witness)
+    seed = whole_seed(seed)
+    stuff = _read(data, y, mask, kind, seed)
+    task = data if isinstance(data, Task) else None
+    with (
+        full_precision(),
+        Progress("advising", float(budget), quiet=quiet, every=10.0, closes=False, bound=steps is None) as progress,
+    ):
+        if find_device(device).type == "cpu":
+            start_kernels(progress, "float32", [ModelOptions().model(heads=1, dim=1, length=2, out_dim=1)])
+        start = time.monotonic()
+
+        def note(text: str) -> None:
+            progress.advance(max(time.monotonic() - start - progress.done, 0.0), note=text)
+
+        engine = Engine(stuff, device, start + SHARE * budget, told=lambda _: note(""))
+        search = Search(engine, heads_max, confidence, seed, budget, steps, note)
+        try:
+            decision = search.run()
+        except KeyboardInterrupt:  # not while the cores were training, which has its own end
+            engine.interrupt()
+            decision = search.conclude() if search.found else None
+        if engine.interrupted and len({one.heads for one in search.found if one.whole}) < 2:
+            raise KeyboardInterrupt
+        if decision is None:
+            if engine.failures:
+                raise BadInput(f"nothing could be trained ({engine.failures[0]}): give more samples, or other features")
+            raise BadInput(
+                f"the budget is too small, nothing was trained (not one evaluation in {budget:g} s): give more time or "
+                f"fewer samples"
+            )
+        if steps is None:
+            room = budget - SHORTEST  # for prices, where a witness has room after them
+            fits = witness is not None and room >= SHARE * budget
+            engine.deadline = start + min(PRICED * budget, room if fits else budget)
+        looked: list[WitnessRecord] = []
+
+        def look() -> None:
+            if witness is not None and not engine.interrupted:
+                if not engine.gpu:  # there it is not the only thing that goes on
+                    note("two inputs that one head fewer confuses")
+                now = time.monotonic()
+                seconds = max(SHORTEST, min(witness, QUICK * (now - start)))
+                if steps is None:
+                    seconds = min(seconds, start + budget - now + ROUNDING)
+                looked.append(
+                    find_witness(
+                        search.found,
+                        engine.material,
+                        _answer(decision),
+                        task=task,
+                        seconds=seconds,
+                        seed=seed,
+                        halt=engine.halt,
+                    )
+                )
+
+        found = _record(search, decision, start, note, look)
+    return Advice(found, Table.of(search.found).champion, engine.material, tuple(search.found), task, *looked)
+
+
+def check_numbers(
+    budget: float, heads_max: int, confidence: float, steps: int | None, witness: float | None = None, *,
+    flags: bool = False,
+) -> None:  # fmt: skip
+    """Refuse numbers that mean nothing, by the names of `advise` or by those of the command's flags."""
+
+    def called(name: str) -> str:
+        return f"--{name.replace('_', '-')}" if flags else name
+
+    for name, value, kinds in (
+        ("budget", budget, int | float), ("confidence", confidence, int | float), ("heads_max", heads_max, int),
+        ("steps", 1 if steps is None else steps, int), ("witness", 20 if witness is None else witness, int | float),
+    ):  # fmt: skip
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            timed = name in ("budget", "witness")
+            what = "a whole number" if kinds is int else "a number of seconds" if timed else "a number"
+            raise BadInput(f"{called(name)} must be {what}, not {value!r}")
+    if not 0 < budget < MOST_SECONDS:
+        raise BadInput(f"{called('budget')} must be above 0 and below {MOST_SECONDS:,} seconds, not {budget:g}")
+    if not 2 <= heads_max <= MOST_HEADS:  # one head count has nothing to be compared with
+        raise BadInput(f"{called('heads_max')} must lie between 2 and {MOST_HEADS}, not {heads_max}")
+    if not 0.5 <= confidence < 1:
+        raise BadInput(f"{called('confidence')} must lie between 0.5 and 1, not {confidence}")
+    if steps is not None and steps < 1:
+        raise BadInput(f"{called('steps')} must be 1 or more, not {steps}")
+    if witness is not None and not SHORTEST <= witness < MOST_SECONDS:
+        raise BadInput(f"witness must be {SHORTEST:g} seconds or more, or None, not {witness:g}")
+
+
+def _read(data: Any, y: Any, mask: Any, kind: Kind, seed: int) -> Material:
+    """Make the material of whatever was handed in."""
+    if isinstance(data, str | Path | Task | ArrayTask) and not (y is None and mask is None):
+        raise BadInput("y and mask come with the file or the task: give them with X alone")
+    if isinstance(data, str | Path):
+        return from_file(data, kind=kind, seed=seed)
+    if isinstance(data, ArrayTask):
+        return from_task(data, kind=kind, seed=seed)
+    if isinstance(data, Task):
+        X = data.sample(SAMPLES, seed, dtype=torch.float64)
+        return material(X.numpy(), data.value(X).numpy(), None, kind=kind, seed=seed, name=data.name)
+    if y is None:
+        raise BadInput("y is missing: give X and y, a file, or a task")
+    return material(data, y, mask, kind=kind, seed=seed)
+
+
+def _answer(decision: HeadsNeeded) -> int | None:
+    """The recommended head count: of noise one, since it is the fewest."""
+    return decision.estimate if decision.estimate is not None else 1 if decision.verdict == "noise" else None
+
+
+def _record(
+    search: Search, decision: HeadsNeeded, start: float, note: Callable[[str], None], look: Callable[[], None]
+) -> AdviceRecord:
+    """Put everything into the record; prices take what is left of the time, and `look` goes with them."""
+    stuff, engine = search.engine.material, search.engine
+    heads = sorted({one.heads for one in search.found})
+    answer = _answer(decision)
+    try:
+        step = step_times(search, heads) if engine.left() > 0 else {}  # before anything runs beside it
+    except KeyboardInterrupt:
+        engine.interrupt()
+        step = {}
+    points: list[CurvePoint] = curve_points(search.found, (decision.noise_floor or 0.0), step)
+    curves: list[Curve] = []
+    shorter: list[ShorterPoint] = []
+    champion = Table.of(search.found).champion
+    priced = decision.verdict in ("transition", "one-head", "gentle") and not engine.interrupted
+    if answer is not None and priced and search.steps is None:
+        note("prices")
+        engine.deadline = min(engine.deadline, time.monotonic() + AFTERWARDS * search.budget)
+        work = [
+            lambda: shorter.extend(on_halves(search, champion, answer)),
+            lambda: curves.extend(other_curves(search, decision, answer, engine)),
+        ]
+    else:
+        work = []
+    try:
+        together([*work, look], threads=engine.gpu, halt=engine.halt.set)
+    except KeyboardInterrupt:  # the answer is there: prices and a witness are left out
+        engine.interrupt()
+    sizes = {"length": stuff.task.length, **search.options.data()}
+    high = decision.high if decision.high is not None else max(search.heads_max, decision.least)
+    inflation = stuff.splits.inflation
+    listed = prices(points, search.found, answer, search.confidence, inflation) if answer in heads else []
+    apart = all(price.told_apart for price in listed if price.heads < (answer or 0))
+    settled = search.settled and not engine.interrupted
+    folds, challenges = stuff.splits.folds, search.challenged
+    tried, ids = search.tried_codes, stuff.task.codes
+    coded = category_text(
+        0 if ids is None else len(ids.values[0][1]), [] if tried is None else tried.columns, stuff.codes is not None
+    )
+    told = [
+        *data_warnings(stuff),
+        Reason(tag="measured", text=data_text(stuff.validation_size, folds, len(stuff.splits.repeats) > 1, settled)),
+        *([Reason(tag="measured", text=coded)] if coded else []),
+        *reasons(decision, points, dict(sizes), challenges, apart),
+        *([Reason(text=NOT_COMPARED)] if search.limited else []),
+        *in_words(shorter),
+    ]
+    answered = sentence(decision, search.heads_max, settled)
+    if engine.interrupted:
+        answered = TOO_FEW if decision.verdict == "too-few" else answered
+        answered += f" Interrupted: this is the answer so far, from {search.models} models."
+    return AdviceRecord(
+        name=stuff.task.name, verdict=decision.verdict, sentence=answered,
+        needed=decision, recommended_heads=champion.heads if answer is None else answer,
+        interval=[decision.least, high], interval_open=decision.high is None,
+        no_transition=not (
+            (decision.verdict == "transition" and settled)
+            or (decision.verdict == "not-reached" and decision.low == decision.estimate)
+        ),
+        confidence=search.confidence, settled=settled,
+        interrupted=engine.interrupted, noise_floor=(decision.noise_floor or 0.0), noise_floor_high=champion.validation,
+        curve=points, curves=curves,
+        prices=listed,
+        lengths=by_length(engine, champion),
+        answers={str(h) if h else "none": share for h, share in sorted(decision.shares.items())},
+        reasons=told, shorter=shorter,
+        settle=settles(decision, search.challenges.get((decision.estimate or 0) - 1), search.steps, settled),
+        margin=decision.margin or 0.0, challenges=challenges, folds=folds, categories=coded,
+        kind="regression" if stuff.classes is None else "classification",
+        classes=None if stuff.classes is None else list(stuff.classes), samples=stuff.task.samples,
+        train_samples=stuff.train_size, validation_samples=stuff.validation_size, length=stuff.task.length,
+        shortest=None if stuff.task.mask is None else int(stuff.task.mask.sum(1).min()),
+        dim=stuff.dim, out_dim=stuff.task.out_dim, model=search.options.data(), train=search.train.data(),
+        trials=search.models, seconds=time.monotonic() - start,
+        budget=search.budget, seed=search.seed, provenance=provenance(device_name(engine.where)),
+    )  # fmt: skip

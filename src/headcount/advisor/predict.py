@@ -1,0 +1,48 @@
+"""Predictions of the best model that an advice found, for new sequences in the user's units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headcount.advisor.data import Material
+from headcount.advisor.measures import predicted
+from headcount.advisor.trials import Outcome
+from headcount.core.errors import BadInput
+from headcount.training.data import Part
+
+
+def predict(best: Outcome, material: Material, X: Any, mask: Any = None) -> NDArray[Any]:
+    """Return y[samples], y[samples, out], or labels."""
+    sequences, seen = _checked(best, material, X, mask)
+    inputs = material.inputs(sequences, seen)
+    part = Part(inputs, torch.zeros(len(inputs), 1), None if seen is None else torch.from_numpy(seen))
+    values = predicted(best.network(), part) * material.width.numpy() + material.center.numpy()
+    if material.classes is not None:
+        return np.asarray(material.classes)[values.argmax(1)]
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def _checked(
+    best: Outcome, material: Material, X: Any, mask: Any
+) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
+    """Refuse sequences that the model cannot take."""
+    dim, length = material.dim, material.task.length
+    try:
+        found = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise BadInput(f"X must hold numbers, [samples, length, {dim}]") from None
+    found = found[:, :, None] if found.ndim == 2 and dim == 1 else found
+    if found.ndim != 3 or found.shape[2] != dim or 0 in found.shape:
+        raise BadInput(f"X must be [samples, length, {dim}], as it was trained on, not {list(found.shape)}")
+    if best.model.positions != "none" and found.shape[1] != length:
+        raise BadInput(f"the best model knows positions, those of {length} tokens, and X has {found.shape[1]}")
+    seen = None if mask is None else np.asarray(mask, dtype=np.bool_)
+    if seen is not None and (seen.shape != found.shape[:2] or not seen.any(1).all()):
+        raise BadInput(f"mask must be {list(found.shape[:2])}, True on at least one token of every sequence")
+    if not np.isfinite(found if seen is None else found[seen]).all():
+        raise BadInput("X holds numbers that are not finite: fill them, or hide their tokens with a mask")
+    return found, seen

@@ -1,0 +1,229 @@
+"""The witness of one head fewer: two inputs that the trained layer cannot tell apart although their targets differ.
+
+F gets the same of both, so every feed-forward block on top of this encoder and attention errs by half the gap of the
+targets on one of them. Where the task is known, the pair is proved if ball arithmetic can do it. Where only data are
+known, the best model stands in for the task if its validation error is at most `LEARNED`, and the pair is measured: the
+gap is the smallest that any model which does about as well sees, and it must be `SURE` times their typical error.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headcount.advisor.data import Material
+from headcount.advisor.trials import Outcome
+from headcount.advisor.witness_words import WitnessRecord, learned_words, proved_words
+from headcount.analysis.words.numbers import error_text
+from headcount.core.errors import BadInput
+from headcount.models.files import SavedModel
+from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.tasks.sampling import Box
+from headcount.tasks.task import Task
+from headcount.theory.attack.layer import state_map
+from headcount.theory.attack.search import Among, Told, attack
+from headcount.theory.attack.witness import make_witness
+from headcount.training.on_cores import Stopped
+
+LEARNED = 0.05
+"""A best model with a larger validation error, in units of the variance of y, cannot stand in for the task."""
+SURE = 4.0
+"""So many times the typical error of the models that stand in for the task a gap must be to mean something."""
+SMALLEST = 0.1
+"""Standard deviations of y: a smaller gap is not worth naming."""
+EQUAL = 1e-6
+"""Outputs of attention that differ by less, in units of their spread, count as equal where nothing is proved."""
+JURY, FEWEST_JUDGES, MOST_JUDGES = 4.0, 2, 8
+"""Models with enough heads and within this factor of the best error stand in for the task, from so many to so many."""
+STARTS, CHANCES, FEWEST_VALUES = 48, 3, 12
+SHORTEST = 2.0
+"""Seconds that a search needs."""
+EDGES = (0.01, 0.99)
+"""Of the values of every feature: between them inputs are looked for where only data are known."""
+
+
+def find_witness(
+    trials: Sequence[Outcome], material: Material, heads: int | None, *, task: Task | None = None,
+    seconds: float = 20.0, seed: int = 0, halt: threading.Event | None = None,
+) -> WitnessRecord:  # fmt: skip
+    """Look for a witness against the best trained layer with fewer than `heads` heads, the recommended count.
+
+    `halt` ends the search with an error, for one that runs beside other work.
+    """
+
+    def told(*_: object) -> None:
+        if halt is not None and halt.is_set():
+            raise Stopped
+
+    start, layer = time.monotonic(), weaker(trials, heads)
+    if heads is None or layer is None:
+        found: WitnessRecord | str = (
+            "No number of heads is recommended, so there is no layer with fewer."
+            if heads is None
+            else "There is no trained layer with fewer heads than recommended."
+        )
+    elif seconds < SHORTEST:
+        found = f"There was no time left to look for them, which takes {SHORTEST:g} seconds or more."
+    else:
+        found = _unfit(trials, material, task)
+        try:
+            if not found and task is not None:
+                found = _known(layer, material, task, seconds, seed, told)
+            elif not found:
+                found = _learned(layer, trials, material, heads, seconds, seed, told)
+        except BadInput as error:
+            found = f"The search for a witness does not cover this case: {error}."
+    if isinstance(found, str):
+        target = "best model" if task is None else "task"
+        found = WitnessRecord(heads=layer.heads if layer else 0, tag=None, why=found, target=target)
+    return found.model_copy(update={"seconds": time.monotonic() - start})
+
+
+def save_witness(
+    found: WitnessRecord, trials: Sequence[Outcome], material: Material, heads: int | None, task: Task | None,
+    folder: Path,
+) -> None:  # fmt: skip
+    """Write the layer and its proved pair as a folder that `headcount recheck` verifies."""
+    layer = weaker(trials, heads)
+    if found.file is None or layer is None or task is None:
+        raise BadInput(f"nothing is proved, so there is nothing to verify: {found.why or 'the pair is measured'}")
+    own_units(layer, material, task, _box(material, task)).save(folder, {"witness.json": found.file})
+
+
+def weaker(trials: Sequence[Outcome], heads: int | None) -> Outcome | None:
+    """Return the best trial of the largest head count below the recommended one."""
+    fewer = [one for one in trials if heads is not None and one.heads < heads and one.wanted.tag == "heads"]
+    most = max((one.heads for one in fewer), default=0)
+    return min((one for one in fewer if one.heads == most), key=lambda one: one.validation, default=None)
+
+
+def own_units(one: Outcome, material: Material, task: Task | None = None, box: Box | None = None) -> SavedModel:
+    """Return a trained model on inputs in the units of the data: the scaling becomes part of its first weights."""
+    network = one.network().double()
+    shift, scale = torch.from_numpy(material.shift), torch.from_numpy(material.scale)
+    with torch.no_grad():
+        inner = network.encoder.inner
+        inner.weight.div_(scale)
+        inner.bias.sub_(inner.weight @ shift)
+    mean, std = (tuple(v.double().tolist()) for v in (material.center, material.width))
+    known = task.data() if isinstance(task, GeneralizedRetrieval) and task.symbolic else None
+    return SavedModel(network, known, box, mean, std)
+
+
+def _box(material: Material, task: Task | None) -> Box:
+    """The task's own box, or else the one that holds nearly all values of every feature."""
+    if task is not None and task.box is not None:
+        return task.box
+    low, high = np.quantile(_tokens(material), EDGES, axis=0)
+    high = np.where(high > low, high, low + 1e-6 * np.maximum(np.abs(low), 1.0))
+    return tuple(low.tolist()), tuple(high.tolist())
+
+
+def _tokens(material: Material) -> NDArray[np.float64]:
+    """All real tokens [count, dim] in the units of the data."""
+    X, mask = material.task.X, material.task.mask
+    return X.reshape(-1, X.shape[-1]) if mask is None else X[mask]
+
+
+def _unfit(trials: Sequence[Outcome], material: Material, task: Task | None) -> str:
+    """Say why there can be no witness; nothing where there can."""
+    mask = material.task.mask
+    if mask is not None and not bool(mask.all(1).any()):
+        return "No sequence has the full length, and the search takes no padding."
+    if task is not None:
+        return ""
+    best = min(one.validation for one in trials)
+    if best > LEARNED:
+        return (
+            f"The task is known by data only, and the best model errs by {error_text(best)} of the variance of y: "
+            f"above {LEARNED:g} it cannot stand in for the task."
+        )
+    for k, column in enumerate(_tokens(material).T):
+        count = len(np.unique(column))
+        if 1 < count < FEWEST_VALUES:
+            return f"Feature {k + 1} takes only {count} values, and the search needs inputs between them."
+    return ""
+
+
+def _known(
+    layer: Outcome, material: Material, task: Task, seconds: float, seed: int, told: Told
+) -> WitnessRecord | str:
+    """Attack with the task itself, among typical sequences first, and prove what was found."""
+    box = _box(material, task)
+    model = own_units(layer, material, task, box)
+    start, order = time.monotonic(), list[Among](["typical", "all"])
+    for among in order if isinstance(task, GeneralizedRetrieval) else order[1:]:
+        left = seconds - (time.monotonic() - start)
+        share = 0.6 if among == "typical" else 0.95
+        time_left = max(share * left, 1.0)
+        found = attack(model, task, box, among=among, starts=STARTS, seconds=time_left, seed=seed, told=told)
+        if found.near or not found.gaps:
+            continue
+        chances = replace(found, **{k: getattr(found, k)[:CHANCES] for k in ("X", "gaps", "outputs", "distances")})
+        witness = make_witness(model, task, chances)
+        unit = float(material.width[witness.data["output"]])
+        if (
+            not witness.shows_a_gap
+            or witness.gap < SMALLEST * unit
+            or (witness.kind != "exact" and not _equal(model, material, witness.X))
+        ):
+            continue
+        return proved_words(witness, layer.heads, unit, among)
+    return f"No two inputs with equal outputs of attention and targets apart were found in {seconds:.0f} s."
+
+
+def _learned(
+    layer: Outcome, trials: Sequence[Outcome], material: Material, heads: int, seconds: float, seed: int, told: Told
+) -> WitnessRecord | str:
+    """Attack with the best model in place of the task; all models that do as well must see the gap."""
+    most = min(JURY * min(one.validation for one in trials), LEARNED)
+    near = [one for one in trials if one.heads >= heads and one.validation <= most]
+    box, near = _box(material, None), sorted(near, key=lambda one: one.validation)[:MOST_JUDGES]
+    if len(near) < FEWEST_JUDGES:
+        return "Fewer than two models with enough heads come near the best one, and one alone may err."
+    model = own_units(layer, material, None, box)
+    judges = [own_units(one, material, None, box) for one in near]
+    found = attack(model, None, box, surrogate=judges[0], starts=STARTS, seconds=0.95 * seconds, seed=seed, told=told)
+    pairs = zip(found.X, found.outputs, strict=True)
+    gap, k = max((agreed(model, judges, material, X, j) or 0.0, k) for k, (X, j) in enumerate(pairs))
+    j = found.outputs[k]
+    unit, rough = float(material.width[j]), max(one.validation for one in near) ** 0.5
+    if gap < max(SMALLEST, SURE * rough) * unit:
+        return (
+            f"No two inputs with equal outputs of attention were found whose targets differ by more than {SURE:g} "
+            f"times the typical error of the models that stand in for the task."
+        )
+    return learned_words(found, k, gap, layer.heads, unit, model, judges, material.classes, near[0].validation)
+
+
+def agreed(
+    model: SavedModel, judges: Sequence[SavedModel], material: Material, X: NDArray[np.float64], output: int
+) -> float | None:
+    """Return the gap between two inputs X[2, length, dim] that all judges see; None where the pair is none."""
+    if model.box is None or not _equal(model, material, X):
+        return None
+    pair = torch.from_numpy(X)
+    low, high = (torch.tensor(side, dtype=torch.float64) for side in model.box)
+    if not bool(((pair >= low) & (pair <= high)).all()):
+        return None
+    gaps = [float(y[0, output] - y[1, output]) for y in (judge.predict(pair) for judge in judges)]
+    return max(min(gaps), -max(gaps), 0.0)
+
+
+@torch.no_grad()
+def _equal(model: SavedModel, material: Material, X: NDArray[np.float64]) -> bool:
+    """Whether the outputs of attention are the same, in float64 and beside their spread over the data."""
+    layer, mask = state_map(model.transformer), material.task.mask
+    whole = material.task.X if mask is None else material.task.X[mask.all(1)]
+    outputs: Tensor = layer(torch.from_numpy(whole[:1000].copy()))
+    first, second = layer(torch.from_numpy(X))
+    spread = float((outputs - outputs.mean(0)).norm(dim=1).mean()) or float(outputs.norm(dim=1).mean())
+    return float((first - second).norm()) <= EQUAL * spread

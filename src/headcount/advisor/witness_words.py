@@ -1,0 +1,116 @@
+"""What a witness says: its record and its sentences, each with what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+
+from headcount.analysis.record import Reason, Tag
+from headcount.analysis.words.numbers import error_text, heads_text
+from headcount.core.spec import Spec
+from headcount.core.text.rounding import below
+from headcount.models.files import SavedModel
+from headcount.theory.attack.search import Found
+from headcount.theory.attack.witness import Witness
+
+EVERY = "every feed-forward block on top of this encoder and attention, of any size,"
+MEANING = "This is about the worst input, not the average one, and about the layer that was trained here."
+
+
+class WitnessRecord(Spec):
+    """Two inputs in the units of the data, and what they show; where there are none only `why`."""
+
+    heads: int
+    """Of the layer that confuses them."""
+    tag: Literal["proved", "measured"] | None
+    why: str
+    """Why there is no witness; empty where there is one."""
+    target: Literal["task", "best model"]
+    gap: float | None = None
+    """Between the two targets; a proved lower bound where the tag says so."""
+    deviations: float | None = None
+    """The gap in standard deviations of y over the data."""
+    in_support: bool | None = None
+    """Whether the two are inputs of the task, as its law draws them; None where only data are known."""
+    starts: int = 0
+    converged: int = 0
+    """Starts of the search, and how many of them reached equal outputs."""
+    least_error: float | None = None
+    """Half the gap: what every feed-forward block on top of this encoder and attention misses one of the two by."""
+    distance: float | None = None
+    """Between the two outputs of attention as computed in float64."""
+    output: int = 0
+    targets: list[float] = Field(default_factory=list[float])
+    predictions: list[float] = Field(default_factory=list[float])
+    """What the layer's own model says of the two."""
+    X1: list[list[float]] = Field(default_factory=list[list[float]])
+    X2: list[list[float]] = Field(default_factory=list[list[float]])
+    box: list[list[float]] = Field(default_factory=list[list[float]])
+    judges: int = 0
+    """Models that stand in for the task and agree on the gap."""
+    file: dict[str, Any] | None = None
+    """Of a proved pair: what `headcount recheck` verifies beside the saved layer."""
+    sentences: list[Reason] = Field(default_factory=list[Reason])
+    seconds: float = 0.0
+
+
+def proved_words(witness: Witness, heads: int, unit: float, among: str) -> WitnessRecord:
+    """The record of a pair of a known task; proved where it is exact."""
+    exact, gap, least = witness.kind == "exact", witness.gap, witness.gap / 2
+    tag: Tag = "proved" if exact else "measured"
+    distance = witness.found.distances[0] if exact else witness.data["claims"]["distance"]
+    many = len(witness.found.unit) > 1
+    where = f" in output {witness.data['output'] + 1}" if many else ""
+    like = "typical inputs of the task" if among == "typical" else "inputs of the task"
+    if witness.outside:
+        like = f"sequences that are not inputs of this task ({witness.outside})"
+    same = "exactly the same output" if exact else f"outputs equal to {distance:.1e}"
+    beside = "; such a pair is proved to lie beside the stated numbers" if exact else ""
+    times = f"{below(gap / unit, 2)} standard deviations{' of the data' if witness.outside else ''} as measured"
+    apart = f"differ by at least {below(gap)}{where} ({times}; {witness.found.effort})"
+    texts = (
+        f"The trained layer with {heads_text(heads)} gives {same} for two {like} whose targets {apart}{beside}.",
+        f"So {EVERY} errs by at least {below(least)} on one of the two. {MEANING}",
+    )
+    told = [Reason(tag=tag, text=text) for text in texts]
+    return WitnessRecord(
+        heads=heads, tag="proved" if exact else "measured", why="", target="task", gap=gap, deviations=gap / unit,
+        least_error=least, distance=distance, output=witness.data["output"], targets=list(witness.y),
+        predictions=list(witness.predictions), X1=witness.X[0].tolist(), X2=witness.X[1].tolist(),
+        box=[list(side) for side in witness.found.box], file=witness.data if exact else None, sentences=told,
+        in_support=witness.in_support, starts=witness.found.starts, converged=witness.found.converged,
+    )  # fmt: skip
+
+
+def learned_words(
+    found: Found, k: int, gap: float, heads: int, unit: float, model: SavedModel, judges: Sequence[SavedModel],
+    classes: Sequence[Any] | None, error: float,
+) -> WitnessRecord:  # fmt: skip
+    """The record of a pair where the best model stands in for the task: measured, never proved."""
+    pair, j = torch.from_numpy(found.X[k]), found.outputs[k]
+    y, own = judges[0].predict(pair), model.predict(pair)[:, j].tolist()
+    count = f"all {len(judges)} models that do about as well as the best"
+    what = "targets" if classes is None else f"scores of class {classes[j]}"
+    where = f" in output {j + 1}" if classes is None and y.shape[1] > 1 else ""
+    same = f"gives the same output (to {found.distances[k]:.1e}) for two inputs"
+    apart = f"differ by {error_text(gap)}{where} ({gap / unit:.2g} standard deviations; {found.effort}), say {count}"
+    stands = f"errs by {error_text(error)} of the variance of y on validation sequences"
+    texts = [
+        f"The trained layer with {heads_text(heads)} {same} whose {what} {apart}.",
+        f"If so, {EVERY} errs by about {error_text(gap / 2)} or more on one of the two. {MEANING}",
+        f"Models stand in for the task, of which only data are known, so nothing is proved: the best {stands}.",
+        "Whether such inputs occur is not known: each of their numbers lies among those of the data.",
+    ]
+    named = {tuple(judge.predict(pair).argmax(1).tolist()) for judge in judges}
+    if classes is not None and len(named) == 1 and len(set(first := next(iter(named)))) == 2:
+        texts.insert(1, f"The models call the first {classes[first[0]]} and the second {classes[first[1]]}; whatever "
+                     f"stands on top of this layer calls both the same.")  # fmt: skip
+    return WitnessRecord(
+        heads=heads, tag="measured", why="", target="best model", gap=gap, deviations=gap / unit, least_error=gap / 2,
+        distance=found.distances[k], output=j, targets=y[:, j].tolist(), predictions=own, X1=found.X[k][0].tolist(),
+        X2=found.X[k][1].tolist(), box=[list(side) for side in found.box], judges=len(judges),
+        starts=found.starts, converged=found.converged, sentences=[Reason(tag="measured", text=t) for t in texts],
+    )  # fmt: skip

@@ -1,0 +1,375 @@
+"""An advice in words: the sentence, the reasons with their tags, what would settle it, the table and the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headcount.advisor.record import AdviceRecord, Challenge, Curve, CurvePoint, Price
+from headcount.analysis.record import HeadsNeeded, Reason
+from headcount.analysis.words.numbers import error_text, heads_text, percent, times_text
+from headcount.render.figures import FigureData, Jump, Point, Region, Series
+from headcount.render.tables import NONE, Column, Table
+from headcount.theory.bounds.too_few_heads import exponents
+
+LONGER = "a longer budget"
+NOTHING = "Nothing is open."
+IMPATIENT = 1.5
+"""Where a challenge divides the error of fewer heads by so much, size or training limited them."""
+SMALL_GAIN = 0.9
+"""A gain beyond this factor is named even where it counts as none."""
+ALIKE = 1.1
+"""Errors within this factor are no reason to prefer one of the two."""
+BOTH = 1.5
+"""Where the better of the two alone leaves so many times the error, both were needed."""
+NOT_COMPARED = (
+    "Not all head counts were trained at these larger sizes: the answer and the table are those of the usual ones."
+)
+WEAK = 1.0
+"""A lower bound error^(−k) with k below this rules out no block that anybody would build."""
+
+
+def sentence(decision: HeadsNeeded, heads_max: int, settled: bool | None = None) -> str:
+    """Say the answer in one sentence: how many heads, as surely as that is shown and no more.
+
+    `settled` is what the search says of it, which knows of challenges too; the decision's own word unless given.
+    """
+    answer, low = decision.estimate, decision.least
+    match decision.verdict:
+        case "transition" | "one-head" | "gentle":
+            assert answer is not None
+            by_heart = ""
+            if decision.cause == "by-heart":
+                by_heart = " The models learn these sequences by heart: with more of them, more heads may help."
+            return _claim(decision, answer, decision.settled if settled is None else settled) + by_heart
+        case "not-reached":
+            falls = f"the error still falls at {heads_text(heads_max)}, the largest number allowed"
+            if low == 1:
+                return f"Any number of heads: {falls}, and no number is shown to be too few."
+            return f"{heads_text(low)} or more: fewer are shown to be worse, and {falls}."
+        case "failed":
+            guess = "no head count can be named" if answer is None else f"{heads_text(answer)} is a guess"
+            why = {
+                "lottery": "with equal heads few models learn it and most do not",
+                "patience": "longer training still does much better",
+            }.get(decision.cause, "models with equal heads differ as much as others do")
+            return f"Optimisation failed, not expressivity: {why}; {guess}."
+        case "noise":
+            if decision.cause == "by-heart":
+                return (
+                    "Noise alone, or too few samples: the models learn the training part by heart, and nothing of it "
+                    "holds elsewhere."
+                )
+            return (
+                "Noise alone, or a function that these models did not learn: no head count predicts y better than its "
+                "mean."
+            )
+        case "unclear":
+            return (
+                f"Unclear: that the best model predicts y better than its mean may be chance (probability "
+                f"{decision.gain_chance or 0.0:.2g})."
+            )
+        case _:  # too few trials: no other verdict is left where there is a noise floor
+            return "The budget is too small to tell: too few models were trained."
+
+
+def _claim(decision: HeadsNeeded, answer: int, settled: bool) -> str:
+    """State what is shown: one head count, a range, or a lower end."""
+    low, high = decision.least, decision.high
+    little = "beyond this step more gain little" if decision.by_step else "more gain nothing beyond the margin"
+    if decision.settled and not settled:
+        return f"{heads_text(answer)}, as it looks: larger models, or longer training, may do with fewer."
+    if settled:
+        if decision.verdict == "one-head":
+            return f"One head suffices: {little}."
+        step = "" if decision.verdict == "transition" else " The error falls gently, without a step."
+        return f"{heads_text(answer)}: fewer are shown to be worse, and {little}.{step}"
+    if high is None:
+        if low == 1:
+            return "Any number of heads: none is shown to be too few, and none to be enough."
+        return f"{heads_text(low)} or more: fewer are shown to be worse, but no head count is shown to be enough."
+    if low == 1:
+        return f"Between 1 and {heads_text(high)}: {high} or some fewer are shown to be enough, and none to be too few."
+    return (
+        f"Between {low} and {heads_text(high)}: fewer than {low} are shown to be worse, and {high} or some fewer are "
+        f"shown to be enough."
+    )
+
+
+def settles(
+    decision: HeadsNeeded, challenge: Challenge | None = None, steps: int | None = None, settled: bool | None = None
+) -> str:  # fmt: skip
+    """Say what would settle what is open; `challenge` is that of the head count before the answer."""
+    text = _open(decision, challenge, decision.settled if settled is None else settled)
+    if steps is None or decision.cause == "by-heart":
+        return text
+    asked = f"every model took {steps} steps, as asked, and twice as many show whether the answer stays."
+    return f"Nothing else is open: {asked}" if text == NOTHING else f"{text} {asked[0].upper()}{asked[1:]}"
+
+
+def _open(decision: HeadsNeeded, challenge: Challenge | None, settled: bool) -> str:
+    """What is open, whatever the number of steps."""
+    if decision.cause == "by-heart" and decision.verdict != "unclear":
+        return "More samples: longer training and more heads only learn these by heart."
+    match decision.verdict:
+        case "transition" | "one-head" | "gentle":
+            if decision.settled and not settled:
+                return f"{LONGER.capitalize()}: larger models of all head counts are to be compared."
+            if settled and challenge is not None and challenge.gain >= IMPATIENT:
+                return f"{LONGER.capitalize()}: fewer heads still gained much by larger models and longer training."
+            if settled:
+                return NOTHING
+            if decision.sequences is not None:
+                return f"More samples (about {decision.sequences:,} that validate, by extrapolation), or {LONGER}."
+            return f"More samples, or {LONGER}."
+        case "not-reached":
+            return f"More heads to try (--heads-max, heads_max=) and {LONGER} show where the error stops falling."
+        case "failed":
+            return f"{LONGER.capitalize()} (more steps and seeds), other features, or more samples."
+        case "noise":
+            return (
+                f"Noise cannot be told from a function that these models did not learn: a plain model on the minimum, "
+                f"maximum and mean of each feature tells them apart where it explains y; else more samples, other "
+                f"features, {LONGER}."
+            )
+        case "unclear":
+            return "More samples: on these the errors are too uneven to tell a gain from chance."
+        case _:  # too few trials: no other verdict is left where there is a noise floor
+            return f"{LONGER.capitalize()}, or a faster device."
+
+
+def reasons(
+    decision: HeadsNeeded, points: list[CurvePoint], record: dict[str, object], challenges: Sequence[Challenge],
+    apart: bool = True,
+) -> list[Reason]:  # fmt: skip
+    """Say why, each reason with what it rests on; `challenges` are those that were made, in order.
+
+    `apart` says whether the validation sequences tell the answer from one head fewer.
+    """
+    told: list[Reason] = []
+
+    def add(tag: str, text: str) -> None:
+        told.append(Reason(tag=tag, text=text))  # pyright: ignore[reportArgumentType]
+
+    best = min(points, key=lambda p: p.validation)
+    answer, at = decision.estimate, {p.heads: p for p in points}
+    add("measured", f"The best model, with {heads_text(best.heads)}, errs by {error_text(best.validation)} of the "
+        f"variance of y on validation sequences, and by {error_text(best.train)} on training ones.")  # fmt: skip
+    if best.wrong is not None:
+        add("measured", f"It names the wrong class for {100 * best.wrong:.1f} % of the validation sequences.")
+    if decision.verdict in ("noise", "unclear"):
+        add("measured", f"Its gain over always guessing the average would arise by chance with probability "
+            f"{decision.gain_chance or 0.0:.2g}.")  # fmt: skip
+    if decision.verdict == "unclear":
+        add("measured", "Head counts are not compared: on these sequences not even that gain is shown.")
+        return told
+    if decision.verdict == "noise":
+        add("measured", "Recommended is one head, the fewest, since more gained nothing; as nothing was learned, the "
+            "interval leaves every number open.")  # fmt: skip
+        return told
+    floor = error_text(decision.noise_floor or 0.0)
+    add("measured", f"Noise floor: between {floor} and {error_text(best.validation)} of the "
+        f"variance of y; equally good models differ by {error_text(decision.spread or 0.0)}.")  # fmt: skip
+    add("measured", f"Margin: a head count is enough where it errs at most {error_text(decision.margin or 0.0)} of the "
+        f"variance of y more than the best one, or has reached a step beyond which little is gained.")  # fmt: skip
+    if answer is not None and answer in at:
+        fewer = [p for p in points if p.heads < answer]
+        more = [p for p in points if p.heads > answer]
+        if fewer:
+            below = fewer[-1]
+            add("measured", f"{heads_text(below.heads).capitalize()}: error {error_text(below.validation)}, "
+                f"{times_text(below.validation / max(at[answer].validation, 1e-300))} times that of "
+                f"{heads_text(answer)}, in {_of(below.seeds)}"
+                f"{'' if apart else '; so few validation sequences do not tell the two apart'}.")  # fmt: skip
+        for challenge in challenges:
+            add("measured", challenge_text(challenge))
+        if more:
+            least = min(more, key=lambda p: p.validation)
+            gain = decision.verdict == "one-head" and least.validation < SMALL_GAIN * at[answer].validation
+            add("measured", f"More heads than {answer} reach {error_text(least.validation)} at best, against "
+                f"{error_text(at[answer].validation)}{': within the margin, and counted as none' if gain else ''}."
+                )  # fmt: skip
+        add("measured", f"{percent(decision.agreement or 0.0)} of the bootstrap's draws over seeds, validation "
+            f"sequences and the rule's constants give {heads_text(answer)}.")  # fmt: skip
+        drawn = [h for h in decision.shares if h]
+        if drawn and decision.least < min(drawn):
+            add("measured", f"The interval goes down to {decision.least}: fewer models than the rule asks for, or "
+                f"models that scatter, leave it open whether fewer heads only had bad luck.")  # fmt: skip
+        told.extend(_theory(decision, answer, record))
+    add("extrapolated", f"The models have one layer, heads of size {record['head_dim']} and {record['hidden']} hidden "
+        f"units; deeper or wider models may need fewer heads a layer.")  # fmt: skip
+    if record.get("positions") == "gates":
+        add("extrapolated", "They see positions in the attention scores alone, whose weights are positive: a sum with "
+            "both signs takes two heads there, and one where values see positions too.")  # fmt: skip
+    return told
+
+
+def challenge_text(challenge: Challenge) -> str:
+    """Say what twice the hidden units and twice the training did for a head count, and which of them helped."""
+    what = f"{challenge.hidden} hidden units and {challenge.steps:,} steps, twice the usual"
+    heads = heads_text(challenge.heads).capitalize()
+    if not challenge.passed:
+        slow = challenge.gain >= IMPATIENT
+        rest = f", which divided the error by {times_text(challenge.gain)}" if slow else ""
+        return (
+            f"{heads} with {what}{rest}: still an error of {error_text(challenge.after)}, which does not replace heads."
+        )
+    alone = {"hidden units": challenge.hidden_alone, "training": challenge.steps_alone}
+    known = {name: error for name, error in alone.items() if error is not None}
+    helped = ""
+    if known:
+        parts = ", ".join(f"{error_text(error)} with more {name} alone" for name, error in known.items())
+        most = min(known, key=lambda name: known[name])
+        both = known[most] > BOTH * challenge.after
+        alike = len(known) == 2 and max(known.values()) <= ALIKE * min(known.values())
+        which = "both together" if both else "either of them" if alike else most
+        helped = f" ({parts}: {which} helped)"
+    instead = "" if challenge.before is None else f" instead of {error_text(challenge.before)}"
+    error = f"error {error_text(challenge.after)}{instead}{helped}"
+    return f"{heads} became enough with {what}: {error}. Not heads but these limited it."
+
+
+def category_text(ids: int, tried: Sequence[int], used: bool) -> str:
+    """Say which numbers were taken for categories; `tried` are columns of few whole numbers, `used` the outcome."""
+    if ids:
+        amounts = "where they are amounts, give floats, and both readings are tried"
+        return f"X holds {ids} different ids, taken as categories (one-hot); {amounts}."
+    if not tried:
+        return ""
+    few = f"column {tried[0]}" if len(tried) == 1 else f"columns {', '.join(map(str, tried))}"
+    better = "categories (one-hot), with which" if used else "amounts: as categories (one-hot)"
+    end = "a short trial did clearly better" if used else "a short trial did not do clearly better"
+    return f"The few whole numbers of {few} (from 0) were taken as {better} {end}."
+
+
+def data_text(material_size: int, folds: int, repeats: bool, settled: bool = True) -> str:
+    """Say how many sequences decided, and how; and where they could not."""
+    decided = f"{material_size:,} sequences decided" if settled else f"{material_size:,} sequences do not settle it"
+    if folds == 1:
+        return f"{decided}; no model was trained on them."
+    return (
+        f"{decided}, each predicted by models that were not trained on it ({folds} folds"
+        f"{', dealt anew for every seed' if repeats else ''}). Their errors depend on each other: the level of the "
+        f"interval is nominal, with a corrected variance."
+    )
+
+
+def _theory(decision: HeadsNeeded, answer: int, record: dict[str, object]) -> list[Reason]:
+    """What is proved, and on which condition."""
+    if decision.verdict == "one-head":
+        return [Reason(tag="proved", text="One head with uniform attention computes every mean of a function of the "
+                       "tokens exactly, whatever the length.")]  # fmt: skip
+    if decision.verdict != "transition":
+        return []
+    length, head_dim = int(str(record["length"])), int(str(record["head_dim"]))
+    told = [Reason(tag="proved", text=f"If y is made of {answer} minima over tokens, {heads_text(answer)} reach every "
+                   f"accuracy at a cost in which the length is no exponent (Theorem 2 (1)).")]  # fmt: skip
+    sharp = exponents(length=length, heads=answer - 1, head_dim=head_dim, intrinsic=answer)[1]
+    fewer = f"{heads_text(answer - 1)} with bounded weights {'needs' if answer == 2 else 'need'}"
+    if sharp.vacuous:
+        text = (
+            f"The lower bound for {heads_text(answer - 1)} (Theorem 2 (2)) says nothing at length {length}: it bites "
+            f"from {sharp.bites_from_length} on."
+        )
+    elif sharp.k < WEAK:
+        text = (
+            f"The lower bound for {heads_text(answer - 1)} (Theorem 2 (2)) is weak at length {length} and rules out "
+            f"little: a feed-forward block that grows like error^(−{sharp.k:.1f})."
+        )
+    else:
+        text = (
+            f"If y is made of {answer} minima, {fewer} a feed-forward block that grows like error^(−{sharp.k:.1f}) "
+            f"(Theorem 2 (2), sup error)."
+        )
+    return [*told, Reason(tag="proved", text=text)]
+
+
+def _of(models: int) -> str:
+    """Say of how many models a number is the best."""
+    return "the only model" if models == 1 else f"the best of {models} models"
+
+
+def curve_table(record: AdviceRecord) -> Table:
+    """The curve as a table."""
+    classes = record.kind == "classification"
+    columns = [
+        Column(name="Heads", meaning="number of attention heads, at fixed head size"),
+        Column(name="Models", meaning="models trained from different random starts"),
+        Column(name="Error", meaning="of the best model on the validation part, as a share of the variance of y"),
+        Column(name="Median", meaning="of the models"),
+        Column(name="Training", meaning="error of the best model on the training part"),
+        Column(name="Excess", meaning="error above the noise floor"),
+        *([Column(name="Wrong", meaning="share of wrong classes on the validation part")] if classes else []),
+        Column(name="Parameters", meaning="of the whole model"),
+        Column(name="Step", meaning=f"measured time of one training step {record.steps_on}"),
+    ]
+    rows = [
+        [
+            str(p.heads), str(p.seeds), error_text(p.validation), error_text(p.median), error_text(p.train),
+            error_text(p.excess),
+            *([NONE if p.wrong is None else f"{100 * p.wrong:.1f} %"] if classes else []),
+            f"{p.parameters:,}", NONE if p.step_seconds is None else f"{1000 * p.step_seconds:.2f} ms",
+        ]
+        for p in record.curve
+    ]  # fmt: skip
+    heads = [p.heads for p in record.curve]
+    marked = heads.index(record.named) if record.named in heads else None
+    return Table(caption="Error by number of heads", columns=columns, rows=rows, marked=marked)
+
+
+def price_text(price: Price, answer: int) -> str:
+    """Say what a neighbouring head count costs or saves."""
+    factor = price.error_ratio
+    error = f"error × {times_text(factor)}" if price.told_apart else "no difference in error that can be told"
+    step = "" if price.step_ratio is None else f", step time × {price.step_ratio:.2f}"
+    less = "fewer" if price.heads < answer else "more"
+    count = abs(price.heads - answer)
+    what = f"one head {less}" if count == 1 else f"{count} heads {less}"
+    return f"{what.capitalize()} ({price.heads}): {error}, parameters × {price.parameters_ratio:.2f}{step}."
+
+
+def curve_text(curve: Curve) -> str:
+    """Say what the errors are while something else than the head size is kept."""
+    several = max(p.seeds for p in curve.points) > 1
+    spread = lambda p: f" ({p.median:.2g})" if several else ""  # noqa: E731
+    errors = ", ".join(f"{p.heads}: {p.validation:.2g}{spread(p)}" for p in curve.points)
+    of = f"best of {max(p.seeds for p in curve.points)} models (median)" if several else "one model each"
+    return f"At fixed {curve.kind} ({curve.fixed}), error by heads, {of}: {errors}."
+
+
+def figure(record: AdviceRecord, dots: dict[int, list[float]]) -> FigureData:
+    """The curve as a picture: a dot a model, the best and the median of each head count."""
+    answer = None if record.no_transition else record.recommended_heads
+    tone = lambda h: "plain" if answer is None else "few" if h < answer else "enough"  # noqa: E731
+    series = [
+        Series(name=heads_text(h), style="dots", tone=tone(h), heads=h,
+               points=[Point(x=h, y=max(e, 1e-12), seed=n) for n, e in enumerate(errors)])
+        for h, errors in sorted(dots.items())
+    ]  # fmt: skip
+    best = [Point(x=p.heads, y=max(p.validation, 1e-12)) for p in record.curve]
+    median = [Point(x=p.heads, y=max(p.median, 1e-12)) for p in record.curve]
+    series += [
+        Series(name="best seed", style="best", points=best),
+        Series(name="median of the seeds", style="median", points=median),
+    ]
+    regions: list[Region] = []
+    jump = None
+    counts = [p.heads for p in record.curve]
+    if answer in counts and counts.index(answer) > 0:
+        place = counts.index(answer)
+        before, after = record.curve[place - 1], record.curve[place]
+        regions = [
+            Region(first=counts[0], last=before.heads, tone="few", text="too few heads"),
+            Region(first=answer, last=counts[-1], tone="enough", text="enough heads"),
+        ]
+        factor = before.validation / max(after.validation, 1e-300)
+        jump = Jump(
+            heads_from=before.heads, heads_to=answer, error_from=before.validation, error_to=after.validation,
+            text=f"{times_text(factor)} times\nsmaller error",
+        )  # fmt: skip
+    low, high = error_text(record.noise_floor), error_text(record.noise_floor_high)
+    return FigureData(
+        kind="transition", title=record.sentence, subtitle=record.name, x_label="Number of attention heads",
+        ticks=counts, series=series, jump=jump, regions=regions,
+        notes=[f"Noise floor of y: between {low} and {high}."],
+        alt=f"Validation error against the number of heads. {record.sentence}",
+    )  # fmt: skip

@@ -1,0 +1,70 @@
+"""The trials of each head count, summed up: best, median and worst error, the drop to the next, parameters, seconds."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from headcount.analysis.measures import FLOOR
+from headcount.core.spec import Spec
+from headcount.store.records import Trial
+
+
+class HeadRow(Spec):
+    """All trials with one head count, summed up."""
+
+    heads: int = Field(ge=1)
+    seeds: int
+    """Trials, finished or not."""
+    diverged: int
+    best: float | None
+    median: float | None
+    worst: float | None
+    """The largest error of a finished seed: best to worst is the spread."""
+    parameters: int
+    """The paper's M: encoder and feed-forward block only."""
+    parameters_total: int
+    seconds: float
+    """The median time of a trial."""
+    next_heads: int | None = None
+    """The next larger head count that has a finished trial."""
+    drop_best: float | None = None
+    """How many times smaller the best error is at `next_heads`."""
+    drop_median: float | None = None
+
+    @property
+    def finished(self) -> int:
+        """How many trials ended with an error that can be read."""
+        return self.seeds - self.diverged
+
+
+def head_rows(trials: Sequence[Trial]) -> list[HeadRow]:
+    """Sum up the trials by head count, in order."""
+    rows: list[HeadRow] = []
+    for heads in sorted({t.heads for t in trials}):
+        group = [t for t in trials if t.heads == heads]
+        errors = [t.nmse for t in group if t.state == "done" and t.nmse is not None]
+        rows.append(HeadRow(
+            heads=heads, seeds=len(group), diverged=len(group) - len(errors),
+            best=min(errors, default=None), worst=max(errors, default=None),
+            median=statistics.median(errors) if errors else None,
+            parameters=max(t.parameters for t in group),
+            parameters_total=max(t.parameters_total for t in group),
+            seconds=statistics.median(t.seconds for t in group),
+        ))  # fmt: skip
+    readable = [i for i, row in enumerate(rows) if row.best is not None]
+    for i, j in itertools.pairwise(readable):
+        rows[i] = rows[i].model_copy(update={
+            "next_heads": rows[j].heads,
+            "drop_best": _ratio(rows[i].best, rows[j].best),
+            "drop_median": _ratio(rows[i].median, rows[j].median),
+        })  # fmt: skip
+    return rows
+
+
+def _ratio(above: float | None, below: float | None) -> float | None:
+    """How many times smaller `below` is, with rounding errors taken for what they are."""
+    return None if above is None or below is None else min(max(above, FLOOR) / max(below, FLOOR), 1e300)

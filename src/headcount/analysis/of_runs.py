@@ -1,0 +1,102 @@
+"""The analysis of a whole run: from the panels of a sweep to one record that terminal, page and JSON read."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from headcount.analysis.blocks import Block, blocks, state_counts
+from headcount.analysis.bootstrap import Drawn, draw_setting
+from headcount.analysis.cells import cells, drops
+from headcount.analysis.heads_needed import dimension
+from headcount.analysis.law import laws
+from headcount.analysis.measures import UNMEASURED, Part, measure_of, notes, seen
+from headcount.analysis.record import Analysis, Dimension
+from headcount.analysis.scaling import equal_errors, scaling
+from headcount.analysis.slopes import reversals, slopes
+from headcount.analysis.words.heads_needed import comparison, fits
+from headcount.core.errors import BadInput
+from headcount.store.records import Run
+
+RESAMPLES = 1000
+"""Draws of the bootstrap, unless told otherwise: the same everywhere, so that the same run gives the same sentence."""
+LEAST_RESAMPLES = 100
+"""Fewer draws than this have no 5 % to leave out on either side."""
+
+
+def analyse(
+    runs: Sequence[Run], *, resamples: int = RESAMPLES, seed: int = 0, on: Part = "validation",
+    without: Sequence[int] = (),
+) -> Analysis:  # fmt: skip
+    """Read everything that the trials of a run say; the same arguments give the same numbers.
+
+    `runs` are the panels of one sweep, finished or not. The task's known D is handed through for comparison; no
+    estimate reads it. `on` says which errors are read, those on validation or on training data; the laws are fitted
+    without the head counts in `without`.
+    """
+    measure, told = measure_of(runs), notes(runs, on)
+    runs = _readable(runs, on)
+    drawn = _drawn(runs, resamples, seed, on)
+    found = [one.block for some in drawn.values() for one in some]
+    first = runs[0]
+    intrinsic = {run.intrinsic for run in runs}
+    return Analysis(
+        run=first.name, title=first.title, measure=measure, on=on, notes=told,
+        intrinsic=intrinsic.pop() if len(intrinsic) == 1 else None,
+        settings=list(drawn), counts=state_counts(runs),
+        cells=[cell for block in found for cell in cells(block)],
+        drops=[drop for some in drawn.values() for one in some for drop in drops(one)],
+        slopes=[slope for some in drawn.values() for slope in slopes(some)],
+        reversals=[score for some in drawn.values() for score in reversals(some, resamples, seed)],
+        dimensions=[_answer(some, seed) for some in drawn.values()],
+        scaling=[line for some in drawn.values() for line in scaling(some)],
+        equal_errors=[line for some in drawn.values() for line in equal_errors(some)],
+        laws=[law for some in drawn.values() for law in laws(some, without)],
+        resamples=resamples, provenance=first.provenance,
+    )  # fmt: skip
+
+
+def answers(
+    runs: Sequence[Run], *, resamples: int = RESAMPLES, seed: int = 0, on: Part = "validation"
+) -> list[Dimension]:
+    """Return how many heads every setting of a run needs: the `dimensions` of `analyse`, without all the rest."""
+    measure_of(runs)
+    drawn = _drawn(_readable(runs, on), resamples, seed, on)
+    return [_answer(some, seed) for some in drawn.values()]
+
+
+def find_transition(run: Run, *, resamples: int = RESAMPLES, seed: int = 0) -> Dimension:
+    """Deprecated name of the rule: return how many heads the task of one panel needs.
+
+    `SweepResult([run]).transition` is the same.
+    """
+    told = "find_transition is deprecated: read .transition of a SweepResult, as in hc.SweepResult([run]).transition"
+    warnings.warn(told, DeprecationWarning, stacklevel=2)
+    return answers([run], resamples=resamples, seed=seed)[0]
+
+
+def _readable(runs: Sequence[Run], on: Part) -> list[Run]:
+    """Return the panels with the errors of a part of the data; refuse a run that has none of them on record."""
+    finished = any(trial.state == "done" for run in runs for trial in run.trials)
+    found = seen(runs, on)
+    if finished and not any(run.trials for run in found) and any(UNMEASURED in run.left_out for run in found):
+        raise BadInput("no trial of this run has a training error on record: leave --on train out")
+    return found
+
+
+def _drawn(runs: Sequence[Run], resamples: int, seed: int, on: Part) -> dict[str, list[Drawn]]:
+    """Draw the targets and seeds of every setting again."""
+    if resamples < LEAST_RESAMPLES:
+        raise BadInput(f"resamples must be at least {LEAST_RESAMPLES}, not {resamples}: fewer draws give no interval")
+    settings: dict[str, list[Block]] = {}
+    for block in blocks(runs, on):
+        settings.setdefault(block.setting, []).append(block)
+    return {name: draw_setting(some, resamples, seed) for name, some in settings.items()}
+
+
+def _answer(drawn: Sequence[Drawn], seed: int) -> Dimension:
+    """Apply the rule to a setting; only then look up the known D of its tasks, and compare."""
+    found = dimension(drawn, seed)
+    known = {run.intrinsic for one in drawn for _, run in one.block.panels}
+    D = known.pop() if len(known) == 1 else None
+    return found.model_copy(update={"intrinsic": D, "agrees": fits(found, D), "comparison": comparison(found, D)})

@@ -1,0 +1,253 @@
+"""The answer in words, made from its record: one sentence, its reasons with their numbers, the known D beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from headcount.analysis.bootstrap import Drawn, grouped, interval
+from headcount.analysis.doubts import LEVEL_DECADES, largest_fall, lost_text, lost_texts, single
+from headcount.analysis.record import Dimension, Reason
+from headcount.analysis.slopes import comparable, length_slope
+from headcount.analysis.words.numbers import error_text, heads_text, percent, times_text
+from headcount.analysis.words.rates import large_text, refused_text, turned
+
+
+def sentence(found: Dimension) -> str:
+    """Say in one sentence what the run shows about the number of heads."""
+    if len(found.errors) < 2:
+        return f"Nothing can be said: {_results(found)}, so there is nothing to compare."
+    if found.verdict == "too-few":
+        return f"Too few trials to tell: {_hint(found)}, but a single trial may be a lucky or unlucky start."
+    if found.doubted:
+        why = lost_text(found.missing, found.doubted)
+        return f"Unclear: {_hint(found)}, but {why}, so whether fewer than {found.tentative} suffice is not known."
+    if found.verdict == "no-fall":
+        return f"No number of heads stands out: {_flat(found)}."
+    if found.fall_share is not None:
+        return f"Unclear: {_unsure_fall(found)}: more seeds, targets or training are needed."
+    if found.refused is not None:
+        return refused_text(found, found.refused)
+    if found.verdict == "unclear":
+        best = f"no head count up to {found.head_counts[-1]} seems enough"
+        if found.estimate is not None:
+            fit = "fits" if found.estimate == 1 else "fit"
+            best = f"{heads_text(found.estimate)} {fit} best ({_interval(found)})"
+        return f"Unclear: {best}, but {_other(found)}: more seeds, targets or training are needed."
+    if found.estimate is None:
+        return (found.rate and turned(found)) or _open(found)
+    most, noun, sure = found.head_counts[-1], found.words.noun, f"{found.words.purpose} ({_interval(found)})"
+    if found.verdict == "one-head":
+        least = found.head_counts[0]
+        enough = "one head suffices" if least == 1 else f"{least} heads suffice (fewer were not tried)"
+        return f"{_begin(found, enough)}{sure}: up to {most} heads {_improve(found, f'the {noun}')}."
+    return (
+        f"{_begin(found, f'{_needed(found)} are needed')}{sure}: with {found.drop_from} the {noun} is "
+        f"{times_text(found.drop or 1.0)} times larger, and up to {most} heads {_improve(found, 'it')}."
+    )
+
+
+def reasons(found: Dimension, drawn: Sequence[Drawn]) -> list[Reason]:
+    """Return the grounds of the answer; `drawn` are the blocks that it was found on."""
+    texts = [_level_text(found, drawn)] if found.errors else []
+    if found.pointed is not None and found.pointed > found.head_counts[0]:
+        texts.append(_fall_text(found))
+    if found.pointed is None and found.refused is None and len(found.errors) > 1:
+        texts.append(_open_text(found))
+        texts += large_text(found)
+    if found.pointed is not None:
+        texts.append(_rest_text(found))
+        texts += _slope_texts(found, found.pointed, drawn)
+    if found.shares:
+        over = "lengths and sizes (there is one target and one seed)" if single(drawn) else "targets and seeds"
+        texts.append(f"Drawn again over {over}, with the rule's constants varied too: {_share_text(found)}.")
+    return [Reason(text=text) for text in [*texts, *lost_texts(drawn, found.missing)]]
+
+
+def fits(found: Dimension, intrinsic: int | None) -> bool | None:
+    """Whether the answer fits the known D; None where there is nothing to compare."""
+    if intrinsic is None or found.low is None:
+        return None
+    if found.verdict in ("transition", "one-head") or found.bounded:
+        return found.low <= intrinsic and (found.high is None or intrinsic <= found.high)
+    return None
+
+
+def comparison(found: Dimension, intrinsic: int | None) -> str:
+    """Say what theory predicts for the task, and whether the answer fits."""
+    if intrinsic is None:
+        return "Theory predicts no number of heads for this task, so there is nothing to compare with."
+    source = "1 look-up" if intrinsic == 1 else f"{intrinsic} independent look-ups"
+    built = f"The task was built from {source}, so the paper expects {intrinsic}"
+    agrees = fits(found, intrinsic)
+    if agrees is None:
+        return f"{built}; this run neither confirms nor contradicts that."
+    if not agrees:
+        return f"{built}; this run does not show that."
+    if found.estimate == intrinsic:
+        return f"{built}."
+    return f"{built}, which fits." if found.estimate is None else f"{built}, which the interval holds."
+
+
+def _hint(found: Dimension) -> str:
+    """What the errors look like, without claiming it."""
+    if found.pointed is None:
+        return "no number of heads stands out"
+    if found.drop is None:
+        return f"{heads_text(found.pointed)} and more do about equally well"
+    noun = found.words.noun
+    article = "an" if noun[0] in "aeiou" else "a"
+    smaller = f"{times_text(found.drop)} times smaller than {heads_text(found.drop_from or 0)}"
+    return f"{heads_text(found.pointed)} have {article} {noun} {smaller}"
+
+
+def _begin(found: Dimension, claim: str) -> str:
+    """Begin a sentence with a claim: "probably" where the interval holds more than it says."""
+    said = f"probably {claim}" if found.hedged else claim
+    return said[0].upper() + said[1:]
+
+
+def _needed(found: Dimension) -> str:
+    """Write how many heads are needed; all that were not tried below the estimate count too."""
+    assert found.estimate is not None
+    least = (found.drop_from or 0) + 1
+    return heads_text(found.estimate) if found.estimate == least else f"{least} to {heads_text(found.estimate)}"
+
+
+def _open(found: Dimension) -> str:
+    """The fall has no end, or none that is clear."""
+    hint = "but no step is clear enough to say how many are needed"
+    if (found.low or 0) > found.head_counts[0]:
+        hint = f"at least {found.low} are needed"
+    fall = f"the fall of the {found.words.noun} has no end among the head counts tried"
+    return f"Not reached by h = {found.head_counts[-1]}: {fall}, {hint}."
+
+
+def _unsure_fall(found: Dimension) -> str:
+    """Say what the data show, a fall or level errors, and in how few of the draws it is seen."""
+    assert found.fall_share is not None
+    before, after, decades = largest_fall(np.log10([error for _, error in found.errors]))
+    if decades <= LEVEL_DECADES:
+        fall = f"a fall of more than {10**LEVEL_DECADES:.0f} times"
+        return f"{_span(found)}, but {percent(1.0 - found.fall_share)} of the draws show {fall}"
+    few, many = (found.head_counts[i] for i in (before, after))
+    smaller = (
+        f"with {heads_text(many)} the {found.words.noun} is {times_text(10**decades)} times smaller than with {few}"
+    )
+    agreed = math.floor(100 * found.fall_share)  # what is just below 95 % must not read as 95 %
+    draws = f"only {agreed} % of the draws show" if agreed else "hardly any of the draws shows"
+    return f"{smaller}, but {draws} that more heads do better on average"
+
+
+def _span(found: Dimension) -> str:
+    """Say between which errors all head counts lie where there is no fall; a rise is not called level."""
+    errors = [error for _, error in found.errors]
+    low, high = error_text(min(errors)), error_text(max(errors))
+    which = f"from {found.head_counts[0]} to {heads_text(found.head_counts[-1])} the {found.words.noun}"
+    if max(errors) > 10**LEVEL_DECADES * min(errors):
+        return f"{which} is {low} to {high}, without a fall of more than {10**LEVEL_DECADES:.0f} times"
+    return f"{which} stays at {low if low == high else f'{low} to {high}'}"
+
+
+def _flat(found: Dimension) -> str:
+    """All head counts do about equally well: say how well, for that decides what it means."""
+    errors = [error for _, error in found.errors]
+    least, most = found.head_counts[0], found.head_counts[-1]
+    span = _span(found)
+    if found.unlearned is not None and min(errors) >= found.unlearned:
+        return f"{span}; the models did not learn the task"
+    if found.rate:
+        return f"{span}; that does not show whether heads, data or training limit it"
+    few = "one head" if least == 1 else heads_text(least)
+    return f"{span}; either {few} can do it already or more than {most} are needed"
+
+
+def _further(found: Dimension) -> str:
+    return f"{times_text(found.further or 1.0)} times"
+
+
+def _improve(found: Dimension, what: str) -> str:
+    """Say what more heads bring; what rounds to 1.0 times is nothing."""
+    further = _further(found)
+    return f"do not improve {what}" if further == "1.0 times" else f"improve {what} by {further} at most"
+
+
+def _interval(found: Dimension) -> str:
+    if found.high is None:
+        return f"90 % interval {found.low} or more"
+    return f"90 % interval {found.low}" + ("" if found.high == found.low else f" to {found.high}")
+
+
+def _results(found: Dimension) -> str:
+    if not found.errors:
+        return "no trial has a result"
+    ((heads, error),) = found.errors
+    return f"only one head count, {heads}, has a result ({found.words.noun} {error_text(error)})"
+
+
+def _name(heads: int) -> str:
+    return "not reached" if heads == 0 else f"h = {heads}"
+
+
+def _share_text(found: Dimension) -> str:
+    ordered = sorted(found.shares.items(), key=lambda item: -item[1])
+    return ", ".join(f"{_name(h)} in {100 * share:.0f} %" for h, share in ordered if share >= 0.005)
+
+
+def _other(found: Dimension) -> str:
+    share = found.shares.get(found.estimate or 0, 0.0)
+    return f"only {100 * share:.0f} % of the draws say so ({_share_text(found)})"
+
+
+def _level_text(found: Dimension, drawn: Sequence[Drawn]) -> str:
+    places = sum(np.isfinite(d.level[0]).any(1).sum() for d in drawn)
+    errors = ", ".join(f"{error_text(error)} with {heads_text(heads)}" for heads, error in found.errors)
+    over = "" if places == 1 else f" (geometric mean over {places} combinations of target and size)"
+    whose = f"The {found.words.noun}, as {found.words.seeds}," if found.rate else f"The best seed's {found.words.noun}"
+    return f"{whose} is {errors}{over}."
+
+
+def _fall_text(found: Dimension) -> str:
+    return (
+        f"From {found.drop_from} to {heads_text(found.drop_to or 0)} it falls {times_text(found.drop or 1.0)} times "
+        f"(90 % interval {times_text(found.drop_low or 1.0)} to {times_text(found.drop_high or 1.0)})."
+    )
+
+
+def _rest_text(found: Dimension) -> str:
+    return (
+        f"Beyond {heads_text(found.pointed or 0)} it falls {_further(found)} at most "
+        f"(90 % interval {times_text(found.further_low or 1.0)} to {times_text(found.further_high or 1.0)})."
+    )
+
+
+def _open_text(found: Dimension) -> str:
+    before, last = found.head_counts[-2:]
+    ratio = found.error(before) / found.error(last)
+    change = f"{times_text(max(ratio, 1 / ratio))} times {'smaller' if ratio >= 1 else 'larger'}"
+    larger = [h for h in found.missing if h > last]
+    more = lost_text(found.missing, larger) if larger else f"more than {last} were not tried"
+    end = "" if found.fall_share is not None else ": no end of the fall is confirmed"
+    return f"With {last} heads the {found.words.noun} is {change} than with {before}, and {more}{end}."
+
+
+def _slope_texts(found: Dimension, at: int, drawn: Sequence[Drawn]) -> list[str]:
+    """Say how the error goes with the length just below a head count and at it, where several lengths were tried."""
+    counts = drawn[0].block.heads
+    texts: list[str] = []
+    for heads in [h for h in found.head_counts if h <= at][-2:]:
+        i = counts.index(heads)
+        slopes = [
+            s for some in grouped(drawn, "hidden").values() if (s := length_slope(comparable(some, i), i)) is not None
+        ]
+        if not slopes:
+            continue
+        mean = np.mean(slopes, axis=0)
+        low, high = interval(mean)
+        effect = "harder" if low > 0 else "easier" if high < 0 else ""
+        said = f"longer sequences are {effect}" if effect else "no clear effect of T"
+        change = f"log error changes by {mean[0]:.2f} per decade of T ({low:.2f} to {high:.2f})"
+        texts.append(f"With {heads_text(heads)} {change}: {said}.")
+    return texts

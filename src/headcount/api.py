@@ -1,0 +1,377 @@
+"""The front door's own pieces: `hc.sweep(task, heads=range(1, 6), seeds=8).plot()` is the whole of an experiment.
+
+`hc.attack(model).save(folder)` is the whole of an attack.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import operator
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from headcount.analysis.by_heads import head_rows
+from headcount.analysis.measures import BLIND, blind_note
+from headcount.analysis.of_runs import analyse, answers
+from headcount.analysis.record import Analysis, Dimension
+from headcount.core.errors import BadInput, nearest
+from headcount.core.shown import Shown
+from headcount.core.text.harmless import plain
+from headcount.core.text.streams import tell
+from headcount.models.files import SavedModel, load_model
+from headcount.models.transformer.spec import ModelSpec
+from headcount.render import figures, tables
+from headcount.render.notebook import View
+from headcount.render.pair import picture as pair
+from headcount.render.run_page import write_run_report
+from headcount.store.records import Run
+from headcount.store.store import Store
+from headcount.sweeps.file import check_overridden, choose_positions, default_positions, read_sweep
+from headcount.sweeps.results import stored_runs
+from headcount.sweeps.run import run_panels
+from headcount.sweeps.runner import run_on_store
+from headcount.sweeps.spec import ModelOptions, Panel, SweepSpec, has_serial_form
+from headcount.tasks.arrays.task import ArrayTask
+from headcount.tasks.controls import MeanTask
+from headcount.tasks.expressions.tree import variable
+from headcount.tasks.families import FAMILIES, family
+from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.tasks.sampling import Box
+from headcount.tasks.serial import known_task
+from headcount.tasks.task import Task
+from headcount.theory.attack import search
+from headcount.theory.attack.witness import Witness, conclusions, make_witness, pair_figure
+from headcount.theory.irreducible.bound import Enclosed, irreducible_bound
+from headcount.training.devices import find_device
+from headcount.training.loop import Trained
+from headcount.training.on_cores import train_fast
+from headcount.training.spec import TrainSpec
+
+log = logging.getLogger("headcount")
+
+
+@dataclass(frozen=True)
+class SweepResult(Shown):
+    """What a sweep found: a run for every panel (one, unless lengths or sizes were varied too), and the answers.
+
+    An answer is read off all lengths, hidden sizes and targets of one setting together; there is one, unless the
+    sweep varies anything else.
+    """
+
+    runs: list[Run]
+
+    @cached_property
+    def transitions(self) -> list[Dimension]:
+        """How many heads are needed, one record for every setting."""
+        return answers(self.runs)
+
+    @property
+    def transition(self) -> Dimension:
+        """How many heads are needed, where the sweep has one setting: its `heads_needed`, `sentence` and so on."""
+        if len(self.transitions) != 1:
+            raise BadInput(f"this sweep has {len(self.transitions)} settings: read .transitions")
+        return self.transitions[0]
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """All that the sweep says: cells, drops, slopes, laws, and D with its interval and reasons."""
+        return analyse(self.runs)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw error against heads as a matplotlib figure: a notebook shows it, `path` (png, pdf, svg) keeps it.
+
+        A script without a path finds it as NAME.png in its folder, NAME the sweep's name.
+        """
+        if path is None and not _shows_itself():  # a script has nobody who would display what is returned
+            path = Path(f"{self.runs[0].name}.png")
+            tell(f"the picture is in {path}")
+        return super().plot(path)
+
+    def report(self, folder: str | Path) -> Path:
+        """Write one page for all panels, with its charts, cells and analysis as files beside it; return its path."""
+        return write_run_report(self.runs, self.analysis, Path(folder)).page
+
+    def __repr__(self) -> str:
+        return "\n".join(map(plain, self._sentences()))
+
+    def _sentences(self) -> list[str]:
+        note = blind_note(self.runs)
+        return [*(found.labelled for found in self.transitions), *([note] if note else [])]
+
+    def _view(self) -> View:
+        """What a notebook shows; the rows of `table` are the trials, each with its panel's values."""
+        if len(self.runs) == 1:
+            figure = figures.transition_figure(self.runs[0], self.transition)
+            shown = [tables.transition_table(self.transition)]
+        else:
+            figure = figures.panels_figure(self.runs, self.transitions)
+            shown = [tables.row_table(head_rows(run.trials), None, run_label(run)) for run in self.runs]
+        rows = [{**run.values, **trial.model_dump(exclude={"curve"})} for run in self.runs for trial in run.trials]
+        return View(self._sentences(), shown, [figure], rows)
+
+
+def train(
+    task: Task | ArrayTask,
+    model: ModelSpec,
+    recipe: TrainSpec | None = None,
+    *,
+    seed: int = 0,
+    on_step: Callable[[int, float | None], None] | None = None,
+) -> Trained:
+    """Train one model on the compiled engine and return it with its record; `.save(folder)` keeps it.
+
+    The same arguments give the same weights. `on_step(steps done, validation error or None)` is called now and then.
+    """
+    if model.positions == "none" and default_positions(task) != "none":
+        log.warning(BLIND)
+    return train_fast(task, model, recipe, seed=seed, on_step=on_step)
+
+
+@dataclass(frozen=True)
+class AttackResult(Shown):
+    """Two inputs with (nearly) equal attention output and different targets, with what is proved of them."""
+
+    witness: Witness
+    model: SavedModel
+    task: Task | None
+    learned: bool = False
+    """Whether a surrogate stood in for the task."""
+
+    @property
+    def kind(self) -> str:
+        """Which it is: exact (proved), near, or evidence."""
+        return self.witness.kind
+
+    @property
+    def gap(self) -> float:
+        """The gap between the two targets; half of it is a lower bound of the sup error where the pair is exact."""
+        return self.witness.gap
+
+    @property
+    def deviations(self) -> float:
+        """The gap in standard deviations of the target over the task's own inputs."""
+        return self.witness.gap / self.witness.unit
+
+    @property
+    def in_support(self) -> bool | None:
+        """Whether the two are inputs of the task, as its law draws them; None where only data are known."""
+        return self.witness.in_support
+
+    def figure(self) -> dict[str, Any]:
+        """Return the data of the picture."""
+        return pair_figure(self.model, self.task, self.witness)
+
+    def _view(self) -> View:
+        return View(conclusions(self.witness), figures=[pair.pair_drawing(self.figure())])
+
+    def save(self, folder: str | Path, enclosed: Enclosed | None = None) -> str:
+        """Write the model, witness.json, pair.png and pair.html; `headcount recheck FOLDER` verifies it.
+
+        An upper bound that `enclose` proved is kept in enclosure.json; no second program verifies that one. A pair
+        without a gap is no witness, and is not written.
+        """
+        if not self.witness.shows_a_gap:
+            raise BadInput(
+                f"a gap of {max(self.gap, 0.0):.3g} is no witness, so nothing is written: "
+                f"{self.witness.found.effort} (try more starts or more time)"
+            )
+        figure = self.figure()
+        files: dict[str, Any] = {"pair.png": pair.pair_png(figure), "pair.html": pair.pair_html(figure).encode()}
+        if enclosed is not None:
+            files["enclosure.json"] = {**asdict(enclosed), "sup_error_at_most": enclosed.bound / 2}
+        return self.model.save(folder, {"witness.json": self.witness.data, **files})
+
+    def enclose(
+        self, seconds: float = 60.0, goal: float = 1.1, on_step: Callable[[float, int, float], None] | None = None
+    ) -> Enclosed:
+        """Prove an upper bound of the largest gap too, by branch and bound over the box: for few tokens only."""
+        if not isinstance(self.task, GeneralizedRetrieval) or self.learned or not self.task.symbolic:
+            raise BadInput("only a retrieval task of expressions can be enclosed: here the target is numbers")
+        lower = self.gap if self.kind == "exact" else 0.0
+        return irreducible_bound(
+            self.model, self.task, self.witness.found.box, output=self.witness.data["output"], seconds=seconds,
+            lower=lower, goal=goal, on_step=on_step,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return "\n".join(conclusions(self.witness))
+
+
+def attack(
+    model: SavedModel | str | Path, task: Task | None = None, box: Box | None = None, *,
+    surrogate: SavedModel | str | Path | None = None, among: search.Among = "all", starts: int = 64,
+    seconds: float = 55.0, seed: int = 0, device: str = "cpu", told: search.Told | None = None,
+) -> AttackResult:  # fmt: skip
+    """Find two inputs that a model's attention cannot tell apart although their targets differ, and prove it.
+
+    `model` is a saved model or its folder, `task` its own unless stated, `box` the two corners of the tokens' box.
+    Both are inputs of the task, in the support of its law; among="typical" keeps to sequences like those that it draws,
+    among="box" searches all of the box, inputs of the task or not. With the predictions of a `surrogate` in place of a
+    task the result is evidence.
+    """
+    find_device(device)
+    saved = model if isinstance(model, SavedModel) else load_model(model)
+    stand_in = surrogate if isinstance(surrogate, SavedModel) or surrogate is None else load_model(surrogate)
+    task = task or known_task(saved.task)
+    found = search.attack(
+        saved, task, box, surrogate=stand_in, among=among, starts=starts, seconds=seconds, seed=seed, device=device,
+        told=told,
+    )  # fmt: skip
+    return AttackResult(make_witness(saved, task, found, stand_in), saved, task, stand_in is not None)
+
+
+def _shows_itself() -> bool:
+    """Whether somebody displays what a line returns: a notebook, IPython or Python's own prompt."""
+    notebook = "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
+    return notebook or hasattr(sys, "ps1")
+
+
+def _whole(value: Any, what: str) -> int:
+    """Read a whole number of any kind, but no text, bool or 1.5."""
+    try:
+        if isinstance(value, bool | str):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise BadInput(f"{what} must be whole numbers, not {value!r}") from None
+
+
+def run_label(run: Run) -> str:
+    """Name a panel by what sets it apart: length-16-hidden-32."""
+    return "-".join(f"{key}-{value}" for key, value in run.values.items()) or run.name
+
+
+def sweep(
+    task: Task | ArrayTask | SweepSpec | str | Path,
+    heads: Iterable[int] | int | None = None,
+    seeds: int | None = None,
+    *,
+    lengths: Iterable[int] | int | None = None,
+    hidden: Iterable[int] | int | None = None,
+    head_dims: Iterable[int] | int | None = None,
+    learning_rates: Iterable[float] | float | None = None,
+    targets: Iterable[int] | int | None = None,
+    store: str | Path | None = None,
+    name: str | None = None,
+    device: str = "cpu",
+    workers: int | None = None,
+    quiet: bool = False,
+    **options: Any,
+) -> SweepResult:
+    """Train a task with every combination of the listed values and every seed, and return what was found.
+
+    task: a task, arrays, the name of a family, a SweepSpec, or the path of a sweep file (ending in .toml). The last
+    two state the whole sweep, so that of the other arguments only store, device, workers and quiet go with them.
+    heads: head counts (default 1 to 5). seeds: random starts of each (default 3).
+    lengths, targets: sequence lengths, and seeds that draw the task itself; for a family by name.
+    hidden, head_dims, learning_rates: hidden sizes, head sizes and learning rates. An option for one value (length,
+    seed, head_dim, learning_rate) beside the list of the same (lengths, targets, head_dims, learning_rates) is refused.
+    store: folder that keeps finished trials (default: none is kept); an interrupted call goes on where it stopped.
+    name: the run's name in the store (default "sweep"). device: "cpu" (a model a core) or "cuda" (hundreds of models
+    at once on one GPU). workers: cores to use (default all). quiet: no progress.
+    options: those of ModelOptions and TrainSpec (head_dim=4, steps=2000, …) and, for a family by name, its own
+    parameters. Where positions are not stated they are chosen from the task: "concatenated" where its answer depends
+    on where tokens stand, else "none".
+    """
+    find_device(device)
+    if workers is not None and _whole(workers, "workers") < 1:
+        raise BadInput(f"workers must be at least 1, not {workers}")
+    lists = {
+        "heads": heads, "lengths": lengths, "hidden": hidden, "head_dims": head_dims,
+        "learning_rates": learning_rates, "targets": targets,
+    }  # fmt: skip
+    if isinstance(task, SweepSpec | Path) or (isinstance(task, str) and task.endswith(".toml")):
+        _check_names(options, _OPTIONS | _family_fields(), {"store", "device", "workers", "quiet"})
+        given = [k for k, v in {**lists, "seeds": seeds, "name": name, **options}.items() if v is not None]
+        if given:
+            raise BadInput(f"{given[0]}: a SweepSpec or a sweep file states the whole sweep: change it there")
+        spec = choose_positions(task) if isinstance(task, SweepSpec) else read_sweep(Path(task))
+        panels = spec.panels()
+    else:
+        lists["heads"] = range(1, 6) if heads is None else heads
+        spec, panels = _stated(task, lists, 3 if seeds is None else seeds, "sweep" if name is None else name, options)
+    if store is None:
+        about = {k: v for k, v in spec.data().items() if k != "task" or has_serial_form(panels[0].task)}
+        return SweepResult(run_panels(
+            spec.name, spec.title, about, panels, spec.seeds, workers=workers, quiet=quiet, device=device
+        ))  # fmt: skip
+    if not has_serial_form(panels[0].task):
+        raise BadInput("arrays and bare Python functions cannot be kept in a store: leave store out")
+    with Store.open(store) as opened:
+        run_on_store(spec, opened, workers=workers, quiet=quiet, device=device)
+        return SweepResult(stored_runs(opened, spec.name, spec))
+
+
+def _stated(
+    task: Task | ArrayTask | str, lists: dict[str, Any], seeds: int, name: str, options: dict[str, Any]
+) -> tuple[SweepSpec, list[Panel]]:
+    """Return the sweep that arguments state, and its panels; that of arrays or bare functions lacks their task."""
+    check_overridden(options, lists)
+    known = _OPTIONS | (_family_fields(task) if isinstance(task, str) else set())
+    if fixed := [name for name in options if name in _family_fields() - known and name != "seed"]:
+        raise BadInput(f"{fixed[0]}: the task given has its own; to choose another, give a family by name")
+    _check_names(options, known, known | set(inspect.signature(sweep).parameters) - {"task", "options"})
+    if not isinstance(lists["hidden"], Iterable):  # one size is the model's own
+        options = {**options, **({} if lists["hidden"] is None else {"hidden": lists["hidden"]})}
+        lists = {**lists, "hidden": None}
+    model = ModelOptions(**{k: options.pop(k) for k in list(options) if k in ModelOptions.model_fields})
+    train = TrainSpec(**{k: options.pop(k) for k in list(options) if k in TrainSpec.model_fields})
+    values: dict[str, Any] = {key: _several(key, value) for key, value in lists.items()}
+    if isinstance(task, str):
+        stated, title = family(task, **options).data(), task
+    else:
+        if not isinstance(task, Task | ArrayTask):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadInput(
+                f"a sweep needs a task, the name of a family, a SweepSpec or a sweep file, not {type(task).__name__}"
+            )
+        title = task.name
+        stated = task.data() if has_serial_form(task) else _PLACEHOLDER
+        if "positions" not in model.model_fields_set:
+            model = model.model_copy(update={"positions": default_positions(task)})
+    spec = SweepSpec(name=name, title=title, task=stated, seeds=seeds, model=model, train=train, **values)
+    if isinstance(task, str):
+        spec = choose_positions(spec)
+    panels = spec.panels()
+    return spec, panels if isinstance(task, str) else [replace(panel, task=task) for panel in panels]
+
+
+_OPTIONS = {*ModelOptions.model_fields, *TrainSpec.model_fields}
+
+
+def _family_fields(name: str | None = None) -> set[str]:
+    """Return the parameters of a family, or those that any family has."""
+    if name is not None and name not in FAMILIES:
+        raise BadInput(f"unknown task {name!r}: {nearest(name, FAMILIES)}")
+    families = FAMILIES.values() if name is None else [FAMILIES[name]]
+    return {field for one in families for field in one.model_fields} - {"family"}
+
+
+def _check_names(options: Iterable[str], known: set[str], allowed: set[str]) -> None:
+    """Refuse the first option that is not known, with the nearest name that is allowed."""
+    for name in options:
+        if name not in known:
+            raise BadInput(f"unknown option {name!r}: {nearest(name, allowed)}")
+
+
+_PLACEHOLDER = {**MeanTask(variable(1).sum(), length=1).data(), "name": "placeholder"}  # "mean" is a family's
+"""Stands in a spec for a task that has no serial form, so that the same rules hold for all."""
+
+
+def _several(what: str, values: Any) -> list[Any] | None:
+    """Read a list of numbers, or one number; None stays None."""
+    if values is None:
+        return None
+    listed: list[Any] = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    if what != "learning_rates":
+        return [_whole(value, what) for value in listed]
+    try:
+        if any(isinstance(value, str | bool) for value in listed):
+            raise TypeError
+        return [float(value) for value in listed]
+    except TypeError:
+        raise BadInput(f"{what} must be numbers, not {listed!r}") from None

@@ -1,1 +1,0 @@
-"""What every room may use: errors, strict specs, hashing, atomic writes, provenance, progress."""

@@ -1,0 +1,1 @@
+"""What every room may use: errors, strict specs, hashing, whole-file writes, provenance, progress."""

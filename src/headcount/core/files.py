@@ -1,0 +1,170 @@
+"""Writes that are whole or absent: a temporary name beside the target, synced, then renamed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Collection, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headcount.core.errors import BadInput
+from headcount.core.text.harmless import json_text
+
+
+def _sync_directory(path: Path) -> None:
+    """Make a rename itself durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _temporary_name(path: Path) -> Path:
+    """Return a free name beside a path. `tempfile` would make the file too, but for its owner alone: mode 0600."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+
+
+def _keep_mode(new: Path, old: Path) -> None:
+    """Give a file or folder the permissions of the one that it replaces; a new one has those of the umask."""
+    if old.exists():
+        new.chmod(stat.S_IMODE(old.stat().st_mode) & 0o777)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that no reader, crash or full disk ever sees half of it.
+
+    A link stays and what it points to is written; a device or a pipe, which a rename would replace, is written to.
+    A new file has the mode that the umask leaves of 0666, one that is replaced keeps its own.
+    """
+    stream = str(path.absolute().parent) in ("/dev", "/dev/fd", "/proc/self/fd")  # /dev/stdout may be a plain file
+    if path.exists() and not path.is_dir() and (stream or not path.is_file()):
+        with path.open("ab") as handle:
+            handle.write(content)
+        return
+    path = path.resolve() if path.is_symlink() else path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _temporary_name(path)
+    try:
+        with temporary.open("xb") as handle:
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        _keep_mode(temporary, path)
+        temporary.replace(path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # in the name that the user knows; a full disk has none
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
+    _sync_directory(path.parent)
+
+
+def write_all(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write the files of a folder, all or none: those that stand there are kept until all new ones are on the disk."""
+    new = next((p for p in reversed((folder, *folder.parents)) if not p.exists()), None)
+    folder.mkdir(parents=True, exist_ok=True)
+    aside = {name: folder / f".{name}.part" for name in contents}
+    try:
+        for name, content in contents.items():
+            try:
+                aside[name].unlink(missing_ok=True)  # of a writer that was killed; its mode is nobody's choice
+                write_bytes(aside[name], content)
+                _keep_mode(aside[name], folder / name)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(folder / name)) from None
+        for name, part in aside.items():
+            part.replace(folder / name)
+    except BaseException:
+        for part in aside.values():
+            part.unlink(missing_ok=True)
+        if new is not None:
+            shutil.rmtree(new, ignore_errors=True)
+        raise
+    _sync_directory(folder)
+
+
+def json_bytes(value: Any) -> bytes:
+    """JSON for people and programs: indented, NaN refused, no character hidden."""
+    return (json_text(value) + "\n").encode()
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write text whole or not at all, as UTF-8."""
+    write_bytes(path, content.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON whole or not at all."""
+    write_bytes(path, json_bytes(value))
+
+
+_OURS = {
+    "model.safetensors", "config.json", "history.json", "certificate.json", "budget.png",
+    "witness.json", "pair.png", "pair.html", "adversary.json", "adversary.png",
+}  # fmt: skip
+
+
+def check_folder(target: Path) -> None:
+    """Refuse a target that is a file, or a folder with anything in it that is not ours: it is the user's."""
+    if target.is_dir():
+        foreign = sorted(p.name for p in target.iterdir() if p.name not in _OURS)
+        config = target / "config.json"
+        if not foreign and config.exists() and b'"headcount-model"' not in config.read_bytes()[:200]:
+            foreign = ["a config.json that is not ours"]
+        if foreign:
+            raise BadInput(f"{target} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
+    elif target.exists():
+        raise BadInput(f"{target} is a file, not a folder: choose another --out")
+    if target.is_symlink() or target.is_mount() or target.resolve() == Path.cwd():
+        raise BadInput(f"{target} is a link, a mount point or this very folder: choose a new folder as --out")
+    check_writable(target.absolute().parent)
+
+
+def check_own(folder: Path, names: Collection[str], sign: str) -> None:
+    """Refuse an --out that is a file, or a folder that holds anything but an earlier result: `names` with `sign`."""
+    if folder == Path():
+        raise BadInput("--out is this very folder: choose an empty or new folder")
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file, not a folder: choose another --out")
+    there = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+    foreign = [name for name in there if name not in names] or (there if there and sign not in there else [])
+    if foreign:
+        raise BadInput(f"{folder} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
+    check_writable(folder)
+
+
+def check_writable(folder: Path, what: str = "--out") -> None:
+    """Refuse a folder in which nothing can be made, before the work and not after it."""
+    parent = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
+    try:  # permissions alone do not tell: some file systems refuse whatever they say
+        Path(tempfile.mkdtemp(dir=parent, prefix=".headcount-")).rmdir()
+    except OSError:
+        raise BadInput(f"{parent} is not a folder that can be written to: choose another {what}") from None
+
+
+@contextmanager
+def whole_folder(target: Path) -> Generator[Path]:
+    """Fill a temporary folder and rename it to the target at the end; on any error nothing is left behind."""
+    check_folder(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _temporary_name(target)
+    try:
+        temporary.mkdir()
+        yield temporary
+        for path in (temporary, *temporary.iterdir()):
+            _keep_mode(path, target / path.relative_to(temporary))
+        old = temporary.with_suffix(".old")
+        if target.exists():
+            target.replace(old)  # set aside first: at every moment a whole folder exists under some name
+        temporary.replace(target)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _sync_directory(target.parent)

@@ -1,0 +1,1 @@
+"""Strict readers of files: JSON, TOML, packed arrays, model folders, certificates and witnesses."""

@@ -1,0 +1,117 @@
+"""certificate.json and witness.json read strictly: which keys each kind has, and of what type their values are.
+
+Part of the trusted base, as `base.model_file` is. What is said here is about form alone; whether it is true is for
+`recheck` to find out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from headcount.core.errors import BadInput
+from headcount.core.readers.model_file import check_keys, shown
+from headcount.core.readers.reading import read_json
+
+VERSION = 1
+
+
+class Form(NamedTuple):
+    """A kind of file: its name, its format, the keys that all kinds have, and those that one kind adds.
+
+    `later` are keys that older files lack; what they mean there is for the reader to say.
+    """
+
+    name: str
+    format: str
+    keys: frozenset[str]
+    kinds: Mapping[str, frozenset[str]]
+    later: Mapping[str, frozenset[str]]
+
+    def keys_of(self, kind: str) -> frozenset[str]:
+        """Return the keys that every statement of a kind has."""
+        return self.keys | self.kinds[kind]
+
+
+CERTIFICATE = Form(
+    "certificate", "headcount-certificate",
+    frozenset({"format", "version", "kind", "model", "task", "box", "eps", "bound", "steps", "provenance"}),
+    {"enough-heads": frozenset({"scale"}), "one-wide-head": frozenset()},
+    {"enough-heads": frozenset({"arithmetic", "shift"}), "one-wide-head": frozenset({"arithmetic"})},
+)  # fmt: skip
+WITNESS = Form(
+    "witness", "headcount-witness",
+    frozenset({"format", "version", "kind", "model", "task", "box", "region", "output", "X1", "X2", "claims",
+               "provenance"}),
+    {"exact": frozenset({"solved", "radius"}), "near": frozenset(), "evidence": frozenset()},
+    {"exact": frozenset(), "near": frozenset(), "evidence": frozenset()},
+)  # fmt: skip
+
+STEPS = {
+    "enough-heads": ("encoder", "leakage", "feedforward"),
+    "one-wide-head": ("encoder", "maximum", "feedforward"),
+}
+"""The steps of the error budget of a certificate, each a list of numbers; `slopes` is a list of such lists."""
+SLOPES = "slopes"
+ARITHMETIC = ("exact", "float64")
+"""What the bound of a certificate is about: the model's real numbers, or what float64 computes."""
+CLAIMS = ("gap", "distance", "distance_one", "sup_error", "lipschitz")
+"""What a witness claims; lipschitz may be null."""
+
+
+def read_statement(path: Path, form: Form) -> dict[str, Any]:
+    """Read a file, or the folder's file of this form; what is no such file of a known version and kind is refused."""
+    path = path / f"{form.name}.json" if path.is_dir() else path
+    value = read_json(path)
+    if type(value) is not dict or value.get("format") != form.format:
+        raise BadInput(f"{path} is no {form.name}: expected a JSON object with format {form.format!r}")
+    found = cast("dict[str, Any]", value)
+    if missing := sorted(form.keys - found.keys()):
+        raise BadInput(f"{path} is no whole {form.name}: {missing[0]} is missing")
+    version, kind = found["version"], found["kind"]
+    if type(version) is not int or version != VERSION or type(kind) is not str or kind not in form.kinds:
+        raise BadInput(f"{path}: unknown version or kind {shown(version)}, {shown(kind)}")
+    if type(found["provenance"]) is not dict:
+        raise BadInput(f"{path}: its provenance is no JSON object")
+    return found
+
+
+def check_statement(statement: dict[str, Any], form: Form) -> None:
+    """Refuse a statement with other keys than its kind has, or claims that are no numbers from 0 on."""
+    kind = statement["kind"]
+    check_keys(statement, form.keys_of(kind) | (form.later[kind] & statement.keys()), f"the {form.name}")
+    if form is WITNESS:
+        claims = check_keys(statement["claims"], CLAIMS, "its claims")
+        for name, value in claims.items():
+            if value is not None or name != "lipschitz":
+                check_bound(value, f"claims.{name}")
+        return
+    for name in ("eps", "bound", *form.kinds[kind]):
+        check_bound(statement[name], name)
+    if statement.get("arithmetic", "exact") not in ARITHMETIC:
+        raise BadInput(f"arithmetic is {shown(statement['arithmetic'])}: allowed: {', '.join(ARITHMETIC)}")
+    for value in _listed(statement.get("shift", []), "shift"):
+        check_bound(value, "shift")
+    steps = check_keys(statement["steps"], (*STEPS[kind], SLOPES), "its steps")
+    for name, values in steps.items():
+        rows = _listed(values, f"steps.{name}") if name == SLOPES else [values]
+        for row in rows:
+            for value in _listed(row, f"steps.{name}"):
+                check_bound(value, f"steps.{name}")
+
+
+def check_bound(value: Any, where: str) -> None:
+    """Refuse what is no finite number from 0 on; texts and booleans are none."""
+    if type(value) not in (int, float) or not 0 <= value <= _LARGEST:
+        raise BadInput(f"{where}: {shown(value)} is no number from 0 on")
+
+
+_LARGEST = math.nextafter(math.inf, 0.0)
+
+
+def _listed(values: Any, where: str) -> list[Any]:
+    if type(values) is not list:
+        raise BadInput(f"{where} is {shown(values)}: it must be a list")
+    return cast("list[Any]", values)

@@ -1,0 +1,123 @@
+"""Strict specs: typed, frozen, hashed; an unknown key is an error that names the nearest right one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from headcount.core.errors import BadInput, nearest
+from headcount.core.hashing import content_hash
+
+
+def _plain(value: Any) -> Any:
+    """Turn NumPy's numbers and arrays into JSON's."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not JSON data")
+
+
+def _as_tuple(value: Any) -> Any:
+    """Let lists and arrays stand for tuples, at every depth; pydantic then checks the elements strictly."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(_as_tuple(v) for v in value)
+    return value
+
+
+Vector = Annotated[tuple[float, ...], BeforeValidator(_as_tuple)]
+Matrix = Annotated[tuple[tuple[float, ...], ...], BeforeValidator(_as_tuple)]
+Integers = Annotated[tuple[int, ...], BeforeValidator(_as_tuple)]
+
+
+if TYPE_CHECKING:
+    _Base = BaseModel
+else:
+
+    class _Meta(type(BaseModel)):
+        """Lets NumPy's numbers stand for Python's, and turns pydantic's complaint into our one line.
+
+        It sits in the metaclass, since an own `__init__` would make pydantic read nested JSON as Python objects.
+        """
+
+        def __call__(cls, **fields: Any) -> Any:
+            fields = {k: v.item() if isinstance(v, np.generic) else v for k, v in fields.items()}
+            try:
+                return super().__call__(**fields)
+            except ValidationError as error:
+                raise BadInput(explain(error, cls)) from None
+
+    class _Base(BaseModel, metaclass=_Meta):
+        """BaseModel with one-line errors."""
+
+
+class Spec(_Base):
+    """The base of all specs."""
+
+    model_config = ConfigDict(
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        validate_default=True,
+    )
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any], where: str = "") -> Self:
+        """Read a spec from plain data (TOML, JSON), strictly."""
+        try:
+            return cls.model_validate_json(json.dumps(value, default=_plain))
+        except (ValidationError, TypeError) as error:
+            text = explain(error, cls) if isinstance(error, ValidationError) else str(error)
+            raise BadInput(f"{where}: {text}" if where else text) from None
+
+    def data(self) -> dict[str, Any]:
+        """Return the spec as plain JSON data."""
+        return self.model_dump(mode="json")
+
+    def hash(self) -> str:
+        """Return the identity of the spec."""
+        return content_hash(self.data())
+
+
+def explain(error: ValidationError, spec: type[BaseModel]) -> str:
+    """Put the first complaint of pydantic into one line; for an unknown key name the nearest right one."""
+    found = error.errors(include_url=False, include_context=True)
+    first = next(
+        (e for e in found if e["type"] == "extra_forbidden"), found[0]
+    )  # a misspelt key leaves another missing
+    path = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        owner = _owner(spec, first["loc"][:-1])
+        names = owner.model_fields if owner is not None else {}
+        return f"unknown key {path!r}: {nearest(str(first['loc'][-1]), names)}"
+    if first["type"] == "missing":
+        return f"{path} is missing"
+    message = str(first["msg"]).removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    value = first.get("input")
+    shown = f"; got {_short(value)}" if isinstance(value, int | float | str | bool | None) else ""
+    return f"{path}: {message}{shown}" if path else f"{message}{shown}"
+
+
+def _short(value: object) -> str:
+    """Quote a value; a long one by its beginning."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _owner(spec: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel] | None:
+    """Follow a path of field names to the spec that owns the unknown key."""
+    current: type[BaseModel] | None = spec
+    for part in loc:
+        field = current.model_fields.get(str(part)) if current is not None else None
+        if field is None:
+            continue  # a union's tag or a list's index: the spec itself is named by a later part, if at all
+        annotation: Any = field.annotation
+        current = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    return current

@@ -1,0 +1,31 @@
+"""Durations, the same in Python and at the shell: 90, "90", "90s", "9m", "2h"."""
+
+from __future__ import annotations
+
+import numbers
+import re
+from typing import Any
+
+from headcount.core.errors import BadInput
+
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+"""Seconds of each unit; a bare number counts seconds."""
+
+
+def duration(value: str | float, name: str = "") -> float:
+    """Return a duration in seconds; `name` is what it is called where it is refused.
+
+    `value` is a number of seconds, or a text: 90, 90s, 9m, 2h. It must be above 0.
+    """
+    where = f"{name}: " if name else ""
+    given: Any = value
+    if isinstance(given, bool) or not isinstance(given, str | numbers.Real):
+        raise BadInput(f"{where}invalid duration {value!r}: give a number of seconds, or a text such as '90s' or '2m'")
+    if isinstance(given, str):
+        found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(s|m|h|)", given.strip(), re.ASCII)
+        seconds = float(found[1]) * UNITS[found[2]] if found is not None else 0.0
+    else:
+        seconds = float(given)
+    if not seconds > 0:  # NaN fails every comparison
+        raise BadInput(f"{where}invalid duration {value!r}: use a positive time such as 120, 90s, 9m or 2h")
+    return seconds

@@ -1,0 +1,1 @@
+"""Real data, read and prepared: MS MARCO and CIFAR-10."""

@@ -1,0 +1,1 @@
+"""Attention of narrow heads, in plain PyTorch and in Triton."""

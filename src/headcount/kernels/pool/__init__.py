@@ -1,0 +1,1 @@
+"""Tokens to the pooled hidden state of every head, in plain PyTorch, numba and Triton."""

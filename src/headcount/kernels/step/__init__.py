@@ -1,0 +1,1 @@
+"""Loss and gradient of a whole training step, in plain PyTorch, numba and Triton."""

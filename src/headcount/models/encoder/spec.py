@@ -1,0 +1,140 @@
+"""The encoder of the real experiments: sizes, the order of its tensors, its first weights.
+
+A token of `inputs` numbers becomes a row of `width` = heads·head_dim, learned positions and a class token join, `depth`
+pre-norm layers follow, and a linear map reads either the class token (classes) or every token (a score each).
+The attention maps have no biases, as in equation 4: the shift of the layer norm before them does their work.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from headcount.core.random import generator
+from headcount.core.spec import Spec
+from headcount.models.transformer.spec import Size
+
+Readout = Literal["class", "each"]
+
+MAPS = ("query", "key", "value")
+"""The three maps of attention; they lie side by side in the flat vector, so that one product makes all three."""
+
+_SMALL = 0.02  # deviation of what starts near zero: positions, the class token, the readout
+
+
+class EncoderSpec(Spec):
+    """One encoder.
+
+    tokens: the length of the sequence that attends, the class token included where readout is "class".
+    readout: "class" gives logits[outputs] from the class token, "each" one score a token (outputs = 1).
+    expansion: hidden units of a feed-forward block, in widths. dropout: on what each block adds to the stream.
+    """
+
+    heads: Size
+    head_dim: Size
+    depth: Annotated[int, Field(ge=1, le=1000)]
+    inputs: Size
+    tokens: Size
+    outputs: Size = 1
+    readout: Readout
+    positions: bool = True
+    expansion: Annotated[int, Field(ge=1, le=64)] = 4
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    @model_validator(mode="after")
+    def _fits(self) -> EncoderSpec:
+        if self.readout == "each" and self.outputs != 1:
+            raise ValueError(f'readout "each" gives one score a token: outputs must be 1, not {self.outputs}')
+        if self.readout == "class" and self.tokens < 2:
+            raise ValueError('readout "class" needs a class token and at least one more: tokens must be at least 2')
+        return self
+
+    @property
+    def width(self) -> int:
+        """The width of the stream, E."""
+        return self.heads * self.head_dim
+
+    @property
+    def tokens_in(self) -> int:
+        """The tokens that the data bring: all but the class token."""
+        return self.tokens - (self.readout == "class")
+
+
+def shapes(spec: EncoderSpec) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor, in the order of the flat vector."""
+    h, n, E, N = spec.heads, spec.head_dim, spec.width, spec.expansion * spec.width
+    found: dict[str, tuple[int, ...]] = {"embed.weight": (E, spec.inputs), "embed.bias": (E,)}
+    if spec.readout == "class":
+        found["class_token"] = (E,)
+    if spec.positions:
+        found["position"] = (spec.tokens, E)
+    for layer in range(spec.depth):
+        at = f"layers.{layer}"
+        found |= {f"{at}.norm_attention.weight": (E,), f"{at}.norm_attention.bias": (E,)}
+        found |= {f"{at}.attention.{name}": (h, n, E) for name in MAPS}
+        found |= {f"{at}.attention.output": (h, E, n)}
+        found |= {f"{at}.norm_feedforward.weight": (E,), f"{at}.norm_feedforward.bias": (E,)}
+        found |= {f"{at}.feedforward.inner.weight": (N, E), f"{at}.feedforward.inner.bias": (N,)}
+        found |= {f"{at}.feedforward.outer.weight": (E, N), f"{at}.feedforward.outer.bias": (E,)}
+    found |= {"norm.weight": (E,), "norm.bias": (E,)}
+    return found | {"readout.weight": (spec.outputs, E), "readout.bias": (spec.outputs,)}
+
+
+def size(spec: EncoderSpec) -> int:
+    """Return the length of the flat vector."""
+    return sum(math.prod(shape) for shape in shapes(spec).values())
+
+
+def decayed(name: str) -> bool:
+    """Say whether weight decay pulls at a tensor: at the matrices of linear maps alone."""
+    return name.endswith(("embed.weight", "inner.weight", "outer.weight", "readout.weight")) or ".attention." in name
+
+
+def initial(spec: EncoderSpec, seed: int) -> dict[str, Tensor]:
+    """Draw the first weights by seed, each tensor from a stream of its own.
+
+    Matrices are normal with deviation 1/sqrt(fan-in); what is added to the stream is smaller by sqrt(2·depth), so that
+    deep streams start as wide as shallow ones. Positions, the class token and the readout start small, biases at 0.
+    """
+    return {name: _drawn(spec, name, shape, seed) for name, shape in shapes(spec).items()}
+
+
+def _drawn(spec: EncoderSpec, name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    """One tensor of `initial`."""
+    if name.endswith(".bias"):
+        return torch.zeros(shape)
+    if "norm" in name:
+        return torch.ones(shape)
+    fan_in = spec.heads * spec.head_dim if name.endswith("output") else shape[-1]
+    deviation = 1.0 / math.sqrt(fan_in)
+    if name.endswith(("attention.output", "outer.weight")):
+        deviation /= math.sqrt(2 * spec.depth)
+    if name in ("class_token", "position", "readout.weight"):
+        deviation = _SMALL
+    return torch.from_numpy(deviation * generator(seed, f"weights {name}").standard_normal(shape)).float()
+
+
+def pack(spec: EncoderSpec, weights: dict[str, Tensor]) -> Tensor:
+    """Return the weights as one vector, in the order of `shapes`."""
+    return torch.cat([weights[name].reshape(-1) for name in shapes(spec)])
+
+
+def unpack(spec: EncoderSpec, theta: Tensor) -> dict[str, Tensor]:
+    """Return views weights[name][..., shape] of flat vectors theta[..., size]."""
+    named, parts, position = shapes(spec), dict[str, Tensor](), 0
+    for name, shape in named.items():
+        count = math.prod(shape)
+        parts[name] = theta[..., position : position + count].unflatten(-1, shape)
+        position += count
+    return parts
+
+
+def counts(spec: EncoderSpec) -> dict[str, int]:
+    """Count parameters: `paper` is all but attention and its layer norms, `total` is everything."""
+    sizes = {name: math.prod(shape) for name, shape in shapes(spec).items()}
+    paper = sum(count for name, count in sizes.items() if ".attention." not in name and "norm_attention" not in name)
+    return {"paper": paper, "total": sum(sizes.values())}

@@ -1,0 +1,123 @@
+"""Weights as one flat vector: the form in which the engine trains, and the way there and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
+
+# The names of `kernels/step/numba.py`, in its order, as the reference calls them.
+NAMES = (
+    "class_token", "encoder.inner.weight", "encoder.inner.bias", "encoder.hidden_bias", "encoder.outer.weight",
+    "encoder.outer.bias", "layers.0.attention.query", "layers.0.attention.key", "layers.0.attention.value",
+    "layers.0.attention.output", "layers.0.attention.gates", "layers.0.attention.log_beta",
+    "layers.0.feedforward.layers.0.weight", "layers.0.feedforward.layers.0.bias",
+    "layers.0.feedforward.layers.1.weight", "layers.0.feedforward.layers.1.bias",
+)  # fmt: skip
+
+
+def pools(spec: ModelSpec) -> str | None:
+    """Say why attention does not fold into one pooling of the encoder's hidden state; None where it does.
+
+    That is all `stacked.collapsed` needs: F may be any network after it.
+    """
+    if spec.depth > 1:
+        return "depth above 1"
+    if spec.layer_norm:
+        return "layer norm"
+    if spec.class_key:
+        return "the class token among the keys"
+    if spec.positions == "additive":
+        return "additive positions"
+    return None
+
+
+def collapses(spec: ModelSpec) -> str | None:
+    """Say why a model is beyond the compiled steps (numba's, Triton's `whole_step`) and padding; None where it is not.
+
+    They know a model that pools, with an F of the two layers in NAMES; `stacked.collapsed` also takes a deeper one.
+    """
+    return pools(spec) or ("five layers in F" if spec.feedforward == "relu5" else None)
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Where each tensor of a model lies in its flat vector."""
+
+    spec: ModelSpec
+    shapes: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, spec: ModelSpec) -> Flat:
+        """Lay out the tensors of a spec in the order of its reference model."""
+        return cls(spec, {name: tuple(p.shape) for name, p in Transformer(spec).named_parameters()})
+
+    @property
+    def size(self) -> int:
+        """The number of weights."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def offsets(self) -> NDArray[np.int64]:
+        """Return where each of NAMES begins, −1 for one that the model lacks."""
+        starts: dict[str, int] = {}
+        position = 0
+        for name, shape in self.shapes.items():
+            starts[name] = position
+            position += math.prod(shape)
+        return np.array([starts.get(name, -1) for name in NAMES], np.int64)
+
+    def sizes(self) -> tuple[int, ...]:
+        """Return (dim, length, hidden, width, heads, head_dim, hidden_ff, out_dim)."""
+        s = self.spec
+        return s.dim, s.length, s.hidden, s.E, s.heads, s.head_dim, s.N_ff, s.out_dim
+
+    def pack(self, model: Transformer) -> NDArray[Any]:
+        """Return a model's weights as one vector."""
+        return np.concatenate([p.detach().cpu().numpy().ravel() for p in model.parameters()])
+
+    def unpack(self, theta: NDArray[Any]) -> Transformer:
+        """Return the model with these weights."""
+        model = Transformer(self.spec, dtype=torch.from_numpy(theta[:1].copy()).dtype)
+        position = 0
+        with torch.no_grad():
+            for parameter in model.parameters():
+                count = parameter.numel()
+                part = torch.from_numpy(theta[position : position + count].copy())
+                parameter.copy_(part.reshape(parameter.shape))
+                position += count
+        return model
+
+    def places(self, larger: Flat) -> NDArray[np.int64]:
+        """Return where each weight lies in the vector of a larger model: every tensor in the first corner of its own.
+
+        With zeros everywhere else the larger collapsed model is the same function, and stays it: a padded hidden unit
+        is relu(0), a padded head has zero values and a zero output map, so every gradient there is a product with 0.
+        """
+        parts: list[NDArray[np.int64]] = []
+        position = 0
+        for name, room in larger.shapes.items():
+            cells = np.arange(math.prod(room)).reshape(room) + position
+            parts.append(cells[tuple(slice(n) for n in self.shapes[name])].ravel())
+            position += math.prod(room)
+        return np.concatenate(parts)
+
+
+PADDED = ("heads", "head_dim", "hidden", "width", "hidden_ff")  # sizes in which padded models may differ
+
+
+def covering(specs: Sequence[ModelSpec]) -> ModelSpec:
+    """Return the smallest spec that all of these fit into; they agree in all but the PADDED sizes."""
+    largest = {
+        "heads": max(s.heads for s in specs), "head_dim": max(s.head_dim for s in specs),
+        "hidden": max(s.hidden for s in specs), "width": max(s.E for s in specs),
+        "hidden_ff": max(s.N_ff for s in specs),
+    }  # fmt: skip
+    return specs[0].model_copy(update=largest) if len(set(specs)) > 1 else specs[0]

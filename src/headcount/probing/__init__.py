@@ -1,0 +1,1 @@
+"""Which heads of an existing model can go: measured, removed, saved."""

@@ -1,0 +1,79 @@
+"""Probe the folder of a Hugging Face model: read it, make data, measure, and save what is left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headcount.core.errors import BadInput
+from headcount.probing.data import loss, read_data
+from headcount.probing.load import load_folder, quiet
+from headcount.probing.measure import Told
+from headcount.probing.of_model import BUDGET, AtChance, Probe, probe
+from headcount.probing.save import check_target, save_pruned
+
+REMEDY = (
+    "give data of the kind that the model was made for; --save-at-chance, save_at_chance=True saves it all the same"
+)
+SAVED_AT_CHANCE = (
+    "Warning: the model is at chance level on these data: what is removed proves nothing. It was saved at your request."
+)
+
+
+def probe_folder(
+    folder: str | Path, data: str | Path | None = None, *, budget: float = BUDGET, samples: int = 32, batch: int = 4,
+    seed: int = 0, device: str = "cpu", save: str | Path | None = None, save_at_chance: bool = False,
+    told: Told | None = None,
+) -> Probe:  # fmt: skip
+    """Probe a model folder on a data file, or without one on built-in text or noise; see `headcount probe`.
+
+    `save` is the folder for the model without the heads that can go. A model at chance level is refused (BadInput)
+    where it is to be saved, unless `save_at_chance` is true.
+    """
+    source, target = Path(folder), None if save is None else Path(save)
+    if target is not None:
+        check_target(target, source)
+    where = _device(device)
+    if told is not None:
+        told(0.0, "reading the model")
+    loaded = load_folder(source)
+    with quiet():
+        made = read_data(loaded, None if data is None else Path(data), samples=samples, batch=batch, seed=seed)
+        batches = [{name: value.to(where) for name, value in piece.items()} for piece in made.batches]
+        try:
+            found = probe(
+                loaded.model.to(where), batches, loss, budget=budget, name=source.resolve().name, data=made.words,
+                loss_name=made.loss_name, notes=made.notes, chance=made.chance, told=told,
+                must_beat_chance=target is not None and not save_at_chance,
+            )  # fmt: skip
+        except AtChance as error:
+            raise BadInput(f"{error}; {target} was not written ({REMEDY})") from None
+        if target is None or found.pruned is None:
+            return _with(found)
+        loading = save_pruned(found, source, target, loaded.dtype, batches, loss)
+    notes = [*found.record.notes, *([SAVED_AT_CHANCE] if found.record.at_chance else [])]
+    return _with(found, saved=str(target), loading=loading, notes=notes)
+
+
+def _with(found: Probe, **known: Any) -> Probe:
+    """Add what only the folder's reader knows: the release of transformers, and where the rest was saved."""
+    made = found.record.provenance
+    versions = {**made["versions"], "transformers": version("transformers")}
+    update = {**known, "provenance": {**made, "versions": versions}}
+    return replace(found, record=found.record.model_copy(update=update))
+
+
+def _device(name: str) -> torch.device:
+    try:
+        found = torch.device(name)
+    except RuntimeError:
+        raise BadInput(f"unknown device {name!r}: allowed are cpu, cuda, cuda:1 and so on") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise BadInput("there is no GPU here that torch can use: choose --device cpu")
+    if found.type not in ("cpu", "cuda"):
+        raise BadInput(f"unknown device {name!r}: allowed are cpu, cuda, cuda:1 and so on")
+    return found

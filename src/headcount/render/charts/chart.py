@@ -1,0 +1,217 @@
+"""Charts as data: axes, series and marks, so that the page, the picture and the terminal draw the same numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field
+
+from headcount.analysis.words.numbers import error_text
+from headcount.core.spec import Spec
+
+STEPS = 8
+"""So many colours lie on the scale from first to last; line 3 of 5 has the same one in every drawing."""
+Shape = Literal["circle", "square", "up", "diamond", "down"]
+SHAPES: tuple[Shape, ...] = ("circle", "square", "up", "diamond", "down")
+Style = Literal["line", "dashed", "dots", "rings", "band"]
+Tone = Literal["few", "enough"]
+
+
+class Axis(Spec):
+    """One axis: its whole range and the ticks of that range."""
+
+    label: str
+    scale: Literal["linear", "log"]
+    low: float
+    high: float
+    ticks: list[tuple[float, str]]
+
+    def place(self, value: float) -> float:
+        """Return where a value lies, from 0 at the low end to 1 at the high one."""
+        if self.scale == "linear":
+            return (value - self.low) / (self.high - self.low)
+        return math.log(value / self.low) / math.log(self.high / self.low)
+
+
+class Dot(Spec):
+    """One number against another, the range it was drawn from, and what else there is to say of it."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+    text: str = ""
+
+
+class ChartSeries(Spec):
+    """Points that belong together; series of one name share an entry of the legend."""
+
+    name: str
+    style: Style
+    """line: joined, with marks; dashed: a fit; dots: small; rings: open, with whiskers; band: from low to high."""
+    colour: int = Field(default=0, ge=0, lt=STEPS)
+    shape: Shape = "circle"
+    shift: float = 0.0
+    """How far beside their x the points are drawn, in pixels of a chart 720 wide: neighbours do not hide each other."""
+    points: list[Dot]
+
+
+class Level(Spec):
+    """A horizontal line with a meaning."""
+
+    y: float
+    text: str
+
+
+class Mark(Spec):
+    """A vertical line with a meaning."""
+
+    x: float
+    text: str
+
+
+class Shade(Spec):
+    """Part of the x axis, shaded."""
+
+    low: float
+    high: float
+    tone: Tone
+    text: str
+
+
+class Chart(Spec):
+    """All that a chart shows."""
+
+    id: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
+    kind: str
+    """Charts of one kind stand together on the page."""
+    title: str
+    subtitle: str = ""
+    caption: str = ""
+    alt: str
+    """The chart in words, for those who cannot see it."""
+    x: Axis
+    y: Axis
+    series: list[ChartSeries]
+    levels: list[Level] = Field(default_factory=list[Level])
+    marks: list[Mark] = Field(default_factory=list[Mark])
+    shades: list[Shade] = Field(default_factory=list[Shade])
+    notes: list[str] = Field(default_factory=list[str])
+
+    def names(self) -> list[str]:
+        """Return the entries of the legend, in order."""
+        return list(dict.fromkeys(s.name for s in self.series))
+
+    def entry(self, name: str) -> ChartSeries:
+        """Return the series that stands for a name in the legend: a line before dots, dots before a band."""
+        order = ("line", "dashed", "rings", "dots", "band")
+        return min((s for s in self.series if s.name == name), key=lambda s: order.index(s.style))
+
+    def ends(self) -> list[ChartSeries]:
+        """Return the lines whose names stand at their right ends: none where one line says it all."""
+        found = [s for s in self.series if s.style == "line" and s.points]
+        return found if len(self.names()) > 1 else []
+
+
+class PaperValue(Spec):
+    """A number of the paper, to be shown beside ours."""
+
+    heads: int
+    length: int
+    value: float
+    low: float | None = None
+    high: float | None = None
+    deviation: float | None = None
+    """What stands behind ± in the paper; where it is not given, half of the range from low to high."""
+    label: str = "paper"
+    """Where it stands: "paper, table 2"."""
+    setting: str = ""
+
+
+def ramp(i: int, n: int) -> int:
+    """Return the colour of member i of n, in order."""
+    return round(i * (STEPS - 2) / (n - 1)) if n > 1 else 0
+
+
+def log_axis(label: str, values: Iterable[float], most: int = 8) -> Axis:
+    """An axis of powers of ten, or of 1, 2, 5, 10, … where the values lie close together."""
+    found = [v for v in values if v > 0] or [0.1, 1.0]
+    low, high = math.log10(min(found)), math.log10(max(found))
+    pad = max(0.04 * (high - low), 0.08)
+    low, high = low - pad, high + pad
+    if high - low < 3:
+        steps = (1, 2, 5) if high - low > 0.9 else (1, 1.5, 2, 3, 4, 5, 7)
+        ticks = [m * 10.0**k for k in range(math.floor(low), math.ceil(high) + 1) for m in steps]
+        named = [(t, number_text(t)) for t in ticks if low <= math.log10(t) <= high]
+    else:
+        step = math.ceil((high - low) / most)
+        named = [(10.0**k, power_text(k)) for k in range(math.floor(high), math.ceil(low) - 1, -step)]
+    return Axis(label=label, scale="log", low=10.0**low, high=10.0**high, ticks=named)
+
+
+def whole_axis(label: str, values: Iterable[int]) -> Axis:
+    """A linear axis with a tick at every value that occurs, thinned where there are many or they stand too close."""
+    found = sorted(set(values)) or [1]
+    step = math.ceil(len(found) / 16)
+    ticks: list[tuple[float, str]] = []
+    for value in found[::step]:
+        # two texts need a share of the axis for every character; ones of a digit fit wherever whole numbers do
+        wide = 0.012 * (len(str(value)) + len(ticks[-1][1])) * (found[-1] - found[0] + 1) if ticks else 0.0
+        if not ticks or value - ticks[-1][0] >= wide:
+            ticks.append((float(value), str(value)))
+    pad = max(0.5, 0.035 * (found[-1] - found[0]))  # room for marks beside the first and the last value
+    return Axis(label=label, scale="linear", low=found[0] - pad, high=found[-1] + pad, ticks=ticks)
+
+
+def linear_axis(label: str, values: Iterable[float], most: int = 6) -> Axis:
+    """A linear axis with round ticks around all values."""
+    found = list(values) or [0.0, 1.0]
+    low, high = min(found), max(found)
+    pad = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
+    low, high = low - pad, high + pad
+    power = 10.0 ** math.floor(math.log10((high - low) / most))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power * most >= high - low)
+    ticks = [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return Axis(label=label, scale="linear", low=low, high=high, ticks=[(t, f"{t:.6g}") for t in ticks])
+
+
+def doubling_axis(label: str, values: Iterable[int]) -> Axis:
+    """A logarithmic axis whose ticks are the values that occur: lengths and sizes double from one to the next."""
+    found = sorted(set(values)) or [1, 2]
+    pad = (found[-1] / found[0]) ** 0.07 if len(found) > 1 else 1.5
+    low, high = found[0] / pad, found[-1] * pad
+    ticks: list[tuple[float, str]] = []
+    for value in found:
+        # a tick too close to the last one would run into it
+        if not ticks or math.log(value / ticks[-1][0]) > 0.045 * math.log(high / low):
+            ticks.append((float(value), f"{value:,}"))
+    return Axis(label=label, scale="log", low=low, high=high, ticks=ticks)
+
+
+def number_text(value: float) -> str:
+    """Write a number of an axis or a table: 0.002, 5, 1,200, 3.0e-5."""
+    if value and abs(value) < 1e-3:
+        return error_text(abs(value)) if value > 0 else f"−{error_text(-value)}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def power_text(exponent: int) -> str:
+    """Write a power of ten: 0.01, 1, 100, 10⁻⁵."""
+    if -3 <= exponent <= 3:
+        return f"{10.0**exponent:,.{max(0, -exponent)}f}"
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def apart(places: list[float], gap: float, most: float) -> list[float]:
+    """Move labels as little as a simple sweep can, so that no two are closer than the gap and none is above most."""
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    moved = list(places)
+    last = -math.inf
+    for i in order:
+        moved[i] = last = max(moved[i], last + gap)
+    last = most + gap
+    for i in reversed(order):  # pushed over the end: back again
+        moved[i] = last = min(moved[i], last - gap)
+    return moved

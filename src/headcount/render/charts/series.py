@@ -1,0 +1,291 @@
+"""Pieces of a run's charts: cells sorted into lines, their points, axes of errors, and the words around them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headcount.analysis.blocks import setting_name, size
+from headcount.analysis.measures import FLOOR, guessing, words
+from headcount.analysis.record import Analysis, Cell, Dimension
+from headcount.analysis.words.numbers import error_text
+from headcount.render.charts.chart import (
+    SHAPES,
+    Axis,
+    Chart,
+    ChartSeries,
+    Dot,
+    Level,
+    Mark,
+    PaperValue,
+    Shade,
+    log_axis,
+    ramp,
+)
+from headcount.store.records import Run
+
+MULTIPLES = 12
+"""So many charts of one kind at most; the cells of the rest are in cells.csv."""
+MOST_DOTS = 600
+"""With more trials than this, and several targets, a dot is the best seed of a target."""
+GUESSING = "always guessing the average"
+RANDOM = "guessing at random"
+
+TrialDots = dict[tuple[int | None, int | None, int | None], list[tuple[float, str]]]
+"""(length, hidden, heads) to (error, target and seed)."""
+
+
+class Group(NamedTuple):
+    """The cells of one chart."""
+
+    setting: str
+    hidden: int | None
+    """The hidden size, where charts differ in it."""
+    cells: list[Cell]
+
+
+def groups(analysis: Analysis) -> list[Group]:
+    """Sort the cells by setting and hidden size."""
+    found: list[Group] = []
+    for setting in analysis.settings:
+        cells = [c for c in analysis.cells if c.setting == setting]
+        sizes = values(cells, "hidden")
+        if len(sizes) < 2:
+            found.append(Group(setting, None, cells))
+        else:
+            found += [Group(setting, n, [c for c in cells if c.hidden == n]) for n in sizes]
+    return [group for group in found if group.cells]
+
+
+def lines(analysis: Analysis) -> list[tuple[Group, list[tuple[str, list[Cell]]]]]:
+    """Sort the cells into charts of error by heads, and those into named lines: one a length, or one a hidden size."""
+    found: list[tuple[Group, list[tuple[str, list[Cell]]]]] = []
+    for setting in analysis.settings:
+        cells = [c for c in analysis.cells if c.setting == setting]
+        if len(values(cells, "length")) > 1:
+            charts = [g for g in groups(analysis) if g.setting == setting]
+            found += [(g, _by(g.cells, "length", "T")) for g in charts]
+        elif cells:
+            named = _by(cells, "hidden", "N") if any(c.hidden for c in cells) else _by(cells, "length", "T")
+            found.append((Group(setting, None, cells), named))
+    return found
+
+
+def _by(cells: Sequence[Cell], field: str, symbol: str) -> list[tuple[str, list[Cell]]]:
+    return [(f"{symbol} = {v}", [c for c in cells if getattr(c, field) == v]) for v in values(cells, field)]
+
+
+def values(cells: Sequence[Cell], field: str) -> list[int]:
+    """Return what occurs in a field, in order."""
+    return sorted({v for c in cells if (v := getattr(c, field)) is not None})
+
+
+def level(cell: Cell) -> float | None:
+    """Return the error that stands for a cell: each target's (`by_target`), averaged over targets in log scale."""
+    if not cell.by_target:
+        return cell.best
+    return 10.0 ** (sum(math.log10(above(e)) for e in cell.by_target) / len(cell.by_target))
+
+
+def above(error: float) -> float:
+    """Return an error that a logarithmic scale can show."""
+    return max(error, FLOOR)
+
+
+def dot(cell: Cell, x: float) -> Dot:
+    """Return a cell as a point of a line, with the range of its targets."""
+    several, finished = len(cell.by_target) > 1, cell.trials - cell.diverged - cell.missing
+    if several:
+        text = f"mean of {cell.targets} targets, {_seeds(cell)} of each"
+        text += "" if finished == cell.trials else f" ({finished} of {cell.trials} trials finished)"
+    else:
+        whole = finished == cell.trials
+        kind = "mean" if cell.averaged else "best"
+        text = f"{kind} of {finished} seeds" if whole else f"{kind} of {finished} finished ({cell.trials} planned)"
+    low, high = (above(cell.by_target[0]), above(cell.by_target[-1])) if several else (None, None)
+    return Dot(x=x, y=above(level(cell) or 0.0), low=low, high=high, text=text if cell.trials > 1 else "")
+
+
+def trial_dots(runs: Sequence[Run], setting: str) -> TrialDots:
+    """Return the finished trials of a setting by cell, or nothing where they are too many to show one by one."""
+    found: TrialDots = {}
+    mine = [run for run in runs if setting_name(run) == setting]
+    targets = {run.values.get("target") for run in mine}
+    if sum(len(run.trials) for run in mine) > MOST_DOTS and len(targets) > 1:
+        return {}
+    for run in mine:
+        of = f"target {run.values['target']}, " if "target" in run.values else ""
+        for trial in run.trials:
+            if trial.nmse is not None and trial.state == "done":
+                place = (size(run, "length"), size(run, "hidden"), trial.heads)
+                found.setdefault(place, []).append((trial.nmse, f"{of}seed {trial.seed}"))
+    return found
+
+
+def target_dots(cell: Cell) -> list[tuple[float, str]]:
+    """Return the error of each target of a cell."""
+    return [(error, f"{_seeds(cell)} of one of {cell.targets} targets") for error in cell.by_target]
+
+
+def _seeds(cell: Cell) -> str:
+    """Say what stands for the seeds of a target."""
+    return words("error rate" if cell.averaged else "nmse").seeds
+
+
+def paper_values(paper: Sequence[PaperValue], analysis: Analysis, setting: str) -> list[PaperValue]:
+    """Return the paper's numbers that belong beside a setting."""
+    return [v for v in paper if v.setting == setting or (not v.setting and len(analysis.settings) == 1)]
+
+
+def paper_series(
+    paper: Sequence[PaperValue], look: dict[str, Any], x: Callable[[PaperValue], int]
+) -> list[ChartSeries]:
+    """Return the paper's numbers as open marks, one series a source."""
+    return [
+        ChartSeries(name=label, style="rings", **look, points=[
+            Dot(
+                x=float(x(v)), y=above(v.value), low=None if v.low is None else above(v.low),
+                high=None if v.high is None else above(v.high), text=f"h = {v.heads}, T = {v.length}",
+            )
+            for v in paper if v.label == label
+        ])
+        for label in dict.fromkeys(v.label for v in paper)
+    ]  # fmt: skip
+
+
+def look(i: int, n: int, shift: float = 0.0) -> dict[str, Any]:
+    """Return colour and shape of line i of n."""
+    return {"colour": ramp(i, n), "shape": SHAPES[i % len(SHAPES)], "shift": shift}
+
+
+def errors_axis(
+    series: Sequence[ChartSeries], analysis: Analysis | None = None, runs: Sequence[Run] = ()
+) -> tuple[Axis, list[Level]]:
+    """Return the axis of errors; it reaches the error of guessing where that is near, and is the same for all runs."""
+    found = [e for s in series for p in s.points for e in (p.y, p.low, p.high) if e is not None]
+    near = max(found, default=1.0) >= 0.05
+    label = (analysis.words if analysis else words()).axis
+    guess, text, room = 1.0, GUESSING, 2.0
+    if analysis is not None and analysis.measure == "error rate":
+        guesses = {guessing(run) for run in runs}
+        only = guesses.pop() if len(guesses) == 1 else None
+        near, guess, text, room = near and only is not None, only or 1.0, RANDOM, 1.2
+    axis = log_axis(label, [*found, guess, room * guess] if near else found)  # room for the words above the line
+    return axis, [Level(y=guess, text=text)] if near else []
+
+
+def shared(charts: Sequence[Chart], analysis: Analysis | None = None, runs: Sequence[Run] = ()) -> list[Chart]:
+    """Give charts of errors one y axis: side by side they are compared."""
+    axis, levels = errors_axis([s for chart in charts for s in chart.series], analysis, runs)
+    return [chart.model_copy(update={"y": axis, "levels": levels}) for chart in charts]
+
+
+def lanes(points: Sequence[Dot], shift: float) -> list[tuple[float, list[Dot]]]:
+    """Spread dots over lanes beside each other, where many stand at one x; return each lane's shift and dots."""
+    most = max(Counter(p.x for p in points).values(), default=0)
+    n = min(9, 1 + most // 24)
+    return [(shift + (k - (n - 1) / 2) * 6.0, list(points[k::n])) for k in range(n)]
+
+
+def shades(found: Dimension | None, axis: Axis) -> list[Shade]:
+    """Shade the head counts below the estimate's interval, and those above it."""
+    if found is None or found.estimate is None:
+        return []
+    shaded: list[Shade] = []
+    low = found.low if found.low is not None else found.estimate
+    if low - 0.5 > axis.low:
+        shaded.append(Shade(low=axis.low, high=low - 0.5, tone="few", text="too few heads"))
+    if found.high is not None and found.high - 0.5 < axis.high:
+        start = max(found.high - 0.5, axis.low)
+        shaded.append(Shade(low=start, high=axis.high, tone="enough", text="enough heads"))
+    return shaded
+
+
+def known_dimensions(analysis: Analysis, runs: Sequence[Run]) -> dict[str, int | None]:
+    """Return the known D of every setting, from its own panels; None where there is none, or not just one."""
+    found: dict[str, set[int | None]] = {setting: set() for setting in analysis.settings}
+    for run in runs:
+        found.setdefault(setting_name(run), set()).add(run.intrinsic)
+    return {
+        setting: (some.pop() if len(some) == 1 else None) if some else analysis.intrinsic
+        for setting, some in found.items()
+    }
+
+
+def known_dimension(D: int | None, axis: Axis) -> list[Mark]:
+    """Mark the known D, for comparison."""
+    return [Mark(x=float(D), text=f"known D = {D}")] if D is not None and axis.low < D < axis.high else []
+
+
+def left_out(analysis: Analysis, runs: Sequence[Run], group: Group) -> dict[str, int]:
+    """Return the trials of a chart that have no record, by state, where the states are known."""
+    found = Counter[str]()
+    for run in runs:
+        if setting_name(run) == group.setting and group.hidden in (None, size(run, "hidden")):
+            found.update(run.left_out)
+    if not runs and len(group.cells) == len(analysis.cells):
+        found.update({state: n for state, n in analysis.counts.items() if state not in ("done", "diverged")})
+    return {state: n for state, n in found.items() if n}
+
+
+def lost(cells: Sequence[Cell], states: Mapping[str, int] | None = None) -> list[str]:
+    """Say which trials a chart cannot show, and what became of them where that is known."""
+    diverged, missing = sum(c.diverged for c in cells), sum(c.missing for c in cells)
+    total = sum(c.trials for c in cells)
+    known = dict(states or {})
+    if sum(known.values()) != missing:  # what the states count is not what the chart misses
+        known = {"without a result": missing} if missing else {}
+    said = [f"{n:,} {state}" for state, n in {"diverged": diverged, **known}.items() if n]
+    *some, last = said or [""]
+    told = f"{', '.join(some)} and {last}" if some else last
+    notes = [f"Of {total:,} trials {told}: they have no mark."] if told else []
+    if any(c.best is not None and c.best < FLOOR for c in cells):
+        notes.append(f"Errors of 0 are drawn at {error_text(FLOOR)}.")
+    return notes
+
+
+def subtitle(group: Group, among: Sequence[str] = ()) -> str:
+    """Say which part of the run a chart shows."""
+    lengths, sizes = values(group.cells, "length"), values(group.cells, "hidden")
+    named = " ".join(among) if len(among) > 1 or any(sizes) else ""  # a line alone has no legend that names it
+    return ", ".join(part for part in (
+        group.setting,
+        f"N = {sizes[0]}" if len(sizes) == 1 and sizes[0] and "N =" not in named else "",
+        f"T = {lengths[0]}" if len(lengths) == 1 and lengths[0] and "T =" not in named else "",
+    ) if part)  # fmt: skip
+
+
+def where(cell: Cell) -> str:
+    """Name a cell by its length and size."""
+    parts = [f"T = {cell.length}" if cell.length else "", f"N = {cell.hidden}" if cell.hidden else ""]
+    return ", ".join(part for part in parts if part)
+
+
+def alt(what: str, series: Sequence[ChartSeries]) -> str:
+    """Tell a chart in words: every line with its ends."""
+    told = [
+        f"{s.name}: from {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}."
+        for s in series if s.points and s.style in ("line", "rings")
+    ][:24]  # fmt: skip
+    return f"Chart of {what}. {' '.join(told)}".strip()
+
+
+def fitted(line: Sequence[Dot], slope: float) -> list[Dot]:
+    """Return a power law of a given slope through the middle of some points."""
+    x, y = ([math.log(v) for v in column] for column in ([p.x for p in line], [p.y for p in line]))
+    middle, height = sum(x) / len(x), sum(y) / len(y)
+    return [Dot(x=math.exp(v), y=math.exp(height + slope * (v - middle))) for v in (min(x), max(x))]
+
+
+def numbered(charts: list[Chart]) -> list[Chart]:
+    """Give charts of one kind names of their own; leave out empty ones, and those that are too many to read."""
+    charts = [chart for chart in charts if any(s.points for s in chart.series)]
+    kept = charts[:MULTIPLES]
+    if len(charts) > MULTIPLES:
+        note = f"{len(charts) - MULTIPLES} more charts of this kind are left out; cells.csv has their numbers."
+        kept[-1] = kept[-1].model_copy(update={"notes": [*kept[-1].notes, note]})
+    if len(kept) == 1:
+        return kept
+    return [chart.model_copy(update={"id": f"{chart.id}-{i + 1}"}) for i, chart in enumerate(kept)]

@@ -1,0 +1,99 @@
+"""How a result shows itself in a notebook: its sentences, its tables and its picture, everything escaped."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headcount.core.errors import BadInput
+from headcount.core.files import write_bytes
+from headcount.core.text.harmless import escape, plain
+from headcount.render import draw
+from headcount.render.charts import matplotlib as chart_draw
+from headcount.render.charts.chart import Chart
+from headcount.render.figures import FigureData
+from headcount.render.tables import NONE, Table, as_html
+
+STYLE = ".headcount .needed { font-weight: 600 } .headcount img { max-width: 100% }"
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture that is drawn when it is wanted: `make` returns a `Picture`, `alt` says it in words."""
+
+    make: Callable[[], Any]
+    alt: str
+
+
+@dataclass(frozen=True)
+class View:
+    """What there is to see of a result."""
+
+    sentences: Sequence[str]
+    """The answer first."""
+    tables: Sequence[Table] = ()
+    figures: Sequence[FigureData | Chart | Drawing] = ()
+    """All are shown; `plot` draws the first."""
+    rows: Sequence[Mapping[str, Any]] = ()
+    """The numbers behind the tables, as `table` returns them."""
+    headline: str = ""
+    """The result in one line, where that is not the first sentence."""
+
+    def line(self) -> str:
+        """Return the result in one line of text, for `repr`."""
+        return plain(" ".join((self.headline or self.sentences[0]).split("\n")))
+
+    def html(self) -> str:
+        """Return the result as HTML for a notebook, complete in itself."""
+        first, *rest = [escape(sentence) for sentence in self.sentences]
+        parts = [f"<p><strong>{first}</strong></p>", *(f"<p>{sentence}</p>" for sentence in rest)]
+        parts += [as_html(shown) for table in self.tables if (shown := without_empty(table)).rows]
+        parts += [_image(drawing(figure)) for figure in self.figures]
+        return f'<div class="headcount">\n<style>{STYLE}</style>\n' + "\n".join(parts) + "\n</div>\n"
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Return the first picture as a matplotlib figure; `path` (png, pdf, svg) keeps it too."""
+        if not self.figures:
+            raise BadInput(f"nothing to draw: {self.sentences[0]}")
+        if path is not None:
+            draw.check_ending(Path(path))
+        made = drawing(self.figures[0]).make()
+        if path is not None:
+            write_bytes(Path(path), made.as_file(Path(path)))
+        return made
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return the rows without columns that are empty in all of them."""
+        return filled(self.rows)
+
+
+def drawing(figure: FigureData | Chart | Drawing) -> Drawing:
+    """Return how to draw figure data or a chart."""
+    if isinstance(figure, FigureData):
+        return Drawing(lambda: draw.as_figure(figure), figure.alt)
+    if isinstance(figure, Chart):
+        return Drawing(lambda: chart_draw.as_figure(figure), figure.alt)
+    return figure
+
+
+def filled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows for pandas: all with the same columns, and none that is empty (None, "" or []) in every row."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    kept = [name for name in names if any(row.get(name) not in (None, "", [], {}) for row in rows)]
+    return [{name: row.get(name) for name in kept} for row in rows]
+
+
+def without_empty(table: Table) -> Table:
+    """Return a table without the columns that are empty in every row."""
+    kept = [i for i in range(len(table.columns)) if any(row[i] not in ("", NONE) for row in table.rows)]
+    columns, rows = [table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.rows]
+    return table.model_copy(update={"columns": columns, "rows": rows if kept else []})
+
+
+def _image(drawn: Drawing) -> str:
+    """A picture as part of the HTML: a PNG on its own white ground, which reads on a dark page too."""
+    data = base64.b64encode(drawn.make()._repr_png_()).decode("ascii")
+    return f'<img alt="{escape(drawn.alt)}" src="data:image/png;base64,{data}">'

@@ -1,0 +1,175 @@
+"""Lay out the picture of two colliding sequences: what goes in, what the heads see, what comes out, what is wanted."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headcount.analysis.words.numbers import heads_text
+from headcount.render.draw import COLOURS
+from headcount.render.pair.data import AFTER, KINDS, MOST, PairFigure, distance_text, looks, one_line, strips, telling
+from headcount.render.pair.panels import heads_panel, outputs_panel, plane_panel, series_panel, strips_panel
+from headcount.render.pair.targets import targets_panel, targets_text
+
+if TYPE_CHECKING:
+    from headcount.render.picture import Picture
+
+WIDE, EDGE, BETWEEN = 12.4, 0.35, 0.6
+"""Inches: the picture, its margin, and the space between its two columns."""
+COLUMN = (WIDE - 2 * EDGE - BETWEEN) / 2
+HEAD, FOOT = 0.56, 0.34
+"""Inches above a panel for its headline and note, and below it."""
+TARGETS = 1.75
+
+
+class Panel(NamedTuple):
+    """One part of the picture: its words, its height at least and at most, and how it is drawn."""
+
+    headline: str
+    note: str
+    least: float
+    most: float
+    paint: Callable[[Any, tuple[float, float, float, float]], None]
+    """Draws into a figure, in a place: left, bottom, width and height in inches."""
+    aside: str = ""
+
+
+def draw_pair(figure: PairFigure, *, titled: bool) -> Picture:
+    """Return the picture as a Matplotlib figure."""
+    from headcount.render.picture import Picture
+
+    columns = _columns(figure)
+    body = max(_least(column) for column in columns)
+    body = min(body, max(_most(column) for column in columns))
+    title = textwrap.wrap(one_line(figure.title), 88, max_lines=3, placeholder=" …") if titled else []
+    told = f"{KINDS[figure.kind]}; {one_line(figure.subtitle)}".removesuffix("; ")
+    subtitle = textwrap.wrap(told[0].upper() + told[1:], 128, max_lines=2, placeholder=" …")
+    above = 0.2 + 0.31 * len(title) + (0.24 * len(subtitle) if titled else 0.0) + 0.6
+    height = above + body + HEAD + TARGETS + 0.12
+    fig = Picture(figsize=(WIDE, height), facecolor=COLOURS["ground"])
+    if titled:
+        fig.text(EDGE / WIDE, 1 - 0.16 / height, "\n".join(title), va="top", fontsize=16, fontweight="bold",
+                 linespacing=1.25)  # fmt: skip
+        fig.text(EDGE / WIDE, 1 - (0.24 + 0.31 * len(title)) / height, "\n".join(subtitle), va="top", fontsize=11.5,
+                 linespacing=1.3, color=COLOURS["muted"])  # fmt: skip
+    _keys(fig, height - above + 0.3)
+    for left, column in zip((EDGE, EDGE + COLUMN + BETWEEN), columns, strict=True):
+        top = height - above
+        for panel, tall in zip(column, _heights(column, body), strict=True):
+            _words(fig, panel, left, top, COLUMN)
+            panel.paint(fig, (left, top - HEAD - tall, COLUMN, tall))
+            top -= HEAD + tall + FOOT
+    headline, note = targets_text(figure)
+    panel = Panel(headline, note, TARGETS, TARGETS, lambda fig, place: targets_panel(fig, place, figure))
+    _words(fig, panel, EDGE, TARGETS + HEAD + 0.04, WIDE - 2 * EDGE)
+    panel.paint(fig, (EDGE, 0.04, WIDE - 2 * EDGE, TARGETS))
+    return fig
+
+
+def _columns(figure: PairFigure) -> tuple[list[Panel], list[Panel]]:
+    """Sequences left, heads right, and the outputs where there is room."""
+    left, right = _inputs(figure), _heads(figure)
+    grouped = bool(right) and len(figure.out1) % figure.heads == 0
+    largest = max(abs(v) for v in (*figure.out1, *figure.out2))
+    source = "what the heads hand on" if right else "the state after the last attention"
+    outputs = Panel(
+        AFTER[figure.kind], f"{source}, number by number; the largest is {largest:.2g}", 1.7, 3.2,
+        lambda fig, place: outputs_panel(fig, place, figure, grouped=grouped), f"distance {distance_text(figure)}",
+    )  # fmt: skip
+    (left if _least(left) < _least(right) else right).append(outputs)
+    return left, right
+
+
+def _inputs(figure: PairFigure) -> list[Panel]:
+    rows = telling(strips(figure))
+    count = len(rows)
+    panels: list[Panel] = []
+    headline = "Two different sequences"
+    ring = "; ring: a minimum that no head follows" if figure.uncovered else ""
+    if figure.dim == 1:
+        note = f"the {figure.length} tokens, value against position{ring}"
+        panels.append(Panel(headline, note, 2.2, 3.0, lambda fig, place: series_panel(fig, place, figure)))
+    elif figure.dim == 2:
+        note = f"tokens in the plane, same positions linked{ring}"
+        panels.append(Panel(headline, note, 3.4, 4.6, lambda fig, place: plane_panel(fig, place, figure)))
+    if figure.f1 is not None or figure.dim > 2:
+        if panels:
+            headline = "What the target looks for"
+        every = "function" if figure.f1 is not None else "coordinate"
+        kept = f"{count} of {len(strips(figure))} {every}s" if len(strips(figure)) > MOST else f"one row a {every}"
+        note = f"{kept}; all {figure.length} tokens in each, " + (
+            "its minimum large" if figure.f1 is not None else "same positions linked"
+        )
+        panels.append(
+            Panel(
+                headline,
+                note,
+                _rows(count, 0.64),
+                _rows(count, 1.15),
+                lambda fig, place: strips_panel(fig, place, rows),
+            )
+        )
+    return panels
+
+
+def _heads(figure: PairFigure) -> list[Panel]:
+    found = looks(figure)[:MOST]
+    if not found:
+        return []
+    shown = "number: position" if figure.heads <= MOST else f"only {MOST} of {heads_text(figure.heads)}"
+    note = f"size: attention weight; {shown}; upright line: equal averages"
+    headline = "What each head looks at" if figure.heads > 1 else "What the head looks at"
+    return [
+        Panel(headline, note, _rows(len(found), 0.66), _rows(len(found), 1.15),
+              lambda fig, place: heads_panel(fig, place, found))
+    ]  # fmt: skip
+
+
+def _rows(count: int, tall: float) -> float:
+    """Return the height of a panel of rows, with its column's heads and its scale."""
+    return 0.5 + count * tall
+
+
+def _least(column: list[Panel]) -> float:
+    return sum(HEAD + panel.least + FOOT for panel in column)
+
+
+def _most(column: list[Panel]) -> float:
+    return sum(HEAD + panel.most + FOOT for panel in column)
+
+
+def _heights(column: list[Panel], body: float) -> list[float]:
+    """Let the panels of a column grow together, as far as each may, until the column is full."""
+    spare, room = body - _least(column), sum(panel.most - panel.least for panel in column)
+    share = min(max(spare, 0.0) / room, 1.0) if room else 0.0
+    return [panel.least + share * (panel.most - panel.least) for panel in column]
+
+
+def _words(fig: Any, panel: Panel, left: float, top: float, width: float) -> None:
+    wide, tall = fig.get_size_inches()
+    fig.text(left / wide, (top - 0.02) / tall, panel.headline, va="top", fontsize=13.5, fontweight="bold")
+    fig.text(left / wide, (top - 0.27) / tall, panel.note, va="top", fontsize=10, color=COLOURS["muted"])
+    if panel.aside:
+        fig.text((left + width) / wide, (top - 0.04) / tall, panel.aside, va="top", ha="right", fontsize=12,
+                 fontweight="bold", color=COLOURS["plain"])  # fmt: skip
+
+
+def _keys(fig: Any, middle: float) -> None:
+    """Name the three marks, once for all panels."""
+    from matplotlib.lines import Line2D
+
+    wide, tall = fig.get_size_inches()
+    kinds = (
+        ("first sequence", "o", "enough", 8.0),
+        ("second sequence", "D", "few", 7.0),
+        ("the model", "^", "plain", 8.5),
+    )
+    keys = [
+        Line2D([], [], marker=mark, ls="", ms=size, mew=0, color=COLOURS[tone], label=name)
+        for name, mark, tone, size in kinds
+    ]
+    fig.legend(
+        handles=keys, loc="center left", ncols=3, frameon=False, fontsize=11.5, handletextpad=0.2, columnspacing=1.8,
+        borderpad=0, handlelength=1.4, bbox_to_anchor=((EDGE - 0.05) / wide, middle / tall),
+    )  # fmt: skip

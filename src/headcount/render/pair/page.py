@@ -1,0 +1,189 @@
+"""The page about two colliding sequences: the picture, then its numbers as tables, in one file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from headcount.core.text.harmless import escape
+from headcount.render.draw import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
+from headcount.render.pages import document, name_list, section
+from headcount.render.pair.data import KINDS, Look, PairFigure, distance_text, looks, number_text, one_line, strips
+from headcount.render.pair.draw import draw_pair
+from headcount.render.pair.targets import deviations, gap_text, targets_text
+from headcount.render.tables import NONE, Column, Table, as_html
+
+DIGITS = 6
+STYLE = """:root { --ground: var(--page); }
+main { max-width: 68rem; }
+main > header, main > section { max-width: 50rem; }
+figure { overflow-x: auto; }
+figure svg { min-width: 44rem; }
+td { white-space: normal; }
+.scroll + dl { margin-top: 1.4rem; }
+"""
+"""The picture is wider than those of a report; on a narrow screen it scrolls."""
+TOP = 4
+"""So many tokens of a head are named, unless they have next to no weight."""
+
+
+def page(figure: PairFigure) -> str:
+    """Return the page as one HTML document without scripts and without anything to load."""
+    caption = "Circles belong to the first sequence, diamonds to the second. " + (
+        "A line between the two stands upright where they agree." if figure.weights1 or figure.f1 else ""
+    )
+    parts = [
+        _header(figure),
+        f"<figure>\n{picture(figure)}<figcaption>{escape(caption.strip())}</figcaption>\n</figure>",
+        section("The numbers", as_html(_targets(figure)) + name_list(_facts(figure))),
+        section("What it implies", _implied(figure)) if figure.sentences else "",
+        section("What the target looks for", as_html(_functions(figure))) if figure.f1 is not None else "",
+        section("What each head looks at", _heads(figure)),
+        section("The data", _data(figure)),
+    ]
+    return document(one_line(figure.title), parts, STYLE)
+
+
+def picture(figure: PairFigure) -> str:
+    """Return the picture as an SVG element whose colours follow the page."""
+    with _settings():
+        drawn = draw_pair(figure, titled=False)
+    text = drawn.as_bytes("svg", transparent=True).decode()
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :].strip() + "\n", flags=re.DOTALL)
+    text = re.sub(r'\bid="', 'id="pair-', text)
+    text = text.replace('href="#', 'href="#pair-').replace("url(#", "url(#pair-")
+    text = text.replace("*{stroke-linejoin", "#pair-figure_1 *{stroke-linejoin")
+    for name, colour in COLOURS.items():
+        text = text.replace(f": {colour}", f": var(--{name}, {colour})")
+    text = re.sub(r'<svg ([^>]*?)width="[^"]*" height="[^"]*" ', r"<svg \1", text, count=1)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(_alt(figure))}" ', 1)
+
+
+def _header(figure: PairFigure) -> str:
+    return (
+        f'<header>\n<p class="question">{escape(one_line(figure.subtitle))}</p>\n'
+        f"<h1>{escape(one_line(figure.title))}</h1>\n"
+        f'<p class="evidence"><span class="tag">{escape(KINDS[figure.kind])}</span> '
+        f"{escape(_claim(figure))}</p>\n</header>"
+    )
+
+
+def _claim(figure: PairFigure) -> str:
+    note = targets_text(figure)[1]
+    far = deviations(figure.gap / figure.unit) if figure.in_units else _number(figure.gap)
+    those = f"These sequences are not inputs of the task: {one_line(figure.outside)}. " if figure.outside else ""
+    return f"{those}The targets are {far} apart, the attention outputs {distance_text(figure)}" + (
+        f"; {note}." if note else "."
+    )
+
+
+def _alt(figure: PairFigure) -> str:
+    """The picture in words."""
+    names = [row.name for row in strips(figure) if not row.covered]
+    without = f" No head follows {', '.join(names)}." if names else ""
+    return (
+        f"{one_line(figure.title)}. Two sequences of {figure.length} tokens, and both "
+        f"outputs of attention over each other, at a distance of {distance_text(figure)}.{without} "
+        f"Targets {_number(figure.y1)} and {_number(figure.y2)}, {gap_text(figure)}; "
+        f"the model says {_number(figure.prediction1)} and {_number(figure.prediction2)}."
+    )
+
+
+def _number(value: float) -> str:
+    return number_text(value, DIGITS)
+
+
+def _targets(figure: PairFigure) -> Table:
+    pairs = {
+        "Target": (figure.y1, figure.y2),
+        "The model says": (figure.prediction1, figure.prediction2),
+        "Error": (abs(figure.prediction1 - figure.y1), abs(figure.prediction2 - figure.y2)),
+    }
+    rows = [
+        [name, _number(one), _number(other), NONE if name == "Error" else _number(abs(one - other))]
+        for name, (one, other) in pairs.items()
+    ]
+    columns = _columns(("", "what is compared"), ("First sequence", ""), ("Second sequence", ""), ("Difference", ""))
+    return Table(caption="What is wanted, and what the model says", columns=columns, rows=rows, marked=None)
+
+
+def _facts(figure: PairFigure) -> list[tuple[str, str]]:
+    facts = [
+        ("Gap of the targets", _in_units(figure, figure.gap)),
+        ("Standard deviation", f"{_number(figure.unit)}, of the target over the task's own inputs"),
+        ("After attention", f"{figure.distance:.{DIGITS}g} apart, in {len(figure.out1)} numbers"),
+    ]
+    if figure.wrong:
+        facts.append(("Error at least, measured", f"{_in_units(figure, figure.wrong)}, at one of the two"))
+    if figure.outside is not None:
+        facts.append(("Inputs of the task", f"no: {one_line(figure.outside)}" if figure.outside else "yes, both"))
+    return facts
+
+
+def _in_units(figure: PairFigure, value: float) -> str:
+    return f"{_number(value)}, {deviations(value / figure.unit)}" if figure.in_units else _number(value)
+
+
+def _implied(figure: PairFigure) -> str:
+    return "<ul>\n" + "\n".join(f"<li>{escape(one_line(text))}</li>" for text in figure.sentences) + "\n</ul>\n"
+
+
+def _functions(figure: PairFigure) -> Table:
+    rows: list[list[str]] = []
+    for row, name in zip(strips(figure), figure.names or (), strict=True):
+        one, other = row.best or (0, 0)
+        full = one_line(name)
+        rows.append([
+            row.name if full in ("", row.name) else f"{row.name}: {full}",
+            f"{_number(row.first[one])} at {one}", f"{_number(row.second[other])} at {other}",
+            _number(abs(row.first[one] - row.second[other])), "" if row.covered else "no head follows it",
+        ])  # fmt: skip
+    columns = _columns(
+        ("Function", "what is minimised over the tokens"), ("First sequence", "its minimum, and the position"),
+        ("Second sequence", "its minimum, and the position"), ("Difference", "of the minima"), ("Heads", ""),
+    )  # fmt: skip
+    return Table(
+        caption="The minima, and the positions of their tokens (from 0)", columns=columns, rows=rows, marked=None
+    )
+
+
+def _heads(figure: PairFigure) -> str:
+    found = looks(figure)
+    if not found:
+        return "<p>The heads of this model do not look at the tokens themselves (layers, norms or W_O between).</p>\n"
+    rows = [
+        [str(look.head + 1), _tokens(look.first), _tokens(look.second), look.strip.name, _means(look)] for look in found
+    ]
+    columns = _columns(
+        ("Head", ""), ("First sequence", "positions by attention weight"),
+        ("Second sequence", "positions by attention weight"), ("Along", "the function or coordinate it follows best"),
+        ("Averages", "of that, weighted, in both sequences"),
+    )  # fmt: skip
+    caption = "Positions (from 0) with their attention weights, the heaviest first"
+    return as_html(Table(caption=caption, columns=columns, rows=rows, marked=None))
+
+
+def _means(look: Look) -> str:
+    return f"{_number(look.means[0])} and {_number(look.means[1])}"
+
+
+def _tokens(weights: Sequence[float]) -> str:
+    """Name the tokens that a head looks at, and say what is left for the others."""
+    order = sorted(range(len(weights)), key=lambda t: -weights[t])
+    kept = [t for k, t in enumerate(order) if k < TOP and (k == 0 or weights[t] >= 0.02)]
+    texts = [f"{t}:\u00a0{100 * weights[t]:.1f}\u00a0%" for t in kept]
+    if len(kept) < len(order):
+        rest = sum(weights[t] for t in order[len(kept) :])
+        texts.append(f"{len(order) - len(kept)} others:\u00a0{100 * rest:.1f}\u00a0%")
+    return ", ".join(texts)
+
+
+def _columns(*columns: tuple[str, str]) -> list[Column]:
+    return [Column(name=name, meaning=meaning or name) for name, meaning in columns]
+
+
+def _data(figure: PairFigure) -> str:
+    text = json.dumps(figure.data(), ensure_ascii=False)
+    text = re.sub(r', "(?=\w+": )', ',\n "', text)  # a key a line
+    return f"<details>\n<summary>All numbers of the picture</summary>\n<pre>{escape(text)}</pre>\n</details>\n"

@@ -1,0 +1,219 @@
+"""The tables of a whole run: written once, for the page, the terminal and the CSV file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+from headcount.analysis.record import Analysis, Cell, Place
+from headcount.analysis.words.numbers import error_text, times_text
+from headcount.core.text.harmless import plain_data
+from headcount.render.charts.chart import PaperValue, number_text
+from headcount.render.charts.series import level, paper_values
+from headcount.render.tables import NONE, Column, Table
+
+_PLACE = {
+    "setting": Column(name="Setting", meaning="what else was varied"),
+    "hidden": Column(name="N", meaning="hidden size of the feed-forward block"),
+    "length": Column(name="T", meaning="length of the sequences"),
+    "heads": Column(name="Heads", meaning="number of attention heads"),
+}
+
+
+TEXTS = ("Coefficients", "Remark")
+"""Last columns that hold text, not a number."""
+
+
+def cell_table(analysis: Analysis, *, short: bool = False) -> Table:
+    """Return every cell; `short` keeps to what fits a terminal of 80 columns."""
+    fields = _varied(analysis.cells)
+    columns = [
+        Column(name="Trials", meaning="models trained; where some gave no result, how many did"),
+        Column(name="Error", meaning=f"{analysis.words.kind}: {analysis.words.targets}"),
+        Column(name="Best", meaning="smallest error of all seeds and targets"),
+        Column(name="Median", meaning="middle error of all seeds and targets"),
+        Column(name="Worst", meaning="largest error"),
+        Column(name="Seeds ×", meaning="factor by which seeds of one target typically differ"),
+        Column(name="Targets ×", meaning="factor by which the targets typically differ"),
+        Column(name="M", meaning="parameters of the encoder and the feed-forward block only, as in theory"),
+        Column(name="Total", meaning="all parameters"),
+    ]
+    rows = [
+        [
+            _trials(c), _error(level(c)), _error(c.best), _error(c.median), _error(c.worst), _factor(c.seed_spread),
+            _factor(c.target_spread), f"{c.parameters:,}", f"{c.parameters_total:,}",
+        ]
+        for c in analysis.cells
+    ]  # fmt: skip
+    kept = [0, 1, 3, 4, 7] if short else list(range(len(columns)))
+    return Table(
+        caption=f"All cells ({analysis.words.kind} {analysis.words.data})", marked=None,
+        columns=[*(_PLACE[f] for f in fields), *(columns[i] for i in kept)],
+        rows=[[*_place(c, fields), *(row[i] for i in kept)] for c, row in zip(analysis.cells, rows, strict=True)],
+    )  # fmt: skip
+
+
+def drop_table(analysis: Analysis) -> Table:
+    """Return how much smaller the error is at the next head count, with the interval."""
+    fields = _varied(analysis.drops)
+    rows = [
+        [
+            *_place(d, fields), str(d.next_heads), "the same" if d.factor == 1 else f"{times_text(d.factor)}×",
+            f"{times_text(d.low)} to {times_text(d.high)}",
+        ]
+        for d in analysis.drops
+    ]  # fmt: skip
+    columns = [
+        *(_PLACE[f] for f in fields), Column(name="Next", meaning="the next larger head count that was tried"),
+        Column(name="Error smaller by", meaning="how many times smaller the error is there; below 1 it is larger"),
+        Column(name="90 % interval", meaning="of the draws over seeds and targets"),
+    ]  # fmt: skip
+    return Table(caption="What one more head brings", columns=columns, rows=rows, marked=None)
+
+
+def slope_table(analysis: Analysis) -> Table:
+    """Return the effect of the length at each head count: slope, and reversal score with its test."""
+    fields = _varied([*analysis.slopes, *analysis.reversals])
+    fields = [f for f in fields if f != "length"]
+    scores = {(r.setting, r.hidden, r.heads): r for r in analysis.reversals}
+    rows: list[list[str]] = []
+    for slope in analysis.slopes:
+        score = scores.get((slope.setting, slope.hidden, slope.heads))
+        told = [NONE, NONE] if score is None else [f"{score.score:.2f}", _chance(score.p)]
+        rows.append([*_place(slope, fields), f"{slope.slope:+.2f}", f"{slope.low:+.2f} to {slope.high:+.2f}", *told])
+    columns = [
+        *(_PLACE[f] for f in fields),
+        Column(name="Slope", meaning="decades of error per decade of T; above 0 longer sequences are harder"),
+        Column(name="90 % interval", meaning="of the draws over seeds and targets"),
+        Column(name="R(h)", meaning="the paper's reversal score: how much longer sequences lower the error; 0 never"),
+        Column(name="p", meaning="the share of draws without any effect of T whose score is at least as large"),
+    ]  # fmt: skip
+    return Table(caption=f"{analysis.words.title} against length", columns=columns, rows=rows, marked=None)
+
+
+def scaling_table(analysis: Analysis) -> Table:
+    """Return the slopes in N, and what the theorem has to say about each."""
+    fields = [f for f in _varied(analysis.scaling) if f != "hidden"]
+    rows = [
+        [
+            *_place(s, fields), f"{s.slope:+.2f}", f"{s.low:+.2f} to {s.high:+.2f}",
+            NONE if s.theory is None else f"{s.theory:+.2f}", NONE if s.half_k is None else f"{s.half_k:.2f}",
+            s.theory_note or NONE,
+        ]
+        for s in analysis.scaling
+    ]  # fmt: skip
+    columns = [
+        *(_PLACE[f] for f in fields), Column(name="Slope", meaning="decades of error per decade of N"),
+        Column(name="90 % interval", meaning="of the draws over seeds and targets"),
+        Column(name="−2/k", meaning="the steepest slope that Theorem 2 (2) would allow, for orientation only"),
+        Column(name="k/2", meaning="the same turned round: decades of M that Theorem 2 (2) asks per decade of 1/NMSE"),
+        Column(name="Remark", meaning="why the theorem is no prediction here"),
+    ]  # fmt: skip
+    return Table(caption=f"{analysis.words.title} against hidden size", columns=columns, rows=rows, marked=None)
+
+
+def law_table(analysis: Analysis) -> Table:
+    """Return the fitted laws, the chosen one marked."""
+    places = [field for field in ("setting", "hidden") if len({getattr(law, field) for law in analysis.laws}) > 1]
+    rows = [
+        [
+            law.formula + (" (chosen)" if law.chosen else ""), *_place(law, places), f"{law.score:.2f}",
+            ", ".join(f"{k} = {_with_interval(v, law.intervals.get(k))}" for k, v in law.coefficients.items()),
+        ]
+        for law in analysis.laws
+    ]  # fmt: skip
+    chosen = [i for i, law in enumerate(analysis.laws) if law.chosen]
+    columns = [
+        Column(name="Law", meaning="the error as a function of heads h and length T"), *(_PLACE[f] for f in places),
+        Column(name="Misses by", meaning="mean absolute error of log10 on cells that were left out of the fit"),
+        Column(name="Coefficients", meaning="with 90 % intervals"),
+    ]  # fmt: skip
+    marked = chosen[0] if len(chosen) == 1 else None
+    return Table(caption="Laws, fitted by least absolute error in log scale", columns=columns, rows=rows, marked=marked)
+
+
+def paper_table(analysis: Analysis, reference: Sequence[PaperValue]) -> Table:
+    """Return the paper's numbers beside ours."""
+    rows: list[list[str]] = []
+    for setting in analysis.settings:
+        for value in paper_values(reference, analysis, setting):
+            found = [
+                c for c in analysis.cells if (c.setting, c.heads, c.length) == (setting, value.heads, value.length)
+            ]
+            for cell in found or [None]:
+                ours = None if cell is None else level(cell)
+                ratio = NONE if not ours or not value.value else f"{times_text(ours / value.value)}×"
+                size = "" if cell is None or len({c.hidden for c in analysis.cells}) < 2 else f", N = {cell.hidden}"
+                rows.append([
+                    f"{value.label}{size}", setting or NONE, str(value.heads), str(value.length),
+                    _deviating(value), _error(ours), _error(cell and cell.best), _error(cell and cell.median), ratio,
+                ])  # fmt: skip
+    columns = [
+        Column(name="Source", meaning="where the paper has it"), _PLACE["setting"], _PLACE["heads"], _PLACE["length"],
+        Column(name="Paper", meaning="error in the paper, ± its deviation where it states one"),
+        Column(name="Here", meaning=f"error in this run: {analysis.words.targets}"),
+        Column(name="Best", meaning="smallest error of all seeds and targets here"),
+        Column(name="Median", meaning="middle error of all seeds and targets here"),
+        Column(name="Here / paper", meaning="below 1 this run is better"),
+    ]  # fmt: skip
+    if len(analysis.settings) == 1:
+        columns, rows = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
+    caption = f"The paper's numbers and ours (mean over targets, {analysis.words.seeds} of each)"
+    return Table(caption=caption, columns=columns, rows=rows, marked=None)
+
+
+def cells_csv(analysis: Analysis) -> str:
+    """Return every cell with every number, as a CSV file."""
+    fields = [field for field in Cell.model_fields if field not in ("floored", "averaged")]
+    stated: list[str] = []
+    if not analysis.plain:
+        fields, stated = [*fields, "floored"], [analysis.measure, analysis.on]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*fields, *(["measure", "on"] if stated else [])])
+    for cell in analysis.cells:
+        values = [getattr(cell, field) for field in fields]
+        texts = [" ".join(map(repr, v)) if isinstance(v, list) else "" if v is None else v for v in values]
+        writer.writerow(plain_data([*texts, *stated]))
+    return out.getvalue()
+
+
+def _varied(places: Sequence[Place]) -> list[str]:
+    """The fields by which rows differ; heads always, a lone length or size never."""
+    return [f for f in _PLACE if f == "heads" or len({getattr(p, f) for p in places}) > 1]
+
+
+def _place(place: Place, fields: Iterable[str]) -> list[str]:
+    return [NONE if (v := getattr(place, f)) in (None, "") else str(v) for f in fields]
+
+
+def _trials(cell: Cell) -> str:
+    gone = cell.diverged + cell.missing
+    return f"{cell.trials - gone} of {cell.trials}" if gone else str(cell.trials)
+
+
+def _error(error: float | None) -> str:
+    return NONE if error is None else error_text(error)
+
+
+def _deviating(value: PaperValue) -> str:
+    """The paper's number with its deviation."""
+    spread = value.deviation
+    if spread is None and value.low is not None and value.high is not None:
+        spread = (value.high - value.low) / 2
+    return error_text(value.value) + ("" if spread is None else f" ± {error_text(spread)}")
+
+
+def _factor(factor: float | None) -> str:
+    return NONE if factor is None else times_text(factor)
+
+
+def _chance(p: float) -> str:
+    return "below 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _with_interval(value: float, interval: tuple[float, float] | None) -> str:
+    if interval is None:
+        return number_text(value)
+    return f"{number_text(value)} ({number_text(interval[0])} to {number_text(interval[1])})"

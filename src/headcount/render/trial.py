@@ -1,0 +1,59 @@
+"""One trained model in words, as a table and as a picture: the record of its trial is all that is read."""
+
+from __future__ import annotations
+
+from headcount.analysis.words.numbers import error_text, heads_text
+from headcount.render.charts.series import above
+from headcount.render.figures import FigureData, Point, Series
+from headcount.render.tables import NONE, Column, Table
+from headcount.store.records import Trial
+
+
+def trial_text(trial: Trial, wrong: float | None = None) -> str:
+    """Say what the training gave; `wrong` is the share of wrong classes, where the targets are classes."""
+    if trial.nmse is None or trial.train_nmse is None:
+        return f"{heads_text(trial.heads).capitalize()}: the training diverged after {trial.steps} steps."
+    classes = "" if wrong is None else f"{100 * wrong:.1f}\u00a0% wrong classes, "
+    return (
+        f"{heads_text(trial.heads)}: {classes}validation NMSE {trial.nmse:.2e} (training {trial.train_nmse:.2e}) after "
+        f"{trial.steps} steps in {trial.seconds:.0f} s, measured; {trial.parameters} parameters by the paper's count, "
+        f"{trial.parameters_total} in all."
+    )
+
+
+def trial_table(trial: Trial, wrong: float | None = None) -> Table:
+    """Its errors and sizes in one row."""
+    columns = [
+        Column(name="Heads", meaning="number of attention heads"),
+        Column(name="Seed", meaning="of the weights and the batches"),
+        Column(name="Error", meaning="NMSE on sequences that were not trained on"),
+        Column(name="Training", meaning="NMSE on the training sequences"),
+        Column(name="Wrong", meaning="share of wrong classes on sequences that were not trained on"),
+        Column(name="Steps", meaning="training steps taken"),
+        Column(name="Time", meaning="of the training"),
+        Column(name="M", meaning="parameters of the encoder and the feed-forward block only, as in theory"),
+        Column(name="Total", meaning="all parameters"),
+    ]
+    row = [
+        str(trial.heads), str(trial.seed), _error(trial.nmse), _error(trial.train_nmse),
+        NONE if wrong is None else f"{100 * wrong:.1f}\u00a0%", f"{trial.steps:,}",
+        f"{trial.seconds:.1f} s", f"{trial.parameters:,}", f"{trial.parameters_total:,}",
+    ]  # fmt: skip
+    return Table(caption="The trained model", columns=columns, rows=[row], marked=None)
+
+
+def curve_figure(trial: Trial, task: str) -> FigureData:
+    """Validation error against training step."""
+    points = [Point(x=step, y=above(error), seed=trial.seed) for step, error in trial.curve]
+    first, last = points[0], points[-1]
+    return FigureData(
+        kind="training", title="How the error fell during training", subtitle=task, x_label="Training step", ticks=[],
+        series=[Series(name=heads_text(trial.heads), style="curve-best", heads=trial.heads, points=points)],
+        regions=[], notes=["Measured on sequences that were not trained on."],
+        alt=f"Validation error against the training step: from {error_text(first.y)} at step {first.x:.0f} to "
+        f"{error_text(last.y)} at step {last.x:.0f}.",
+    )  # fmt: skip
+
+
+def _error(error: float | None) -> str:
+    return NONE if error is None else error_text(error)

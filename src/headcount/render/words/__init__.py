@@ -1,0 +1,1 @@
+"""What pages and terminals say: of a task, of a run."""

@@ -1,0 +1,152 @@
+"""A whole run in words: what became of its trials, what was done, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headcount.analysis.measures import UNMEASURED, ZERO, Part
+from headcount.analysis.record import Analysis, Dimension
+from headcount.analysis.words.heads_needed import comparison, fits
+from headcount.analysis.words.numbers import heads_text, times_text
+from headcount.render.charts.series import above, known_dimensions, level, where
+from headcount.render.words.task import settings, task_text
+from headcount.store.records import Run
+
+MEASURED = (
+    "What is marked as measured was measured on models that were trained here; it is not proved. A larger model, or "
+    "longer training, may reach a smaller error with the same number of heads."
+)
+BEST = (
+    "Of the seeds of one target the best counts, because a start that got stuck says something about training, not "
+    "about the number of heads. Over targets errors are averaged in log scale."
+)
+MEAN = (
+    "Over the seeds of a cell error rates are averaged, as in the paper's tables: the best of several shares of wrong "
+    "answers is the luckiest. Over targets errors are averaged in log scale."
+)
+NO_RECORD = "There is no one known D on record, so there is nothing to compare with."
+RISE = 2.0
+"""From this factor on, an error that rises with the number of heads is told."""
+_STATES = {
+    "diverged": "diverged: training blew up, so they have no error",
+    "failed": "failed: they ended with an error of the program or the machine (headcount runs RUN says which)",
+    "running": "still running",
+    "pending": "not started yet",
+    "damaged": "damaged in the store and left out (headcount runs --check says what is wrong)",
+    ZERO: "left out: no wrong answer, on a number of samples that is not known",
+    UNMEASURED: "left out: finished, without a training error on record",
+}
+
+
+def counts(analysis: Analysis) -> list[tuple[str, int, str]]:
+    """Return every state that trials are in: its name, how many, and what it means; done comes first."""
+    found = [("done", analysis.counts.get("done", 0), "finished with an error")]
+    found += [(state, n, _STATES.get(state, state)) for state, n in analysis.counts.items() if n and state != "done"]
+    return found
+
+
+def summary(analysis: Analysis) -> str:
+    """Count the trials in one line; nothing that went wrong is left out."""
+    total = sum(analysis.counts.values())
+    told = ", ".join(f"{number:,} {state}" for state, number, _ in counts(analysis))
+    return f"{total:,} trial{'' if total == 1 else 's'}: {told}"
+
+
+def known(analysis: Analysis, runs: Sequence[Run] = ()) -> str:
+    """Compare the estimates with the known D, which they never read; setting by setting where D differs."""
+    by_setting = known_dimensions(analysis, runs)
+    several = set(by_setting.values())
+    if len(several) > 1:
+        told = "; ".join(_compared(d, by_setting.get(d.setting)) for d in analysis.dimensions)
+        return f"The settings were built with D of their own; no estimate reads that. {told}."
+    D = several.pop() if several else analysis.intrinsic
+    if D is None and any(run.intrinsic is not None for run in runs):
+        return "The tasks of one setting were built with different D, so there is no one D to compare with."
+    if D is None:
+        return "Theory knows no D for this task, so there is nothing to compare with." if runs else NO_RECORD
+    if len(analysis.dimensions) == 1:
+        return f"{comparison(analysis.dimensions[0], D)} No estimate reads that."
+    told = "; ".join(_compared(d, D) for d in analysis.dimensions)
+    return f"The task was built with D = {D}; no estimate reads that. {told}."
+
+
+def _compared(found: Dimension, D: int | None) -> str:
+    """Compare one setting's estimate with its D."""
+    if D is None:
+        return f"{found.setting}: no D is known"
+    label = found.setting if f"D = {D}" in found.setting else f"{found.setting}, D = {D}"
+    agrees = fits(found, D)
+    if agrees is None:
+        return f"{label}: not settled"
+    if found.estimate is None:
+        return f"{label}: at least {found.low}, which {'fits' if agrees else 'does not fit'}"
+    if found.estimate == D:
+        return f"{label}: the estimate fits"
+    return f"{label}: the estimate is {found.estimate}" + (", its interval holds D" if agrees else " and does not fit")
+
+
+def rises(analysis: Analysis, setting: str) -> list[str]:
+    """Say where more heads have a much larger error than fewer: the largest such rise of a setting."""
+    found: list[tuple[float, str]] = []
+    places = dict.fromkeys((c.length, c.hidden) for c in analysis.cells if c.setting == setting)
+    unseen = analysis.measure == "error rate" and analysis.on == "validation"
+    about = "this is about training and the amount of data" if unseen else "this is about training"
+    for length, hidden in places:
+        cells = [c for c in analysis.cells if (c.setting, c.length, c.hidden) == (setting, length, hidden)]
+        known = [(c.heads or 0, above(error), c) for c in cells if (error := level(c)) is not None]
+        for heads, error, cell in known:
+            least, fewer = min(((e, h) for h, e, _ in known if h < heads), default=(error, heads))
+            if error >= RISE * least:
+                at = f" ({where(cell)})" if len(places) > 1 else ""
+                larger = f"{times_text(error / least)} times larger than with {fewer}{at}"
+                told = f"With {heads_text(heads)} the {analysis.words.noun} is {larger}. "
+                found.append((error / least, f"{told}More heads can do all that fewer can: {about}."))
+    return [max(found)[1]] if found else []
+
+
+def whole_run(runs: Sequence[Run]) -> Run:
+    """Return the panels of a sweep as one run, with lists where they differ, to be put into words."""
+    first = runs[0]
+    varied = {
+        key: list(dict.fromkeys(run.values[key] for run in runs if key in run.values))
+        for key in dict.fromkeys(key for run in runs for key in run.values)
+    }
+    several = {key: ", ".join(map(str, some)) for key, some in varied.items() if len(some) > 1}
+    model: dict[str, Any] = {**_part(first, "model")}
+    train: dict[str, Any] = {**_part(first, "train")}
+    for part in (model, train):
+        part.update({key: several[key] for key in several if key in part})
+    task = {**first.task, **({"length": several["length"]} if "length" in several else {})}
+    return first.model_copy(update={
+        "task": task, "spec": {**first.spec, "model": model, "train": train},
+        "trials": [t.model_copy(update={"curve": []}) for run in runs for t in run.trials],
+        "seconds": sum(t.seconds for run in runs for t in run.trials),
+    })  # fmt: skip
+
+
+def task_words(runs: Sequence[Run]) -> tuple[str, str]:
+    """Return the task in words and as a formula; with several lengths T stays a letter."""
+    lengths = {run.task.get("length") for run in runs}
+    first = runs[0]
+    if len(lengths) > 1:
+        first = first.model_copy(update={"task": {**first.task, "length": "T"}})
+    text = task_text(first)
+    return text.words, text.formula
+
+
+def done(runs: Sequence[Run], on: Part = "validation") -> list[tuple[str, str]]:
+    """Return what was done, as pairs of a name and a text; `on` says which errors the page shows."""
+    pairs = settings(whole_run(runs), on)
+    targets = sorted({run.values["target"] for run in runs if "target" in run.values})
+    rates = sorted({run.values["learning_rate"] for run in runs if "learning_rate" in run.values})
+    if len(targets) > 1:
+        pairs.insert(3, ("Targets", f"{len(targets)} draws of the task itself: {', '.join(map(str, targets))}"))
+    if len(rates) > 1:
+        pairs.append(("Learning rates", ", ".join(f"{rate:g}" for rate in rates)))
+    return pairs
+
+
+def _part(run: Run, name: str) -> dict[str, Any]:
+    value = run.spec.get(name)
+    return {str(k): v for k, v in value.items()} if isinstance(value, dict) else {}

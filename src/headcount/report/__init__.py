@@ -1,1 +1,0 @@
-"""Figure data in, pictures, tables and the self-contained page out."""

@@ -1,0 +1,165 @@
+"""The law of the error in heads and length on real data, and the reversal scores, the paper's beside ours."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.analysis.bootstrap import interval
+from headcount.analysis.law import FORMS, LEAST_CELLS, fit
+from headcount.analysis.measures import Part
+from headcount.analysis.slopes import reversal_score
+from headcount.core.spec import Spec
+from headcount.render.tables import NONE, Column, Table
+from headcount.reproduction import numbers
+from headcount.reproduction.real_cells import PARTS, UNITS, Cells, Place, errors, heads_of, lengths_of
+from headcount.reproduction.real_items import RealKind, paper_table
+from headcount.reproduction.real_tables import PART_NAMES
+
+DROPPED = (1, 12, 14, 16)
+"""The head counts that the paper left out of its law."""
+
+
+FEWEST_SEEDS = 3
+"""With fewer seeds in most cells the draws of seeds are no interval: one drawn again is itself, two are a coin."""
+
+
+class FittedLaw(Spec):
+    """The law Err = c·T^b·exp(α·h/T^δ), fitted by least absolute error in log scale to mean errors."""
+
+    ours: bool
+    """Fitted to our mean errors, or to those of the paper's table."""
+    without: list[int]
+    """The head counts that were left out."""
+    coefficients: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    """90 % of the draws of seeds; empty where there are fewer than `FEWEST_SEEDS` to draw."""
+    cells: int
+    missed: float
+    """The mean absolute error of log10."""
+
+
+def fit_law(
+    places: Sequence[Place], means: NDArray[np.float64], without: Sequence[int] = (), *, ours: bool = True
+) -> FittedLaw | None:
+    """Fit the law to mean errors [draw, place], without some head counts; None where too few cells are left."""
+    kept = [i for i, (heads, _) in enumerate(places) if heads not in without]
+    counts, lengths = {places[i][0] for i in kept}, {places[i][1] for i in kept}
+    if len(kept) < LEAST_CELLS or len(counts) < 3 or len(lengths) < 2:
+        return None
+    h = np.array([float(places[i][0]) for i in kept])
+    t = np.log([float(places[i][1]) for i in kept])
+    logs = np.log(means[:, kept])
+    form = FORMS[0]
+    found = fit(form, h, t, logs)
+    delta = float(found["delta"][0])
+    columns = form.columns(h, t, delta)
+    said = found["c"][0] + sum(found[k][0] * column for k, column in zip(form.names, columns, strict=True))
+    missed = float(np.abs(logs[0] - said).mean() / np.log(10.0))
+    found["c"] = np.exp(found["c"])
+    ends = {k: interval(v) for k, v in found.items()} if len(means) > 1 else {}
+    return FittedLaw(
+        ours=ours, without=list(without), coefficients={k: float(v[0]) for k, v in found.items()}, intervals=ends,
+        cells=len(kept), missed=missed,
+    )  # fmt: skip
+
+
+def laws_of(cells: Cells, kind: RealKind) -> list[FittedLaw]:
+    """Fit the law to our training errors and to the paper's, without the head counts that it left out and with all."""
+    places, means, _ = errors(cells, "train")
+    seeds = [len(cell.accuracies) for (part, _, _), cell in cells.items() if part == "train" and cell.accuracies]
+    if not seeds or statistics.median(seeds) < FEWEST_SEEDS:
+        means = means[:1]
+    paper = [c for c in numbers.cells(paper_table(kind, "train")) if c.value < UNITS[kind]]
+    theirs = np.array([[1 - c.value / UNITS[kind] for c in paper]])
+    where = [(c.heads, c.length) for c in paper]
+    found = [
+        fit_law(places, means, DROPPED), fit_law(places, means),
+        fit_law(where, theirs, DROPPED, ours=False), fit_law(where, theirs, ours=False),
+    ]  # fmt: skip
+    return [law for law in found if law is not None]
+
+
+def law_table(cells: Cells, kind: RealKind) -> Table:
+    """Return the fitted laws below the one that the paper states."""
+    stated = numbers.fitted_law()
+    rows = [["paper, stated", f"{stated['delta']:.2f}", signed(stated["alpha"]), NONE, NONE, NONE]]
+    table = paper_table(kind, "train").replace("table", "table ")
+    for law in laws_of(cells, kind):
+        name = f"{'ours' if law.ours else table}, {'some h' if law.without else 'all h'}"
+        rows.append([
+            name, _within(law, "delta"), _within(law, "alpha"), signed(law.coefficients["b"]), str(law.cells),
+            f"{law.missed:.2f}",
+        ])  # fmt: skip
+    columns = [
+        Column(
+            name="whose",
+            meaning=f"whose errors; some h: without h = {', '.join(map(str, DROPPED))}, as the paper's own fit",
+        ),
+        Column(name="δ", meaning="the power of T that divides h, with 90 % of the draws of seeds"),
+        Column(name="α", meaning="the rate in h/T^δ, likewise"), Column(name="b", meaning="the power of T"),
+        Column(name="cells", meaning="how many it was fitted to; those of accuracy 1 in the paper have no log"),
+        Column(name="off", meaning="mean absolute error of log10 on them"),
+    ]  # fmt: skip
+    caption = f"The law Err = c·T^b·exp(α·h/T^δ); some h: without {', '.join(map(str, DROPPED))}"
+    return Table(caption=caption, columns=columns, rows=rows, marked=None)
+
+
+def signed(value: float) -> str:
+    """Write a coefficient with two digits and a true minus."""
+    return f"{value:.2f}".replace("-", "−")
+
+
+def _within(law: FittedLaw, key: str) -> str:
+    value, ends = signed(law.coefficients[key]), law.intervals.get(key)
+    return value if ends is None else f"{value} ({signed(ends[0])}, {signed(ends[1])})"
+
+
+def reversal_scores(cells: Cells, part: Part) -> dict[int, tuple[float, float, float]]:
+    """Return R(h) of our mean errors at every head count that has all lengths, with 90 % of the draws of seeds."""
+    places, means, _ = errors(cells, part)
+    lengths = lengths_of(cells)
+    found: dict[int, tuple[float, float, float]] = {}
+    for heads in heads_of(cells):
+        at = [places.index((heads, t)) for t in lengths if (heads, t) in places]
+        if len(at) == len(lengths) > 1:
+            scores = reversal_score(means[:, at])
+            found[heads] = (float(scores[0]), *interval(scores))
+    return found
+
+
+def paper_scores(cells: Cells, part: Part) -> dict[int, float]:
+    """Return R(h) of the paper's errors over our lengths, where it has them all."""
+    found: dict[int, float] = {}
+    for heads in heads_of(cells):
+        line = [cells[part, heads, t].theirs for t in lengths_of(cells) if (part, heads, t) in cells]
+        known = [1.0 - v for v in line if v is not None]
+        if len(known) == len(lengths_of(cells)) > 1:
+            found[heads] = float(reversal_score(np.array(known)))
+    return found
+
+
+def reversal_table(cells: Cells) -> Table:
+    """Return the weighted reversal score of every head count on both parts, the paper's beside ours."""
+    rows: list[list[str]] = []
+    parts = [(paper_scores(cells, part), reversal_scores(cells, part)) for part in PARTS]
+    for heads in heads_of(cells):
+        row = [str(heads)]
+        for theirs, ours in parts:
+            score, low, high = ours.get(heads, (None, None, None))
+            row.append(f"{theirs[heads]:.2f}" if heads in theirs else NONE)
+            row += [NONE, NONE] if score is None else [f"{score:.2f}", f"{low:.2f} to {high:.2f}"]
+        rows.append(row)
+    columns = [Column(name="h", meaning="heads")]
+    for part in PARTS:
+        name = PART_NAMES[part]
+        columns += [
+            Column(name=f"paper {name}", meaning="R(h) of its table, over our lengths"),
+            Column(name=f"ours {name}", meaning="R(h) of the mean errors over seeds"),
+            Column(name=f"{name} 90 %", meaning="the middle of the draws of seeds"),
+        ]
+    caption = "Weighted reversal score R(h): above 0, some longer sequences are easier"
+    return Table(caption=caption, columns=columns, rows=rows, marked=None)

@@ -1,0 +1,140 @@
+"""The GPU kernels of a sweep's stacks, compiled ahead by processes of their own.
+
+Triton takes about ten seconds a shape, on one core, and a stack of another length or size is another shape. While the
+first stack compiles for itself, other processes take one step with each of the others, on zeros. That fills Triton's
+cache on disk, where the stacks find their kernels. It is a matter of time alone: where such a process fails, the stack
+compiles for itself as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from headcount.core.origin import cores
+from headcount.core.spec import Spec
+from headcount.models.transformer.flat import Flat, covering
+from headcount.models.transformer.spec import ModelSpec
+from headcount.sweeps.plan import model_bytes
+from headcount.training.batches import FRESH_STEPS
+from headcount.training.data import DTYPES
+from headcount.training.job import Job
+from headcount.training.spec import TrainSpec
+from headcount.training.stacked import StackTrainer
+
+AT_ONCE = 8
+CONTEXT_BYTES = 2**30  # what a process takes on a GPU before it does anything
+CODE = "import sys; from headcount.sweeps.precompile import serve; serve(sys.stdin.read())"
+
+
+class Shape(Spec):
+    """What decides which kernels a stack needs."""
+
+    models: list[ModelSpec]
+    train: TrainSpec
+    samples: int
+    validation: int
+    targets: int
+    masked: bool
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job]) -> Shape:
+        """Return the shape of the stack that these trials form."""
+        first = jobs[0]
+        rows = FRESH_STEPS * first.train.batch if first.train.fresh else len(first.data.train.X)
+        same = {"learning_rate": 1e-2, "weight_decay": 0.0, "optimiser": "adam", "data_seed": 0}
+        return cls(
+            models=[job.model for job in jobs], train=first.train.model_copy(update=same), samples=rows,
+            validation=len(first.data.validation.X), targets=len({id(job.data) for job in jobs}),
+            masked=first.data.train.mask is not None,
+        )  # fmt: skip
+
+    def bytes(self) -> int:
+        """Estimate what one step of it takes on the device."""
+        model = covering(self.models)
+        data = 4 * (self.samples + self.validation) * (model.length * model.dim + self.targets * model.out_dim)
+        return CONTEXT_BYTES + data + len(self.models) * model_bytes(model, self.train)
+
+    def step(self, device: torch.device) -> None:
+        """Take one step, and evaluate, on zeros."""
+        model, dtype, count = covering(self.models), DTYPES[self.train.dtype], len(self.models)
+
+        def zeros(rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+            X = torch.zeros(rows, model.length, model.dim, dtype=dtype, device=device)
+            shape = (rows, model.out_dim) if self.targets == 1 else (self.targets, rows, model.out_dim)
+            mask = torch.ones(rows, model.length, dtype=torch.bool, device=device) if self.masked else None
+            return X, torch.zeros(*shape, dtype=dtype, device=device), mask
+
+        trainer = StackTrainer(
+            self.models, [self.train] * count, range(count), *zeros(self.samples), targets=[0] * count,
+            theta=torch.zeros(count, Flat.of(model).size, dtype=dtype), graph=False,
+        )  # fmt: skip
+        trainer.run(1)
+        trainer.nmse(*zeros(self.validation))
+        trainer.wait()
+
+
+def serve(text: str) -> None:
+    """What a process does: take the shape that it is told, on the device that it is told."""
+    told: dict[str, Any] = json.loads(text)
+    Shape.parse(told["shape"]).step(torch.device(told["device"]))
+
+
+class Ahead:
+    """Processes that compile for the stacks which wait; stack 0 is left to the sweep itself."""
+
+    def __init__(self, stacks: Sequence[Sequence[Job]], device: torch.device, free: int | None) -> None:
+        self._device = str(device)
+        self._of: list[str] = []
+        self._waiting: list[tuple[str, Shape]] = []
+        self._running: dict[str, subprocess.Popen[str]] = {}
+        self._most = 0
+        if device.type != "cuda" or len(stacks) < 2 or cores() < 4:
+            return  # with few cores there is nothing to gain
+        shapes = [Shape.of(jobs) for jobs in stacks]
+        self._of = [shape.hash() for shape in shapes]
+        self._waiting = list({shape.hash(): shape for shape in shapes if shape.hash() != self._of[0]}.items())
+        largest = max(shape.bytes() for shape in shapes)
+        room = AT_ONCE if free is None else free // (2 * largest)  # half is left to the sweep
+        self._most = max(0, min(AT_ONCE, cores() - 1, room))
+        if self._most == 0:
+            self._waiting = []
+        self._start()
+
+    def ready(self, number: int) -> bool:
+        """Whether nobody is compiling, or still to compile, what this stack needs."""
+        if not self._of:
+            return True
+        for name, process in list(self._running.items()):
+            if process.poll() is not None:
+                del self._running[name]
+        self._start()
+        name = self._of[number]
+        return name not in self._running and name not in dict(self._waiting)
+
+    def _start(self) -> None:
+        while self._waiting and len(self._running) < self._most:
+            name, shape = self._waiting.pop(0)
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            process = subprocess.Popen(
+                [sys.executable, "-c", CODE], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, text=True, env=environment,
+            )  # fmt: skip
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({"shape": shape.data(), "device": self._device}))
+            process.stdin.close()
+            self._running[name] = process
+
+    def close(self) -> None:
+        """End what is still being compiled."""
+        self._waiting = []
+        for process in self._running.values():
+            process.kill()
+            process.wait()
+        self._running = {}

@@ -1,0 +1,250 @@
+"""The spec of a sweep: one task, several head counts, several seeds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Annotated, Any, Literal, TypeGuard
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from headcount.core.errors import BadInput
+from headcount.core.spec import Spec
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import FeedForwardKind, ModelSpec, Positions, Size
+from headcount.tasks.arrays.task import ArrayTask
+from headcount.tasks.families import FAMILIES
+from headcount.tasks.serial import parse_task
+from headcount.tasks.task import Task
+from headcount.training.spec import TrainSpec
+
+
+class ModelOptions(Spec):
+    """A model without what the task and the sweep decide (dim, length, out_dim, heads)."""
+
+    head_dim: Size = 8
+    total_head_dim: Size | None = None
+    """With this, head_dim = ⌈total_head_dim / heads⌉: more heads are narrower, and the width stays about the same."""
+    hidden: Size = 32
+    parameters: Size | None = None
+    """With this, hidden is the largest size whose model has at most so many parameters in all."""
+    width: Size | None = None
+    hidden_ff: Size | None = None
+    depth: Annotated[int, Field(ge=1, le=1000)] = 1
+    positions: Positions = "none"
+    beta: Literal["scaled", "learned"] | Annotated[float, Field(gt=0)] = "scaled"
+    class_key: bool = False
+    feedforward: FeedForwardKind = "gelu2"
+    layer_norm: bool = False
+    residual: bool = False
+
+    def model(self, *, heads: int, dim: int, length: int, out_dim: int) -> ModelSpec:
+        """Return the full spec of one model."""
+        sizes: dict[str, Any] = {"heads": heads, "dim": dim, "length": length, "out_dim": out_dim}
+        fields: dict[str, Any] = self.model_dump(exclude={"total_head_dim", "parameters"})
+        if self.total_head_dim is not None:
+            fields["head_dim"] = -(-self.total_head_dim // heads)
+        if self.parameters is None:
+            return ModelSpec(**fields, **sizes)
+        return _within(ModelSpec(**{**fields, "hidden_ff": None}, **sizes), self.parameters)  # pyright: ignore[reportArgumentType]
+
+
+@cache
+def _within(model: ModelSpec, most: int) -> ModelSpec:
+    """Return the model with the largest hidden size that keeps its parameters, all of them, within a count."""
+
+    def sized(hidden: int) -> ModelSpec:
+        return model.model_copy(update={"hidden": hidden, "hidden_ff": hidden})
+
+    def count(hidden: int) -> int:
+        return Transformer(sized(hidden)).counts()["total"]
+
+    if count(1) > most:
+        raise BadInput(
+            f"parameters = {most} is too few for {model.heads} heads of dimension {model.head_dim}: "
+            f"the least is {count(1)}"
+        )
+    low, high = 1, 2
+    while count(high) <= most:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) <= most else (low, middle)
+    return sized(low)
+
+
+def _listed(values: Any) -> Any:
+    """Let one value, a range or a tuple stand for a list; each value may be listed once."""
+    if isinstance(values, int | float) and not isinstance(values, bool):
+        values = [values]
+    if isinstance(values, range | tuple):
+        values = list(values)
+    if isinstance(values, list) and len(set(values)) != len(values):
+        raise ValueError("each value may be listed once")
+    return values
+
+
+Sizes = Annotated[list[Size], BeforeValidator(_listed), Field(min_length=1)]
+Rates = Annotated[list[Annotated[float, Field(gt=0, le=10)]], BeforeValidator(_listed), Field(min_length=1)]
+TaskSeeds = Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_listed), Field(min_length=1)]
+
+
+class Setting(Spec):
+    """A variant of a sweep by name: what it changes of [task], [model], [train] and the listed values."""
+
+    name: Annotated[str, Field(min_length=1, max_length=60)]
+    task: dict[str, Any] = Field(default_factory=dict[str, Any])
+    model: dict[str, Any] = Field(default_factory=dict[str, Any])
+    train: dict[str, Any] = Field(default_factory=dict[str, Any])
+    heads: Sizes | None = None
+    lengths: Sizes | None = None
+    hidden: Sizes | None = None
+    head_dims: Sizes | None = None
+
+
+class TrialSpec(Spec):
+    """One model trained once: the unit that a store keeps, known by the hash of its content."""
+
+    task: dict[str, Any]
+    """The task's JSON data."""
+    model: ModelSpec
+    train: TrainSpec
+    seed: int = Field(ge=0)
+
+
+MOST_PANELS = 100_000
+"""Combinations of all lists of a sweep but heads and seeds; each is a task, a model and a recipe."""
+
+
+class SweepSpec(Spec):
+    """One task trained with every combination of the listed values and every seed.
+
+    `lengths`, `hidden`, `head_dims`, `learning_rates` and `targets` (seeds that draw the task itself) are optional
+    lists; one that is absent leaves the value of [task], [model] or [train] alone. `settings` are variants of all
+    this, each with a name.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    title: str = ""
+    task: dict[str, Any]
+    """A family with its parameters ({family = "sum-of-maxima", …}), or a task's full JSON data."""
+    heads: Sizes
+    lengths: Sizes | None = None
+    hidden: Sizes | None = None
+    head_dims: Sizes | None = None
+    learning_rates: Rates | None = None
+    targets: TaskSeeds | None = None
+    settings: list[Setting] | None = None
+    seeds: int = Field(default=3, ge=1, le=10_000)
+    model: ModelOptions = ModelOptions()
+    train: TrainSpec = TrainSpec()
+
+    @model_validator(mode="after")
+    def _all_is_known(self) -> SweepSpec:
+        names = [setting.name for setting in self.settings or []]
+        if len(set(names)) != len(names):
+            raise ValueError("settings: each needs a name of its own")
+        if (count := self._count()) > MOST_PANELS:
+            raise ValueError(f"the lists make {count:,} combinations beside heads and seeds: at most {MOST_PANELS:,}")
+        self.panels()  # a bad task, length, target or setting is answered here, before anything runs
+        return self
+
+    def _count(self) -> int:
+        """Count the panels before any is made."""
+        fixed = math.prod(len(values or [0]) for values in (self.learning_rates, self.targets))
+        free = [[getattr(one, key) or getattr(self, key) or [0] for key in ("lengths", "hidden", "head_dims")]
+                for one in self.settings or [self]]  # fmt: skip
+        return fixed * sum(math.prod(map(len, lists)) for lists in free)
+
+    def panels(self) -> list[Panel]:
+        """Return the sweep as panels, each a task, a model and a recipe with all head counts and seeds."""
+        if not self.settings:
+            return self._plain({})
+        return [panel for setting in self.settings for panel in self._set(setting)._plain({"setting": setting.name})]
+
+    def _set(self, setting: Setting) -> SweepSpec:
+        """Return the sweep of one setting."""
+        lists = {
+            key: value
+            for key in ("heads", "lengths", "hidden", "head_dims")
+            if (value := getattr(setting, key)) is not None
+        }
+        parts: dict[str, Any] = {
+            "task": {**self.task, **setting.task},
+            "model": ModelOptions.parse({**self.model.data(), **setting.model}, where=f"setting {setting.name}"),
+            "train": TrainSpec.parse({**self.train.data(), **setting.train}, where=f"setting {setting.name}"),
+        }
+        return self.model_copy(update={**lists, **parts, "settings": None})
+
+    def _plain(self, named: dict[str, Any]) -> list[Panel]:
+        """Return the panels of a sweep without settings."""
+        panels: list[Panel] = []
+        for where, task in self._tasks():
+            for what, model, train in self._cells():
+                panels.append(Panel({**named, **where, **what}, task, model, train, tuple(self.heads)))
+        return panels
+
+    def _tasks(self) -> list[tuple[dict[str, Any], Task]]:
+        """Return the tasks of the sweep with the values that set them apart."""
+        if "family" not in self.task and (self.lengths or self.targets):
+            raise BadInput(_fixed_text(self.task.get("name"), "lengths" if self.lengths else "targets", self))
+        found: list[tuple[dict[str, Any], Task]] = []
+        for length, target in product(self.lengths or [None], self.targets or [None]):
+            change = {k: v for k, v in (("length", length), ("seed", target)) if v is not None}
+            shown = {k: v for k, v in (("length", length), ("target", target)) if v is not None}
+            found.append((shown, parse_task({**self.task, **change})))
+        return found
+
+    def _cells(self) -> list[tuple[dict[str, Any], ModelOptions, TrainSpec]]:
+        """Return every combination of sizes and rates but the head count, with the values that set it apart."""
+        found: list[tuple[dict[str, Any], ModelOptions, TrainSpec]] = []
+        for hidden, head_dim, rate in product(
+            self.hidden or [None], self.head_dims or [None], self.learning_rates or [None]
+        ):
+            sizes = {k: v for k, v in (("hidden", hidden), ("head_dim", head_dim)) if v is not None}
+            rates = {} if rate is None else {"learning_rate": rate}
+            model: dict[str, Any] = {**self.model.model_dump(), **sizes}
+            train: dict[str, Any] = {**self.train.model_dump(), **rates}
+            found.append(({**sizes, **rates}, ModelOptions(**model), TrainSpec(**train)))
+        return found
+
+
+def has_serial_form(task: Task | ArrayTask) -> TypeGuard[Task]:
+    """Whether a spec can state the task: it cannot state arrays and bare Python functions."""
+    return isinstance(task, Task) and bool(getattr(task, "symbolic", True))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What stays fixed while heads and seeds vary."""
+
+    values: dict[str, Any]
+    task: Task | ArrayTask
+    model: ModelOptions
+    train: TrainSpec
+    heads: tuple[int, ...]
+
+    def trial(self, heads: int, seed: int) -> TrialSpec:
+        """Return one trial of the panel."""
+        if isinstance(self.task, ArrayTask):
+            raise BadInput("arrays have no serial form, so their trials cannot be kept in a store")
+        return TrialSpec(task=self.task.data(), model=self.sized(heads), train=self.train, seed=seed)
+
+    def sized(self, heads: int) -> ModelSpec:
+        """Return the model with so many heads."""
+        task = self.task
+        return self.model.model(heads=heads, dim=task.dim, length=task.length, out_dim=task.out_dim)
+
+
+def _fixed_text(name: str | None, key: str, spec: SweepSpec) -> str:
+    """Say why a task that is stated whole cannot vary in length or draw, and what to do."""
+    what = "length" if key == "lengths" else "draw"
+    if name not in FAMILIES:
+        return f"{key}: this task is of no family and has one {what}: sweep one task for each {what}"
+    call = f'hc.sweep("{name}", {key}={list(getattr(spec, key))}, …)'
+    return (
+        f"{key}: this task is stated whole and has one {what}: give the family's name, {call}; "
+        f'in a sweep file family = "{name}" under [task]'
+    )

@@ -1,0 +1,160 @@
+"""Arrays from .npz, .npy, .parquet and .csv files; every way in which a file can be wrong gives one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.core.errors import BadInput, MissingExtra, nearest
+from headcount.core.readers.packed import check_size, guarded, npz_names, read_npy, read_npz
+from headcount.tasks.arrays.csv import read_csv
+from headcount.tasks.arrays.long_form import Arrays, Tokens, padded, roles, wanted, with_names
+
+_NAMES = ("X", "y", "mask")
+
+
+def read_arrays(path: Path, y: Path | None = None, *, text: bool = False) -> Arrays:
+    """Read X, y and the mask, by the ending of the file; `ArrayTask.load` says what each kind holds.
+
+    With `text` a column target may hold text, the names of classes, which comes as y[samples]; an array may anyway.
+    """
+    readers: dict[str, Callable[[], Arrays]] = {
+        ".npz": lambda: _npz(path),
+        ".npy": lambda: _npy_pair(path, y),
+        ".parquet": lambda: _parquet(path, text),
+        ".csv": lambda: read_csv(path, text),
+    }
+    ending = path.suffix.lower()
+    if ending not in readers:
+        raise BadInput(f"{path}: unknown kind of file {ending!r}: {nearest(ending, readers)}")
+    _check_file(path)
+    if y is not None and ending != ".npy":
+        raise BadInput(f"{path}: a second file for y goes with .npy only: a {ending} file holds its own y")
+    return readers[ending]()
+
+
+def _check_file(path: Path, purpose: str = "") -> None:
+    """Refuse what is not a file that can be read."""
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder, not a file{purpose}")
+    try:
+        with path.open("rb"):
+            return
+    except FileNotFoundError:
+        raise BadInput(f"there is no file {path}{purpose}") from None
+    except OSError as error:
+        raise BadInput(f"cannot read {path}{purpose}: {error.strerror}") from None
+
+
+def _npy_pair(path: Path, y: Path | None) -> Arrays:
+    """Read X and its file of targets: given, or y for the X that stands alone in the name."""
+    if y is None:
+        stem, found = re.subn(r"(?<![A-Za-z])[Xx](?![A-Za-z])", "y", path.stem)
+        if found != 1:
+            raise BadInput(
+                f"{path}: the file of the targets is not clear from this name: call them X.npy and y.npy, or state y= "
+                f"in Python"
+            )
+        y = path.with_name(stem + path.suffix)
+        _check_file(y, f" with the targets of {path}: write it, or state another with y= in Python")
+    else:
+        _check_file(y)
+    return read_npy(path), read_npy(y), None
+
+
+def _npz(path: Path) -> Arrays:
+    """Read X, y and perhaps mask from a .npz file."""
+    remedy = "write it with np.savez(path, X=X, y=y)"
+    for name in npz_names(path, remedy):
+        if name not in _NAMES:
+            raise BadInput(f"{path}: unknown array {name!r}: {nearest(name, _NAMES)}")
+    found = read_npz(path, remedy=remedy)
+    for name in ("X", "y"):
+        if name not in found:
+            raise BadInput(f"{path}: there is no array {name}; found: {', '.join(found) or 'none'}; {remedy}")
+    return found["X"], found["y"], found.get("mask")
+
+
+def _parquet(path: Path, names_classes: bool) -> Arrays:
+    """Read tokens in long form, and pad the sequences to the longest."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtra("pyarrow", "parquet", "reading Parquet") from None
+
+    remedy = "write it with DataFrame.to_parquet"
+    file = guarded(path, "the table", remedy, lambda: pq.ParquetFile(path))
+    with file:
+        schema, rows = file.schema_arrow, file.metadata.num_rows
+        names: list[str] = schema.names
+        targets, features = roles(str(path), names)
+        if rows == 0:
+            raise BadInput(f"{path}: the table has no rows: give one row a token")
+        _check_kinds(path, schema, names_classes)
+        check_size(rows * len(names) * 8, path.stat().st_size, f"{path}: the table")
+        texts = [name for name in names if _is_text(schema.field(name).type)]  # one long text a million times is short
+    table = guarded(path, "the table", remedy, lambda: _whole_table(path, texts))
+    if table.num_rows != rows:
+        raise BadInput(
+            f"{path}: the table has {table.num_rows:,} rows, its header says {rows:,}: it is damaged; {remedy}"
+        )
+    for name in names:
+        column = table.column(name)
+        if column.null_count:
+            row = column.is_null().to_pylist().index(True)
+            raise BadInput(f"{path}: column {name!r} has no value in row {row} (from 0): fill or drop such rows")
+
+    def encoded(name: str) -> tuple[Any, NDArray[np.int64]]:
+        """Return the different values of a column, and for every row the place of its value among them."""
+        found = table.column(name).combine_chunks().dictionary_encode()
+        found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+        return found.dictionary, found.indices.to_numpy().astype(np.int64)
+
+    labels, codes = encoded("sequence")
+    named = _is_text(table.schema.field(targets[0]).type)
+    classes, numbered = encoded("target") if named else (None, codes)
+    position = table.column("position").to_numpy().astype(np.int64)
+
+    def block(columns: list[str]) -> NDArray[np.float64]:
+        return np.stack([table.column(c).to_numpy().astype(np.float64) for c in columns], axis=1)
+
+    tokens = Tokens(
+        codes, position, block(features), block(targets) if classes is None else numbered[:, None].astype(np.float64),
+        label=lambda code: labels[code].as_py(), place=lambda row: f"row {row} (from 0)",
+    )  # fmt: skip
+    return with_names(padded(path, tokens), None if classes is None else classes.to_pylist())
+
+
+def _whole_table(path: Path, texts: list[str]) -> Any:
+    """Read a table, with columns of text as places in a list of their different values."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, read_dictionary=texts) as file:
+        return file.read()
+
+
+def _check_kinds(path: Path, schema: Any, names_classes: bool) -> None:
+    """Refuse columns of another kind than their role asks for, before anything of them is read."""
+    import pyarrow as pa
+
+    for name in schema.names:
+        kind = schema.field(name).type
+        text, whole = pa.types.is_string(kind) or pa.types.is_large_string(kind), pa.types.is_integer(kind)
+        number = whole or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        named = name == "target" and names_classes and _is_text(kind)
+        if not {"sequence": whole or text, "position": whole}.get(name, number or named):
+            raise BadInput(f"{path}: column {name!r} holds {kind}: it must hold {wanted(name)}, or be left out")
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether an Arrow type is text, or a category of text."""
+    import pyarrow as pa
+
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(values) or pa.types.is_large_string(values)

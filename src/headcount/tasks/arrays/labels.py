@@ -1,0 +1,83 @@
+"""Which targets are class labels, and the labels as one-hot targets: one rule for `advise` and `train`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.core.errors import BadInput
+from headcount.tasks.arrays.tensors import plain
+
+Kind = Literal["auto", "regression", "classification"]
+MOST_CLASSES = 20
+"""Whole numbers with at most so many different values are taken for classes, unless the caller says otherwise."""
+PER_CLASS = 20
+"""… and where a value has so many samples on average."""
+VARIED = "give a y that differs between samples"
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a kind that is none of the three."""
+    if kind not in ("auto", "regression", "classification"):
+        raise BadInput(f"kind must be auto, regression or classification, not {kind!r}")
+
+
+def class_labels(where: str, y: Any, kind: Kind) -> NDArray[Any] | None:
+    """Return y as labels where it holds classes; None where it holds numbers."""
+    try:
+        labels = np.asarray(plain(y))
+    except ValueError:
+        raise BadInput(f"{where}: the rows of y differ in length: give one number, label or vector a sample") from None
+    if kind == "regression":
+        if labels.dtype.kind in "US":
+            raise BadInput(f"{where}: y holds text: give numbers, or state the kind classification")
+        return None
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1 or labels.size == 0:
+        if kind == "classification":
+            raise BadInput(
+                f"{where}: classes must be y[samples], one label a sequence, not of shape {list(labels.shape)}"
+            )
+        return None
+    if labels.dtype.kind == "S":
+        return np.char.decode(labels, "utf-8", "replace")
+    if kind == "classification" or labels.dtype.kind in "bUS":
+        return labels
+    if labels.dtype.kind == "O":
+        texts = [isinstance(label, str) for label in labels]
+        if any(texts) and not all(texts):
+            raise BadInput(
+                f"{where}: y holds text and, at sample {texts.index(False)} (from 0), {labels[texts.index(False)]!r}: "
+                f"give a text for every sample, and drop samples without one"
+            )
+        return labels.astype(str) if all(texts) else None
+    if labels.dtype.kind not in "iu" and not (labels.dtype.kind == "f" and bool((labels == np.round(labels)).all())):
+        return None
+    count = len(np.unique(labels))
+    return labels if count <= MOST_CLASSES and count * PER_CLASS <= len(labels) else None
+
+
+def one_hot(where: str, labels: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[Any, ...]]:
+    """Return the labels as rows with a single 1, and their names."""
+    if labels.dtype.kind == "f" and not bool(np.isfinite(labels).all()):
+        raise BadInput(
+            f"{where}: y holds NaN or infinity at sample {int(np.argmin(np.isfinite(labels)))} (from 0): "
+            f"drop or fill such entries"
+        )
+    try:
+        names, places = np.unique(labels, return_inverse=True)
+    except TypeError:
+        raise BadInput(f"{where}: y mixes labels of different types: give all as text or all as numbers") from None
+    if 2 * len(names) > len(labels):
+        numbers = labels.dtype.kind in "iuf"
+        remedy = "state the kind regression if y are amounts" if numbers else "give two samples a class, or many more"
+        raise BadInput(
+            f"{where}: {len(names)} classes for {len(labels)} samples: most labels occur once, so no class can be "
+            f"learned; {remedy}"
+        )
+    if len(names) == 1:
+        raise BadInput(f"{where}: y is constant ({names[0]}): there is nothing to learn; {VARIED}")
+    return np.eye(len(names))[places], tuple(names.tolist())

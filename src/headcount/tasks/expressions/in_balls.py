@@ -1,0 +1,89 @@
+"""Expressions in ball arithmetic: every real point of the input box is mapped into the output balls.
+
+The numbers of a tree are exact binary doubles, so the enclosure is of the very function that the JSON states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from headcount.core.errors import BadInput
+from headcount.tasks.expressions import tree as e
+
+if TYPE_CHECKING:
+    from flint import arb
+
+try:
+    import flint
+except ImportError:  # the rest of the package works without it
+    flint = None
+
+
+def ball(low: float, high: float | None = None) -> arb:
+    """Return a ball that holds [low, high], a little wider than it, or the exact number low."""
+    if flint is None:
+        raise BadInput("ball arithmetic needs python-flint, which is not installed: pip install python-flint")
+    return flint.arb(low) if high is None else flint.arb(low).union(flint.arb(high))
+
+
+def evaluate(node: e.Expr, x: Sequence[arb]) -> list[arb]:
+    """Enclose the value of a tree over a box of inputs."""
+    match node:
+        case e.Variable():
+            return list(x)
+        case e.Affine():
+            u = evaluate(node.of, x)
+            return [
+                sum((ball(w) * v for w, v in zip(row, u, strict=True) if w != 0.0), ball(b))
+                for row, b in zip(node.weight, node.bias, strict=True)
+            ]
+        case e.Power():
+            return [power(v, node.exponent) for v in evaluate(node.of, x)]
+        case e.Exp():
+            return [v.exp() for v in evaluate(node.of, x)]
+        case e.Tanh():
+            return [monotone(v, lambda t: t.tanh()) for v in evaluate(node.of, x)]
+        case e.Softplus():
+            return [monotone(v, softplus) for v in evaluate(node.of, x)]
+        case _:
+            parts = [v for a in node.children for v in evaluate(a, x)]
+    match node:
+        case e.Sum():
+            return [sum(parts, ball(0.0))]
+        case e.Product():
+            return [reduce(lambda a, b: a * b, parts)]
+        case e.Min():
+            return [reduce(lambda a, b: a.min(b), parts)]
+        case e.Max():
+            return [reduce(lambda a, b: a.max(b), parts)]
+        case e.Norm():
+            squares = sum((power(v, 2) for v in parts), ball(0.0))
+            return [monotone(squares, _root)]
+        case e.Stack():
+            return parts
+        case _:
+            raise TypeError(f"unknown node {node.op!r}")
+
+
+def monotone(v: arb, function: Callable[[arb], arb]) -> arb:
+    """Enclose an increasing function of a ball by its values at the two ends: tight where the ball is wide."""
+    return function(v.lower()).union(function(v.upper()))
+
+
+def power(v: arb, exponent: int) -> arb:
+    """Enclose v^k; an even power of a ball around 0 does not become negative."""
+    if exponent % 2:
+        return monotone(v, lambda t: t**exponent)
+    return (v.abs_lower() ** exponent).union(v.abs_upper() ** exponent)
+
+
+def softplus(t: arb) -> arb:
+    """log(1 + exp(t)) at a point, without the loss that exp of a large t would bring."""
+    return t + (-t).exp().log1p() if t > 0 else t.exp().log1p()
+
+
+def _root(t: arb) -> arb:
+    """The square root at an end of an enclosure of a sum of squares, whose lower end rounding may push below 0."""
+    return ball(0.0) if t < 0 else t.sqrt()  # in this order: what is not a number stays so

@@ -1,0 +1,377 @@
+"""Expressions: serialisable functions R^n → R^m over a small closed set of operations.
+
+A task's f_i and F0 are trees of these nodes. The JSON of the tree is the function's identity, so a task can be
+saved, hashed, sent to another machine and evaluated there in torch, NumPy or ball arithmetic (`expr_torch`,
+`expr_numpy`, `expr_ball`), which the tests compare. This file needs neither torch nor flint.
+
+    affine               W·u + b
+    power, exp, tanh, softplus   of every component
+    sum, product, min, max, norm   of all components of all arguments: one number
+    stack                the components of all arguments, one after the other
+
+Building them reads like the formula:
+
+    x = variable(2)
+    f = ((x - [0.3, 0.7]) ** 2).sum()          # a quadratic basin
+    F0 = variable(2)[0] * variable(2)[1]       # the product of the two retrieved values
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from numbers import Real
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
+
+from headcount.core.errors import BadInput
+from headcount.core.spec import Matrix, Spec, Vector, explain
+
+
+class Node(Spec):
+    """The base of all nodes: dimensions, children, and the operators that build larger trees."""
+
+    op: Any  # a literal in every node
+
+    __array_ufunc__: ClassVar[None] = None  # an array on the left of + - * leaves the operation to the tree
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        """The arguments, in order."""
+        return ()
+
+    @property
+    def in_dim(self) -> int:
+        """The dimension of the variable (0 for a constant tree)."""
+        return max((child.in_dim for child in self.children), default=0)
+
+    @property
+    def out_dim(self) -> int:
+        """The number of components of the value."""
+        return 1
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the tree is built from twice differentiable operations only."""
+        return self.op not in ("min", "max", "norm") and all(child.smooth for child in self.children)
+
+    def walk(self) -> Iterator[Expr]:
+        """Visit this node and everything below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def reads(self) -> frozenset[int]:
+        """Which components of the variable the value can depend on, by structure."""
+        return frozenset().union(*self._dependencies())
+
+    def _dependencies(self) -> list[frozenset[int]]:
+        """For every component of the value, the components of the variable that it reads."""
+        parts = [part for child in self.children for part in child._dependencies()]
+        return [frozenset().union(*parts)]
+
+    # -- building ---------------------------------------------------------------------------------------------
+
+    def __getitem__(self, index: int) -> Expr:
+        if not -self.out_dim <= index < self.out_dim:
+            raise IndexError(f"component {index} of an expression with {self.out_dim}")
+        row = [1.0 if j == index % self.out_dim else 0.0 for j in range(self.out_dim)]
+        return affine([row], [0.0], self)
+
+    def __iter__(self) -> Iterator[Expr]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return (self[i] for i in range(self.out_dim))
+
+    def __add__(self, other: Expr | Sequence[float] | float) -> Expr:
+        return _add(self, other, 1.0)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Expr:
+        return -1.0 * self
+
+    def __sub__(self, other: Expr | Sequence[float] | float) -> Expr:
+        return _add(self, other, -1.0)
+
+    def __rsub__(self, other: Sequence[float] | float) -> Expr:
+        return _add(-self, other, 1.0)
+
+    def __mul__(self, other: Expr | float) -> Expr:
+        if isinstance(other, Node):
+            if {self.out_dim, other.out_dim} == {1}:
+                factors = self.args if isinstance(self, Product) else (self,)  # a long product stays flat
+                return Product(args=(*factors, other))
+            left, right = _matched(self, other)
+            return Stack(args=tuple(Product(args=pair) for pair in zip(left, right, strict=True)))
+        scale = float(other)
+        rows = [[scale if i == j else 0.0 for j in range(self.out_dim)] for i in range(self.out_dim)]
+        return affine(rows, [0.0] * self.out_dim, self)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: float) -> Expr:
+        return self * (1.0 / float(other))
+
+    def __pow__(self, exponent: int) -> Expr:
+        return Power(of=self, exponent=exponent)
+
+    def sum(self) -> Expr:
+        """Add all components."""
+        return Sum(args=(self,))
+
+    def norm(self) -> Expr:
+        """Take the Euclidean norm."""
+        return Norm(args=(self,))
+
+    def dot(self, weights: Sequence[float]) -> Expr:
+        """Take the inner product with given weights."""
+        return affine([list(weights)], [0.0], self)
+
+
+class Variable(Node):
+    """The input itself."""
+
+    op: Literal["variable"] = "variable"
+    dim: int = Field(ge=1)
+
+    @property
+    def in_dim(self) -> int:
+        return self.dim
+
+    @property
+    def out_dim(self) -> int:
+        return self.dim
+
+    def _dependencies(self) -> list[frozenset[int]]:
+        return [frozenset({i}) for i in range(self.dim)]
+
+
+class Affine(Node):
+    """W·u + b."""
+
+    op: Literal["affine"] = "affine"
+    weight: Matrix
+    bias: Vector
+    of: Expr
+
+    @model_validator(mode="after")
+    def _shapes(self) -> Affine:
+        if not self.weight or any(len(row) != self.of.out_dim for row in self.weight):
+            raise ValueError(f"affine: every row of weight needs {self.of.out_dim} entries")
+        if len(self.bias) != len(self.weight):
+            raise ValueError(f"affine: bias has {len(self.bias)} entries, weight {len(self.weight)} rows")
+        return self
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.of,)
+
+    @property
+    def out_dim(self) -> int:
+        return len(self.weight)
+
+    def _dependencies(self) -> list[frozenset[int]]:
+        below = self.of._dependencies()
+        return [frozenset().union(*(d for w, d in zip(row, below, strict=True) if w != 0.0)) for row in self.weight]
+
+
+class _Unary(Node):
+    """A function of every component."""
+
+    of: Expr
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.of,)
+
+    @property
+    def out_dim(self) -> int:
+        return self.of.out_dim
+
+    def _dependencies(self) -> list[frozenset[int]]:
+        return self.of._dependencies()
+
+
+class Power(_Unary):
+    """u^k for a whole k ≥ 1."""
+
+    op: Literal["power"] = "power"
+    exponent: int = Field(ge=1, le=64)
+
+
+class Exp(_Unary):
+    """exp(u)."""
+
+    op: Literal["exp"] = "exp"
+
+
+class Tanh(_Unary):
+    """tanh(u)."""
+
+    op: Literal["tanh"] = "tanh"
+
+
+class Softplus(_Unary):
+    """log(1 + exp(u))."""
+
+    op: Literal["softplus"] = "softplus"
+
+
+class _Many(Node):
+    """A function of all components of all arguments."""
+
+    args: Annotated[tuple[Expr, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)]
+
+    @model_validator(mode="after")
+    def _some(self) -> _Many:
+        if not self.args:
+            raise ValueError(f"{self.op} needs at least one argument")
+        if len({a.in_dim for a in self.args if a.in_dim}) > 1:
+            raise ValueError(f"{self.op}: the arguments are functions of variables of different dimension")
+        return self
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+
+class Sum(_Many):
+    """The sum."""
+
+    op: Literal["sum"] = "sum"
+
+
+class Product(_Many):
+    """The product."""
+
+    op: Literal["product"] = "product"
+
+
+class Min(_Many):
+    """The least."""
+
+    op: Literal["min"] = "min"
+
+
+class Max(_Many):
+    """The largest."""
+
+    op: Literal["max"] = "max"
+
+
+class Norm(_Many):
+    """The Euclidean norm."""
+
+    op: Literal["norm"] = "norm"
+
+
+class Stack(_Many):
+    """All components, one after the other: how a vector is made of numbers."""
+
+    op: Literal["stack"] = "stack"
+
+    @property
+    def out_dim(self) -> int:
+        return sum(a.out_dim for a in self.args)
+
+    def _dependencies(self) -> list[frozenset[int]]:
+        return [part for a in self.args for part in a._dependencies()]
+
+
+if TYPE_CHECKING:
+    Expr: TypeAlias = Node
+else:  # pydantic reads a tree by the `op` of every node
+    Expr = Annotated[
+        Variable | Affine | Power | Exp | Tanh | Softplus | Sum | Product | Min | Max | Norm | Stack,
+        Field(discriminator="op"),
+    ]
+NODES: tuple[type[Node], ...] = (
+    Variable, Affine, Power, Exp, Tanh, Softplus, Sum, Product, Min, Max, Norm, Stack,
+)  # fmt: skip
+for _node in NODES:
+    _node.model_rebuild()
+_adapter: TypeAdapter[Expr] = TypeAdapter(Expr)
+
+Function = Expr | Callable[[Any], Any]  # a bare callable may be trained on and attacked, never built or proved
+
+
+def parse_expr(value: Any) -> Expr:
+    """Read an expression from its JSON data."""
+    try:
+        return _adapter.validate_json(json.dumps(value))
+    except TypeError as error:
+        raise BadInput(f"expression: not JSON data: {error}") from None
+    except (ValidationError, RecursionError) as error:
+        if isinstance(error, RecursionError) or error.errors()[0]["type"] == "json_invalid":
+            raise BadInput("expression: nested too deeply: give sum or product many arguments") from None
+        raise BadInput(f"expression: {explain(error, Node)}") from None
+
+
+def variable(dim: int) -> Variable:
+    """Return the variable of a function on R^dim."""
+    return Variable(dim=dim)
+
+
+def constant(values: Sequence[float], dim: int) -> Expr:
+    """Return a constant function on R^dim."""
+    return affine([[0.0] * dim for _ in values], values, variable(dim))
+
+
+def affine(weight: Any, bias: Any, of: Expr) -> Expr:
+    """W·u + b; two affine maps in a row become one, so that a formula's spelling does not grow its tree."""
+    node = Affine(weight=weight, bias=bias, of=of)
+    if not isinstance(of, Affine):
+        return node
+    columns = list(zip(*of.weight, strict=True))
+    merged = [[sum(a * b for a, b in zip(row, col, strict=True)) for col in columns] for row in node.weight]
+    shift = [
+        b + sum(a * c for a, c in zip(row, of.bias, strict=True)) for row, b in zip(node.weight, node.bias, strict=True)
+    ]
+    return Affine(weight=tuple(map(tuple, merged)), bias=tuple(shift), of=of.of)
+
+
+def smallest(*args: Expr) -> Expr:
+    """The least component."""
+    return Min(args=args)
+
+
+def largest(*args: Expr) -> Expr:
+    """The largest component."""
+    return Max(args=args)
+
+
+def _matched(left: Expr, right: Expr) -> tuple[list[Expr], list[Expr]]:
+    """Bring two vectors to the same number of components; one number goes with each."""
+    count = max(left.out_dim, right.out_dim)
+    if {left.out_dim, right.out_dim} - {1, count}:
+        raise BadInput(f"expressions with {left.out_dim} and {right.out_dim} components do not go together")
+    pair = [[side] * count if side.out_dim == 1 else [side[i] for i in range(count)] for side in (left, right)]
+    return pair[0], pair[1]
+
+
+def _terms(side: Any) -> tuple[Any, Any, tuple[Expr, ...]]:
+    """Return W, b and args with side = W·stack(args) + b; a sum is taken apart: long sums stay flat."""
+    if isinstance(side, Affine) and isinstance(side.of, Stack):
+        return side.weight, side.bias, side.of.args
+    n = side.out_dim
+    return [[1.0 if i == j else 0.0 for j in range(n)] for i in range(n)], [0.0] * n, (side,)
+
+
+def _add(left: Expr, right: Expr | Sequence[float] | float, sign: float) -> Expr:
+    """Add a number, a list of numbers or an expression, component by component."""
+    n = left.out_dim
+    if isinstance(right, Node):
+        m = right.out_dim
+        count = max(n, m)
+        if {n, m} - {1, count}:
+            raise BadInput(f"expressions with {n} and {m} components do not go together")
+        W, b, left_args = _terms(left)
+        V, c, right_args = _terms(right)
+        pairs = [(i if n > 1 else 0, i if m > 1 else 0) for i in range(count)]
+        rows = [[*W[i], *(sign * v + 0.0 for v in V[j])] for i, j in pairs]  # + 0.0: no -0.0 in the JSON
+        return affine(rows, [b[i] + sign * c[j] for i, j in pairs], Stack(args=(*left_args, *right_args)))
+    shift = [float(right)] * n if isinstance(right, int | float | Real) else [float(v) for v in right]
+    if len(shift) != n:
+        raise BadInput(f"cannot add {len(shift)} numbers to an expression with {n} components")
+    rows = [[1.0 if i == j else 0.0 for j in range(n)] for i in range(n)]
+    return affine(rows, [sign * v for v in shift], left)

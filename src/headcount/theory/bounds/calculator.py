@@ -1,0 +1,212 @@
+"""All bounds for given sizes in one answer: what `headcount bounds` prints, row by row."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+from headcount.core.errors import BadInput
+from headcount.tasks.assumptions.check import check_assumptions
+from headcount.tasks.assumptions.verdicts import SIZES
+from headcount.tasks.families import FAMILIES
+from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.tasks.sets import index_sets
+from headcount.theory.bounds import related_work as known
+from headcount.theory.bounds.counting import Basin, Heads, bites_below_eps, least_width
+from headcount.theory.bounds.of_task import segments
+from headcount.theory.bounds.too_few_heads import Exponent, SetRule, all_positions, check, exponents
+
+MOST_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rows need to know at one length: of a task, or as stated."""
+
+    length: int
+    sizes: tuple[int, ...]
+    """|S_i| of every basin, exact."""
+    variations: tuple[Fraction, ...] | None
+    """How much the target changes along each basin's segment, exact; None where it is not known."""
+    rule: SetRule | None
+    """The smallest |S_i| at other lengths, where a rule is known."""
+    failing: tuple[str, ...] = ()
+    """Assumptions that the task breaks: the theorem then does not speak of it, whatever k is."""
+    why: str = ""
+    """Where a task's variations come from, or why they are not known; empty without a task."""
+
+    @property
+    def smallest_set(self) -> int:
+        """min|S_i|."""
+        return min(self.sizes)
+
+    def basins(self) -> tuple[Basin, ...]:
+        """Return the basins for the count; none where a variation is not known or an assumption fails."""
+        if self.variations is None or self.failing:
+            return ()
+        return tuple(Basin(size, variation) for size, variation in zip(self.sizes, self.variations, strict=True))
+
+
+@dataclass(frozen=True)
+class Row:
+    """Theorem 2 (2) for one combination of sizes."""
+
+    heads: int
+    head_dim: int
+    length: int
+    intrinsic: int
+    smallest_set: int
+    printed: Exponent
+    sharp: Exponent
+    width: float | None
+    """The proved least width of F at ε with all constants; None where the task's variation is not known."""
+    positions_used: int | None
+    """t, how many of the free positions give that width."""
+    basin: int | None
+    """The basin that decides it, from 1: a model may leave any basin unseen, so the least over all is proved."""
+    bites_below_eps: float | None
+    """The ε below which that width exceeds one unit."""
+    verdict: str
+
+    def data(self) -> dict[str, Any]:
+        """Return it as JSON data, the sharp form's numbers at the top."""
+        flat = {key: value for key, value in asdict(self).items() if key not in ("printed", "sharp")}
+        return {**asdict(self.sharp), **flat, "printed": asdict(self.printed)}
+
+
+def of_tasks(
+    tasks: Iterable[GeneralizedRetrieval], rule: SetRule | None = None, variation: Fraction | None = None
+) -> list[Facts]:
+    """Return the facts of one task made at several lengths; `variation` replaces those of all its basins."""
+    studied: dict[Any, tuple[tuple[str, ...], tuple[Fraction, ...] | None, str]] = {}
+    found: list[Facts] = []
+    for task in tasks:
+        key = (task.f, task.F0, task.law)  # what the length does not change is checked once
+        if key not in studied:
+            studied[key] = _study(task)
+        failing, variations, why = studied[key]
+        if variation is not None:
+            variations, why = (variation,) * len(task.S), "stated with --variation"
+        sizes = tuple(len(s) for s in task.S)
+        if 4 * min(sizes) < task.length:
+            failing = (*failing, SIZES)
+        found.append(Facts(task.length, sizes, variations, rule, failing, why))
+    return found
+
+
+def _study(task: GeneralizedRetrieval) -> tuple[tuple[str, ...], tuple[Fraction, ...] | None, str]:
+    """Return the assumptions that fail, the basins' variations, and where these come from or why there are none."""
+    findings = check_assumptions(task).findings
+    failing = tuple(f.assumption for f in findings if f.verdict == "fails" and f.assumption != SIZES)
+    found = segments(task)
+    if isinstance(found, str):
+        return failing, None, found
+    return failing, tuple(s.variation for s in found), "quadratic basins, affine F0"
+
+
+def family_rule(name: str, settings: Mapping[str, Any]) -> SetRule | None:
+    """Return the smallest |S_i| of a family at any length, by the kind of sets and the share that are set.
+
+    None for what is no family: a task in a file has its sets at one length alone.
+    """
+    if name not in FAMILIES:
+        return None
+    fields = FAMILIES[name].model_fields
+    chosen = {key: settings.get(key, fields[key].default) for key in ("sets", "share") if key in fields}
+    if not chosen:
+        return all_positions
+
+    @functools.cache
+    def rule(length: int) -> int:
+        sets = index_sets(chosen["sets"], 2, length, share=chosen["share"])  # neither D nor the seed changes a size
+        return min(len(s) for s in sets)
+
+    return rule
+
+
+def of_share(
+    lengths: Sequence[int], intrinsic: int, share: Fraction = Fraction(1), variation: Fraction | None = None
+) -> list[Facts]:
+    """Return what is stated without a task: D sets of ⌈share·T⌉ positions at every length, and one variation."""
+    check(heads=1, head_dim=1, intrinsic=intrinsic, length=min(lengths))
+    if not Fraction(1, 4) <= share <= 1:
+        raise BadInput(f"each S_i holds a quarter to all of the positions: share must be 0.25 to 1, not {share}")
+
+    def rule(length: int) -> int:
+        return math.ceil(share * length)
+
+    variations = None if variation is None else (variation,) * intrinsic
+    return [Facts(length, (rule(length),) * intrinsic, variations, rule) for length in lengths]
+
+
+def check_rows(*, heads: Sequence[int], head_dims: Sequence[int], lengths: Sequence[int], eps: float | None) -> None:
+    """Refuse a table that is too long, and an ε that is none, before the work."""
+    if eps is not None and not 0 < eps < 1:
+        raise BadInput(f"eps must lie between 0 and 1, not {eps}")
+    if len(heads) * len(head_dims) * len(lengths) > MOST_ROWS:
+        raise BadInput(f"at most {MOST_ROWS} rows: shorten a range")
+
+
+def rows(
+    facts: Sequence[Facts], *, intrinsic: int, heads: Sequence[int], head_dims: Sequence[int], eps: float | None = None
+) -> list[Row]:
+    """Return a row for every combination of a length with its facts, a head dimension and a head count."""
+    check_rows(heads=heads, head_dims=head_dims, lengths=[f.length for f in facts], eps=eps)
+    return [_row(f, intrinsic, h, n, eps) for f, n, h in itertools.product(facts, head_dims, heads)]
+
+
+def _row(facts: Facts, intrinsic: int, heads: int, head_dim: int, eps: float | None) -> Row:
+    printed, sharp = exponents(
+        length=facts.length, heads=heads, head_dim=head_dim, intrinsic=intrinsic, smallest_set=facts.smallest_set,
+        rule=facts.rule,
+    )  # fmt: skip
+    width = t = basin = below = None
+    basins, sizes = facts.basins(), Heads(heads, head_dim, intrinsic)
+    if basins and heads < intrinsic:
+        below = bites_below_eps(basins, sizes)
+        if eps is not None:
+            proved = least_width(eps, basins, sizes)
+            width, t, basin = rounded_down(proved.width), proved.positions, proved.basin + 1
+    verdict = _verdict(sharp, heads, intrinsic, facts.failing, below)
+    return Row(
+        heads, head_dim, facts.length, intrinsic, facts.smallest_set, printed, sharp, width, t, basin, below, verdict
+    )
+
+
+def _verdict(sharp: Exponent, heads: int, intrinsic: int, failing: Sequence[str], below: float | None) -> str:
+    """Say in a few words what the theorem says here."""
+    if heads >= intrinsic:
+        return "enough heads: 2 (1) holds"
+    if failing:
+        return f"assumption {failing[0]} fails here"
+    if sharp.vacuous and below is not None:  # T0 = (n + 1)s + 1: k = 0 and the count still grows
+        return "k = 0, yet the count bites below ε"
+    if sharp.vacuous:
+        since = sharp.bites_from_length
+        return "vacuous here" if since is None else f"vacuous here: bites from T = {since}"
+    return f"M = Ω(1/ε^{sharp.k:.2f})"
+
+
+def rounded_down(value: Fraction) -> float:
+    """Return the largest double that is at most a value ≥ 0."""
+    near = float(value)
+    return near if Fraction(near) <= value else math.nextafter(near, 0.0)
+
+
+def related(
+    *, intrinsic: int, heads: int, head_dim: int, length: int, dim: int | None = None, depth: int = 1
+) -> list[known.Known]:
+    """Return the results of other theorems for one combination of sizes."""
+    found = [known.conjecture_one(depth, heads, intrinsic), known.other_representations(intrinsic, length)]
+    if dim is not None and length % 4 == 0:
+        found.append(known.density_primitives(length, dim))
+    found += [known.rank_bottleneck(length, head_dim), known.memorised(heads, head_dim, length)]
+    if dim is not None and dim >= 2:
+        found.append(known.nearest_neighbour_heads(dim, head_dim))
+    found += [known.sparse_averaging(heads, head_dim, intrinsic), known.sparse_regression_heads(intrinsic)]
+    return found

@@ -1,0 +1,64 @@
+"""How well a constant does: a proved upper bound of the least sup error of a constant on a box of tokens.
+
+All targets H_k lie between the two ends of an enclosure over the box; its midpoint errs by at most half its width. An
+enclosure that is too wide gives a bound that is too large, so a certified error above it is worth less than a constant.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from flint import arb
+from numpy.typing import NDArray
+
+from headcount.tasks.expressions.in_balls import evaluate
+from headcount.tasks.expressions.jet_arithmetic import balls, ceil, floor
+from headcount.tasks.expressions.tree import Expr, Node
+from headcount.tasks.retrieval import GeneralizedRetrieval
+
+Array = NDArray[np.float64]
+SPLITS = 250  # of the box, for each end of a range
+Part = tuple[list[float], list[float]]
+
+
+def constant_error(task: GeneralizedRetrieval, low: Array, high: Array) -> float:
+    """Return an upper bound of the sup error of the best constant over the box; infinite where none is found."""
+    ranges = [range_over(f, 0, low.tolist(), high.tolist()) for f in task.f if isinstance(f, Node)]
+    assert isinstance(task.F0, Node)
+    ends = [range_over(task.F0, k, *map(list, zip(*ranges, strict=True))) for k in range(task.F0.out_dim)]
+    if not np.isfinite(ends).all():
+        return math.inf
+    return max(ceil((arb(b) - arb(a)) / 2) for a, b in ends)
+
+
+def range_over(f: Expr, component: int, low: Sequence[float], high: Sequence[float]) -> tuple[float, float]:
+    """Enclose a component of f over a box: it is cut where the enclosure of a part reaches farthest."""
+    whole = (list(low), list(high))
+    return -_largest(f, component, whole, -1), _largest(f, component, whole, 1)
+
+
+def _largest(f: Expr, component: int, whole: Part, sign: int) -> float:
+    """Bound sign·f from above."""
+
+    def most(part: Part) -> float:
+        value = evaluate(f, balls(*part))[component]
+        end = ceil(value) if sign > 0 else -floor(value)
+        return end if end < math.inf else math.inf  # NaN fails the comparison
+
+    if not all(map(math.isfinite, (*whole[0], *whole[1]))):
+        return math.inf
+    queue: list[tuple[float, int, Part]] = [(-most(whole), 0, whole)]
+    for n in range(SPLITS):
+        low, high = queue[0][2]
+        axis = max(range(len(low)), key=lambda k: high[k] - low[k])
+        middle = low[axis] + (high[axis] - low[axis]) / 2
+        if not low[axis] < middle < high[axis]:
+            break
+        heapq.heappop(queue)
+        for m, (a, b) in enumerate(((low[axis], middle), (middle, high[axis])), 1):
+            part = [*low[:axis], a, *low[axis + 1 :]], [*high[:axis], b, *high[axis + 1 :]]
+            heapq.heappush(queue, (-most(part), 2 * n + m, part))
+    return -queue[0][0]

@@ -1,0 +1,198 @@
+"""Theorem 1 measured: how far the approximants of approximant.py are from F, beside what is proved of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from headcount.core.errors import BadInput, nearest
+from headcount.core.random import generator
+from headcount.theory.density.approximant import (
+    NAMED,
+    NUMBERS,
+    Approximant,
+    Array,
+    evaluate,
+    selector_bound,
+    selector_constant,
+    selector_peak,
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Errors at one q: of the recovered tokens (max norm) and of F. All are measured but `proved` and `F_proved`."""
+
+    q: float
+    rate: float
+    """c/√q"""
+    proved: float
+    uniform: float
+    hardest: float
+    F_uniform: float
+    F_hardest: float
+    F_proved: float | None
+
+
+@dataclass(frozen=True)
+class Density:
+    """What was measured beside what is proved."""
+
+    name: str
+    length: int
+    dim: int
+    intrinsic: int
+    samples: int
+    seed: int
+    lipschitz: float | None
+    stated: bool
+    """Whether the Lipschitz constant is the caller's word."""
+    rows: tuple[Row, ...]
+    exact: float
+    """Largest error of a token without a selector (q = ∞): rounding alone."""
+
+    def data(self) -> dict[str, Any]:
+        """Return everything as JSON data, with what is proved and what is measured."""
+        status = dict.fromkeys(("uniform", "hardest", "F_uniform", "F_hardest", "exact"), "measured")
+        status |= {"rate": "c/√q, for comparison", "proved": "proved"}
+        if self.lipschitz is not None:
+            status["F_proved"] = "proved, given the stated Lipschitz constant" if self.stated else "proved"
+        return {**asdict(self), "rows": [asdict(row) for row in self.rows], "constant": selector_constant(),
+                "status": status}  # fmt: skip
+
+    def table(self) -> str:
+        """Return the rows as text."""
+        head = ["q", "random X", "hardest X", "0.2779/√q", "proved ≤", "F: random X", "F: hardest X", "F: proved ≤"]
+        keys = ("uniform", "hardest", "rate", "proved", "F_uniform", "F_hardest", "F_proved")
+        cells = [[f"{row.q:g}", *(_short(getattr(row, key), up="proved" in key) for key in keys)] for row in self.rows]
+        widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+        return "\n".join(
+            "  ".join(cell.rjust(n) for cell, n in zip(row, widths, strict=True)) for row in (head, *cells)
+        )
+
+    def figure(self) -> dict[str, Any]:
+        """Return the data of the picture (drawn in `render/bounds.py`): plain values only."""
+
+        def series(name: str, style: str, tone: str, key: str) -> dict[str, Any]:
+            return {"name": name, "style": style, "tone": tone, "y": [getattr(row, key) for row in self.rows]}
+
+        drawn = [
+            series("tokens, proved for every X: ≤ 0.2779/√q", "line", "ink", "proved"),
+            series("tokens, measured, hardest X", "dots", "few", "hardest"),
+            series("tokens, measured, random X", "faint", "enough", "uniform"),
+            series(f"F = {self.name}, measured, hardest X", "rings", "plain", "F_hardest"),
+        ]
+        if self.lipschitz is not None:
+            drawn.append(
+                series(f"F = {self.name}, proved: {self.lipschitz:.3g} times as much", "dashes", "plain", "F_proved")
+            )
+        end = "no error at all" if self.length == 4 else "the error falls as 1/√q"
+        return {
+            "title": f"Tokens rebuilt from {self.intrinsic:,} minima: {end}",
+            "subtitle": f"Theorem 1, T = {self.length}, d = {self.dim}; {self.samples:,} sequences a dot",
+            "x_label": "Sharpness q of the selector",
+            "y_label": "Largest error",
+            "x": [row.q for row in self.rows],
+            "series": drawn,
+        }
+
+
+def _short(error: float | None, *, up: bool) -> str:
+    """Write an error in few digits; a bound is rounded upward."""
+    if error is None or error == 0:
+        return "–" if error is None else "0"
+    digits = 5 if error >= 1e-3 else 2 - math.floor(math.log10(error))
+    shown = math.ceil(error * 10.0**digits) / 10.0**digits if up else error
+    return f"{shown:.5f}" if error >= 1e-3 else f"{shown:.2e}"
+
+
+def measure(
+    F: str | Callable[[Array], Any],
+    *,
+    length: int = 8,
+    dim: int = 1,
+    q: Sequence[float] = (10, 100, 1000, 10000),
+    samples: int = 2000,
+    seed: int = 0,
+    lipschitz: float | None = None,
+) -> Density:
+    """Measure the approximants of F at several q on random sequences and on the hardest known, beside the bounds.
+
+    F is one of `NAMED`, or a function of X[count, length, dim] that returns [count]; with its Lipschitz constant in
+    the max norm the error of F is bounded too. Whether F is continuous is not checked.
+    """
+    stated = lipschitz is not None
+    if isinstance(F, str):
+        if F not in NAMED:
+            raise BadInput(f"unknown function {F!r}: {nearest(F, NAMED)}")
+        name, function = F, NAMED[F].F
+        lipschitz = NAMED[F].lipschitz if lipschitz is None else lipschitz
+    else:
+        name, function = str(getattr(F, "__name__", "F")), F
+    if not q or not all(0 < number < math.inf for number in q):
+        raise BadInput(f"q takes finite numbers above 0, not {', '.join(map(str, q)) or 'none'}")
+    if lipschitz is not None and not 0 <= lipschitz < math.inf:
+        raise BadInput(f"the Lipschitz constant must be a number from 0 on, not {lipschitz}")
+    exact = Approximant(function, length=length, dim=dim)
+    most = NUMBERS // 2 // (length * dim)
+    if not 1 <= samples <= most or seed < 0:
+        raise BadInput(f"samples must be from 1 to {most:,} here and seed from 0 on, not {samples} and {seed}")
+    uniform = generator(seed, "density").random((samples, length, dim))
+    plain = _far(exact.recovered(uniform), uniform)
+    rows: list[Row] = []
+    for number in q:
+        built = Approximant(function, length=length, dim=dim, q=number)
+        hard = hardest(length, dim, number, samples, seed)
+        (easy_tokens, easy_F), (hard_tokens, hard_F) = (_errors(built, X, lipschitz) for X in (uniform, hard))
+        plain = max(plain, _far(exact.recovered(hard), hard))
+        rows.append(
+            Row(
+                q=float(number), rate=selector_constant() / math.sqrt(number), proved=built.token_bound,
+                uniform=easy_tokens, hardest=hard_tokens, F_uniform=easy_F, F_hardest=hard_F,
+                F_proved=None if lipschitz is None else selector_bound(length, number, lipschitz),
+            )
+        )  # fmt: skip
+    return Density(name, length, dim, exact.intrinsic, samples, seed, lipschitz, stated, tuple(rows), plain)
+
+
+def hardest(length: int, dim: int, q: float, count: int, seed: int = 0) -> Array:
+    """Return sequences [count, length, dim] near the selector's worst case: equal tokens but for up to 2(m − 1).
+
+    Half of them shift by exactly √(s/q), the others by about as much. Multiples of 2⁻⁵³, so that 1 − x is exact.
+    """
+    rng, m = generator(seed, f"density-hardest {float(q)!r}"), length // 4
+    best = min(1.0, math.sqrt(float(selector_peak()[0]) / q))
+    about = np.where(np.arange(count) < (count + 1) // 2, 1.0, np.exp(rng.uniform(-1, 1, count)))
+    shift = np.minimum(1.0, best * about)[:, None, None]
+    up, down = (rng.integers(0, m, (count, 1, dim)) for _ in range(2))
+    down = np.where(shift > 0.5, 0, down)  # both ways would not fit into [0, 1]
+    order = rng.random((count, length, dim)).argsort(-2)
+    low, high = shift * (down > 0), 1 - shift * (up > 0)
+    base = low + (high - low) * rng.random((count, 1, dim))
+    X = np.where(order < up, base + shift, np.where(order >= length - down, base - shift, base))
+    return np.round(np.clip(X, 0, 1) * 2.0**53) / 2.0**53
+
+
+def _far(near: Array, X: Array) -> float:
+    return float(np.abs(near - X).max())
+
+
+def _errors(built: Approximant, X: Array, lipschitz: float | None) -> tuple[float, float]:
+    """Return the largest errors of the tokens and of F; a Lipschitz constant that the values refute is refused."""
+    near = built.recovered(X)
+    values = evaluate(built.F, X)
+    change = np.abs(evaluate(built.F, near) - values)
+    if lipschitz is not None:
+        rounding = 1e-9 * (1 + np.abs(values).max())
+        pairs = ((change, near - X), (np.abs(np.diff(values)), np.diff(X, axis=0)))
+        for by, moved in pairs:
+            over = np.abs(moved).max((-2, -1))
+            wrong = by > lipschitz * over + rounding
+            if wrong.any():
+                least = float((by[wrong] / np.maximum(over[wrong], 1e-300)).max())
+                raise BadInput(f"F has a Lipschitz constant of at least {least:.4g} in the max norm, not {lipschitz:g}")
+    return _far(near, X), float(change.max())

@@ -1,0 +1,1 @@
+"""Enclosures over boxes: of expressions, and of one attention head."""

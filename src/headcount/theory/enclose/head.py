@@ -1,0 +1,187 @@
+"""The range of a head by the root of g(c): a proof needs only one evaluation of g, rounded upward.
+
+    w·o − γ·z ≤ c  for all sequences   ⟺   Σ_t a(t)·(w·v(t) − γ·z − c) ≤ 0,     since o = Σ a·v/Σ a and Σ a > 0.
+
+Tokens enter one by one, so the largest value of the sum is Σ_t max over what token t may be, and
+
+    g(c) = Σ_t max_x a(x, t)·(w·v(x, t) − γ·z − c)
+
+decreases in c: *any* c with g(c) ≤ 0 is a bound, however it was found, and the root is the exact one. Here "what a
+token may be" is a set of cells, a factor a(x) > 0 lies in [a_lo, a_hi] on each, and
+
+    max over a cell ≤ (p − c)·(a_hi where p > c, else a_lo),      p ≥ w·v − γ·z on the cell.
+
+**The minimum as a token.** z_j = f_j of one token of S_j, the special one, and f_j ≥ z_j at all the others. With z_j
+in [ζ_lo, ζ_hi] the special token may be only where f_j meets [ζ_lo, ζ_hi], and there γ·z_j is γ·f_j(x) itself, which
+cancels against w·v(x); the others only where f_j ≥ ζ_lo, with γ·z_j at its worse end. A second minimum has a special
+token of its own, or the same one. Which position is special is a maximum over positions. So the largest w·o − γ·z_j
+is found at a cost that does not grow with the number of tokens that are alike.
+
+exp(β·score) is shifted by one number a row before it is taken, which multiplies g by a positive constant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.theory.enclose.intervals import Array, down, exp_above, exp_below, up
+
+Mask = NDArray[np.bool_]
+ROUNDS = 60
+
+
+@dataclass(frozen=True)
+class Group:
+    """Positions that are alike: how many, which kind of position they are."""
+
+    count: int
+    kind: int
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What tokens may be, by rows (sub-intervals of z_j, or one row for all): masks [groups, rows, cells].
+
+    `first` and `second` mark the cells of the two special tokens, `both` those of one that is both; None where there
+    is no such token.
+    """
+
+    groups: list[Group]
+    free: Mask
+    first: Mask | None
+    second: Mask | None
+    both: Mask | None
+
+
+@dataclass(frozen=True)
+class Tops:
+    """Upper bounds of w·v − Σ_j γ_j·z_j on cells [groups, rows, cells], of a free token and of the special ones."""
+
+    free: Array
+    first: Array
+    second: Array
+    both: Array
+
+
+@dataclass(frozen=True)
+class Weights:
+    """exp(score) between two bounds [groups, rows, cells], shifted by one number a row."""
+
+    lo: Array
+    hi: Array
+
+
+def weights(score_lo: Array, score_hi: Array, choices: Choices) -> Weights:
+    """Return the attention weights of one head, score[kinds, cells], shifted by the largest of every row."""
+    kinds = [group.kind for group in choices.groups]
+    low, high = score_lo[kinds][:, None], score_hi[kinds][:, None]
+    shift = np.where(choices.free, high, -np.inf).max((0, 2), keepdims=True)
+    shift = np.where(np.isfinite(shift), shift, 0.0)
+    return Weights(
+        exp_below(np.minimum(down(low - shift), 0.0)), exp_above(np.where(choices.free, up(high - shift), -700.0))
+    )
+
+
+def g(c: Array, tops: Tops, choices: Choices, a: Weights) -> tuple[Array, Array]:
+    """Evaluate g at c[rows], rounded upward; also minus its slope (a float, for Newton's step only).
+
+    −∞ means that no sequence is like this row.
+    """
+    free, weight = _largest(tops.free, c, a, choices.free)
+    counts = np.array([group.count for group in choices.groups], dtype=float)[:, None]
+    value, slope = np.zeros(free.shape[1]), np.zeros(free.shape[1])
+    for count, part, w in zip(counts, free, weight, strict=True):
+        value, slope = up(value + up(count * part)), slope + count * w
+    if choices.first is None:
+        return value, slope
+    first, w1 = _largest(tops.first, c, a, choices.first)
+    gain, change = up(first - free), w1 - weight  # free is finite wherever first is
+    if choices.second is None:
+        k = gain.argmax(0)
+        return up(value + _at(gain, k)), slope + _at(change, k)
+    assert choices.both is not None
+    second, w2 = _largest(tops.second, c, a, choices.second)
+    same, w12 = _largest(tops.both, c, a, choices.both)
+    gain2, change2 = up(second - free), w2 - weight
+    k = up(same - free).argmax(0)
+    best, turn = _at(up(same - free), k), _at(w12 - weight, k)
+    for i in range(len(counts)):
+        for j in range(len(counts)):
+            if i != j or choices.groups[i].count > 1:
+                pair = up(gain[i] + gain2[j])
+                better = pair > best
+                best, turn = np.where(better, pair, best), np.where(better, change[i] + change2[j], turn)
+    return up(value + best), slope + turn
+
+
+def _at(x: Array, k: NDArray[np.intp]) -> Array:
+    return np.take_along_axis(x, k[None], 0)[0]
+
+
+def _largest(p: Array, c: Array, a: Weights, mask: Mask) -> tuple[Array, Array]:
+    """The largest a·(p − c) over the cells of a mask, and the weight there: [groups, rows]."""
+    gap = up(p - c[:, None])
+    weight = np.where(gap > 0, a.hi, a.lo)
+    value = np.where(mask, up(gap * weight), -np.inf)
+    k = value.argmax(-1)[..., None]
+    weight = np.broadcast_to(weight, value.shape)
+    return np.take_along_axis(value, k, -1)[..., 0], np.take_along_axis(weight, k, -1)[..., 0]
+
+
+def bound(tops: Tops, choices: Choices, a: Weights, *, joint: bool) -> Array:
+    """Return c[rows] with g(c) ≤ 0 proved: upper bounds of w·o − γ·z; joint: rows share one, the largest of theirs.
+
+    g is convex and decreasing, so Newton's step from anywhere ends at or below the root: it starts from the largest p
+    and then climbs, with a margin that grows until g ≤ 0 is seen, by the outward evaluation. Where that fails the
+    largest p is the answer: no average exceeds what it averages. −∞ where no sequence is like the row.
+    """
+    rows = max(tops.free.shape[1], choices.free.shape[1])
+    least = np.where(choices.free, tops.free, np.inf).min((0, 2))
+    most = np.where(choices.free, tops.free, -np.inf).max((0, 2))
+    for top, mask in ((tops.first, choices.first), (tops.second, choices.second), (tops.both, choices.both)):
+        if mask is not None:
+            most = np.maximum(most, np.where(mask, top, -np.inf).max((0, 2)))
+    most, least = np.broadcast_to(most, rows).copy(), np.broadcast_to(least, rows).copy()
+    usable, empty = np.isfinite(most), most == -np.inf
+    answer, c = np.where(usable | empty, -np.inf, np.inf), np.where(usable, most, 0.0)  # overflow proves nothing
+    scale = np.where(usable, np.abs(most) + np.abs(least), 1.0) + 1e-300
+    index, margin = np.flatnonzero(usable), 1e-12
+    with np.errstate(all="ignore"):
+        for step in range(ROUNDS):
+            if not len(index):
+                break
+            found, slope = g(c[index], _tops(tops, index), _rows(choices, index), _cut(a, index))
+            possible = found > -np.inf
+            shown = (found <= 0) & ((step > 0) | (c[index] <= least[index])) & possible
+            answer[index[shown]] = c[index[shown]]
+            newton = np.nan_to_num(c[index] + found / slope, nan=np.inf)
+            kept = possible & ~shown
+            index, newton = index[kept], newton[kept]
+            if not len(index):
+                break
+            c[index] = np.minimum(np.maximum(newton, least[index]) + margin * scale[index], most[index])
+            if joint:
+                c[index] = np.minimum(c[index].max(), most[index])
+            if step:
+                margin *= 4
+    answer[index] = most[index]
+    return np.full(rows, answer.max()) if joint else answer
+
+
+def _tops(tops: Tops, index: NDArray[np.intp]) -> Tops:
+    return Tops(*(t if t.shape[1] == 1 else t[:, index] for t in (tops.free, tops.first, tops.second, tops.both)))
+
+
+def _rows(choices: Choices, index: NDArray[np.intp]) -> Choices:
+    if choices.free.shape[1] == 1:
+        return choices
+    cut = [None if m is None else m[:, index] for m in (choices.free, choices.first, choices.second, choices.both)]
+    assert cut[0] is not None
+    return Choices(choices.groups, cut[0], *cut[1:])
+
+
+def _cut(a: Weights, index: NDArray[np.intp]) -> Weights:
+    return a if a.hi.shape[1] == 1 else Weights(a.lo[:, index], a.hi[:, index])

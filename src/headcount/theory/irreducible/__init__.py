@@ -1,0 +1,1 @@
+"""The irreducible error of a layer, enclosed: pairs of inputs bounded by linear programs."""

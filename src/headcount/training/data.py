@@ -1,0 +1,98 @@
+"""The numbers that a model trains on: inputs, standardised targets, and the means to undo it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headcount.core.errors import BadInput
+from headcount.tasks.arrays.task import ArrayTask
+from headcount.tasks.task import Task
+from headcount.training.batches import FRESH_STEPS
+from headcount.training.spec import TrainSpec
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One set of sequences: X[samples, length, dim], standardised y[samples, out_dim], mask or None."""
+
+    X: Tensor
+    y: Tensor
+    mask: Tensor | None = None
+
+    def rows(self, index: Tensor) -> Part:
+        """Return the chosen sequences."""
+        return Part(self.X[index], self.y[index], None if self.mask is None else self.mask[index])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Training and validation sets of one task, standardised by the training set's mean and deviation."""
+
+    train: Part
+    validation: Part
+    mean: Tensor
+    std: Tensor
+
+
+def prepare(task: Task | ArrayTask, spec: TrainSpec, inputs: tuple[Tensor, Tensor] | None = None) -> Dataset:
+    """Draw or split the data of a task; targets are computed in float64 from the very inputs that are trained on.
+
+    `inputs` are those of a task with the same law and sizes, X to train on and X to validate on, drawn once for both.
+    """
+    dtype = DTYPES[spec.dtype]
+    if isinstance(task, ArrayTask):
+        known, unseen = task.split(seed=spec.data_seed)
+        x, x_val, mask, mask_val = known[0].to(dtype), unseen[0].to(dtype), known[2], unseen[2]
+        y, y_val = known[1].double(), unseen[1].double()
+    else:
+        x, x_val = inputs or draw_inputs(task, spec)
+        y, y_val, mask, mask_val = task.value(x.double()), task.value(x_val.double()), None, None
+    mean, std = y.mean(0), y.std(0, correction=0)
+    if not bool(torch.isfinite(std).all()) or bool((std == 0).all()):
+        raise BadInput("the target is constant or not finite on the training set: there is nothing to learn")
+    if bool((y_val == y_val[:1]).all()):
+        raise BadInput("the target is constant on the validation set: more sequences, or more variety, are needed")
+    std = torch.where(std > 0, std, torch.ones_like(std))
+
+    def scale(values: Tensor) -> Tensor:
+        return ((values - mean) / std).to(dtype)
+
+    return Dataset(Part(x, scale(y), mask), Part(x_val, scale(y_val), mask_val), mean, std)
+
+
+def draw_inputs(task: Task, spec: TrainSpec) -> tuple[Tensor, Tensor]:
+    """Draw the sequences to train on and to validate on."""
+    dtype = DTYPES[spec.dtype]
+    return (
+        task.sample(spec.train_size, spec.data_seed, stream="train", dtype=dtype),
+        task.sample(spec.validation_size, spec.data_seed, stream="validation", dtype=dtype),
+    )
+
+
+def fresh_pool(task: Task, data: Dataset, spec: TrainSpec, pool: int) -> Part:
+    """Draw the sequences of the next FRESH_STEPS batches, which no other pool has seen.
+
+    All trials read the same endless data (the data have a seed of their own), each in an order of its own.
+    """
+    X = task.sample(spec.batch * FRESH_STEPS, spec.data_seed, stream=f"fresh {pool}", dtype=data.train.X.dtype)
+    y = (task.value(X.double()) - data.mean) / data.std
+    return Part(X, y.to(X.dtype))
+
+
+class Fresh:
+    """The endless data of one task and recipe, pool by pool; the latest one is kept."""
+
+    def __init__(self, task: Task, data: Dataset, spec: TrainSpec) -> None:
+        self._source, self._number, self._pool = (task, data, spec), -1, None
+
+    def at(self, step: int) -> Part:
+        """Return the pool that a step reads."""
+        if self._pool is None or self._number != step // FRESH_STEPS:
+            self._number = step // FRESH_STEPS
+            self._pool = fresh_pool(*self._source, self._number)
+        return self._pool

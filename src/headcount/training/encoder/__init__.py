@@ -1,0 +1,1 @@
+"""Training stacks of encoders: settings, the trainer, what is measured."""

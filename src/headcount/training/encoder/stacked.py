@@ -1,0 +1,323 @@
+"""Training of deep encoders on real data: all seeds of one spec side by side, every model as if it were alone.
+
+Weights, batches, augmentation, dropout masks, gradient norms and moments are a model's own. On a GPU one step (forward,
+gradient, clip, AdamW; the batch too, where the feed allows it) is captured once as a CUDA graph and replayed on the
+stack's own stream; elsewhere, and with graph=False, the same lines run eagerly. Batches and rates are made for a block
+of steps at a time and read at a cursor that lives on the device. A model whose loss or gradient is not finite is frozen
+at the weights it had before that step.
+
+Dropout masks come from one generator a model, seeded anew before every step from (seed, step): a resumed run, a stack
+of another size and a captured step (the graph reads seed and offset at each replay) draw the same masks on a device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from headcount.core.errors import BadInput
+from headcount.core.random import mixed
+from headcount.models.encoder.kernel_choice import attention as prefer
+from headcount.models.encoder.kernel_choice import fastest
+from headcount.models.encoder.spec import EncoderSpec, decayed, initial, pack, shapes, size
+from headcount.models.encoder.stacked import SHORT, forward, step_numbers
+from headcount.models.transformer.stacked import adam_at
+from headcount.training.batches import keys, stacked_indices
+from headcount.training.checkpoint import Moments
+from headcount.training.encoder.measures import cross_entropy, ranks, visible
+from headcount.training.encoder.settings import Batch, Feed, PartName, RealTrain
+from headcount.training.stacked import full_precision
+
+__all__ = ["Batch", "EncoderTrainer", "Feed", "PartName", "RealTrain"]
+
+_BLOCK_INDICES = 2**22  # numbers in a block of batches: 32 MB
+_CHUNK = {"cpu": 2**26, "cuda": 2**30}  # hidden units of all models that evaluation holds at once
+TRIED_HEADS = 8
+_STATE = ("theta", "first", "second", "alive", "taken")
+MEASURES = ("accuracy", "mrr", "loss")
+"""What an evaluation brings, in this order."""
+
+
+class EncoderTrainer:
+    """The seeds of one spec, trained together on one device.
+
+    theta, first, second[models, size], alive[models] and taken[models] are what they are once `wait` has returned.
+    """
+
+    def __init__(
+        self,
+        spec: EncoderSpec,
+        train: RealTrain,
+        seeds: Sequence[int],
+        feed: Feed,
+        device: torch.device | str,
+        *,
+        attention: str | None = None,
+        graph: bool | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Draw the weights by seed and place the stack.
+
+        On a GPU the fastest attention kernel is found by trial, unless named: name it where others use the device
+        meanwhile. `graph` and `dtype`, that of the weights, are for tests.
+        """
+        wanted = (feed.inputs, feed.tokens, feed.outputs, feed.readout)
+        if wanted != (spec.inputs, spec.tokens, spec.outputs, spec.readout):
+            raise BadInput(f"the encoder's inputs, tokens, outputs and readout are not the data's {wanted}")
+        if train.label_smoothing and spec.readout == "each":
+            raise BadInput('label smoothing needs classes: with readout "each" use label_smoothing = 0')
+        if not seeds:
+            raise BadInput("a stack needs at least one seed")
+        self.spec, self.train, self.seeds, self.feed = spec, train, list(seeds), feed
+        self.device, self.models = torch.device(device), len(seeds)
+        self.dtype = train.stream_dtype(self.device, dtype)
+        self.read: Tensor | None = getattr(feed, "read", None)
+        packed = [pack(spec, initial(spec, seed)) for seed in seeds]
+        self.theta = torch.stack(packed).to(self.device, dtype)
+        self.first, self.second = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
+        self.alive = torch.ones(self.models, dtype=torch.bool, device=self.device)
+        self.taken = torch.zeros(self.models, dtype=torch.int64, device=self.device)  # steps each model has taken
+        self.steps = 0
+        pulled = [torch.full((math.prod(shape),), float(decayed(name))) for name, shape in shapes(spec).items()]
+        self._pulled = torch.cat(pulled).to(self.device, dtype)
+        self._key = torch.from_numpy(keys(self.seeds, "batches")).to(self.device)
+        self._dropout_key = keys(self.seeds, "dropout")
+        self._generators = [torch.Generator(self.device) for _ in range(self.models if spec.dropout else 0)]
+        self.block = max(1, min(256, _BLOCK_INDICES // (self.models * train.batch)))
+        self._index = torch.zeros(self.block, self.models, train.batch, dtype=torch.int64, device=self.device)
+        self._rates = torch.zeros(self.block, 4, self.models, dtype=dtype, device=self.device)
+        self._pull = torch.zeros(self.block, dtype=dtype, device=self.device)
+        self._losses = torch.zeros(self.block, self.models, dtype=dtype, device=self.device)
+        self._cursor = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._first_step = torch.zeros((), dtype=torch.int64, device=self.device)  # of the block
+        self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        self.attention = attention or chosen_attention(spec, train, self.models, feed, self.device)
+        self._batch: Batch | None = None  # where a captured step finds a batch that is made outside
+        self._graph = self._capture() if self.stream is not None and graph is not False else None
+
+    @contextmanager
+    def here(self) -> Generator[None]:
+        """Work on this stack's own stream, with its attention kernel; float32 means float32."""
+        with full_precision(), prefer(self.attention):
+            if self.stream is None:
+                yield
+                return
+            self.stream.wait_stream(torch.cuda.current_stream(self.device))  # what the caller wrote comes first
+            with torch.cuda.stream(self.stream):
+                yield
+
+    def _dropped(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+        """Draw a mask, 1 where a number is kept; each model's part from its own generator."""
+        mask = torch.empty(shape, dtype=dtype, device=self.device)
+        for part, generator in zip(mask, self._generators, strict=True):
+            part.bernoulli_(1.0 - self.spec.dropout, generator=generator)
+        return mask
+
+    def _gradient(self, batch: Batch) -> tuple[Float[Tensor, " models"], Float[Tensor, "models size"]]:
+        """Return every model's loss on its batch and its gradient; no model touches another's."""
+        X, y, mask = batch
+        dropped = self._dropped if self._generators else None
+        with torch.enable_grad():
+            leaf = self.theta.detach().requires_grad_()
+            scores = forward(self.spec, leaf, X, mask, dtype=self.dtype, dropped=dropped, read=self.read)
+            if self.spec.readout == "each":
+                scores = visible(scores, mask, self.read)
+            loss = cross_entropy(scores, y, self.train.label_smoothing)
+            (gradient,) = torch.autograd.grad(loss.sum(), leaf)
+        return loss.detach(), gradient
+
+    def _step(self, batch: Batch | None) -> None:
+        """One step of every model at the cursor of the block; without a batch the feed makes it here."""
+        if batch is None:
+            index = self._index.index_select(0, self._cursor)[0]
+            batch = self.feed.train(index, self._first_step + self._cursor[0], self.seeds)  # pyright: ignore[reportArgumentType]
+        loss, gradient = self._gradient(batch)
+        norm = _norms(gradient)
+        self.alive.logical_and_(torch.isfinite(loss) & torch.isfinite(norm))
+        gradient.mul_((self.train.clip / (norm + 1e-6)).clamp(max=1.0)[:, None])
+        pull = self._pull.index_select(0, self._cursor) * self._pulled  # rate times decay, where there is decay
+        self.theta.mul_(1.0 - self.alive[:, None] * pull)  # 1 to the bit for a frozen model
+        noted = torch.where(self.alive, loss, torch.nan)
+        rates, losses = self._rates, self._losses
+        adam_at(self.theta, gradient, self.first, self.second, rates, self.alive, self._cursor, noted, losses)
+        self.taken.add_(self.alive)
+        self._cursor.add_(1)
+
+    def _outside(self, place: int) -> Batch | None:
+        """Make the batch of a place in the block, unless the captured step makes it itself."""
+        if getattr(self.feed, "captured", False):
+            return None
+        return self.feed.train(self._index[place], self.steps + place, self.seeds)
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        """Run the step a few times, so that all is compiled and allocated, put the state back, and record it."""
+        assert self.stream is not None
+        with self.here():
+            start = {name: getattr(self, name).clone() for name in _STATE}
+            self._load(1)
+            made = self._outside(0)
+            if made is not None:
+                X, y, mask = made
+                self._batch = X.to(self.dtype, copy=True), y.clone(), None if mask is None else mask.clone()
+            for _ in range(3):
+                self._seed_dropout(self.steps)
+                self._cursor.zero_()
+                self._step(self._batch)
+            self._cursor.zero_()
+            self.stream.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            for generator in self._generators:
+                graph.register_generator_state(generator)
+            # other stacks go on meanwhile: only this thread's calls are forbidden to wait for the device
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+                self._step(self._batch)
+            for name, tensor in start.items():
+                getattr(self, name).copy_(tensor)
+        return graph
+
+    def _seed_dropout(self, step: int) -> None:
+        """Set every model's generator to the numbers of one step."""
+        if self._generators:
+            seeds = mixed(self._dropout_key, np.full(1, step + 1)) & 0x7FFFFFFFFFFFFFFF
+            for generator, seed in zip(self._generators, seeds.tolist(), strict=True):
+                generator.manual_seed(seed)
+
+    def _load(self, count: int) -> int:
+        """Put the batches and rates of the next steps on the device; return how many steps they are good for."""
+        part = min(count, self.block)
+        index = stacked_indices(self._key, self.steps, part, self.train.batch, self.feed.train_size)
+        self._index[:part].copy_(index)
+        at = np.arange(self.steps + 1, self.steps + part + 1)
+        rate = np.array([self.train.rate(step) for step in range(self.steps, self.steps + part)])
+        adam = np.stack([rate / (1.0 - 0.9**at), 1.0 / np.sqrt(1.0 - 0.999**at), np.ones(part), np.zeros(part)], axis=1)
+        table = torch.from_numpy(np.concatenate([adam, rate[:, None] * self.train.weight_decay], axis=1))
+        table = table.to(self.theta.dtype)
+        if self.stream is not None:
+            table = table.pin_memory()  # a copy from ordinary memory would wait for the device
+        table = table.to(self.device, non_blocking=True)
+        self._rates[:part].copy_(table[:, :4, None].expand(-1, -1, self.models))
+        self._pull[:part].copy_(table[:, 4])
+        self._first_step.fill_(self.steps)
+        self._cursor.zero_()
+        return part
+
+    def launch(self, steps: int) -> list[Float[Tensor, "block models"]]:
+        """Start some steps and return before a GPU has taken them; the losses before each step are in what is returned.
+
+        A frozen model's losses are not numbers.
+        """
+        losses: list[Tensor] = []
+        with self.here():
+            while steps > 0:
+                part = self._load(steps)
+                for place in range(part):
+                    self._seed_dropout(self.steps + place)
+                    self._one(self._outside(place))
+                losses.append(self._losses[:part].clone())
+                self.steps, steps = self.steps + part, steps - part
+        return losses
+
+    def _one(self, batch: Batch | None) -> None:
+        """Take the step at the cursor, by replay where it was captured."""
+        if self._graph is None:
+            self._step(batch)
+            return
+        if batch is not None and self._batch is not None:
+            for room, made in zip(self._batch, batch, strict=True):
+                if room is not None and made is not None:
+                    room.copy_(made)
+        self._graph.replay()
+
+    def run(self, steps: int) -> Float[Tensor, "steps models"]:
+        """Take some steps; return the loss of every model before each of them."""
+        losses = self.launch(steps)
+        self.wait()  # before they are read on the caller's stream
+        return torch.cat(losses)
+
+    def wait(self) -> None:
+        """Wait until the device has done all that was started."""
+        if self.stream is not None:
+            self.stream.synchronize()
+
+    def evaluate(self, part: PartName, limit: int | None = None) -> dict[str, Float[Tensor, " models"]]:
+        """Return accuracy, mrr and loss of every model on (the first `limit` samples of) a part, on the CPU.
+
+        mrr is the mean of 1/rank of the right class or candidate.
+        """
+        measured = self.measure(part, limit)
+        self.wait()
+        return dict(zip(MEASURES, measured.cpu(), strict=True))
+
+    @torch.no_grad()
+    def measure(self, part: PartName, limit: int | None = None) -> Float[Tensor, "3 models"]:
+        """Start an evaluation and return before a GPU has made it: the numbers of MEASURES, on the device."""
+        samples = self.feed.train_size if part == "train" else self.feed.validation_size
+        samples = samples if limit is None else min(limit, samples)
+        chunk = max(1, _CHUNK[self.device.type] // (self.models * _hidden(self.spec)))
+        with self.here():
+            sums = torch.zeros(3, self.models, dtype=torch.float64, device=self.device)
+            for first in range(0, samples, chunk):
+                X, y, mask = self.feed.part(part, first, min(chunk, samples - first))
+                scores = forward(self.spec, self.theta, X, mask, dtype=self.dtype, read=self.read)
+                if self.spec.readout == "each":
+                    scores = visible(scores, mask, self.read)
+                targets = y.expand(self.models, -1)
+                rank = ranks(scores, targets)
+                loss = cross_entropy(scores, targets) * len(y)
+                sums += torch.stack([(rank == 1).sum(1).double(), rank.double().reciprocal().sum(1), loss.double()])
+            return sums / samples
+
+    def moments(self) -> list[Moments]:
+        """Return what a checkpoint of each model holds, the steps it has taken included."""
+        with self.here():
+            theta, first, second = (t.cpu().numpy().copy() for t in (self.theta, self.first, self.second))
+            taken: list[int] = self.taken.tolist()
+        return [Moments(theta[m], first[m], second[m], taken[m]) for m in range(self.models)]
+
+    def resume(self, moments: Sequence[Moments]) -> None:
+        """Go on from the checkpoints of the models, all of the same step."""
+        if len(moments) != self.models or len({one.step for one in moments}) != 1:
+            raise BadInput(f"{self.models} checkpoints of one step are needed to go on")
+        if any(len(one.theta) != size(self.spec) for one in moments):
+            raise BadInput(f"the checkpoints do not fit the encoder's {size(self.spec)} weights")
+        with self.here():
+            for name in ("theta", "first", "second"):
+                getattr(self, name).copy_(torch.from_numpy(np.stack([getattr(one, name) for one in moments])))
+            self.alive.fill_(True)
+            self.steps = moments[0].step
+            self.taken.fill_(self.steps)
+
+
+def chosen_attention(spec: EncoderSpec, train: RealTrain, models: int, feed: Feed, device: torch.device) -> str | None:
+    """Return the attention kernel of a stack, by trial on a GPU that does nothing else; in float32 there is one."""
+    dtype = train.stream_dtype(device)
+    if device.type != "cuda" or spec.tokens <= SHORT or dtype != torch.bfloat16:
+        return None
+    masked = feed.part("validation", 0, 1)[2] is not None
+    # which one wins hangs on length and head size, so all head counts share one trial: each costs a second to prepare
+    return fastest(models * train.batch, spec.tokens, TRIED_HEADS, spec.head_dim, dtype, masked, device)
+
+
+def stack_bytes(spec: EncoderSpec, train: RealTrain, models: int, feed: Feed, device: torch.device) -> int:
+    """Estimate the memory of a stack: weights, moments and gradient, a captured step, and an evaluation beside it."""
+    a_number = train.stream_dtype(device).itemsize
+    samples = max(feed.train_size, feed.validation_size)
+    evaluated = min(max(_CHUNK[device.type], models * _hidden(spec)), models * samples * _hidden(spec))
+    numbers = step_numbers(spec, models * train.batch) + 4 * evaluated  # hidden twice, and as much around it
+    return a_number * numbers + 5 * torch.float32.itemsize * models * size(spec)
+
+
+def _hidden(spec: EncoderSpec) -> int:
+    """Count the hidden units of one sample in one layer, the most that evaluation makes of it."""
+    return spec.tokens * spec.expansion * spec.width
+
+
+def _norms(gradient: Float[Tensor, "models size"]) -> Float[Tensor, " models"]:
+    """Return the length of every model's gradient, by which its clip goes."""
+    return torch.linalg.vector_norm(gradient, dim=1)

@@ -1,0 +1,24 @@
+"""A trial as a trainer gets it: task, model, recipe, seed and data, with a checkpoint where it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headcount.models.transformer.spec import ModelSpec
+from headcount.tasks.arrays.task import ArrayTask
+from headcount.tasks.task import Task
+from headcount.training.checkpoint import Moments
+from headcount.training.data import Dataset
+from headcount.training.spec import TrainSpec
+
+
+@dataclass(frozen=True)
+class Job:
+    """One trial to be trained, from its start or from a checkpoint."""
+
+    task: Task | ArrayTask
+    model: ModelSpec
+    train: TrainSpec
+    seed: int
+    data: Dataset
+    moments: Moments | None = field(default=None, compare=False)

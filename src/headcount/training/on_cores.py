@@ -1,0 +1,297 @@
+"""The fast engine on a CPU: one trial a core, each a sequence of compiled steps that holds no lock.
+
+A trial runs alone on its core from first step to last, so that what else is in the sweep cannot touch a single bit
+of it; cores work on different trials side by side, of whatever shapes and lengths. Models that do not collapse
+(`models/transformer/flat.py` says which) go through the general stacked forward in torch, and the log says so.
+"""
+
+from __future__ import annotations
+
+import abc
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headcount.core.progress import Progress
+from headcount.models.transformer.compiled import Compiled, load_kernels, why_plain
+from headcount.models.transformer.flat import Flat
+from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.spec import ModelSpec
+from headcount.models.transformer.stacked import loss_and_gradient
+from headcount.store.records import State, Trial
+from headcount.tasks.arrays.task import ArrayTask
+from headcount.tasks.task import Task
+from headcount.training.batches import FRESH_STEPS, batch_indices, fresh_order
+from headcount.training.checkpoint import Moments
+from headcount.training.data import DTYPES, Dataset, Fresh, Part, prepare
+from headcount.training.job import Job
+from headcount.training.lbfgs import polish
+from headcount.training.loop import LARGE, Trained, check_task, record, whole_seed
+from headcount.training.memory import weights
+from headcount.training.spec import TrainSpec
+from headcount.training.stacked import Pools, StackTrainer
+
+log = logging.getLogger("headcount")
+WINDOW_TOKENS = 2_000_000  # tokens a compiled call works on at most: about a second, the grain of progress and stopping
+CHUNK_TOKENS = 500_000  # tokens evaluated at once on validation sets
+_blas_lock = threading.Lock()
+
+
+class Stopped(Exception):
+    """The caller asked to stop; the trial's state is whole and can go on later."""
+
+
+def single_threaded_blas() -> Any:
+    """Keep BLAS on the calling core: the cores are taken by trials, and a sum's order must not depend on them."""
+    from threadpoolctl import threadpool_limits
+
+    with _blas_lock:
+        return threadpool_limits(1, user_api="blas")
+
+
+@contextmanager
+def torch_threads(count: int) -> Generator[None]:
+    """Let torch use so many threads in the calling thread, and give back what it had."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def start_kernels(progress: Progress, dtype: str, models: Iterable[ModelSpec]) -> None:
+    """Load the kernels, or compile them (once a machine: numba keeps the result on disk), where a model needs them."""
+    if all(why_plain(model) is not None for model in models):
+        return
+    slow = threading.Timer(3.0, progress.say, ["compiling the kernels: half a minute, the first time only"])
+    slow.start()
+    try:
+        load_kernels(dtype)
+    finally:
+        slow.cancel()
+    progress.say("")
+
+
+class Stepper(abc.ABC):
+    """One trial on one core: windows of steps, evaluations, divergence; how steps are taken is for the subclasses."""
+
+    def __init__(
+        self, task: Task | ArrayTask, model: ModelSpec, spec: TrainSpec, seed: int, data: Dataset,
+        moments: Moments | None = None,
+    ) -> None:  # fmt: skip
+        self.task, self.model, self.spec, self.seed, self.data = task, model, spec, seed, data
+        self.flat = Flat.of(model)
+        if moments is None:
+            theta = self.flat.pack(Transformer(model, seed=seed, dtype=DTYPES[spec.dtype]))
+            moments = Moments(theta, np.zeros_like(theta), np.zeros_like(theta))
+        self.moments = moments
+        self.fresh = Fresh(task, data, spec) if spec.fresh and isinstance(task, Task) else None
+
+    @abc.abstractmethod
+    def advance(self, count: int) -> int:
+        """Take a number of steps; fewer where the loss stopped being finite. Return how many."""
+
+    @abc.abstractmethod
+    def nmse(self, part: Part) -> float:
+        """Return MSE/Var(y) over all outputs."""
+
+    @abc.abstractmethod
+    def gradient(self, theta: NDArray[Any], part: Part) -> tuple[float, NDArray[Any]]:
+        """Return the loss on a set of sequences and its gradient."""
+
+    def run(self, on_step: Callable[[int, float | None], None] | None, stop: threading.Event | None) -> State:
+        """Take the steps that are left; raise Stopped between two windows where the caller asks."""
+        spec, m = self.spec, self.moments
+        every = max(1, math.ceil(spec.steps / spec.evaluations))
+        window = max(1, WINDOW_TOKENS // (spec.batch * self.task.length))
+        while m.step < spec.steps:
+            if stop is not None and stop.is_set():
+                raise Stopped
+            target = min(spec.steps, (m.step // every + 1) * every, m.step + window)
+            if self.fresh is not None:
+                target = min(target, (m.step // FRESH_STEPS + 1) * FRESH_STEPS)
+            m.step += self.advance(target - m.step)
+            finite = m.step == target
+            due = not spec.polish if m.step == spec.steps else m.step % every == 0
+            if not finite or (due and not self._note_error(m.step)):
+                return "diverged"
+            if on_step is not None:
+                on_step(m.step, m.curve[-1][1] if m.curve else None)
+        if spec.polish:
+            self._polish(stop, on_step)
+            return "done" if self._note_error(spec.steps + spec.polish) else "diverged"
+        return "done"
+
+    def _note_error(self, step: int) -> bool:
+        """Put the validation error on the curve; False where the trial has diverged."""
+        error = self.nmse(self.data.validation)
+        if not error <= self.spec.diverged_above:  # NaN fails every comparison
+            return False
+        self.moments.curve.append((step, error))
+        return True
+
+    def _polish(
+        self, stop: threading.Event | None, on_step: Callable[[int, float | None], None] | None
+    ) -> None:  # fmt: skip
+        """L-BFGS on the whole training set; stopped in the middle, it starts again from the last step."""
+        each, taken = polish_steps(self.spec) / self.spec.polish, 0
+
+        def function(theta: Tensor) -> tuple[Tensor, Tensor]:
+            loss, gradient = self.gradient(theta[0].numpy(), self.data.train)
+            return torch.tensor([loss], dtype=theta.dtype), torch.from_numpy(gradient)[None]
+
+        def stopped() -> bool:
+            nonlocal taken
+            if on_step is not None:
+                on_step(self.spec.steps + round(taken * each), None)
+            taken += 1
+            return stop is not None and stop.is_set()
+
+        start = torch.from_numpy(self.moments.theta.copy())[None]
+        with torch_threads(1):  # the order of a sum must not depend on how many threads the caller has
+            better = polish(function, start, self.spec.polish, stopped)
+        if stop is not None and stop.is_set():
+            raise Stopped
+        self.moments.theta[:] = better[0].numpy()
+
+
+class CpuTrial(Stepper):
+    """One trial on the compiled kernels."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.compiled = Compiled(self.model)
+
+    def advance(self, count: int) -> int:
+        spec, m = self.spec, self.moments
+        if self.fresh is not None:
+            pool, start = divmod(m.step, FRESH_STEPS)
+            x, y, masks = _arrays(self.fresh.at(m.step))
+            index = fresh_order(self.seed, pool, spec.batch)[start : start + count]
+        else:
+            x, y, masks = _arrays(self.data.train)
+            index = batch_indices(self.seed, m.step, count, spec.batch, len(x))
+        rates = np.array([spec.rate(m.step + s) for s in range(count)])
+        return self.compiled.steps(
+            m.theta, m.first, m.second, x, y, masks, index, rates, m.step, spec.weight_decay, spec.optimiser == "adamw"
+        )
+
+    def nmse(self, part: Part) -> float:
+        X, Y, masks = _arrays(part)
+        chunk = max(1, CHUNK_TOKENS // X.shape[1])
+        error = 0.0
+        for start in range(0, len(X), chunk):
+            rows = slice(start, start + chunk)
+            mask = masks[rows] if len(masks) else masks
+            y = self.compiled.predict(self.moments.theta, X[rows], mask)
+            error += float(np.square(y - Y[rows], dtype=np.float64).sum())
+        return error / float(np.square(Y - Y.mean(0, dtype=np.float64), dtype=np.float64).sum())
+
+    def gradient(self, theta: NDArray[Any], part: Part) -> tuple[float, NDArray[Any]]:
+        X, Y, masks = _arrays(part)
+        return self.compiled.gradient(theta, X, Y, masks)
+
+
+class TorchTrial(Stepper):
+    """One trial as a stack of one model: what the kernels do not cover, by the general stacked forward in torch."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        part = self.data.train if self.fresh is None else self.fresh.at(self.moments.step)
+        y = part.y.clone() if self.fresh is not None else part.y
+        X = part.X.clone() if self.fresh is not None else part.X
+        pools = None if self.fresh is None else Pools([self.fresh], pinned=False)
+        self.trainer = StackTrainer(self.model, [self.spec], [self.seed], X, y, part.mask, pools=pools)
+        self.trainer.resume([self.moments])
+        theta, first, second = (t[0].numpy() for t in (self.trainer.theta, self.trainer.first, self.trainer.second))
+        self.moments.theta, self.moments.first, self.moments.second = theta, first, second  # the stack's own memory
+
+    def advance(self, count: int) -> int:
+        self.trainer.run(count)
+        return int(self.trainer.taken[0]) - self.moments.step
+
+    def nmse(self, part: Part) -> float:
+        return float(self.trainer.nmse(part.X, part.y, part.mask)[0])
+
+    def gradient(self, theta: NDArray[Any], part: Part) -> tuple[float, NDArray[Any]]:
+        loss, total = 0.0, np.zeros_like(theta)
+        for rows in torch.arange(len(part.X)).split(max(1, CHUNK_TOKENS // part.X.shape[1])):
+            weights, y = torch.from_numpy(theta)[None], part.y[rows][None]
+            value, slope = loss_and_gradient(self.flat, weights, part.X, rows[None], y, part.mask)
+            loss += float(value[0]) * len(rows) / len(part.X)
+            total += slope[0].numpy() * np.asarray(len(rows) / len(part.X), total.dtype)
+        return loss, total
+
+    def run(self, on_step: Callable[[int, float | None], None] | None, stop: threading.Event | None) -> State:
+        try:
+            with torch_threads(1 if weights(self.model) < LARGE else torch.get_num_threads()):
+                return super().run(on_step, stop)
+        finally:
+            if self.trainer.pools is not None:
+                self.trainer.pools.close()
+
+
+def polish_steps(spec: TrainSpec) -> int:
+    """How many ordinary steps the polish is worth: each iteration reads the whole training set about once."""
+    return math.ceil(1.1 * spec.polish * spec.train_size / spec.batch)
+
+
+def trial_of(job: Job) -> Stepper:
+    """Return a job as a trial on this machine's cores: on the kernels, or in torch, with one line on why."""
+    reason = why_plain(job.model)
+    if reason is not None:
+        log.info("the general stacked forward trains this model: %s", reason)
+    kind = CpuTrial if reason is None else TorchTrial
+    return kind(job.task, job.model, job.train, job.seed, job.data, job.moments)
+
+
+def _arrays(part: Part) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+    """Return a part as arrays without a copy; no mask is an empty one."""
+    masks = np.zeros((0, 0), np.bool_) if part.mask is None else part.mask.numpy()
+    return part.X.numpy(), part.y.numpy(), masks
+
+
+def run_trial(
+    job: Job, on_step: Callable[[int, float | None], None] | None = None, stop: threading.Event | None = None,
+    on_start: Callable[[Stepper], None] | None = None,
+) -> tuple[Transformer, Trial]:  # fmt: skip
+    """Train a job to its end and return the model and its record; `on_start` gets the trial before its first step."""
+    trial = trial_of(job)
+    if on_start is not None:
+        on_start(trial)
+    start = time.perf_counter()
+    with single_threaded_blas():
+        state = trial.run(on_step, stop)
+        train_error = trial.nmse(job.data.train) if state == "done" else None
+    m, seconds = trial.moments, trial.moments.seconds + time.perf_counter() - start
+    model = trial.flat.unpack(m.theta)
+    steps = m.step + (job.train.polish if state == "done" else 0)
+    return model, record(model, train_error, job.seed, state, m.curve, steps, seconds)
+
+
+def train_fast(
+    task: Task | ArrayTask,
+    model_spec: ModelSpec,
+    spec: TrainSpec | None = None,
+    *,
+    seed: int = 0,
+    data: Dataset | None = None,
+    on_step: Callable[[int, float | None], None] | None = None,
+    stop: threading.Event | None = None,
+) -> Trained:
+    """Train one model; `train` is the readable twin, with the same arguments, the same batches and the same steps."""
+    spec, seed = spec or TrainSpec(), whole_seed(seed)
+    check_task(task, model_spec, spec)
+    data = data or prepare(task, spec)
+    model, trial = run_trial(Job(task, model_spec, spec, seed, data), on_step, stop)
+    return Trained(model, data, trial, task, spec)

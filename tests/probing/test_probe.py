@@ -1,0 +1,320 @@
+"""The probe of a module: masks, importance, redundancy, the plan, and the real removal of heads."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import pytest
+import torch
+from probe_models import PLANTED, Reader, batches, loss, make, planted, reader_batches, reader_loss
+from torch import nn
+
+from headcount.core.errors import BadInput
+from headcount.probing import prune as probe_remove
+from headcount.probing.architectures import OPEN, Layer, family, find_layers
+from headcount.probing.attention import OpenAttention, opened, plain_paths
+from headcount.probing.masks import Masks
+from headcount.probing.measure import Meter, carriers
+from headcount.probing.of_model import probe
+from headcount.probing.prune import apart, compare, outputs, remove
+from headcount.probing.prune_plan import plan
+from headcount.probing.record import ProbeRecord
+from headcount.probing.words import ranges
+
+KINDS = ("bert", "vit", "gpt2", "llama")
+MORE = ("roberta", "xlm-roberta", "camembert", "electra", "distilbert", "deit", "mistral", "qwen2", "qwen3")
+MORE += ("gemma", "gemma2", "gemma3_text")
+GONE = [(0, 1), (0, 2), (1, 3)]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(probe_remove, "PAUSE", 0.0)
+
+
+def probed(kind: str, change=lambda model: model, **options) -> ProbeRecord:
+    if kind == "reader":
+        return probe(change(Reader()), reader_batches(), reader_loss, **options).record
+    return probe(change(make(kind)), batches(kind), loss, **options).record
+
+
+def meter_of(kind: str, **changed) -> Meter:
+    if kind == "reader":
+        module = opened(Reader().eval())
+        return Meter(module, find_layers(module, [OPEN]), reader_batches(), reader_loss)
+    model = make(kind, **changed)
+    return Meter(model, find_layers(model, family(model.config.model_type).layouts), batches(kind), loss)
+
+
+# -- importance ---------------------------------------------------------------------------------------------
+
+
+def finds_planted(record: ProbeRecord) -> bool:
+    """Whether the planted head, and only it, is found both ways."""
+    by_ablation = max(record.heads, key=lambda h: abs(h.ablation))
+    by_gradient = max(record.heads, key=lambda h: h.gradient)
+    others = [max(abs(h.ablation), h.gradient) for h in record.heads if (h.layer, h.head) != PLANTED]
+    alone = max(others) < 1e-5 < min(abs(by_ablation.ablation), by_gradient.gradient)
+    return alone and all((h.layer, h.head) == PLANTED for h in (by_ablation, by_gradient))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "reader"])
+def test_a_head_that_carries_everything_is_found(kind):
+    record = probed(kind, planted)
+    assert finds_planted(record)
+    assert record.carry_gradient == 1
+    assert record.evidence == "measured"
+    gone = record.plan.gone()
+    assert len([g for g in gone if g[0] == 0]) == 3  # one head of the idle layer stays
+    assert record.pruned is not None
+    assert record.pruned.equal
+
+
+@pytest.mark.parametrize("sabotage", ["heads permuted", "another layer's mask"])
+def test_masks_at_the_wrong_place_do_not_find_it(sabotage, monkeypatch):
+    hook, without = Masks._hook, Masks.without
+    if sabotage == "heads permuted":
+        monkeypatch.setattr(Masks, "without", lambda self, heads: without(self, [(i, (h + 1) % 4) for i, h in heads]))
+    else:
+        monkeypatch.setattr(Masks, "_hook", lambda self, i, layer: hook(self, 1 - i, layer))
+    assert not finds_planted(probed("bert", planted))
+
+
+def test_ablation_is_the_loss_with_weights_set_to_zero():
+    meter = meter_of("gpt2")
+    found = meter.ablations(meter.loss(), lambda *_: None)
+    for i, head in itertools.product(range(2), range(4)):
+        model = make("gpt2")
+        with torch.no_grad():
+            model.transformer.h[i].attn.c_proj.weight[head * 8 : head * 8 + 8] = 0.0
+            increase = sum(float(loss(model, b)) for b in batches("gpt2")) / 2 - meter.loss()
+        assert found[i][head] == pytest.approx(increase, abs=1e-5)
+
+
+def test_gradient_is_the_slope_of_the_loss():
+    meter = meter_of("reader")  # models of transformers compute parts in float32, whatever they are given
+    meter.module.double()
+    x, hidden, y = meter.batches[0]
+    meter.batches = [(x.double(), hidden, y.double())]
+    meter.masks.values = [v.double() for v in meter.masks.values]
+    found = meter.gradients(lambda *_: None)
+    with meter.masks, torch.no_grad():
+        for i, head in ((0, 0), (1, 3)):
+            values = []
+            for step in (1e-4, -1e-4):
+                meter.masks.without([])
+                meter.masks.values[i][head] += step
+                values.append(float(reader_loss(meter.module, meter.batches[0])))
+            assert found[i][head] == pytest.approx(abs(values[0] - values[1]) / 2e-4, rel=1e-5)
+
+
+def test_ranges_are_short():
+    assert ranges([5, 1, 3, 2]) == "1–3, 5"
+    assert ranges([]) == ""
+
+
+def test_carriers_count_the_largest_effects():
+    assert carriers([5.0, 0.0, -9.0]) == 1
+    assert carriers([1.0] * 100) == 95
+    assert carriers([0.0, 0.0]) == 0
+    assert carriers([0.5, 0.46, 0.04]) == 2
+
+
+# -- redundancy ---------------------------------------------------------------------------------------------
+
+
+def double(model, first: int = 0, second: int = 1):
+    """Let one head of BERT's first layer do what another does."""
+    part = model.bert.encoder.layer[0].attention.self
+    with torch.no_grad():
+        for linear in (part.query, part.key, part.value):
+            linear.weight[second * 8 : second * 8 + 8] = linear.weight[first * 8 : first * 8 + 8]
+            linear.bias[second * 8 : second * 8 + 8] = linear.bias[first * 8 : first * 8 + 8]
+    return model
+
+
+def test_two_heads_that_do_the_same_are_redundant():
+    record = probed("bert", double)
+    assert [(p.layer, p.first, p.second) for p in record.redundant] == [(0, 0, 1)]
+    assert record.redundant[0].similarity == pytest.approx(1.0, abs=1e-6)
+    assert record.layers[0].similarity[1][0] == pytest.approx(1.0, abs=1e-6)
+    assert probed("bert").redundant == []
+
+
+# -- the plan -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("affordable", [1e9, 0.0])
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_a_plan_keeps_to_its_budget_and_its_losses_are_measured(kind, affordable):
+    meter = meter_of(kind, **({"num_key_value_heads": 2} if kind == "llama" else {}))
+    full = meter.loss()
+    found = plan(meter, full, meter.ablations(full, lambda *_: None), 0.03, lambda *_: None, affordable)
+    assert found.steps
+    assert found.remeasured == ("all" if affordable else "candidates")
+    gone: list[tuple[int, int]] = []
+    for step in found.steps:
+        assert len(step.heads) == meter.layers[step.layer].group
+        gone += [(step.layer, head) for head in step.heads]
+        assert step.loss == pytest.approx(meter.loss(gone), abs=1e-5)
+        assert step.loss <= full * 1.03 + 1e-6
+    assert all(len([g for g in gone if g[0] == i]) < 4 for i in range(2))
+    nothing = plan(meter, full, [[1.0] * 4] * 2, 0.0, lambda *_: None, 0.0)
+    assert nothing.loss <= full + 1e-6
+
+
+def test_the_first_removal_is_the_cheapest():
+    meter = meter_of("gpt2")
+    full = meter.loss()
+    costs = meter.ablations(full, lambda *_: None)
+    first = plan(meter, full, costs, 1.0, lambda *_: None).steps[0]
+    assert costs[first.layer][first.heads[0]] == min(c for layer in costs for c in layer)
+
+
+# -- removal ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *MORE, "reader"])
+def test_a_pruned_model_gives_the_masked_outputs(kind):
+    meter = meter_of(kind)
+    grouped = meter.layers[0].group > 1
+    gone = [(0, 2), (0, 3), (1, 0), (1, 1)] if grouped else GONE
+    assert [(layer.heads, layer.head_dim) for layer in meter.layers] == [(4, 8)] * 2
+    pruned = remove(meter.module, meter.layers, gone)
+    found = compare(meter.module, meter, pruned, gone, repeats=1)
+    assert found.equal
+    assert found.difference < 1e-5
+    rows = 32 * 8 * len(gone) * (3 if grouped else 4)  # of query, key, value and output; groups share key and value
+    biases = found.parameters_before - found.parameters_after - rows
+    assert biases in (0, 3 * 8 * len(gone), 2 * 8 * len(gone))
+    other = compare(meter.module, meter, pruned, [(0, 0), *gone[1:]], repeats=1)
+    assert not other.equal, "another mask must not pass for the same"
+
+
+def test_cutting_the_wrong_heads_is_noticed(monkeypatch):
+    right = Layer.keep
+    monkeypatch.setattr(Layer, "keep", lambda self, heads: right(self, [(h + 1) % self.heads for h in heads]))
+    record = probed("gpt2", budget=0.05)
+    assert record.pruned is not None
+    assert not record.pruned.equal
+
+
+def test_heads_of_a_group_go_together():
+    layer = meter_of("mistral").layers[0]
+    assert layer.units() == [(0, 1), (2, 3)]
+    with pytest.raises(ValueError, match="groups of 2"):
+        layer.keep([0, 1, 2])
+    one = probe(make("llama", num_key_value_heads=1), batches("llama"), loss)
+    assert one.pruned is None
+    assert "share one key and value" in (one.record.not_pruned or "")
+
+
+def test_the_module_itself_is_left_as_it_was():
+    module = Reader().train()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    found = probe(module, reader_batches(), reader_loss, budget=1.0)
+    assert module.training
+    assert isinstance(module.second, nn.MultiheadAttention)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    assert found.pruned is not None
+    again = probe(found.pruned, reader_batches(), reader_loss, budget=0.0).record
+    assert again.loss == pytest.approx(found.record.plan.loss, abs=1e-5)
+    assert sum(len(kept) for kept in found.kept().values()) == len(again.heads)
+
+
+# -- nn.MultiheadAttention ----------------------------------------------------------------------------------
+
+PLAIN = {
+    "plain": {}, "no bias": {"bias": False}, "batch first": {"batch_first": True}, "zeros": {"add_zero_attn": True},
+    "other sizes": {"kdim": 7, "vdim": 5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_open_attention_is_multihead_attention(name):
+    torch.manual_seed(1)
+    layer = nn.MultiheadAttention(12, 3, **PLAIN[name]).eval()
+    mine = OpenAttention(layer)
+    q, k, v = torch.randn(4, 6, 12), torch.randn(5, 6, layer.kdim), torch.randn(5, 6, layer.vdim)
+    if layer.batch_first:
+        q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+    hidden = torch.zeros(6, 5, dtype=torch.bool)
+    hidden[2, 3:] = True
+    masks = [None, torch.ones(4, 5).tril().logical_not(), torch.randn(4, 5), torch.randn(18, 4, 5)]
+    for mask, padding, average in itertools.product(masks, (None, hidden), (True, False)):
+        options = {"attn_mask": mask, "key_padding_mask": padding, "average_attn_weights": average}
+        if padding is not None and mask is not None and mask.dtype != torch.bool:
+            options["key_padding_mask"] = torch.zeros(6, 5).masked_fill(hidden, -torch.inf)
+        for wanted, found in zip(layer(q, k, v, **options), mine(q, k, v, **options), strict=True):
+            torch.testing.assert_close(found, wanted)
+    assert mine(q, k, v, need_weights=False)[1] is None
+    single = [x[:, 0] if not layer.batch_first else x[0] for x in (q, k, v)]
+    torch.testing.assert_close(mine(*single)[0], layer(*single)[0])
+
+
+def test_an_opened_module_gives_the_same_outputs():
+    module, batch = Reader().eval(), reader_batches()[0]
+    with plain_paths(), torch.no_grad():
+        wanted = outputs(module, batch, reader_loss)
+        made = opened(module)
+        assert apart(wanted, outputs(made, batch, reader_loss)) < 1e-5
+        with torch.no_grad():
+            turned = copy.deepcopy(made)
+            turned.second.query.weight.neg_()
+        assert apart(wanted, outputs(turned, batch, reader_loss)) > 1e-3
+
+
+# -- what cannot be probed ----------------------------------------------------------------------------------
+
+
+class Own(nn.MultiheadAttention):
+    """Attention with a forward of its own."""
+
+    def forward(self, *inputs, **options):
+        return super().forward(*inputs, **options)
+
+
+class Around(nn.Module):
+    """Something around a layer."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        return self.part(x, x, x)[0]
+
+
+X = [torch.ones(2, 3, 8)]
+
+
+def around(**options):
+    return Around(nn.MultiheadAttention(8, 2, **options))
+
+
+def mean(module, batch):
+    return module(batch).mean()
+
+
+BAD = {
+    "no attention": (lambda: probe(nn.Linear(8, 8), X, mean), "no nn.MultiheadAttention layer"),
+    "bare": (lambda: probe(nn.MultiheadAttention(8, 2), X, mean), "bare nn.MultiheadAttention"),
+    "own forward": (lambda: probe(Around(Own(8, 2)), X, mean), "Own has a forward of its own"),
+    "bias_kv": (lambda: probe(around(add_bias_kv=True), X, mean), "add_bias_kv"),
+    "no batches": (lambda: probe(Reader(), [], mean), "no batches"),
+    "budget": (lambda: probe(Reader(), X, mean, budget=-1.0), "budget"),
+    "loss of many": (lambda: probe(around(), X, lambda m, b: m(b)), "one number"),
+    "not reached": (lambda: probe(around(), X, lambda m, b: b.sum()), "reached"),
+    "nan": (lambda: probe(around(), X, lambda m, b: m(b).mean() * torch.nan), "nan"),
+    "random": (lambda: probe(around(), X, lambda m, b: m(b + torch.randn(8)).mean()), "random"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_probed_gets_one_line(case):
+    act, words = BAD[case]
+    with pytest.raises(BadInput, match=words) as caught:
+        act()
+    assert "\n" not in str(caught.value)

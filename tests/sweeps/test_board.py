@@ -1,0 +1,71 @@
+"""The scoreboard of a sweep: what a person reads while it runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from headcount.core.progress import Progress
+from headcount.store.records import Trial
+from headcount.sweeps.scoreboard import Board, Entry
+
+
+def trial(error: float | None) -> Trial:
+    return Trial(
+        heads=1, seed=0, state="diverged" if error is None else "done", nmse=error, train_nmse=error, steps=10,
+        seconds=1.0, parameters=1, parameters_total=1,
+    )  # fmt: skip
+
+
+ENTRIES = {
+    "a": Entry("length 16, h = 1", 10, 4.0), "b": Entry("length 16, h = 1", 10, 4.0),
+    "c": Entry("length 8, h = 1", 10, 1.0), "d": Entry("length 8, h = 1", 10, 1.0),
+}  # fmt: skip
+
+
+def test_plain_lines_say_what_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("training", Board.work(ENTRIES), every=0.0) as progress:
+        board = Board(ENTRIES, progress)
+        board.resumed("a", 5)
+        board.steps("a", 10)
+        board.ended("a", trial(3e-3))
+        board.ended("b", trial(1e-3))
+        board.ended("c", trial(None))
+        board.ended("d", "RuntimeError: out of luck")
+    lines = capsys.readouterr().err.splitlines()
+    assert "training: length 16, h = 1: best 1.0e-03, median 2.0e-03" in lines
+    assert "training: length 8, h = 1: none, 2 diverged or failed" in lines
+    assert lines[0].startswith("training: 40 %")  # 10 of 10 steps of a, each as costly as four of c
+    assert lines[-1].startswith("training: 100 % in 0 s  4 of 4 trials")
+    assert progress.done == pytest.approx(progress.total)
+
+
+def test_cells_stand_in_the_order_of_their_numbers() -> None:
+    with Progress("training", 1, quiet=True) as progress:
+        board = Board(ENTRIES, progress)
+        for name in ENTRIES:
+            board.ended(name, trial(0.5))
+    assert [row[0] for row in board.rows()] == ["length 8, h = 1", "length 16, h = 1"]
+    assert board.rows()[0][1:] == ("2/2", "5.0e-01", "5.0e-01")
+
+
+def test_skipped_work_says_nothing_of_the_speed(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("headcount.core.progress.time.monotonic", lambda: now)
+    with Progress("training", 100, every=0.0) as progress:
+        progress.skip(50)
+        now = 10.0
+        progress.advance(10)
+    assert capsys.readouterr().err == "training: 60 %, about 40 s to go\n"
+
+
+def test_what_was_finished_before_and_what_others_train() -> None:
+    with Progress("training", Board.work(ENTRIES), quiet=True) as progress:
+        board = Board(ENTRIES, progress, {"length 16, h = 1": [1e-3, None], "length 4, h = 1": [0.5]})
+        assert board.note() == "3 of 7 trials"
+        board.elsewhere("b")
+        board.ended("a", trial(3e-3))
+        assert board.note() == "4 of 6 trials"
+        assert board.rows() == [("and 1 more cells", "", "", ""), ("length 16, h = 1", "3/3", "1.0e-03", "2.0e-03")]
+        board.ended("c", trial(0.1))
+        board.ended("d", trial(0.2))
+    assert progress.done == pytest.approx(progress.total)
