@@ -13,11 +13,11 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from headcount.core.errors import BadInput
-from headcount.render.draw import _settings
 from headcount.render.pair.data import PairFigure, looks, number_text, row_text, strips, telling
 from headcount.render.pair.draw import draw_pair
 from headcount.render.pair.picture import pair_html, pair_png, save_pair
 from headcount.render.pair.targets import targets_panel
+from headcount.render.style import _settings
 from test_report import read
 
 

@@ -123,8 +123,8 @@ def test_progress_takes_text_literally(live: bool, monkeypatch: pytest.MonkeyPat
 
 
 def test_pictures_take_text_literally(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headcount.render.draw import _settings  # pyright: ignore[reportPrivateUsage]
     from headcount.render.picture import Picture
+    from headcount.render.style import _settings  # pyright: ignore[reportPrivateUsage]
 
     with _settings():
         figure = Picture()

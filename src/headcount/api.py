@@ -15,42 +15,33 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from headcount.analysis.by_heads import head_rows
-from headcount.analysis.measures import BLIND, blind_note
-from headcount.analysis.of_runs import analyse, answers
-from headcount.analysis.record import Analysis, Dimension
-from headcount.core.errors import BadInput, nearest
-from headcount.core.shown import Shown
-from headcount.core.text.harmless import plain
-from headcount.core.text.streams import tell
-from headcount.models.files import SavedModel, load_model
-from headcount.models.transformer.spec import ModelSpec
-from headcount.render import figures, tables
-from headcount.render.notebook import View
+from headcount.analysis import BLIND, Analysis, Dimension, analyse, answers, blind_note, head_rows
+from headcount.core import BadInput, Shown, nearest
+from headcount.core.text import plain, tell
+from headcount.models import SavedModel, load_model
+from headcount.models.transformer import ModelSpec
+from headcount.render import View, figures, tables, write_run_report
 from headcount.render.pair import picture as pair
-from headcount.render.run_page import write_run_report
-from headcount.store.records import Run
-from headcount.store.store import Store
-from headcount.sweeps.file import check_overridden, choose_positions, default_positions, read_sweep
-from headcount.sweeps.results import stored_runs
-from headcount.sweeps.run import run_panels
-from headcount.sweeps.runner import run_on_store
-from headcount.sweeps.spec import ModelOptions, Panel, SweepSpec, has_serial_form
-from headcount.tasks.arrays.task import ArrayTask
-from headcount.tasks.controls import MeanTask
-from headcount.tasks.expressions.tree import variable
-from headcount.tasks.families import FAMILIES, family
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.sampling import Box
-from headcount.tasks.serial import known_task
-from headcount.tasks.task import Task
-from headcount.theory.attack import search
-from headcount.theory.attack.witness import Witness, conclusions, make_witness, pair_figure
-from headcount.theory.irreducible.bound import Enclosed, irreducible_bound
-from headcount.training.devices import find_device
-from headcount.training.loop import Trained
-from headcount.training.on_cores import train_fast
-from headcount.training.spec import TrainSpec
+from headcount.store import Run, Store
+from headcount.sweeps import (
+    ModelOptions,
+    Panel,
+    SweepSpec,
+    check_overridden,
+    choose_positions,
+    default_positions,
+    has_serial_form,
+    read_sweep,
+    run_on_store,
+    run_panels,
+    stored_runs,
+)
+from headcount.tasks import FAMILIES, Box, GeneralizedRetrieval, MeanTask, Task, family, known_task
+from headcount.tasks.arrays import ArrayTask
+from headcount.tasks.expressions import variable
+from headcount.theory.attack import Witness, conclusions, make_witness, pair_figure, search
+from headcount.theory.irreducible import Enclosed, irreducible_bound
+from headcount.training import Trained, TrainSpec, find_device, train_fast
 
 log = logging.getLogger("headcount")
 

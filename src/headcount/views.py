@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from headcount.analysis.record import Analysis
-from headcount.render.charts.chart import SHAPES, Chart, ChartSeries, Dot, linear_axis, ramp
-from headcount.render.charts.of_run import error_by_heads
-from headcount.render.notebook import View
-from headcount.render.run_tables import cell_table
-from headcount.render.tables import Column, Table
-from headcount.render.trial import curve_figure, trial_table, trial_text
-from headcount.render.words.run import summary
-from headcount.tasks.assumptions.verdicts import AssumptionReport
-from headcount.training.loop import Trained
+from headcount.analysis import Analysis
+from headcount.render import Column, Table, View, cell_table, curve_figure, trial_table, trial_text
+from headcount.render.charts import SHAPES, Chart, ChartSeries, Dot, error_by_heads, linear_axis, ramp
+from headcount.render.words import summary
+from headcount.tasks.assumptions import AssumptionReport
+from headcount.training import Trained
 
 NESTED = {"by_target"}
 """Fields of a cell that hold lists: they stay in `Analysis.cells`."""

@@ -18,7 +18,7 @@ from headcount.theory.certify.folded import reference
 from headcount.theory.certify.trained import certify
 from headcount.theory.certify.worst_found import worst_error
 from headcount.theory.construct.enough_heads import build
-from headcount.training.saved import saved_model
+from headcount.training.loop import saved_model
 from headcount.training.spec import TrainSpec
 from results import write_result
 

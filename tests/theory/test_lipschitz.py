@@ -25,7 +25,7 @@ from headcount.theory.bounds.lipschitz import Alphabet, copies, find_alphabet, l
 from headcount.theory.bounds.reach import gelu_slope, hard_pair, reach
 from headcount.theory.construct.enough_heads import build
 from headcount.theory.construct.one_wide_head import build_wide
-from headcount.training.saved import saved_model
+from headcount.training.loop import saved_model
 from results import write_result
 from support import Cli
 

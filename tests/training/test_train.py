@@ -11,8 +11,7 @@ import torch
 
 from headcount import ArrayTask, BadInput, ModelSpec, TrainSpec, make_task
 from headcount.training.data import Part, prepare
-from headcount.training.loop import nmse, train
-from headcount.training.saved import saved_model
+from headcount.training.loop import nmse, saved_model, train
 from results import write_result
 
 QUICK = TrainSpec(steps=40, warmup=5, batch=32, train_size=200, validation_size=100, evaluations=4)

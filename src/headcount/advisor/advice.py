@@ -34,24 +34,14 @@ from headcount.advisor.words import (
     sentence,
     settles,
 )
-from headcount.analysis.record import HeadsNeeded, Reason
-from headcount.core.concurrent import together
-from headcount.core.errors import BadInput
-from headcount.core.files import check_own, json_bytes, write_all
-from headcount.core.origin import provenance
-from headcount.core.progress import Progress
-from headcount.core.shown import Shown
-from headcount.core.text.durations import duration
-from headcount.render import draw
-from headcount.render.figures import FigureData
-from headcount.render.notebook import View
-from headcount.sweeps.spec import ModelOptions
-from headcount.tasks.arrays.task import ArrayTask
-from headcount.tasks.task import Task
-from headcount.training.devices import device_name, find_device
-from headcount.training.loop import whole_seed
-from headcount.training.on_cores import start_kernels
-from headcount.training.stacked import full_precision
+from headcount.analysis import HeadsNeeded, Reason
+from headcount.core import BadInput, Progress, Shown, check_own, json_bytes, provenance, together, write_all
+from headcount.core.text import duration
+from headcount.render import FigureData, View, draw
+from headcount.sweeps import ModelOptions
+from headcount.tasks import Task
+from headcount.tasks.arrays import ArrayTask
+from headcount.training import device_name, find_device, full_precision, start_kernels, whole_seed
 
 MOST_HEADS = 256
 MOST_SECONDS = 10_000_000

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from headcount.advisor.record import AdviceRecord, Curve, CurveKind, CurvePoint
-from headcount.analysis.words.numbers import error_text, heads_text
-from headcount.render.charts.chart import (
+from headcount.analysis.words import error_text, heads_text
+from headcount.render.charts import (
     SHAPES,
     Axis,
     Chart,

@@ -10,9 +10,8 @@ from typing import Any
 
 from headcount.advisor.configuration_words import Answer, answers, torch_note
 from headcount.advisor.record import AdviceRecord
-from headcount.analysis.words.numbers import heads_text
-from headcount.core.errors import BadInput
-from headcount.core.spec import Spec
+from headcount.analysis.words import heads_text
+from headcount.core import BadInput, Spec
 
 MOST_WIDTH = 1_000_000
 SMALLEST = 2

@@ -6,9 +6,9 @@ from typing import Any
 
 from headcount.advisor.record import AdviceRecord
 from headcount.advisor.words import price_text
-from headcount.analysis.record import Tag
-from headcount.analysis.words.numbers import error_text, heads_text
-from headcount.core.spec import Spec
+from headcount.analysis import Tag
+from headcount.analysis.words import error_text, heads_text
+from headcount.core import Spec
 
 
 class Answer(Spec):

@@ -13,13 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.advisor.split import Split, Splits, plan_splits
-from headcount.core.errors import BadInput
-from headcount.core.text.harmless import valid_text
-from headcount.tasks.arrays.codes import Codes
-from headcount.tasks.arrays.files import read_arrays
-from headcount.tasks.arrays.labels import VARIED, Kind, check_kind, class_labels, one_hot
-from headcount.tasks.arrays.task import ArrayTask
-from headcount.training.data import Dataset, Part
+from headcount.core import BadInput
+from headcount.core.text import valid_text
+from headcount.tasks.arrays import VARIED, ArrayTask, Codes, Kind, check_kind, class_labels, one_hot, read_arrays
+from headcount.training import Dataset, Part
 
 FEWEST = 10
 TRIES = 50

@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 from scipy import special  # scipy.stats, which has the same, takes a second to load
 
 from headcount.advisor.trials import Outcome
-from headcount.analysis.heads_needed import POOR, Evidence, needed_above_floor
-from headcount.analysis.record import Cause, HeadsNeeded
-from headcount.core.random import generator
+from headcount.analysis import POOR, Cause, Evidence, HeadsNeeded, needed_above_floor
+from headcount.core import generator
 
 Floats = NDArray[np.float64]
 DRAWS = 1000

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.advisor.split import MOST_VALIDATION
-from headcount.models.transformer.reference import Transformer
-from headcount.training.data import Part
-from headcount.training.stacked import StackTrainer
+from headcount.models.transformer import Transformer
+from headcount.training import Part, StackTrainer
 
 if TYPE_CHECKING:
     from headcount.advisor.trials import Engine, Wanted

@@ -20,13 +20,12 @@ from headcount.advisor.tables import (
 )
 from headcount.advisor.witness_words import WitnessRecord
 from headcount.advisor.words import curve_table, price_text
-from headcount.analysis.record import Reason
-from headcount.analysis.words.numbers import heads_text, percent
-from headcount.core.files import write_text
-from headcount.core.text.harmless import escape
-from headcount.render.charts.html import HINT, figure, script, script_hash, style
-from headcount.render.pages import document, name_list, section
-from headcount.render.tables import Table, as_html
+from headcount.analysis import Reason
+from headcount.analysis.words import heads_text, percent
+from headcount.core import write_text
+from headcount.core.text import escape
+from headcount.render import Table, as_html, document, name_list, section
+from headcount.render.charts import HINT, figure, script, script_hash, style
 
 STYLE = """.answers dt { color: var(--ink); font-weight: 600; }
 .answers div { grid-template-columns: 1fr; gap: .2rem; padding: .6rem 0; }

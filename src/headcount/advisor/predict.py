@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from headcount.advisor.data import Material
 from headcount.advisor.measures import predicted
 from headcount.advisor.trials import Outcome
-from headcount.core.errors import BadInput
-from headcount.training.data import Part
+from headcount.core import BadInput
+from headcount.training import Part
 
 
 def predict(best: Outcome, material: Material, X: Any, mask: Any = None) -> NDArray[Any]:

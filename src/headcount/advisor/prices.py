@@ -12,8 +12,8 @@ from headcount.advisor.decide import Table, one_sided
 from headcount.advisor.record import Curve, CurveKind, CurvePoint, LengthPoint, Price
 from headcount.advisor.search import Search
 from headcount.advisor.trials import Engine, Outcome, Wanted
-from headcount.analysis.record import HeadsNeeded
-from headcount.core.errors import BadInput
+from headcount.analysis import HeadsNeeded
+from headcount.core import BadInput
 
 ROUNDS = 3
 """Models a head count of the other curves, where the time suffices."""

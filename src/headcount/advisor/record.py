@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headcount.analysis.record import HeadsNeeded, Reason, Verdict
-from headcount.core.spec import Spec
+from headcount.analysis import HeadsNeeded, Reason, Verdict
+from headcount.core import Spec
 
 CurveKind = Literal["head-size", "width", "parameters"]
 

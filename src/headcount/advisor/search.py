@@ -9,12 +9,11 @@ from headcount.advisor.data import encoded
 from headcount.advisor.decide import decide
 from headcount.advisor.record import Challenge
 from headcount.advisor.trials import BATCH, EVALUATIONS, Engine, Outcome, Wanted
-from headcount.analysis.heads_needed import POOR
-from headcount.analysis.record import HeadsNeeded
-from headcount.models.transformer.spec import Positions
-from headcount.sweeps.spec import ModelOptions
-from headcount.tasks.arrays.codes import Codes, category_codes
-from headcount.training.spec import TrainSpec
+from headcount.analysis import POOR, HeadsNeeded
+from headcount.models.transformer import Positions
+from headcount.sweeps import ModelOptions
+from headcount.tasks.arrays import Codes, category_codes
+from headcount.training import TrainSpec
 
 RATE = 1e-2
 HIDDEN = 32

@@ -16,11 +16,11 @@ from headcount.advisor.measures import predicted
 from headcount.advisor.record import ShorterPoint
 from headcount.advisor.search import Search
 from headcount.advisor.trials import Engine, Outcome, Wanted
-from headcount.analysis.record import Reason
-from headcount.analysis.words.numbers import error_text, heads_text
-from headcount.core.concurrent import together
-from headcount.tasks.arrays.task import ArrayTask
-from headcount.training.data import Part
+from headcount.analysis import Reason
+from headcount.analysis.words import error_text, heads_text
+from headcount.core import together
+from headcount.tasks.arrays import ArrayTask
+from headcount.training import Part
 
 LEARNED = 0.05
 """A best model with a larger validation error, as a share of the variance of y, cannot stand in for the task."""

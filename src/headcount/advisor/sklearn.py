@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.advisor.advice import Advice, advise
-from headcount.core.errors import BadInput, MissingExtra
+from headcount.core import BadInput, MissingExtra
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.random import generator
-from headcount.tasks.arrays.task import ArrayTask
+from headcount.core import generator
+from headcount.tasks.arrays import ArrayTask
 
 FEW = 1000
 FOLDS = 5

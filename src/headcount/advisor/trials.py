@@ -25,22 +25,25 @@ from torch import Tensor
 from headcount.advisor.data import Material
 from headcount.advisor.measures import Judge, Path, measured, predicted, stacked_path
 from headcount.advisor.split import MOST_VALIDATION, Split
-from headcount.analysis.words.numbers import heads_text
-from headcount.core.concurrent import together
-from headcount.core.errors import HeadcountError
-from headcount.core.origin import cores
-from headcount.models.transformer.flat import Flat
-from headcount.models.transformer.reference import Transformer
-from headcount.models.transformer.spec import ModelSpec
-from headcount.sweeps.engine import lacks_memory
-from headcount.sweeps.spec import ModelOptions
-from headcount.training.batches import keys, stacked_indices
-from headcount.training.data import Dataset, Part
-from headcount.training.devices import find_device
-from headcount.training.job import Job
-from headcount.training.on_cores import Stepper, Stopped, single_threaded_blas, torch_threads, trial_of
-from headcount.training.spec import TrainSpec
-from headcount.training.stacked import StackTrainer
+from headcount.analysis.words import heads_text
+from headcount.core import HeadcountError, cores, together
+from headcount.models.transformer import Flat, ModelSpec, Transformer
+from headcount.sweeps import ModelOptions, lacks_memory
+from headcount.training import (
+    Dataset,
+    Job,
+    Part,
+    StackTrainer,
+    Stepper,
+    Stopped,
+    TrainSpec,
+    find_device,
+    keys,
+    single_threaded_blas,
+    stacked_indices,
+    torch_threads,
+    trial_of,
+)
 
 BATCH = 128
 EVALUATIONS = 24

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.advisor.data import Material
-from headcount.analysis.record import Reason
-from headcount.analysis.words.numbers import percent
+from headcount.analysis import Reason
+from headcount.analysis.words import percent
 
 OUTLYING = 10.0
 """Interquartile ranges from the median beyond which a target is an outlier …"""

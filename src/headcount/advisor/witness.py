@@ -22,16 +22,12 @@ from torch import Tensor
 from headcount.advisor.data import Material
 from headcount.advisor.trials import Outcome
 from headcount.advisor.witness_words import WitnessRecord, learned_words, proved_words
-from headcount.analysis.words.numbers import error_text
-from headcount.core.errors import BadInput
-from headcount.models.files import SavedModel
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.sampling import Box
-from headcount.tasks.task import Task
-from headcount.theory.attack.layer import state_map
-from headcount.theory.attack.search import Among, Told, attack
-from headcount.theory.attack.witness import make_witness
-from headcount.training.on_cores import Stopped
+from headcount.analysis.words import error_text
+from headcount.core import BadInput
+from headcount.models import SavedModel
+from headcount.tasks import Box, GeneralizedRetrieval, Task
+from headcount.theory.attack import Among, Told, attack, make_witness, state_map
+from headcount.training import Stopped
 
 LEARNED = 0.05
 """A best model with a larger validation error, in units of the variance of y, cannot stand in for the task."""

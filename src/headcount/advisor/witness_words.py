@@ -8,13 +8,12 @@ from typing import Any, Literal
 import torch
 from pydantic import Field
 
-from headcount.analysis.record import Reason, Tag
-from headcount.analysis.words.numbers import error_text, heads_text
-from headcount.core.spec import Spec
-from headcount.core.text.rounding import below
-from headcount.models.files import SavedModel
-from headcount.theory.attack.search import Found
-from headcount.theory.attack.witness import Witness
+from headcount.analysis import Reason, Tag
+from headcount.analysis.words import error_text, heads_text
+from headcount.core import Spec
+from headcount.core.text import below
+from headcount.models import SavedModel
+from headcount.theory.attack import Found, Witness
 
 EVERY = "every feed-forward block on top of this encoder and attention, of any size,"
 MEANING = "This is about the worst input, not the average one, and about the layer that was trained here."

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headcount.advisor.record import AdviceRecord, Challenge, Curve, CurvePoint, Price
-from headcount.analysis.record import HeadsNeeded, Reason
-from headcount.analysis.words.numbers import error_text, heads_text, percent, times_text
-from headcount.render.figures import FigureData, Jump, Point, Region, Series
-from headcount.render.tables import NONE, Column, Table
-from headcount.theory.bounds.too_few_heads import exponents
+from headcount.analysis import HeadsNeeded, Reason
+from headcount.analysis.words import error_text, heads_text, percent, times_text
+from headcount.render import NONE, Column, FigureData, Jump, Point, Region, Series, Table
+from headcount.theory.bounds import exponents
 
 LONGER = "a longer budget"
 NOTHING = "Nothing is open."

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.analysis.measures import FLOOR, Part, floor
-from headcount.core.errors import BadInput
-from headcount.store.records import Run, Trial
+from headcount.core import BadInput
+from headcount.store import Run, Trial
 
 Floats = NDArray[np.float64]
 AXES = ("length", "hidden", "target", "side")

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.analysis.blocks import Block, Floats
-from headcount.core.random import generator
+from headcount.core import generator
 
 OUTSIDE = 0.05
 """The share of draws below an interval, and above it."""

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from headcount.analysis.measures import FLOOR
-from headcount.core.spec import Spec
-from headcount.store.records import Trial
+from headcount.core import Spec
+from headcount.store import Trial
 
 
 class HeadRow(Spec):

@@ -12,7 +12,7 @@ from headcount.analysis.blocks import Block, Floats, head_dim, log_error, planne
 from headcount.analysis.bootstrap import Drawn, interval, known_mean
 from headcount.analysis.measures import FLOOR, floor
 from headcount.analysis.record import Cell, Drop
-from headcount.store.records import Trial
+from headcount.store import Trial
 
 
 def cells(block: Block) -> list[Cell]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headcount.analysis.blocks import Floats, planned
 from headcount.analysis.bootstrap import OUTSIDE, Drawn
 from headcount.analysis.words.numbers import heads_text
-from headcount.core.random import generator
+from headcount.core import generator
 
 TRIED = 3
 """Trials below which the head count before the answer is not ruled out."""

@@ -86,7 +86,7 @@ from headcount.analysis.measures import FEW, HALF, UNSOLVED
 from headcount.analysis.record import Cause, Dimension, HeadsNeeded, Verdict
 from headcount.analysis.words.heads_needed import reasons, sentence
 from headcount.analysis.words.rates import LARGE, even_fall, few_wrong, guess_level
-from headcount.core.random import generator
+from headcount.core import generator
 
 BASE = 0.1
 DRIFT = 0.15

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from headcount.core.errors import BadInput
-from headcount.store.records import Measure, Run, Trial
+from headcount.core import BadInput
+from headcount.store import Measure, Run, Trial
 
 Part = Literal["validation", "train"]
 FLOOR = 1e-12

@@ -15,8 +15,8 @@ from headcount.analysis.record import Analysis, Dimension
 from headcount.analysis.scaling import equal_errors, scaling
 from headcount.analysis.slopes import reversals, slopes
 from headcount.analysis.words.heads_needed import comparison, fits
-from headcount.core.errors import BadInput
-from headcount.store.records import Run
+from headcount.core import BadInput
+from headcount.store import Run
 
 RESAMPLES = 1000
 """Draws of the bootstrap, unless told otherwise: the same everywhere, so that the same run gives the same sentence."""

@@ -13,9 +13,8 @@ from pydantic import Field
 
 from headcount.analysis.by_heads import HeadRow
 from headcount.analysis.measures import Part, Words, words
-from headcount.core.shown import Shown
-from headcount.core.spec import Spec
-from headcount.store.records import Measure
+from headcount.core import Shown, Spec
+from headcount.store import Measure
 
 Tag = Literal["proved", "measured", "extrapolated"]
 Verdict = Literal[

@@ -13,8 +13,8 @@ from headcount.analysis.blocks import head_dim
 from headcount.analysis.bootstrap import Drawn, grouped, interval, line_slope, paired
 from headcount.analysis.record import EqualError, Scaling
 from headcount.analysis.slopes import comparable
-from headcount.store.records import Run
-from headcount.theory.bounds.too_few_heads import exponents
+from headcount.store import Run
+from headcount.theory.bounds import exponents
 
 LINEAR = {"sum-of-maxima", "min-plus-max"}
 """Families whose f_i are linear, so that none has a Hessian that is positive definite at a minimiser inside."""

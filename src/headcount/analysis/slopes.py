@@ -9,7 +9,7 @@ import numpy as np
 from headcount.analysis.blocks import Floats
 from headcount.analysis.bootstrap import Drawn, balanced, grouped, interval, line_slope, paired
 from headcount.analysis.record import Reversal, Slope
-from headcount.core.random import generator
+from headcount.core import generator
 
 
 def slopes(drawn: Sequence[Drawn]) -> Iterator[Slope]:

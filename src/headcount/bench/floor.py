@@ -12,7 +12,7 @@ import time
 
 import torch
 
-from headcount.models.transformer.spec import ModelSpec
+from headcount.models.transformer import ModelSpec
 
 # float32 multiply-adds outside of tensor cores, by the makers' data sheets
 DATA_SHEETS = {"H200": 67e12, "H100": 67e12, "A100": 19.5e12, "L40S": 91.6e12, "L4": 30.3e12, "V100": 15.7e12}

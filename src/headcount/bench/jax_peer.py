@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from headcount.bench.turns import RATE, Absent
-from headcount.training.data import Part
+from headcount.training import Part
 
 Tree = dict[str, Any]
 

@@ -13,9 +13,8 @@ from typing import Any
 from headcount.bench.jax_peer import Jax
 from headcount.bench.sweep_plan import Errors, Sweep
 from headcount.bench.vmap_peer import stacked_weights
-from headcount.core.origin import cores
-from headcount.core.progress import Progress
-from headcount.training.data import Dataset
+from headcount.core import Progress, cores
+from headcount.training import Dataset
 
 
 class JaxSweep:

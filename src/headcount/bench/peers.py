@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.turns import RATE, Work
-from headcount.models.transformer.spec import ModelSpec
-from headcount.training.data import Part
+from headcount.models.transformer import ModelSpec
+from headcount.training import Part
 
 
 class TorchLayers(nn.Module):

@@ -17,12 +17,8 @@ import torch
 from headcount.bench.floor import peak
 from headcount.bench.steps import CPU_ROWS, CUDA_ROWS, Plan, check_device, measure
 from headcount.bench.sweep import Sweep, run_sweep_bench, sweep_of
-from headcount.core.errors import BadInput, nearest
-from headcount.core.origin import cores, provenance
-from headcount.core.progress import Progress
-from headcount.core.source import source_of
-from headcount.training.on_cores import start_kernels
-from headcount.training.stacked import full_precision
+from headcount.core import BadInput, Progress, cores, nearest, provenance, source_of
+from headcount.training import full_precision, start_kernels
 
 Result = dict[str, Any]
 SOURCE = (

@@ -22,19 +22,10 @@ from headcount.bench.jax_peer import JaxTraining
 from headcount.bench.peers import TorchLayers, one_at_a_time
 from headcount.bench.turns import RATE, Absent, Work, in_turns, ratio, short_reason
 from headcount.bench.vmap_peer import VmapTraining, stacked_weights
-from headcount.core.errors import BadInput
-from headcount.core.origin import cores
-from headcount.core.progress import Progress
-from headcount.models.transformer.compiled import NO_MASK, Compiled, why_not_compiled
-from headcount.models.transformer.reference import Transformer
-from headcount.models.transformer.spec import ModelSpec
-from headcount.tasks.families import make_task
-from headcount.training.batches import batch_indices
-from headcount.training.data import Part, prepare
-from headcount.training.devices import find_device
-from headcount.training.on_cores import single_threaded_blas
-from headcount.training.spec import TrainSpec
-from headcount.training.stacked import StackTrainer
+from headcount.core import BadInput, Progress, cores
+from headcount.models.transformer import NO_MASK, Compiled, ModelSpec, Transformer, why_not_compiled
+from headcount.tasks import make_task
+from headcount.training import Part, StackTrainer, TrainSpec, batch_indices, find_device, prepare, single_threaded_blas
 
 LENGTHS = (8, 32, 128)
 TURNS = 5

@@ -19,14 +19,10 @@ from headcount.bench.floor import flop_a_token
 from headcount.bench.jax_sweep import jax_twin
 from headcount.bench.sweep_plan import Errors, Sweep
 from headcount.bench.turns import Absent, settle, short_reason
-from headcount.core.errors import BadInput
-from headcount.core.progress import Progress
-from headcount.sweeps.run import train_jobs
-from headcount.tasks.families import make_task
-from headcount.tasks.task import Task
-from headcount.training.data import Dataset, prepare
-from headcount.training.job import Job
-from headcount.training.spec import TrainSpec
+from headcount.core import BadInput, Progress
+from headcount.sweeps import train_jobs
+from headcount.tasks import Task, make_task
+from headcount.training import Dataset, Job, TrainSpec, prepare
 
 
 def sweep_of(device: str, steps: int | None = None) -> Sweep:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headcount.models.transformer.spec import ModelSpec
-from headcount.training.spec import TrainSpec
+from headcount.models.transformer import ModelSpec
+from headcount.training import TrainSpec
 
 Errors = dict[tuple[int, int], list[float | None]]
 """Final validation NMSE of every seed by (heads, length); None where a trial diverged."""

@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from headcount.bench.turns import Work
-from headcount.datasets.cifar10.frames import Moments, place
-from headcount.datasets.cifar10.read import Images
-from headcount.models.encoder.spec import EncoderSpec, initial
-from headcount.training.encoder.stacked import EncoderTrainer, RealTrain
-from headcount.training.feeds.images import ImageFeed, Shelf
+from headcount.datasets.cifar10 import Images, Moments, place
+from headcount.models.encoder import EncoderSpec, initial
+from headcount.training.encoder import EncoderTrainer, RealTrain
+from headcount.training.feeds import ImageFeed, Shelf
 
 Source = Literal["loader", "device"]
 Precision = Literal["tf32", "bf16"]

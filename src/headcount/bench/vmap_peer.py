@@ -13,11 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.turns import RATE
-from headcount.models.transformer.flat import Flat
-from headcount.models.transformer.reference import Transformer
-from headcount.models.transformer.spec import ModelSpec
-from headcount.models.transformer.stacked import split
-from headcount.training.data import Part
+from headcount.models.transformer import Flat, ModelSpec, Transformer, split
+from headcount.training import Part
 
 
 def stacked_weights(spec: ModelSpec, seeds: Sequence[int]) -> dict[str, Tensor]:

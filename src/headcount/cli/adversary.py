@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount.cli.common import console, print_json
-from headcount.core.errors import BadInput
-from headcount.core.text.rounding import below
+from headcount.core import BadInput
+from headcount.core.text import below
 
 if TYPE_CHECKING:
-    from headcount.models.files import SavedModel
-    from headcount.tasks.task import Task
-    from headcount.theory.adversary.algorithm import Collision
-    from headcount.theory.adversary.figure import Run
+    from headcount.models import SavedModel
+    from headcount.tasks import Task
+    from headcount.theory.adversary import Collision, Run
 
 
 def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int, json: bool) -> int:
@@ -21,12 +20,10 @@ def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int,
     import numpy as np
     import torch
 
-    from headcount.core.files import whole_folder, write_json
-    from headcount.core.progress import Progress
-    from headcount.render.bounds import save_errors
-    from headcount.tasks.retrieval import GeneralizedRetrieval
-    from headcount.tasks.serial import known_task
-    from headcount.theory.adversary.figure import POINTS, run_adversary
+    from headcount.core import Progress, whole_folder, write_json
+    from headcount.render import save_errors
+    from headcount.tasks import GeneralizedRetrieval, known_task
+    from headcount.theory.adversary import POINTS, run_adversary
 
     problem = task or known_task(saved.task)
     if not isinstance(problem, GeneralizedRetrieval):
@@ -62,7 +59,7 @@ def _data(run: Run) -> dict[str, Any]:
 
 def _width(c: Collision) -> float | None:
     """Lemma 4's width; a distance that is rounding implies none."""
-    from headcount.theory.adversary.figure import FLOOR
+    from headcount.theory.adversary import FLOOR
 
     return c.width if c.distance > FLOOR else None
 
@@ -71,7 +68,7 @@ def _print(run: Run, out: Path | None, outside: str) -> None:
     from rich import box
     from rich.table import Table
 
-    from headcount.theory.adversary.figure import FLOOR
+    from headcount.theory.adversary import FLOOR
 
     first, terminal = run.collisions[0].plan, console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

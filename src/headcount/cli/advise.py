@@ -20,12 +20,10 @@ from headcount.cli.common import (  # fmt: skip
     print_json,
     print_lines,
 )
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 if TYPE_CHECKING:
-    from headcount.advisor.advice import Advice
-    from headcount.advisor.configuration import Configuration
-    from headcount.advisor.witness_words import WitnessRecord
+    from headcount.advisor import Advice, Configuration, WitnessRecord
 
 PAGES = Path("headcount-advice")
 """Where pages go unless --out says otherwise: a folder for each path of data."""
@@ -61,14 +59,12 @@ def advise(
     json: Json = False,
 ) -> int:
     """Say how many attention heads some sequences need: the smallest count within a margin of the best."""
-    from headcount.training.devices import wake
+    from headcount.training import wake
 
     wake(device)
-    from headcount.advisor.advice import FILES, check_numbers
-    from headcount.advisor.advice import advise as ask
-    from headcount.advisor.configuration import check_width
-    from headcount.advisor.witness import SHORTEST
-    from headcount.core.files import check_own, write_json
+    from headcount.advisor import FILES, SHORTEST, check_numbers, check_width
+    from headcount.advisor import advise as ask
+    from headcount.core import check_own, write_json
 
     if file is not None and not json:
         raise BadInput(f"{file}: one data file is enough; a second name is that of the record, with --json")
@@ -122,7 +118,7 @@ def _sizes(found: Advice, embed_dim: int | None) -> Configuration | None:
 
 def _check_record(file: Path, data: Path) -> None:
     """Refuse a file for the record that would be in the way of something else, before the work and not after it."""
-    from headcount.core.files import check_writable
+    from headcount.core import check_writable
 
     if file.is_dir() or not file.parent.is_dir():
         raise BadInput(
@@ -138,9 +134,9 @@ def _check_record(file: Path, data: Path) -> None:
 
 def _show(found: Advice, config: Configuration | None, witness: WitnessRecord | None) -> None:
     """The answer first, then the curve, the price, the reasons, and what to write into a model."""
-    from headcount.advisor.words import curve_table, curve_text, price_text
-    from headcount.analysis.words.numbers import percent
-    from headcount.render.narrow import print_table
+    from headcount.advisor import curve_table, curve_text, price_text
+    from headcount.analysis.words import percent
+    from headcount.render import print_table
 
     record, terminal = found.record, console()
     low, high = record.interval

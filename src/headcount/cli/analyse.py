@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
-from headcount.analysis.measures import Part
-from headcount.analysis.words.numbers import error_text, times_text
+from headcount.analysis import Part
+from headcount.analysis.words import error_text, times_text
 from headcount.cli.common import Json, StoreFolder, Whole, console, print_json
-from headcount.core.errors import BadInput
-from headcount.core.text.harmless import plain
+from headcount.core import BadInput
+from headcount.core.text import plain
 
 if TYPE_CHECKING:
-    from headcount.analysis.record import Analysis
-    from headcount.core.text.terminal import Terminal
+    from headcount.analysis import Analysis
+    from headcount.core.text import Terminal
 
 
 def analyse(
@@ -38,11 +38,10 @@ def analyse(
         raise BadInput("--resamples must be at most 100,000 and --seed at least 0")
     if out is not None and out.suffix != ".json":
         raise BadInput(f"--out takes a file that ends in .json, not {out}")
-    from headcount.analysis.of_runs import analyse as analyse_runs
-    from headcount.core.files import check_writable, write_json
-    from headcount.store.check import damage_in_passing
-    from headcount.store.store import Store
-    from headcount.sweeps.results import stored_runs
+    from headcount.analysis import analyse as analyse_runs
+    from headcount.core import check_writable, write_json
+    from headcount.store import Store, damage_in_passing
+    from headcount.sweeps import stored_runs
 
     if out is not None:  # before the work, not after it
         if out.is_dir():
@@ -84,7 +83,7 @@ def show(found: Analysis, terminal: Terminal) -> None:
         terminal.print(answer.labelled)
         for reason in answer.reasons:
             terminal.print(f"  - {reason.text} ({reason.tag})")
-    from headcount.render.narrow import print_table
+    from headcount.render import print_table
 
     for table in tables(found):
         print_table(terminal, table.title, table.names, table.rows, keys=table.keys, texts=TEXTS)

@@ -24,14 +24,14 @@ from headcount.cli.common import (
     read_box,
     read_task,
 )
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 if TYPE_CHECKING:
     from headcount.api import AttackResult
-    from headcount.models.files import SavedModel
-    from headcount.tasks.task import Task
-    from headcount.theory.attack.witness import Witness
-    from headcount.theory.irreducible.bound import Enclosed
+    from headcount.models import SavedModel
+    from headcount.tasks import Task
+    from headcount.theory.attack import Witness
+    from headcount.theory.irreducible import Enclosed
 
 
 def attack(
@@ -70,9 +70,8 @@ def attack(
 ) -> int:
     """Find two inputs with equal attention output and targets far apart: the proof of too few heads."""
     from headcount.api import attack as search
-    from headcount.core.files import check_folder, check_writable
-    from headcount.core.progress import Progress
-    from headcount.models.files import load_model
+    from headcount.core import Progress, check_folder, check_writable
+    from headcount.models import load_model
 
     seconds, more = duration(for_), None if enclose is None else duration(enclose)
     if seed < 0:
@@ -118,9 +117,8 @@ def attack(
 
 def _check_enclosable(saved: SavedModel, stated: Task | None, own: bool) -> None:
     """Refuse --enclose before the search, where it cannot be done after it."""
-    from headcount.tasks.retrieval import GeneralizedRetrieval
-    from headcount.tasks.serial import known_task
-    from headcount.theory.irreducible.bound import enclosable
+    from headcount.tasks import GeneralizedRetrieval, known_task
+    from headcount.theory.irreducible import enclosable
 
     task = (stated or known_task(saved.task)) if own else None
     if not isinstance(task, GeneralizedRetrieval):
@@ -129,7 +127,7 @@ def _check_enclosable(saved: SavedModel, stated: Task | None, own: bool) -> None
 
 
 def _enclosed(found: AttackResult, seconds: float) -> Enclosed:
-    from headcount.core.progress import Progress
+    from headcount.core import Progress
 
     with Progress("enclosing", seconds, every=5.0, closes=False) as progress:
 
@@ -141,7 +139,7 @@ def _enclosed(found: AttackResult, seconds: float) -> Enclosed:
 
 def _task(name: str | None, settings: list[str] | None) -> Task | None:
     """The task that is stated; without one the model's own is meant."""
-    from headcount.tasks.task import Task
+    from headcount.tasks import Task
 
     if name is None:
         if settings:
@@ -168,8 +166,8 @@ def _data(witness: Witness, model: Path, out: Path | None, enclosed: Enclosed | 
 
 
 def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> None:
-    from headcount.core.text.terminal import bold
-    from headcount.theory.attack.witness import conclusions
+    from headcount.core.text import bold
+    from headcount.theory.attack import conclusions
 
     found, terminal = witness.found, console()
     where = box_text(witness.data["box"]) + ("" if found.region is None else ", among typical sequences")
@@ -197,7 +195,7 @@ def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> Non
 
 def _heading(witness: Witness) -> str:
     """The first line; that a pair are not inputs of the task is part of it."""
-    from headcount.theory.attack.witness import NOT_INPUTS
+    from headcount.theory.attack import NOT_INPUTS
 
     if not witness.shows_a_gap:
         return _NOTHING

@@ -26,11 +26,8 @@ def bench(
     json: Json = False,
 ) -> int:
     """Time a training step beside what people use instead: torch's layers, torch.func.vmap and JAX, in one run."""
-    from headcount.bench.run import run_bench
-    from headcount.bench.steps import Plan
-    from headcount.bench.tables import steps_table, sweep_lines, sweep_table
-    from headcount.core.errors import BadInput
-    from headcount.core.files import check_writable, write_json
+    from headcount.bench import Plan, run_bench, steps_table, sweep_lines, sweep_table
+    from headcount.core import BadInput, check_writable, write_json
 
     if steps is not None and not sweep:
         raise BadInput("--steps is the length of the sweep's trials: add --sweep")

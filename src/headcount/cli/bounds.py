@@ -23,14 +23,11 @@ from headcount.cli.common import (
     read_task,
     settings,
 )
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 if TYPE_CHECKING:
-    from headcount.tasks.retrieval import GeneralizedRetrieval
-    from headcount.theory.bounds.calculator import Facts, Row
-    from headcount.theory.bounds.enough_heads import Upper
-    from headcount.theory.bounds.over_encoders import Transition
-    from headcount.theory.bounds.related_work import Known
+    from headcount.tasks import GeneralizedRetrieval
+    from headcount.theory.bounds import Facts, Known, Row, Transition, Upper
 
 LENGTHS_NAMED = 4
 """Lengths whose smallest set is named below the table."""
@@ -64,7 +61,7 @@ def bounds(
     json: Json = False,
 ) -> int:
     """Compute the theorems' bounds: the exponent k, whether it is vacuous here, and from where on it bites."""
-    from headcount.theory.bounds.calculator import check_rows, family_rule, of_share, of_tasks, related, rows
+    from headcount.theory.bounds import check_rows, family_rule, of_share, of_tasks, related, rows
 
     many = {"heads": numbers(heads, "--heads"), "head_dims": numbers(head_dim, "--head-dim")}
     lengths = numbers(length, "--length") if length is not None else []
@@ -98,7 +95,7 @@ def bounds(
     if json:
         _print_json(task, facts, share, found, built, missing, others, proved)
         return 0
-    from headcount.core.text.terminal import styled
+    from headcount.core.text import styled
 
     terminal = console()
     terminal.print(_table(found, eps))
@@ -152,7 +149,7 @@ def numbers(text: str, flag: str) -> list[int]:
 def _retrieval(
     name: str, intrinsic: int | None, length: int | None, dim: int | None, seed: int | None, extra: list[str] | None
 ) -> GeneralizedRetrieval:
-    from headcount.tasks.retrieval import GeneralizedRetrieval
+    from headcount.tasks import GeneralizedRetrieval
 
     found = read_task(name, intrinsic, length, dim, seed, extra)
     if not isinstance(found, GeneralizedRetrieval):
@@ -166,11 +163,11 @@ def _uppers(
     """Return the constructions for the task at its first length, and why one is missing; draw them if asked."""
     if not made or eps is None:
         return [], []
-    from headcount.theory.bounds.enough_heads import count_figure, uppers
+    from headcount.theory.bounds import count_figure, uppers
 
     found = uppers(made[0], eps)
     if out is not None:
-        from headcount.render.bounds import save_errors
+        from headcount.render import save_errors
 
         save_errors(count_figure(made[0], [eps * 2.0**k for k in range(6, -1, -1)]), out)
     return found
@@ -182,7 +179,7 @@ def _print_json(
 ) -> None:  # fmt: skip
     from dataclasses import asdict
 
-    from headcount.theory.bounds.calculator import rounded_down
+    from headcount.theory.bounds import rounded_down
 
     first = facts[0]
     variations = None if first.variations is None else [rounded_down(v) for v in first.variations]
@@ -259,7 +256,7 @@ def _sets_line(facts: list[Facts], share: str | None) -> str:
 
 def check_out(out: Path, task: str | None, eps: float | None) -> None:
     """Refuse a picture that could not be drawn, before the work."""
-    from headcount.render.bounds import check_picture
+    from headcount.render import check_picture
 
     check_picture(out)
     if task is None or eps is None:

@@ -7,21 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount.cli.common import above, below
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 if TYPE_CHECKING:
-    from headcount.models.files import SavedModel
-    from headcount.tasks.retrieval import GeneralizedRetrieval
-    from headcount.theory.bounds.over_encoders import Transition
+    from headcount.models import SavedModel
+    from headcount.tasks import GeneralizedRetrieval
+    from headcount.theory.bounds import Transition
 
 
 def read_model(
     folder: Path, task: str | None, lengths: Sequence[int], intrinsic: int | None, share: str | None
 ) -> tuple[SavedModel, GeneralizedRetrieval]:  # fmt: skip
     """Return a model and its own task, whose reach and heads the bound then speaks of."""
-    from headcount.models.files import load_model
-    from headcount.tasks.retrieval import GeneralizedRetrieval
-    from headcount.tasks.serial import known_task
+    from headcount.models import load_model
+    from headcount.tasks import GeneralizedRetrieval, known_task
 
     if task is not None or lengths or intrinsic is not None or share is not None:
         raise BadInput("--model brings its own task, length, heads and head size: state it alone, or with --eps")
@@ -39,7 +38,7 @@ def transitions(
     model: SavedModel | None,
 ) -> list[Transition]:  # fmt: skip
     """Return what the bound says at every length of a task."""
-    from headcount.theory.bounds.over_encoders import every_encoder
+    from headcount.theory.bounds import every_encoder
 
     return [every_encoder(one, heads, head_dim=head_dim, eps=eps, model=model) for one in made]
 

@@ -23,10 +23,10 @@ from headcount.cli.common import (  # fmt: skip
     read_box,
     read_task,
 )
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 if TYPE_CHECKING:
-    from headcount.tasks.task import Task
+    from headcount.tasks import Task
 
 
 def build(
@@ -55,17 +55,15 @@ def build(
 
     By Theorem 2 (1), with a head for every minimum; with --wide by Theorem 2 (3), with one head of dimension T·d.
     """
-    from headcount.core.files import check_folder
-    from headcount.render.error_budget import budget_png
-    from headcount.theory.bounds.enough_heads import budget_figure
-    from headcount.theory.construct.enough_heads import Built, largest_weights
-    from headcount.theory.construct.enough_heads import build as construct
-    from headcount.theory.construct.one_wide_head import build_wide
-    from headcount.theory.construct.verified import save_verified
+    from headcount.core import check_folder
+    from headcount.render import budget_png
+    from headcount.theory.bounds import budget_figure
+    from headcount.theory.construct import Built, build_wide, largest_weights, save_verified
+    from headcount.theory.construct import build as construct
 
     check_folder(out)
     problem = read_task(task, intrinsic, length, dim, task_seed, set_, small_sets=True)
-    from headcount.tasks.task import Task
+    from headcount.tasks import Task
 
     if not isinstance(problem, Task):
         raise BadInput(f"{task} is a file of samples: only a task stated by formulas can be built")
@@ -97,7 +95,7 @@ def build(
 
 
 def _show(facts: dict[str, Any], task: Task) -> None:
-    from headcount.render.bounds import budget_lines
+    from headcount.render import budget_lines
 
     terminal = console()
     how = "uniform attention" if facts["beta"] is None else f"β = {facts['beta']:.4g}"

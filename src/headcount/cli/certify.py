@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from headcount.cli.common import BoxSides, Json, Time, Whole, above, box_text, console, duration, print_json, read_box
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 if TYPE_CHECKING:
-    from headcount.theory.certify.trained import Certificate
+    from headcount.theory.certify import Certificate
 
 
 def certify(
@@ -29,10 +29,9 @@ def certify(
     json: Json = False,
 ) -> int:
     """Prove an upper bound of a saved model's worst error on a box of tokens, and search for the worst error."""
-    from headcount.core.files import write_json
-    from headcount.core.progress import Progress
-    from headcount.models.files import load_model
-    from headcount.theory.certify.trained import certify as prove
+    from headcount.core import Progress, write_json
+    from headcount.models import load_model
+    from headcount.theory.certify import certify as prove
 
     seconds = duration(for_)
     if not 1.0 <= goal < math.inf:

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
-from headcount.core.errors import BadInput
-from headcount.core.readers.reading import parse_json
-from headcount.core.text.durations import duration as duration
-from headcount.core.text.rounding import above as above
-from headcount.core.text.rounding import below as below
-from headcount.core.text.streams import put, tell
+from headcount.core import BadInput
+from headcount.core.readers import parse_json
+from headcount.core.text import above as above
+from headcount.core.text import below as below
+from headcount.core.text import duration as duration
+from headcount.core.text import put, tell
 
 if TYPE_CHECKING:
-    from headcount.core.text.terminal import Terminal
-    from headcount.tasks.arrays.task import ArrayTask
-    from headcount.tasks.task import Task
+    from headcount.core.text import Terminal
+    from headcount.tasks import Task
+    from headcount.tasks.arrays import ArrayTask
 
 
 NAME_MAX_CHARACTERS = 60
@@ -132,15 +132,15 @@ def read_task(
         if parameters:
             raise BadInput(f"{name} is a file and fixes the task: it takes no {', '.join(parameters)}")
         if path.suffix.lower() == ".json":
-            from headcount.core.readers.reading import read_json
-            from headcount.tasks.serial import parse_task
+            from headcount.core.readers import read_json
+            from headcount.tasks import parse_task
 
             found = parse_task(read_json(path))
             return found if small_sets else _large_sets(found)
-        from headcount.tasks.arrays.task import ArrayTask
+        from headcount.tasks.arrays import ArrayTask
 
         return ArrayTask.load(path, kind=kind)
-    from headcount.tasks.serial import sized_family
+    from headcount.tasks import sized_family
 
     if name == "sparse-regression" and "intrinsic" in parameters:
         parameters["q"] = parameters.pop("intrinsic")  # its D is called q in the literature; both names work
@@ -149,7 +149,7 @@ def read_task(
 
 def _large_sets(task: Task) -> Task:
     """Refuse a stated task whose index sets are smaller than the definition allows."""
-    from headcount.tasks.retrieval import GeneralizedRetrieval
+    from headcount.tasks import GeneralizedRetrieval
 
     if isinstance(task, GeneralizedRetrieval):
         least = min(len(s) for s in task.S)
@@ -186,7 +186,7 @@ def print_json(value: Any) -> None:
 
 def console() -> Terminal:
     """Return the terminal for results; in a pipe it is wide and plain."""
-    from headcount.core.text.terminal import Terminal
+    from headcount.core.text import Terminal
 
     wide = None if sys.stdout.isatty() else 110
     return Terminal(width=wide, soft_wrap=not sys.stdout.isatty())
@@ -201,7 +201,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def tell_what_is_kept(stopped: KeyboardInterrupt, store: Path) -> None:
     """Say after Ctrl-C what the store holds: all that was trained, or what the last checkpoints hold."""
-    from headcount.sweeps.engine import CutShort
+    from headcount.sweeps import CutShort
 
     if isinstance(stopped, CutShort):
         tell(f"ended at once: what was trained since the last checkpoint is lost; the same command goes on in {store}")

@@ -17,13 +17,11 @@ def demo(
     json: Json = False,
 ) -> int:
     """The two-minute tour on a CPU: train, see the transition, open a page."""
-    from headcount.analysis.of_runs import answers
-    from headcount.core.readers.reading import read_toml
-    from headcount.core.text.terminal import bold
-    from headcount.render.pages import check_report_folder, write_report
-    from headcount.render.tables import terminal_table
-    from headcount.sweeps.run import run_sweep
-    from headcount.sweeps.spec import SweepSpec
+    from headcount.analysis import answers
+    from headcount.core.readers import read_toml
+    from headcount.core.text import bold
+    from headcount.render import check_report_folder, terminal_table, write_report
+    from headcount.sweeps import SweepSpec, run_sweep
 
     with resources.as_file(resources.files("headcount.specs") / "demo.toml") as path:
         spec = SweepSpec.parse(read_toml(path), where="demo.toml")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from headcount.cli.common import Json, Whole, print_json, print_lines
-from headcount.core.errors import BadInput, nearest
+from headcount.core import BadInput, nearest
 
 if TYPE_CHECKING:
-    from headcount.theory.density.measured import Density
+    from headcount.theory.density import Density
 
 
 def density(
@@ -34,17 +34,17 @@ def density(
     json: Json = False,
 ) -> int:
     """Rebuild a continuous function from D minima (Theorem 1): the count D, and the error as the selector sharpens."""
-    from headcount.theory.density.measured import measure
+    from headcount.theory.density import measure
 
     numbers = _numbers(q)
     if out is not None:
-        from headcount.render.bounds import check_picture
+        from headcount.render import check_picture
 
         check_picture(out)
     F = _load(function) if ".py" in function else function
     found = measure(F, length=length, dim=dim, q=numbers, samples=samples, seed=seed, lipschitz=lipschitz)
     if out is not None:
-        from headcount.render.bounds import save_errors
+        from headcount.render import save_errors
 
         save_errors(found.figure(), out)
     if json:
@@ -91,7 +91,7 @@ def _head(found: Density) -> str:
 
 
 def _notes(found: Density) -> list[str]:
-    from headcount.theory.density.approximant import selector_constant
+    from headcount.theory.density import selector_constant
 
     lines = ["", f"Columns 2 and 3: largest error of a recovered token, measured on {found.samples:,} sequences each."]
     if found.length == 4:

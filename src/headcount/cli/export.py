@@ -20,9 +20,9 @@ def export(
     json: Json = False,
 ) -> int:
     """Take one trained model out of a run, as a folder like that of `headcount train`."""
-    from headcount.core.files import check_folder
-    from headcount.store.store import Store
-    from headcount.sweeps.results import stored_model
+    from headcount.core import check_folder
+    from headcount.store import Store
+    from headcount.sweeps import stored_model
 
     check_folder(out)
     with Store.open(store, read_only=True) as opened:

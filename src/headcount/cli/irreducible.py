@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from headcount.cli.common import Json, Whole, console, print_json, print_lines
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 
 def irreducible(
@@ -24,12 +24,10 @@ def irreducible(
     """Train layers of every head count, attack them, and show what no feed-forward block can repair."""
     from importlib import resources
 
-    from headcount.core.files import write_bytes, write_json, write_text
-    from headcount.core.origin import provenance
-    from headcount.core.progress import Progress
-    from headcount.core.readers.reading import read_toml
-    from headcount.render.irreducible import curve_png, curve_rows, curve_table, equal_effort
-    from headcount.sweeps.attack_trials import IrreducibleSpec, run_irreducible
+    from headcount.core import Progress, provenance, write_bytes, write_json, write_text
+    from headcount.core.readers import read_toml
+    from headcount.render import curve_png, curve_rows, curve_table, equal_effort
+    from headcount.sweeps import IrreducibleSpec, run_irreducible
 
     if workers is not None and workers < 1:
         raise BadInput(f"--workers must be 1 or more, not {workers}")

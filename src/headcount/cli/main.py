@@ -8,7 +8,7 @@ import sys
 import traceback
 
 from headcount.cli.stops import stops_like_interrupt
-from headcount.core.text.streams import guarded_streams, tell, tell_lines
+from headcount.core.text import guarded_streams, tell, tell_lines
 
 VERBS = {
     "demo": "The two-minute tour on a CPU: train, see the transition, open a page.",
@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _check_address_space() -> None:
     """Refuse a limit (ulimit -v) in which the libraries cannot be loaded: they would end the process on their own."""
-    from headcount.core.errors import BadInput
+    from headcount.core import BadInput
 
     try:
         import resource
@@ -112,7 +112,7 @@ def _run(tokens: list[str]) -> int:
 
     from headcount import __version__
     from headcount.cli.common import STATUSES
-    from headcount.core.errors import BadInput
+    from headcount.core import BadInput
 
     if "" in tokens:  # as a path it would be this folder
         before = tokens[: tokens.index("")]
@@ -139,7 +139,7 @@ def _explain(error: Exception) -> int:
     """Print one line for an expected error and return 2; let the unexpected show itself as what it is, a bug."""
     from cyclopts import CycloptsError
 
-    from headcount.core.errors import HeadcountError
+    from headcount.core import HeadcountError
 
     if isinstance(error, HeadcountError):
         tell(str(error))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from headcount.cli.common import Device, Json, Whole, console, page_name, print_json, print_lines
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 if TYPE_CHECKING:
-    from headcount.probing.record import ProbeRecord
+    from headcount.probing import ProbeRecord
 
 PAGES = Path("headcount-probe")
 """Where pages go unless --out says otherwise: a folder for each model."""
@@ -45,10 +45,8 @@ def probe(
     json: Json = False,
 ) -> int:
     """Measure what every attention head of a model is worth, which repeat others and which can go; remove them."""
-    from headcount.core.progress import Progress
-    from headcount.probing.of_folder import probe_folder
-    from headcount.probing.page import check_out, write_folder
-    from headcount.probing.save import check_target
+    from headcount.core import Progress
+    from headcount.probing import check_out, check_target, probe_folder, write_folder
 
     for name, value, least in (("--samples", samples, 1), ("--batch", batch, 1), ("--seed", seed, 0)):
         if value < least:
@@ -85,10 +83,17 @@ def probe(
 
 def _show(record: ProbeRecord, save: Path | None) -> None:
     """The answer first, then the layers, the curve, and what was found."""
-    from headcount.probing.curve import TERMINAL_POINTS, curve_chart, curve_table
-    from headcount.probing.words import headline, layer_table, loading_text, sentences
-    from headcount.render.charts.terminal import character_chart
-    from headcount.render.narrow import print_table
+    from headcount.probing import (
+        TERMINAL_POINTS,
+        curve_chart,
+        curve_table,
+        headline,
+        layer_table,
+        loading_text,
+        sentences,
+    )
+    from headcount.render import print_table
+    from headcount.render.charts import character_chart
 
     terminal = console()
     terminal.print(f"{headline(record)} (measured)", style="bold")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from headcount.cli.common import NAME_MAX_CHARACTERS, Json, above, below, box_text, console, print_json
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 
 def recheck(
@@ -30,8 +30,7 @@ def recheck(
 
 def _is_witness(file: Path) -> bool:
     """Say what a file is by its format; a certificate is what anything else is not."""
-    from headcount.core.readers.reading import read_json
-    from headcount.core.readers.statement_file import WITNESS
+    from headcount.core.readers import WITNESS, read_json
 
     value = read_json(file)
     return isinstance(value, dict) and value.get("format") == WITNESS.format
@@ -41,8 +40,8 @@ def _witness(file: Path, json: bool) -> int:
     """Verify two colliding inputs."""
     from dataclasses import asdict
 
-    from headcount.core.text.terminal import bold
-    from headcount.recheck.witness import verify_witness
+    from headcount.core.text import bold
+    from headcount.recheck import verify_witness
 
     verdict = verify_witness(file)
     witness, proved = verdict.witness, verdict.proved
@@ -84,7 +83,7 @@ _INPUTS = {
 
 def _about(witness: dict[str, Any], file: Path) -> str:
     """Say which task, output, box and region a witness speaks of, and whether the task is the model's own."""
-    from headcount.core.readers.reading import read_json
+    from headcount.core.readers import read_json
 
     own = read_json((file if file.is_dir() else file.parent) / "config.json")["task"] == witness["task"]
     name = str(witness["task"]["name"])
@@ -99,8 +98,8 @@ def _about(witness: dict[str, Any], file: Path) -> str:
 def _certificate(file: Path, json: bool) -> int:
     from dataclasses import asdict
 
-    from headcount.core.text.terminal import bold
-    from headcount.recheck.certificate import verify
+    from headcount.core.text import bold
+    from headcount.recheck import verify
 
     verdict = verify(file)
     certificate, proved = verdict.certificate, verdict.proved

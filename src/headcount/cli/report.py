@@ -7,9 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headcount.analysis.measures import Part
+from headcount.analysis import Part
 from headcount.cli.common import Json, StoreFolder, console, print_json
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 
 def report(
@@ -27,11 +27,10 @@ def report(
     """Write the page of a run: its answer, charts, tables and provenance, in one file that needs no network."""
     if terminal and (out is not None or json):
         raise BadInput(f"--terminal writes no files: leave {'--json' if json else '--out'} out")
-    from headcount.analysis.of_runs import analyse
-    from headcount.render.run_page import check_run_folder, write_run_report
-    from headcount.store.check import damage_in_passing
-    from headcount.store.store import Store
-    from headcount.sweeps.results import stored_runs
+    from headcount.analysis import analyse
+    from headcount.render import check_run_folder, write_run_report
+    from headcount.store import Store, damage_in_passing
+    from headcount.sweeps import stored_runs
 
     folder = out or Path(f"report-{run}")
     with Store.open(store, read_only=True) as opened:
@@ -42,7 +41,7 @@ def report(
     found = analyse(runs, on=on)
     found = found.model_copy(update={"notes": [*found.notes, *damage]})
     if terminal:
-        from headcount.render.charts.terminal import print_run
+        from headcount.render.charts import print_run
 
         print_run(found, console(), runs)
         return 0

@@ -20,11 +20,10 @@ from headcount.cli.common import (  # fmt: skip
     tell_what_is_kept,
     trials_status,
 )
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 if TYPE_CHECKING:
-    from headcount.reproduction.items import Scale
-    from headcount.reproduction.shown import Shown
+    from headcount.reproduction import Scale, Shown
 
 
 def reproduce(
@@ -66,8 +65,7 @@ def reproduce(
     json: Json = False,
 ) -> int:
     """Train what a table or figure of the paper needs, or what is left of it, and show theirs and ours side by side."""
-    from headcount.reproduction.items import ITEMS, names_of, sweep_of
-    from headcount.reproduction.real_items import REAL, REAL_GROUPS, real_names
+    from headcount.reproduction import ITEMS, REAL, REAL_GROUPS, names_of, real_names, sweep_of
 
     if name is None and spec is not None:
         raise BadInput(
@@ -98,10 +96,10 @@ def reproduce(
         raise BadInput(f"--workers must be at least 1, not {workers}")
     end = None if for_ is None else time.monotonic() + duration(for_)
     folder = out or Path(f"reproduce-{name}")
-    from headcount.reproduction.shown import check_folders, page, read_run, show
-    from headcount.store.store import Store
-    from headcount.sweeps.runner import run_on_store
-    from headcount.training.devices import find_device
+    from headcount.reproduction import check_folders, page, read_run, show
+    from headcount.store import Store
+    from headcount.sweeps import run_on_store
+    from headcount.training import find_device
 
     find_device(device)
     check_folders(folder, {n: ITEMS[n].spec for n in names})
@@ -146,10 +144,9 @@ def reproduce(
 
 def _write_spec(name: str, scale: Scale, path: Path, json: bool) -> int:
     """Write the sweep of one table or figure as a file."""
-    from headcount.core.files import write_text
-    from headcount.reproduction.items import GROUPS, ITEMS, names_of, sweep_of
-    from headcount.reproduction.real_items import REAL, REAL_GROUPS
-    from headcount.sweeps.file import sweep_toml
+    from headcount.core import write_text
+    from headcount.reproduction import GROUPS, ITEMS, REAL, REAL_GROUPS, names_of, sweep_of
+    from headcount.sweeps import sweep_toml
 
     if name in (*REAL, *REAL_GROUPS):
         raise BadInput(f"--spec writes sweeps over tasks: {name} is on real data, which only reproduce trains")
@@ -171,8 +168,7 @@ def _data(
     found: list[Shown], pages: dict[str, Path], folder: Path, scale: str, counts: dict[str, dict[str, int]], left: int
 ) -> dict[str, Any]:
     """Return all of it as JSON data: theirs and ours in every cell."""
-    from headcount.reproduction.items import ITEMS
-    from headcount.reproduction.numbers import cells
+    from headcount.reproduction import ITEMS, cells
 
     shown: dict[str, Any] = {}
     for s in found:
@@ -190,7 +186,7 @@ def _data(
 
 def _print(found: list[Shown], pages: dict[str, Path], folder: Path) -> None:
     """Show the tables and say where the files are."""
-    from headcount.render.tables import as_terminal
+    from headcount.render import as_terminal
 
     terminal = console()
     for shown in found:
@@ -212,8 +208,7 @@ def _print(found: list[Shown], pages: dict[str, Path], folder: Path) -> None:
 
 def _list(json: bool) -> int:
     """Say what can be reproduced."""
-    from headcount.reproduction.items import BEYOND, GROUPS, PAPER, sweep_of
-    from headcount.reproduction.real_items import REAL, REAL_GROUPS, real_plan
+    from headcount.reproduction import BEYOND, GROUPS, PAPER, REAL, REAL_GROUPS, real_plan, sweep_of
 
     rows = {name: sweep_of(item, "paper").title for name, item in {**PAPER, **BEYOND}.items()}
     rows |= {name: str(real_plan(item.spec, "paper").stated["title"]) for name, item in REAL.items()}

@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headcount.cli.common import console, print_json, tell_what_is_kept, trials_status
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 if TYPE_CHECKING:
-    from headcount.analysis.measures import Part
-    from headcount.analysis.record import Analysis
-    from headcount.reproduction.items import Scale
-    from headcount.reproduction.real_items import RealKind, RealPlan
-    from headcount.reproduction.shown import Shown
-    from headcount.store.records import Run
-    from headcount.store.store import Store
-    from headcount.sweeps.encoder_spec import RealSpec
-    from headcount.sweeps.open_data import CifarSource, MarcoSource
+    from headcount.analysis import Analysis, Part
+    from headcount.reproduction import RealKind, RealPlan, Scale, Shown
+    from headcount.store import Run, Store
+    from headcount.sweeps import CifarSource, MarcoSource, RealSpec
 
 FOLDERS: dict[RealKind, str] = {"marco": "msmarco", "cifar": "cifar10"}
 NEEDED: dict[RealKind, str] = {
@@ -90,10 +85,9 @@ def reproduce_real(
     asked: Asked, json: bool,
 ) -> int:  # fmt: skip
     """Train what the tables and figures on real data need, or what is left of it, and show theirs and ours."""
-    from headcount.reproduction.real_items import REAL, real_plan, real_scale_text
-    from headcount.reproduction.shown import check_folders
-    from headcount.store.store import Store
-    from headcount.training.devices import find_device
+    from headcount.reproduction import REAL, check_folders, real_plan, real_scale_text
+    from headcount.store import Store
+    from headcount.training import find_device
 
     specs: dict[str, RealKind] = {n: REAL[n].spec for n in names}
     kinds: list[RealKind] = list(dict.fromkeys(specs.values()))
@@ -137,7 +131,7 @@ def reproduce_real(
     if json:
         print_json(_data(shown, pages, folder, scale, counts, left))
         return status
-    from headcount.reproduction.real_shown import print_real
+    from headcount.reproduction import print_real
 
     terminal, said = console(), set[str]()
     for one in shown:
@@ -162,7 +156,7 @@ def _train(
     spec: RealSpec, source: MarcoSource | CifarSource, store: Store, place: Path, end: float | None, device: str
 ) -> None:
     """Train what is left; an interruption says where things are."""
-    from headcount.sweeps.real_runner import run_real
+    from headcount.sweeps import run_real
 
     seconds = None if end is None else end - time.monotonic()
     if seconds is not None and seconds <= 0:
@@ -176,7 +170,7 @@ def _train(
 
 def _open(plan: RealPlan, folder: Path, asked: Asked, cache: Path) -> MarcoSource | CifarSource:
     """Read the folder; candidate sets are mined once and kept beside the store."""
-    from headcount.sweeps.open_data import open_cifar, open_marco
+    from headcount.sweeps import open_cifar, open_marco
 
     if plan.kind == "cifar":
         return open_cifar(folder, **plan.data)
@@ -186,7 +180,7 @@ def _open(plan: RealPlan, folder: Path, asked: Asked, cache: Path) -> MarcoSourc
 
 def _stored(store: Store, name: str, spec: RealSpec | None) -> list[Run]:
     """Return what the store has of a run: as it was trained just now, or in the precision it has most trials in."""
-    from headcount.sweeps.results import stored_runs
+    from headcount.sweeps import stored_runs
 
     return stored_runs(store, name, spec) if name in store.runs() else []
 
@@ -195,7 +189,7 @@ def _show(
     kind: RealKind, names: list[str], runs: list[Run], folder: Path, scale: str
 ) -> tuple[dict[Part, Analysis], list[Shown], Path]:
     """Write the tables and pictures of these names, and the page of the run."""
-    from headcount.reproduction.real_shown import analyses, page_real, show_real
+    from headcount.reproduction import analyses, page_real, show_real
 
     found = analyses(runs)
     made = [show_real(name, runs, found, folder / name, scale) for name in names]

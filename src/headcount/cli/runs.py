@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from headcount.cli.common import Json, StoreFolder, console, print_json
-from headcount.core.errors import BadInput
-from headcount.core.text.streams import put
+from headcount.core import BadInput
+from headcount.core.text import put
 
 if TYPE_CHECKING:
-    from headcount.store.store import Store
-    from headcount.store.trials import StoredTrial
+    from headcount.store import Store, StoredTrial
 
 log = logging.getLogger("headcount")
 
@@ -37,7 +36,7 @@ def runs(
     json: Json = False,
 ) -> int:
     """List the runs of a store or the trials of one; verify a store; or merge another one into it, trial by trial."""
-    from headcount.store.store import Store
+    from headcount.store import Store
 
     if (action == "merge") != (other is not None):
         raise BadInput("headcount runs merge STORE takes the folder of another store, and only merge does")
@@ -63,9 +62,7 @@ def runs(
 
 def _check(folder: Path, json: bool) -> int:
     """Say what is damaged in a store."""
-    from headcount.store.check import Findings, check_store
-    from headcount.store.schema import DamagedStore
-    from headcount.store.store import Store
+    from headcount.store import DamagedStore, Findings, Store, check_store
 
     found = Findings()
     try:
@@ -90,8 +87,7 @@ def _check(folder: Path, json: bool) -> int:
 
 
 def _list(store: Store, json: bool) -> None:
-    from headcount.store.check import damage_in_passing
-    from headcount.store.query import left_out_line
+    from headcount.store import damage_in_passing, left_out_line
 
     sizes, counts = store.runs(), store.counts_by_run()
     rows: list[dict[str, Any]] = []
@@ -127,7 +123,7 @@ def _list(store: Store, json: bool) -> None:
 
 
 def _trials(store: Store, run: str, sort: str, json: bool) -> None:
-    from headcount.store.check import damaged_checkpoints
+    from headcount.store import damaged_checkpoints
 
     if json:
         _print_rows(store, run, sort)

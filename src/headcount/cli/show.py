@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from headcount.cli.common import Json, Whole, console, print_json
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 if TYPE_CHECKING:
-    from headcount.models.files import SavedModel
+    from headcount.models import SavedModel
 
 
 def show(
@@ -24,7 +24,7 @@ def show(
     json: Json = False,
 ) -> int:
     """Show a saved model: its sizes, its hash, its error on fresh data."""
-    from headcount.models.files import load_model
+    from headcount.models import load_model
 
     if samples < 2 or seed < 0:
         raise BadInput("--samples must be at least 2 and --seed at least 0")
@@ -62,7 +62,7 @@ def _fresh_error(saved: SavedModel, samples: int, seed: int) -> float | None:
     """Measure NMSE on sequences that the training never saw; None where the task cannot be sampled."""
     import torch
 
-    from headcount.tasks.serial import parse_task
+    from headcount.tasks import parse_task
 
     if saved.task is None or saved.task.get("kind") == "arrays":
         return None

@@ -20,7 +20,7 @@ from headcount.cli.common import (  # fmt: skip
     tell_what_is_kept,
     trials_status,
 )
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 
 def sweep(
@@ -46,13 +46,10 @@ def sweep(
     if workers is not None and workers < 1:
         raise BadInput(f"--workers must be at least 1, not {workers}")
     seconds = None if for_ is None else duration(for_)
-    from headcount.analysis.measures import blind_note
-    from headcount.analysis.of_runs import answers
-    from headcount.store.store import Store
-    from headcount.sweeps.file import read_sweep
-    from headcount.sweeps.results import stored_runs
-    from headcount.sweeps.runner import run_on_store
-    from headcount.training.devices import find_device
+    from headcount.analysis import answers, blind_note
+    from headcount.store import Store
+    from headcount.sweeps import read_sweep, run_on_store, stored_runs
+    from headcount.training import find_device
 
     plan = read_sweep(spec)
     find_device(device)  # before a store is made
@@ -95,7 +92,7 @@ def sweep(
 
 
 def _example(path: Path) -> int:
-    from headcount.core.files import write_text
+    from headcount.core import write_text
 
     if path.exists():
         raise BadInput(f"{path} exists already: choose another name")

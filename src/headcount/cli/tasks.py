@@ -22,9 +22,9 @@ from headcount.cli.common import (  # fmt: skip
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from headcount.tasks.arrays.task import ArrayTask
-    from headcount.tasks.assumptions.check import AssumptionReport
-    from headcount.tasks.task import Task
+    from headcount.tasks import Task
+    from headcount.tasks.arrays import ArrayTask
+    from headcount.tasks.assumptions import AssumptionReport
 
 COLUMNS = ("2.1", "2.2", "2.3", "2.4", "|S_i| ≥ T/4")
 SIGNS = {"holds": ("yes", "green"), "fails": ("no", "red"), "unknown": ("?", "yellow")}
@@ -50,9 +50,9 @@ def tasks(
     """List the tasks, with D, d, T and the assumptions they meet; or examine one."""
     if name is not None:
         return _one(read_task(name, intrinsic, length, dim, task_seed, set_), name, json)
-    from headcount.core.progress import Progress
-    from headcount.tasks.assumptions.check import check_assumptions
-    from headcount.tasks.families import FAMILIES, make_task
+    from headcount.core import Progress
+    from headcount.tasks import FAMILIES, make_task
+    from headcount.tasks.assumptions import check_assumptions
 
     rows: list[tuple[str, Task, AssumptionReport]] = []
     with Progress("checking", len(FAMILIES), quiet=json) as progress:
@@ -78,7 +78,7 @@ def _listing(rows: list[tuple[str, Task, AssumptionReport]]) -> Table:
     from rich import box
     from rich.table import Table
 
-    from headcount.core.text.terminal import styled
+    from headcount.core.text import styled
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("task", style="bold", no_wrap=True)
@@ -98,9 +98,9 @@ def _one(task: Task | ArrayTask, name: str, json: bool) -> int:
     from rich import box
     from rich.table import Table
 
-    from headcount.core.text.terminal import bold, cell, styled
-    from headcount.tasks.assumptions.check import check_assumptions
-    from headcount.tasks.families import FAMILIES
+    from headcount.core.text import bold, cell, styled
+    from headcount.tasks import FAMILIES
+    from headcount.tasks.assumptions import check_assumptions
 
     report = check_assumptions(task)
     if json:

@@ -21,14 +21,13 @@ from headcount.cli.common import (  # fmt: skip
     print_lines,
     read_task,
 )
-from headcount.core.errors import BadInput, HeadcountError
+from headcount.core import BadInput, HeadcountError
 
 if TYPE_CHECKING:
-    from headcount.sweeps.spec import ModelOptions
-    from headcount.tasks.arrays.task import ArrayTask
-    from headcount.tasks.task import Task
-    from headcount.training.loop import Trained
-    from headcount.training.spec import TrainSpec
+    from headcount.sweeps import ModelOptions
+    from headcount.tasks import Task
+    from headcount.tasks.arrays import ArrayTask
+    from headcount.training import Trained, TrainSpec
 
 Size = Whole | None
 Positions = Literal["none", "additive", "concatenated", "gates"]
@@ -74,10 +73,9 @@ def train(
     json: Json = False,
 ) -> int:
     """Train one model on a task or on your own arrays, and save it as a folder."""
-    from headcount.sweeps.file import default_positions
-    from headcount.sweeps.spec import ModelOptions
-    from headcount.tasks.arrays.task import ArrayTask
-    from headcount.training.spec import TrainSpec
+    from headcount.sweeps import ModelOptions, default_positions
+    from headcount.tasks.arrays import ArrayTask
+    from headcount.training import TrainSpec
 
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
@@ -110,8 +108,8 @@ def _beta(text: str | None) -> str | float | None:
 
 def _positions_note(problem: Task | ArrayTask, positions: str) -> str:
     """Say how the model sees positions where the answer depends on them."""
-    from headcount.analysis.measures import BLIND
-    from headcount.sweeps.file import default_positions
+    from headcount.analysis import BLIND
+    from headcount.sweeps import default_positions
 
     if default_positions(problem) == "none":
         return ""
@@ -122,9 +120,8 @@ def _train(
     problem: Task | ArrayTask, options: ModelOptions, recipe: TrainSpec, heads: int, out: Path, seed: int,
     json: bool,
 ) -> int:  # fmt: skip
-    from headcount.core.files import check_folder
-    from headcount.core.progress import Progress
-    from headcount.training.on_cores import start_kernels, train_fast
+    from headcount.core import Progress, check_folder
+    from headcount.training import start_kernels, train_fast
 
     check_folder(out)  # before the work, not after it
     model = options.model(heads=heads, dim=problem.dim, length=problem.length, out_dim=problem.out_dim)
@@ -145,7 +142,7 @@ def _train(
             "out": str(out), "hash": identity, "positions": model.positions, "trial": trial.data(), **_classes(trained),
         })  # fmt: skip
     else:
-        from headcount.render.trial import trial_text
+        from headcount.render import trial_text
 
         if note := _positions_note(problem, model.positions):
             print_lines([note])

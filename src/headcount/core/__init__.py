@@ -1,1 +1,45 @@
 """What every room may use: errors, strict specs, hashing, whole-file writes, provenance, progress."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headcount.core.doors import open_door
+
+if TYPE_CHECKING:
+    from headcount.core.concurrent import together as together
+    from headcount.core.errors import BadInput as BadInput
+    from headcount.core.errors import HeadcountError as HeadcountError
+    from headcount.core.errors import MissingExtra as MissingExtra
+    from headcount.core.errors import nearest as nearest
+    from headcount.core.files import check_folder as check_folder
+    from headcount.core.files import check_own as check_own
+    from headcount.core.files import check_writable as check_writable
+    from headcount.core.files import json_bytes as json_bytes
+    from headcount.core.files import whole_folder as whole_folder
+    from headcount.core.files import write_all as write_all
+    from headcount.core.files import write_bytes as write_bytes
+    from headcount.core.files import write_json as write_json
+    from headcount.core.files import write_text as write_text
+    from headcount.core.hashing import arrays_hash as arrays_hash
+    from headcount.core.hashing import canonical_json as canonical_json
+    from headcount.core.hashing import content_hash as content_hash
+    from headcount.core.machine_code import cached_njit as cached_njit
+    from headcount.core.machine_code import folder_in_use as folder_in_use
+    from headcount.core.origin import cores as cores
+    from headcount.core.origin import provenance as provenance
+    from headcount.core.progress import Progress as Progress
+    from headcount.core.random import below as below
+    from headcount.core.random import generator as generator
+    from headcount.core.random import mixed as mixed
+    from headcount.core.random import stream_key as stream_key
+    from headcount.core.shown import Shown as Shown
+    from headcount.core.shown import set_view_maker as set_view_maker
+    from headcount.core.source import source_of as source_of
+    from headcount.core.spec import Integers as Integers
+    from headcount.core.spec import Matrix as Matrix
+    from headcount.core.spec import Spec as Spec
+    from headcount.core.spec import Vector as Vector
+    from headcount.core.spec import explain as explain
+
+__getattr__, __dir__ = open_door(__name__)

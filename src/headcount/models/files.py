@@ -11,10 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.core.files import whole_folder, write_bytes, write_json
-from headcount.core.origin import provenance
-from headcount.core.readers.model_file import FORMAT, VERSION, check_config, identity, read_model_file
+from headcount.core import BadInput, provenance, whole_folder, write_bytes, write_json
+from headcount.core.readers import FORMAT, check_config, identity, read_model_file
+from headcount.core.readers import MODEL_VERSION as VERSION
 from headcount.models.transformer.reference import Transformer
 from headcount.models.transformer.spec import ModelSpec
 

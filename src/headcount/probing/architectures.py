@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 
 class Layout(NamedTuple):

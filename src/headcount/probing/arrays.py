@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.core.readers.packed import read_npz
+from headcount.core import BadInput
+from headcount.core.readers import read_npz
 
 
 def read_arrays(path: Path, model: Any) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 SMALL = 2_000_000
 """Parameters of a model that is not worth a second core."""

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from headcount.probing.record import CurvePoint, ProbeRecord
-from headcount.render.charts.chart import Axis, Chart, ChartSeries, Dot, Level, Shade, log_axis, whole_axis
-from headcount.render.tables import NONE, Column, Table
+from headcount.render import NONE, Column, Table
+from headcount.render.charts import Axis, Chart, ChartSeries, Dot, Level, Shade, log_axis, whole_axis
 
 TERMINAL_POINTS = 12
 """Points of the curve that a terminal shows; the page and the record have all."""

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headcount.core.errors import BadInput
-from headcount.core.readers.reading import read_limited
+from headcount.core import BadInput
+from headcount.core.readers import read_limited
 from headcount.probing.arrays import image_shape, read_arrays
 from headcount.probing.load import Loaded, quiet
 from headcount.probing.text import TEXT

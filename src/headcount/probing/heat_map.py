@@ -8,14 +8,14 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from headcount.core.spec import Spec
-from headcount.core.text.harmless import escape
+from headcount.core import Spec
+from headcount.core.text import escape
 from headcount.probing.record import ProbeRecord
 from headcount.probing.words import headline
-from headcount.render.draw import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
+from headcount.render import COLOURS, drawing_style  # pyright: ignore[reportPrivateUsage] (one style for all)
 
 if TYPE_CHECKING:
-    from headcount.render.picture import Picture
+    from headcount.render import Picture
 
 NUMBERED = 12
 """Up to so many heads a layer their numbers are written into the cells."""
@@ -68,7 +68,7 @@ def heat_figure(record: ProbeRecord) -> HeatFigure:
 
 def as_figure(figure: HeatFigure) -> Picture:
     """Draw the picture as a matplotlib figure, with its title; a notebook shows it."""
-    with _settings():
+    with drawing_style():
         return _draw(figure, titled=True)
 
 
@@ -79,7 +79,7 @@ def png(figure: HeatFigure, *, dpi: int = 160) -> bytes:
 
 def svg(figure: HeatFigure) -> str:
     """Draw the picture as an SVG element for a page; it stands on a white ground of its own."""
-    with _settings():
+    with drawing_style():
         drawn = _draw(figure, titled=False)
     text = drawn.as_bytes("svg").decode()
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :].strip() + "\n", flags=re.DOTALL)
@@ -93,7 +93,7 @@ def _lines(text: str, width: float) -> list[str]:
 
 
 def _draw(figure: HeatFigure, *, titled: bool) -> Picture:
-    from headcount.render.picture import Picture
+    from headcount.render import Picture
 
     layers = len(figure.gone)
     most = max(len(row) for row in figure.panels[0].rows)

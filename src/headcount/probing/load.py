@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from headcount.core.errors import BadInput, HeadcountError, MissingExtra
-from headcount.core.readers.reading import read_json
+from headcount.core import BadInput, HeadcountError, MissingExtra
+from headcount.core.readers import read_json
 from headcount.probing.architectures import Family, family, find_layers
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 from headcount.probing.architectures import Layer
 from headcount.probing.masks import Masks
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 from headcount.probing.data import loss, read_data
 from headcount.probing.load import load_folder, quiet
 from headcount.probing.measure import Told

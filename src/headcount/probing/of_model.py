@@ -9,9 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from headcount.core.errors import BadInput
-from headcount.core.origin import provenance
-from headcount.core.shown import Shown
+from headcount.core import BadInput, Shown, provenance
 from headcount.probing.architectures import OPEN, Layer, family, find_layers
 from headcount.probing.attention import OpenAttention, few_threads, opened, plain_paths, twin
 from headcount.probing.curve import curve_chart, curve_table
@@ -21,7 +19,7 @@ from headcount.probing.prune import TOLERANCE, apart, compare, outputs, remove
 from headcount.probing.prune_plan import loss_curve, plan
 from headcount.probing.record import REDUNDANT, Head, LayerRecord, Pair, Plan, ProbeRecord, Pruned, is_at_chance
 from headcount.probing.words import headline, layer_table, loading_text, sentences
-from headcount.render.notebook import Drawing, View, filled
+from headcount.render import Drawing, View, filled
 
 BUDGET = 0.01
 STAGES = {"gradients": (0.02, 0.1), "ablation": (0.1, 0.55), "plan": (0.55, 0.8), "curve": (0.8, 0.92),

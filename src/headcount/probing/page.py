@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headcount.core.files import check_own, json_bytes, write_all
-from headcount.core.text.harmless import escape
+from headcount.core import check_own, json_bytes, write_all
+from headcount.core.text import escape
 from headcount.probing.curve import curve_chart, curve_table
 from headcount.probing.heat_map import heat_figure, png, svg
 from headcount.probing.record import ProbeRecord
 from headcount.probing.words import MEANING, head_table, headline, layer_table, loading_text, markdown, sentences
-from headcount.render.charts.html import HINT, figure, script, script_hash, style
-from headcount.render.charts.matplotlib import picture
-from headcount.render.pages import document, name_list, section
-from headcount.render.tables import Table, as_html
+from headcount.render import Table, as_html, document, name_list, section
+from headcount.render.charts import HINT, figure, picture, script, script_hash, style
 
 FILES = ("probe.json", "heads.md", "heads.png", "curve.png", "index.html")
 STYLE = """main { max-width: 62rem; }

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headcount.core.spec import Spec
+from headcount.core import Spec
 
 REDUNDANT = 0.95
 """Heads whose outputs are at least this similar are called redundant."""

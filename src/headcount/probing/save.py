@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from headcount.core.errors import BadInput
-from headcount.core.files import whole_folder, write_json
-from headcount.core.readers.reading import read_json
+from headcount.core import BadInput, whole_folder, write_json
+from headcount.core.readers import read_json
 from headcount.probing.architectures import Family, Layer, family, find_layers
 from headcount.probing.load import HEADS, OURS, WEIGHTS, Kept, load_folder, load_whole, model_class, read_kept
 from headcount.probing.measure import Loss

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headcount.core.text.harmless import plain
+from headcount.core.text import plain
 from headcount.probing.curve import curve_table
 from headcount.probing.record import REDUNDANT, Pair, ProbeRecord, Pruned
-from headcount.render.tables import NONE, Column, Table, as_markdown
+from headcount.render import NONE, Column, Table, as_markdown
 
 MEANING = (
     "Everything here is measured on the data named above, and holds for them: other data may use other heads.",

@@ -8,8 +8,8 @@ from typing import Any
 
 from flint import arb, ctx
 
-from headcount.core.errors import BadInput
-from headcount.core.readers.statement_file import CERTIFICATE, SLOPES, STEPS, check_statement, read_statement
+from headcount.core import BadInput
+from headcount.core.readers import CERTIFICATE, SLOPES, STEPS, check_statement, read_statement
 from headcount.recheck.enough import Checked, check_enough_heads, up
 from headcount.recheck.trees import PRECISION
 from headcount.recheck.weights import Rejected, read_weights

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from flint import arb, arb_mat
 
-from headcount.core.readers.model_file import FEEDFORWARD_LAYERS
+from headcount.core.readers import FEEDFORWARD_LAYERS
 from headcount.recheck.heads import Sequences, check_length, inverse_temperature, matrix, slope, softmax
 from headcount.recheck.weights import Weights
 

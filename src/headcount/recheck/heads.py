@@ -22,7 +22,7 @@ import numpy as np
 from flint import arb, arb_mat
 from numpy.typing import NDArray
 
-from headcount.core.readers.model_file import FEEDFORWARD_LAYERS
+from headcount.core.readers import FEEDFORWARD_LAYERS
 from headcount.recheck.statement import real
 from headcount.recheck.weights import Rejected, Weights
 

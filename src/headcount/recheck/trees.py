@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from flint import arb
 
+from headcount.tasks.expressions import monotone, power, softplus
 from headcount.tasks.expressions import tree as e
-from headcount.tasks.expressions.in_balls import monotone, power, softplus
 
 PRECISION = 128  # bits: products of two doubles are exact
 Row = tuple[Fraction, ...]

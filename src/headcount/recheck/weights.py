@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
-from headcount.core.readers.model_file import read_model_file
+from headcount.core import BadInput
+from headcount.core.readers import read_model_file
 
 Array = NDArray[np.float64]
 

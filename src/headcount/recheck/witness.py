@@ -34,8 +34,8 @@ from typing import Any
 
 from flint import arb, arb_mat, ctx
 
-from headcount.core.errors import BadInput
-from headcount.core.readers.statement_file import WITNESS, check_statement, read_statement
+from headcount.core import BadInput
+from headcount.core.readers import WITNESS, check_statement, read_statement
 from headcount.recheck.deep import Deep
 from headcount.recheck.differences import bound
 from headcount.recheck.enough import up
@@ -45,8 +45,8 @@ from headcount.recheck.statement import read_box, read_task, real
 from headcount.recheck.support import Equations, has_unit_tokens, outside
 from headcount.recheck.trees import number
 from headcount.recheck.weights import Rejected, Weights, read_weights
+from headcount.tasks.expressions import evaluate
 from headcount.tasks.expressions import tree as e
-from headcount.tasks.expressions.in_balls import evaluate
 
 STATED = {kind: set(WITNESS.keys_of(kind)) - {"claims", "provenance"} for kind in ("exact", "near")}
 """The keys that state a pair, by its kind; what is claimed of it comes on top."""

@@ -1,1 +1,53 @@
 """Figure data in, words, tables, pictures and the self-contained HTML pages out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headcount.core import open_door
+
+if TYPE_CHECKING:
+    from headcount.render import draw as draw
+    from headcount.render import figures as figures
+    from headcount.render import tables as tables
+    from headcount.render.bounds import budget_lines as budget_lines
+    from headcount.render.bounds import check_picture as check_picture
+    from headcount.render.bounds import save_errors as save_errors
+    from headcount.render.error_budget import budget_png as budget_png
+    from headcount.render.figures import FigureData as FigureData
+    from headcount.render.figures import Jump as Jump
+    from headcount.render.figures import Point as Point
+    from headcount.render.figures import Region as Region
+    from headcount.render.figures import Series as Series
+    from headcount.render.irreducible import curve_png as curve_png
+    from headcount.render.irreducible import curve_rows as curve_rows
+    from headcount.render.irreducible import curve_table as curve_table
+    from headcount.render.irreducible import equal_effort as equal_effort
+    from headcount.render.narrow import print_table as print_table
+    from headcount.render.notebook import Drawing as Drawing
+    from headcount.render.notebook import View as View
+    from headcount.render.notebook import filled as filled
+    from headcount.render.pages import check_report_folder as check_report_folder
+    from headcount.render.pages import document as document
+    from headcount.render.pages import name_list as name_list
+    from headcount.render.pages import section as section
+    from headcount.render.pages import write_report as write_report
+    from headcount.render.picture import Picture as Picture
+    from headcount.render.run_page import check_run_folder as check_run_folder
+    from headcount.render.run_page import write_run_report as write_run_report
+    from headcount.render.run_tables import cell_table as cell_table
+    from headcount.render.run_tables import scaling_table as scaling_table
+    from headcount.render.style import COLOURS as COLOURS
+    from headcount.render.style import _settings as drawing_style  # pyright: ignore[reportUnusedImport, reportPrivateUsage]
+    from headcount.render.tables import NONE as NONE
+    from headcount.render.tables import Column as Column
+    from headcount.render.tables import Table as Table
+    from headcount.render.tables import as_html as as_html
+    from headcount.render.tables import as_markdown as as_markdown
+    from headcount.render.tables import as_terminal as as_terminal
+    from headcount.render.tables import terminal_table as terminal_table
+    from headcount.render.trial import curve_figure as curve_figure
+    from headcount.render.trial import trial_table as trial_table
+    from headcount.render.trial import trial_text as trial_text
+
+__getattr__, __dir__ = open_door(__name__)

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headcount.core.errors import BadInput
-from headcount.core.files import write_bytes
-from headcount.render.draw import COLOURS, SIZE, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
+from headcount.core import BadInput, write_bytes
+from headcount.render.style import COLOURS, SIZE, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
 
 ENDINGS = (".png", ".pdf", ".svg")
 SMALLEST = 1e-16

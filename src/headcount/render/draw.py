@@ -5,30 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import warnings
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headcount.core.errors import BadInput
-from headcount.core.files import write_bytes
-from headcount.core.text.harmless import escape
+from headcount.core import write_bytes
+from headcount.core.text import escape
 from headcount.render.figures import FigureData, Jump, Series, Tone
+from headcount.render.picture import Picture
+from headcount.render.style import COLOURS, PNG_DPI, SIZE, _settings, check_ending  # pyright: ignore[reportPrivateUsage] (one style for all)
 
-if TYPE_CHECKING:
-    from headcount.render.picture import Picture
-
-# Drawn with these colours (safe for colour-blind eyes); in an SVG each becomes a CSS variable with the colour
-# as fallback, so that a page can lighten them on a dark ground. All differ: they are found by their value.
-COLOURS = {
-    "ink": "#1f2430", "muted": "#5c6470", "grid": "#e3e6eb", "few": "#c44e00", "enough": "#0067a8",
-    "plain": "#5b4a9e", "few-ground": "#fdf1e7", "enough-ground": "#ebf4fb", "ground": "#ffffff",
-}  # fmt: skip
 TONE: dict[Tone, str] = {tone: COLOURS[tone] for tone in ("few", "enough", "plain")}
-SIZE = (7.2, 5.0)
-ENDINGS = (".png", ".pdf", ".svg")
-PNG_DPI = 200
 SHORT_JUMP = 4.0
 ASIDE = 0.32
 """How far the arrow stands beside its head count."""
@@ -58,33 +45,8 @@ def save(figure: FigureData, path: Path) -> None:
     write_bytes(path, as_figure(figure).as_file(path))
 
 
-def check_ending(path: Path) -> None:
-    """Refuse a name that does not end in .png, .pdf or .svg."""
-    if path.suffix.lower() not in ENDINGS:
-        raise BadInput(f"a picture is saved as .png, .pdf or .svg, not {path.name!r}")
-
-
-@contextmanager
-def _settings() -> Generator[None]:
-    """Matplotlib's own defaults and ours, whatever the user's settings are; restored afterwards."""
-    import matplotlib
-
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a title may be in any script
-        matplotlib.rcdefaults()
-        ink, muted = COLOURS["ink"], COLOURS["muted"]
-        matplotlib.rcParams.update({
-            "font.family": "DejaVu Sans", "font.size": 12, "text.parse_math": False, "text.color": ink,
-            "svg.fonttype": "none", "svg.hashsalt": "headcount", "axes.axisbelow": True,
-            "axes.labelcolor": ink, "axes.edgecolor": muted, "xtick.labelcolor": ink, "ytick.labelcolor": ink,
-        })  # fmt: skip
-        yield
-
-
 def _draw(figure: FigureData, *, titled: bool) -> Picture:
     """Lay out one picture: title, axes, legend below."""
-    from headcount.render.picture import Picture
-
     title = _wrap(figure.title, 58) if titled else ""
     # inches: above the axes the title and subtitle, if any, and a line of names; below them labels and legend
     head = 0.52 + 0.27 * (title.count("\n") + 1) if titled else 0.0

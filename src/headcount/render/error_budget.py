@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headcount.render.bounds import STEPS
-from headcount.render.draw import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
+from headcount.render.style import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
 
 TONES = {"encoder": COLOURS["enough"], "leakage": COLOURS["few"], "feedforward": COLOURS["plain"]}
 

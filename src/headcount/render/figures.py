@@ -8,11 +8,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from headcount.analysis.measures import FLOOR
-from headcount.analysis.record import Dimension
-from headcount.analysis.words.numbers import error_text, heads_text, times_text
-from headcount.core.spec import Spec
-from headcount.store.records import Run, Trial
+from headcount.analysis import FLOOR, Dimension
+from headcount.analysis.words import error_text, heads_text, times_text
+from headcount.core import Spec
+from headcount.store import Run, Trial
 
 Tone = Literal["few", "enough", "plain"]
 """few: these heads fail; enough: at or after the jump; plain: no jump divides the head counts."""

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headcount.render.draw import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
+from headcount.render.style import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
 
 KEY = ("intrinsic", "length", "head_dim")
 KINDS = {

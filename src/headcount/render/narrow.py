@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headcount.core.text.harmless import plain
+from headcount.core.text import plain
 
 if TYPE_CHECKING:
-    from headcount.core.text.terminal import Terminal
+    from headcount.core.text import Terminal
 
 GAP = 2
 """Blanks between columns."""
@@ -25,7 +25,7 @@ def print_table(
     from rich import box
     from rich.table import Table
 
-    from headcount.core.text.terminal import cell
+    from headcount.core.text import cell
 
     names = [plain(name, lines=True) for name in names]
     rows = [[plain(text, lines=True) for text in row] for row in rows]  # before they are measured

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headcount.core.errors import BadInput
-from headcount.core.files import write_bytes
-from headcount.core.text.harmless import escape, plain
+from headcount.core import BadInput, write_bytes
+from headcount.core.text import escape, plain
 from headcount.render import draw
 from headcount.render.charts import matplotlib as chart_draw
 from headcount.render.charts.chart import Chart

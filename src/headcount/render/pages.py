@@ -7,17 +7,15 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from headcount.analysis.measures import blind_note
-from headcount.analysis.record import Dimension
-from headcount.analysis.words.numbers import percent, times_text
-from headcount.core.errors import BadInput
-from headcount.core.files import check_writable, write_bytes, write_text
-from headcount.core.text.harmless import escape, plain
+from headcount.analysis import Dimension, blind_note
+from headcount.analysis.words import percent, times_text
+from headcount.core import BadInput, check_writable, write_bytes, write_text
+from headcount.core.text import escape, plain
 from headcount.render import draw
 from headcount.render.figures import FigureData, training_figure, transition_figure
 from headcount.render.tables import as_html, transition_table
 from headcount.render.words.task import experiment_html, origin, settings, task_text
-from headcount.store.records import Run
+from headcount.store import Run
 
 MARK = '<meta name="generator" content="headcount">'
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"

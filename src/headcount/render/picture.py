@@ -9,8 +9,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from headcount.core.text.harmless import plain
-from headcount.render.draw import PNG_DPI, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
+from headcount.core.text import plain
+from headcount.render.style import PNG_DPI, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
 
 NOTEBOOK_DPI = 110
 """Dots per inch in a notebook: about 800 pixels wide."""

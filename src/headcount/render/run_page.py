@@ -7,12 +7,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from headcount.analysis.measures import blind_note
-from headcount.analysis.record import Analysis, Dimension, Reason
-from headcount.analysis.words.numbers import heads_text
-from headcount.core.errors import BadInput
-from headcount.core.files import check_writable, write_bytes, write_json, write_text
-from headcount.core.text.harmless import escape
+from headcount.analysis import Analysis, Dimension, Reason, blind_note
+from headcount.analysis.words import heads_text
+from headcount.core import BadInput, check_writable, write_bytes, write_json, write_text
+from headcount.core.text import escape
 from headcount.render import run_tables
 from headcount.render.charts.chart import Chart, PaperValue
 from headcount.render.charts.html import HINT, figure, script, script_hash, style
@@ -23,7 +21,7 @@ from headcount.render.pages import MARK, document, name_list, section
 from headcount.render.tables import Table, as_html
 from headcount.render.words.run import BEST, MEAN, MEASURED, counts, done, known, rises, summary, task_words
 from headcount.render.words.task import experiment_html, origin
-from headcount.store.records import Run
+from headcount.store import Run
 
 FILES = ("index.html", "cells.csv", "analysis.json")
 OPEN_ROWS = 40

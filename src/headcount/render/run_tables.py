@@ -6,9 +6,9 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-from headcount.analysis.record import Analysis, Cell, Place
-from headcount.analysis.words.numbers import error_text, times_text
-from headcount.core.text.harmless import plain_data
+from headcount.analysis import Analysis, Cell, Place
+from headcount.analysis.words import error_text, times_text
+from headcount.core.text import plain_data
 from headcount.render.charts.chart import PaperValue, number_text
 from headcount.render.charts.series import level, paper_values
 from headcount.render.tables import NONE, Column, Table

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headcount.analysis.by_heads import HeadRow
-from headcount.analysis.record import Dimension
-from headcount.analysis.words.numbers import error_text, times_text
-from headcount.core.spec import Spec
-from headcount.core.text.harmless import escape, plain
+from headcount.analysis import Dimension, HeadRow
+from headcount.analysis.words import error_text, times_text
+from headcount.core import Spec
+from headcount.core.text import escape, plain
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -99,7 +98,7 @@ def as_terminal(table: Table) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
 
-    from headcount.core.text.terminal import cell
+    from headcount.core.text import cell
 
     shown = RichTable(title=cell(table.caption), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in table.columns:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headcount.analysis.words.numbers import error_text, heads_text
+from headcount.analysis.words import error_text, heads_text
 from headcount.render.charts.series import above
 from headcount.render.figures import FigureData, Point, Series
 from headcount.render.tables import NONE, Column, Table
-from headcount.store.records import Trial
+from headcount.store import Trial
 
 
 def trial_text(trial: Trial, wrong: float | None = None) -> str:

@@ -7,26 +7,31 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headcount.analysis.record import Analysis
-from headcount.analysis.slopes import reversal_score
-from headcount.analysis.words.numbers import error_text, heads_text
-from headcount.render.charts.chart import (
+from headcount.analysis import Analysis, reversal_score
+from headcount.analysis.words import error_text, heads_text
+from headcount.render.charts import (
     SHAPES,
     Axis,
     Chart,
     ChartSeries,
     Dot,
     PaperValue,
+    dot,
     doubling_axis,
+    equal_error,
+    error_by_heads,
+    error_by_length,
+    errors_axis,
+    level,
     log_axis,
+    numbered,
     ramp,
+    scaling,
     whole_axis,
 )
-from headcount.render.charts.of_run import equal_error, error_by_heads, error_by_length, scaling
-from headcount.render.charts.series import dot, errors_axis, level, numbered
 from headcount.reproduction.items import Item
 from headcount.reproduction.numbers import PaperCell
-from headcount.store.records import Run
+from headcount.store import Run
 
 
 def charts_of(item: Item, analysis: Analysis, runs: Sequence[Run], theirs: Sequence[PaperCell]) -> list[Chart]:

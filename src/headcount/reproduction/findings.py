@@ -11,10 +11,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from headcount.analysis.law import at_edge
-from headcount.analysis.measures import Part
-from headcount.analysis.record import Analysis
-from headcount.core.spec import Spec
+from headcount.analysis import Analysis, Part, at_edge
+from headcount.core import Spec
 from headcount.reproduction import numbers
 from headcount.reproduction.law import FEWEST_SEEDS, laws_of, reversal_scores, signed
 from headcount.reproduction.real_cells import PARTS, Cells, RealCell, heads_of, lengths_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal, get_args
 
-from headcount.core.errors import BadInput, nearest
-from headcount.sweeps.spec import SweepSpec
+from headcount.core import BadInput, nearest
+from headcount.sweeps import SweepSpec
 
 Scale = Literal["smoke", "small", "paper", "beyond"]
 SCALES: tuple[Scale, ...] = get_args(Scale)

@@ -8,12 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.analysis.bootstrap import interval
-from headcount.analysis.law import FORMS, LEAST_CELLS, fit
-from headcount.analysis.measures import Part
-from headcount.analysis.slopes import reversal_score
-from headcount.core.spec import Spec
-from headcount.render.tables import NONE, Column, Table
+from headcount.analysis import FORMS, LEAST_CELLS, Part, fit, interval, reversal_score
+from headcount.core import Spec
+from headcount.render import NONE, Column, Table
 from headcount.reproduction import numbers
 from headcount.reproduction.real_cells import PARTS, UNITS, Cells, Place, errors, heads_of, lengths_of
 from headcount.reproduction.real_items import RealKind, paper_table

@@ -7,8 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from headcount.core.errors import BadInput
-from headcount.core.spec import Spec
+from headcount.core import BadInput, Spec
 
 
 class PaperCell(Spec):

@@ -11,13 +11,11 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.analysis.blocks import planned, planned_heads, size
-from headcount.analysis.measures import HALF, Part
-from headcount.core.errors import BadInput
-from headcount.core.random import generator
+from headcount.analysis import HALF, Part, planned, planned_heads, size
+from headcount.core import BadInput, generator
 from headcount.reproduction import numbers
 from headcount.reproduction.real_items import RealKind, paper_table
-from headcount.store.records import Run, Trial
+from headcount.store import Run, Trial
 
 PARTS: tuple[Part, ...] = get_args(Part)[::-1]
 """Training before validation, as the paper's tables."""

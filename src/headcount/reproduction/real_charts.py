@@ -6,9 +6,9 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from headcount.analysis.measures import Part, words
-from headcount.render.charts.chart import Axis, Chart, ChartSeries, Dot, Style, doubling_axis, log_axis, whole_axis
-from headcount.render.charts.series import look
+from headcount.analysis import Part
+from headcount.analysis import measure_words as words
+from headcount.render.charts import Axis, Chart, ChartSeries, Dot, Style, doubling_axis, log_axis, look, whole_axis
 from headcount.reproduction import numbers
 from headcount.reproduction.law import FittedLaw, laws_of, paper_scores, reversal_scores, signed
 from headcount.reproduction.real_cells import PARTS, Cells, RealCell, errors, heads_of, lengths_of

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal
 
-from headcount.analysis.measures import Part
-from headcount.core.errors import BadInput
+from headcount.analysis import Part
+from headcount.core import BadInput
 from headcount.reproduction.items import SCALES, Scale, compare_scales
 
 if TYPE_CHECKING:
-    from headcount.sweeps.encoder_spec import CifarData, MarcoData, RealSpec
+    from headcount.sweeps import CifarData, MarcoData, RealSpec
 
 RealKind = Literal["marco", "cifar"]
 Picture = Literal["heads", "law", "mrr", "reversal", "lengths"]
@@ -82,7 +82,7 @@ class RealPlan:
 
     def spec(self, source: MarcoData | CifarData) -> RealSpec:
         """Return the whole spec, with the data as described by who opened them."""
-        from headcount.sweeps.encoder_spec import RealSpec
+        from headcount.sweeps import RealSpec
 
         return RealSpec.parse({**self.stated, "source": source.data()}, where=f"{self.kind}.toml")
 
@@ -95,7 +95,7 @@ def real_scale_text(plan: RealPlan, scale: Scale) -> str:
 
 def _amounts(plan: RealPlan) -> tuple[list[int], list[int]]:
     """Return a plan's steps, and its training queries or images."""
-    from headcount.sweeps.encoder_spec import RealTrain
+    from headcount.training.encoder import RealTrain
 
     data, stated = plan.data, plan.stated["train"]
     size = data["queries"] - data["validation"] if plan.kind == "marco" else data["train"]

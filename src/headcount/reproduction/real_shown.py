@@ -6,15 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headcount.analysis.measures import Part
-from headcount.analysis.of_runs import analyse
-from headcount.analysis.record import Analysis
-from headcount.core.files import write_bytes, write_json, write_text
-from headcount.render.charts.chart import Chart, PaperValue
-from headcount.render.charts.matplotlib import picture
-from headcount.render.narrow import print_table
-from headcount.render.run_page import write_run_report
-from headcount.render.tables import Table, as_markdown
+from headcount.analysis import Analysis, Part, analyse
+from headcount.core import write_bytes, write_json, write_text
+from headcount.render import Table, as_markdown, print_table, write_run_report
+from headcount.render.charts import Chart, PaperValue, picture
 from headcount.reproduction import numbers
 from headcount.reproduction.findings import WORDS, findings
 from headcount.reproduction.law import law_table, reversal_table
@@ -23,10 +18,10 @@ from headcount.reproduction.real_charts import real_charts
 from headcount.reproduction.real_items import REAL, RealItem, RealKind, paper_table
 from headcount.reproduction.real_tables import SAMPLES, THEIRS, accuracy_table, rank_table, real_csv, sizes_table
 from headcount.reproduction.shown import Shown, trials_csv
-from headcount.store.records import Run
+from headcount.store import Run
 
 if TYPE_CHECKING:
-    from headcount.core.text.terminal import Terminal
+    from headcount.core.text import Terminal
 
 WIDTH = 768
 """Numbers of a BERT embedding, which the paper uses."""

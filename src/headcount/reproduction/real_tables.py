@@ -8,12 +8,12 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.analysis.measures import Part
-from headcount.core.text.harmless import plain_data
-from headcount.render.tables import NONE, Column, Table
+from headcount.analysis import Part
+from headcount.core.text import plain_data
+from headcount.render import NONE, Column, Table
 from headcount.reproduction.real_cells import PARTS, UNITS, Cells, RealCell, heads_of, kind_of, lengths_of
 from headcount.reproduction.real_items import RealKind, paper_table
-from headcount.store.records import Run
+from headcount.store import Run
 
 THEIRS: dict[RealKind, dict[Part, int]] = {
     "marco": {"train": 28_000, "validation": 2_000},

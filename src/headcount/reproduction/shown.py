@@ -9,24 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headcount.analysis.of_runs import analyse
-from headcount.analysis.record import Analysis
-from headcount.core.errors import BadInput
-from headcount.core.files import check_writable, write_bytes, write_json, write_text
-from headcount.core.text.harmless import plain_data
-from headcount.render.charts.chart import Chart
-from headcount.render.charts.matplotlib import picture
-from headcount.render.run_page import check_run_folder, write_run_report
-from headcount.render.run_tables import cell_table, scaling_table
-from headcount.render.tables import Table, as_markdown
+from headcount.analysis import Analysis, analyse
+from headcount.core import BadInput, check_writable, write_bytes, write_json, write_text
+from headcount.core.text import plain_data
+from headcount.render import Table, as_markdown, cell_table, check_run_folder, scaling_table, write_run_report
+from headcount.render.charts import Chart, picture
 from headcount.reproduction import numbers
 from headcount.reproduction import tables as compare
 from headcount.reproduction.charts import charts_of, paper_reversal, paper_values, same_lengths
 from headcount.reproduction.items import ITEMS, Item, Scale, scale_text, sweep_of
 from headcount.reproduction.numbers import PaperCell
-from headcount.store.records import Run
-from headcount.store.store import Store
-from headcount.sweeps.results import stored_runs
+from headcount.store import Run, Store
+from headcount.sweeps import stored_runs
 
 ENDINGS = (".png", ".pdf", ".csv", ".md", ".json", ".part")
 STANDARD = ("heads", "lengths", "hidden", "parameters")

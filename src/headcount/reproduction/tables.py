@@ -9,12 +9,12 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from headcount.analysis.record import Analysis, Cell
-from headcount.analysis.words.numbers import error_text, heads_text, times_text
-from headcount.core.text.harmless import plain_data
-from headcount.render.tables import NONE, Column, Table
+from headcount.analysis import Analysis, Cell
+from headcount.analysis.words import error_text, heads_text, times_text
+from headcount.core.text import plain_data
+from headcount.render import NONE, Column, Table
 from headcount.reproduction.numbers import PaperCell, statistic
-from headcount.store.records import Run
+from headcount.store import Run
 
 Place = tuple[int, int]  # heads, length
 

@@ -30,9 +30,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from headcount.core.errors import BadInput
-from headcount.core.files import write_bytes
-from headcount.core.hashing import arrays_hash
+from headcount.core import BadInput, arrays_hash, write_bytes
 from headcount.store.owners import is_dead
 from headcount.store.schema import CHECKPOINTS, StoreError, locked
 from headcount.store.seals import is_our_name

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headcount.core.errors import BadInput
-from headcount.core.hashing import content_hash
+from headcount.core import BadInput, content_hash
 from headcount.store.database import Reader, Writer
 from headcount.store.owners import is_dead, this_owner
 from headcount.store.query import Queries, log

@@ -23,8 +23,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headcount.core.errors import BadInput
-from headcount.core.files import write_bytes
+from headcount.core import BadInput, write_bytes
 from headcount.store.schema import (
     CHECKPOINTS,
     DATABASE,

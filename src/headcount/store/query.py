@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headcount.core.errors import BadInput, HeadcountError, nearest
+from headcount.core import BadInput, HeadcountError, nearest
 from headcount.store.checkpoints import unpack
 from headcount.store.database import Reader, Writer, lost_commits
 from headcount.store.schema import DamagedStore, StoreError, one_line

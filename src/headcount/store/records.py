@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headcount.core.files import write_json
-from headcount.core.readers.reading import read_json
-from headcount.core.spec import Spec
+from headcount.core import Spec, write_json
+from headcount.core.readers import read_json
 
 State = Literal["done", "diverged"]
 Measure = Literal["nmse", "error rate"]

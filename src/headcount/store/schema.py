@@ -13,7 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headcount.core.errors import HeadcountError
+from headcount.core import HeadcountError
 
 DATABASE = "trials.sqlite"
 CHECKPOINTS = "checkpoints"

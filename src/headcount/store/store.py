@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 from headcount.store import owners
 from headcount.store.checkpoints import (
     CLEAN_MARK,

@@ -10,8 +10,7 @@ from typing import Any, Literal, Self
 
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
-from headcount.core.hashing import canonical_json
+from headcount.core import BadInput, canonical_json
 from headcount.store.checkpoints import Points
 
 State = Literal["pending", "running", "done", "diverged", "failed"]

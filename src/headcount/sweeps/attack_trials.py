@@ -22,15 +22,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from headcount.core.errors import HeadcountError
-from headcount.core.files import write_json
-from headcount.core.hashing import content_hash
-from headcount.core.readers.reading import read_json
-from headcount.core.spec import Spec
-from headcount.models.transformer.spec import ModelSpec, Size
+from headcount.core import HeadcountError, Spec, content_hash, write_json
+from headcount.core.readers import read_json
+from headcount.models.transformer import ModelSpec, Size
 from headcount.sweeps.spec import ModelOptions, Sizes
-from headcount.tasks.serial import parse_task
-from headcount.training.spec import TrainSpec
+from headcount.tasks import parse_task
+from headcount.training import TrainSpec
 
 Among = Literal["all", "typical"]
 Layer = Literal["trained", "random"]
@@ -125,12 +122,10 @@ def attack_unit(unit: Unit, folder: Path) -> dict[str, Any]:
     """Train or draw the layer, attack it, prove and keep what was found; this runs in a process of its own."""
     import torch
 
-    from headcount.models.files import SavedModel
-    from headcount.models.transformer.reference import Transformer
-    from headcount.theory.attack.search import attack
-    from headcount.theory.attack.witness import make_witness
-    from headcount.training.on_cores import train_fast
-    from headcount.training.saved import saved_model
+    from headcount.models import SavedModel
+    from headcount.models.transformer import Transformer
+    from headcount.theory.attack import attack, make_witness
+    from headcount.training import saved_model, train_fast
 
     torch.set_num_threads(1)
     task, nmse = parse_task(unit.task), None

@@ -13,16 +13,14 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field, model_validator
 
-from headcount.core.errors import BadInput
-from headcount.core.origin import provenance
-from headcount.core.spec import Spec
-from headcount.datasets.msmarco.mining import LONGEST
-from headcount.models.encoder.spec import EncoderSpec
-from headcount.models.transformer.spec import Size
-from headcount.store.records import Run, Trial
+from headcount.core import BadInput, Spec, provenance
+from headcount.datasets.msmarco import LONGEST
+from headcount.models.encoder import EncoderSpec
+from headcount.models.transformer import Size
+from headcount.store import Run, Trial
 from headcount.sweeps.spec import Sizes
-from headcount.training.encoder.stacked import Feed, RealTrain
-from headcount.training.feeds.images import frame_tokens
+from headcount.training.encoder import Feed, RealTrain
+from headcount.training.feeds import frame_tokens
 
 Kind = Literal["marco", "cifar"]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

@@ -22,8 +22,8 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 
-from headcount.core.errors import HeadcountError
-from headcount.training.checkpoint import Moments
+from headcount.core import HeadcountError
+from headcount.training import Moments
 
 log = logging.getLogger("headcount")
 _FULL = ("CUDA error: out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED")  # the last two of cuBLAS and cuDNN

@@ -12,16 +12,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headcount.core.errors import BadInput
-from headcount.core.readers.reading import read_toml
-from headcount.core.readers.toml import toml_text
-from headcount.core.spec import Spec
-from headcount.models.transformer.spec import Positions
+from headcount.core import BadInput, Spec
+from headcount.core.readers import read_toml, toml_text
+from headcount.models.transformer import Positions
 from headcount.sweeps.spec import ModelOptions, Setting, SweepSpec
-from headcount.tasks.arrays.task import ArrayTask
-from headcount.tasks.families import FAMILIES
-from headcount.tasks.task import Task
-from headcount.training.spec import TrainSpec
+from headcount.tasks import FAMILIES, Task
+from headcount.tasks.arrays import ArrayTask
+from headcount.training import TrainSpec
 
 SEEN: Positions = "concatenated"
 """What a positional task gets: with D heads it learns best, and on the linear control gates show a false step."""

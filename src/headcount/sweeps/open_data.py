@@ -18,18 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.core.hashing import arrays_hash, content_hash
-from headcount.datasets.cifar10.read import Images, read_cifar
-from headcount.datasets.msmarco.collection import read_marco
-from headcount.datasets.msmarco.embeddings import Tables, Tokens, read_model
-from headcount.datasets.msmarco.mining import VERSION, Candidates, mine
-from headcount.datasets.msmarco.wordpiece import WordPiece
+from headcount.core import BadInput, arrays_hash, content_hash
+from headcount.datasets.cifar10 import Images, read_cifar
+from headcount.datasets.msmarco import MINING_VERSION as VERSION
+from headcount.datasets.msmarco import Candidates, Tables, Tokens, WordPiece, mine, read_marco, read_model
 from headcount.sweeps.encoder_spec import CifarData, MarcoData, RealPanel
-from headcount.training.devices import find_device
-from headcount.training.encoder.stacked import Feed
-from headcount.training.feeds.candidates import CUT, CandidateFeed, PairMeans, TokenFeed, check_most, check_sets
-from headcount.training.feeds.images import ImageFeed, Shelf
+from headcount.training import find_device
+from headcount.training.encoder import Feed
+from headcount.training.feeds import CUT, CandidateFeed, ImageFeed, PairMeans, Shelf, TokenFeed, check_most, check_sets
 
 Feeds = Callable[[RealPanel], Feed]
 LENGTHS = (8, 16, 32, 64)  # the paper's sets

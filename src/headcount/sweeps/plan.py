@@ -12,12 +12,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from headcount.models.transformer.flat import PADDED, Flat, collapses, covering, pools
-from headcount.models.transformer.spec import ModelSpec
-from headcount.tasks.task import Task
-from headcount.training.data import Dataset
-from headcount.training.job import Job
-from headcount.training.spec import TrainSpec
+from headcount.models.transformer import PADDED, Flat, ModelSpec, collapses, covering, pools
+from headcount.tasks import Task
+from headcount.training import Dataset, Job, TrainSpec
 
 LARGEST = 1024  # models of a stack: more gain nothing
 STEP_US = 60.0  # what a stack's step costs beside its models' work, measured on an H200

@@ -17,16 +17,10 @@ from typing import Any
 
 import torch
 
-from headcount.core.origin import cores
-from headcount.core.spec import Spec
-from headcount.models.transformer.flat import Flat, covering
-from headcount.models.transformer.spec import ModelSpec
+from headcount.core import Spec, cores
+from headcount.models.transformer import Flat, ModelSpec, covering
 from headcount.sweeps.plan import model_bytes
-from headcount.training.batches import FRESH_STEPS
-from headcount.training.data import DTYPES
-from headcount.training.job import Job
-from headcount.training.spec import TrainSpec
-from headcount.training.stacked import StackTrainer
+from headcount.training import DTYPES, FRESH_STEPS, Job, StackTrainer, TrainSpec
 
 AT_ONCE = 8
 CONTEXT_BYTES = 2**30  # what a process takes on a GPU before it does anything

@@ -15,20 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from headcount.core.origin import provenance
-from headcount.core.progress import Progress
-from headcount.store.checkpoints import Snapshot
-from headcount.store.store import Store
-from headcount.store.trials import FINISHED, STATES, Outcome, State
+from headcount.core import Progress, provenance
+from headcount.store import FINISHED, STATES, Outcome, Snapshot, State, Store
 from headcount.sweeps.encoder_spec import RealPanel, RealSpec, RealTrialSpec
 from headcount.sweeps.open_data import Feeds
 from headcount.sweeps.real_stack import Ended, Member, RealJob
 from headcount.sweeps.real_stacks import RealStacks
 from headcount.sweeps.run import cell_name
 from headcount.sweeps.scoreboard import Board, Entry
-from headcount.training.checkpoint import Moments
-from headcount.training.devices import device_name, find_device
-from headcount.training.encoder.stacked import Feed, chosen_attention
+from headcount.training import Moments, device_name, find_device
+from headcount.training.encoder import Feed, chosen_attention
 
 CHECKPOINT_SECONDS = 30.0
 RENEW_SECONDS = 120.0  # a lease lasts for 600

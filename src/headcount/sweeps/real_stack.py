@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headcount.models.encoder.spec import counts
-from headcount.store.records import Trial
+from headcount.models.encoder import counts
+from headcount.store import Trial
 from headcount.sweeps.encoder_spec import EVALUATED, RealTrialSpec
-from headcount.training.checkpoint import Moments
-from headcount.training.encoder.stacked import MEASURES, EncoderTrainer, Feed
+from headcount.training import Moments
+from headcount.training.encoder import MEASURES, EncoderTrainer, Feed
 
 WINDOW_SECONDS = 0.5  # the grain of progress and stopping
 

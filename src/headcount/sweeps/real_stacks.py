@@ -13,8 +13,8 @@ import torch
 from headcount.sweeps.engine import Engine
 from headcount.sweeps.real_stack import Ended, Member, RealJob, RealStack
 from headcount.sweeps.stacks import free_memory
-from headcount.training.checkpoint import Moments
-from headcount.training.encoder.stacked import stack_bytes
+from headcount.training import Moments
+from headcount.training.encoder import stack_bytes
 
 AT_ONCE = 3  # stacks on a GPU; a CPU has one at a time
 SAVING_SHARE = 0.05  # of the time may go into checkpoints: those of large stacks come less often

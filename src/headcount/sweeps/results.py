@@ -7,21 +7,15 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from headcount.core.errors import BadInput
-from headcount.models.files import SavedModel
-from headcount.models.transformer.flat import Flat
-from headcount.store.query import log
-from headcount.store.records import Run, Trial
-from headcount.store.schema import DamagedStore
-from headcount.store.store import Store
-from headcount.store.trials import StoredTrial
+from headcount.core import BadInput
+from headcount.models import SavedModel
+from headcount.models.transformer import Flat
+from headcount.store import DamagedStore, Run, Store, StoredTrial, Trial, log
 from headcount.sweeps.encoder_spec import RealPanel, RealSpec
 from headcount.sweeps.run import panel_run
 from headcount.sweeps.spec import SweepSpec, TrialSpec
-from headcount.tasks.serial import parse_task
-from headcount.training.data import prepare
-from headcount.training.loop import Trained
-from headcount.training.saved import saved_model
+from headcount.tasks import parse_task
+from headcount.training import Trained, prepare, saved_model
 
 
 def stored_spec(store: Store, run: str) -> SweepSpec | RealSpec:

@@ -10,23 +10,28 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from headcount.core.errors import HeadcountError
-from headcount.core.origin import cores, provenance
-from headcount.core.progress import Progress
-from headcount.store.records import Run, Trial
+from headcount.core import HeadcountError, Progress, cores, provenance
+from headcount.store import Run, Trial
 from headcount.sweeps.plan import plan, step_cost
 from headcount.sweeps.precompile import Ahead
 from headcount.sweeps.scoreboard import Board, Entry
 from headcount.sweeps.spec import Panel, SweepSpec, has_serial_form
 from headcount.sweeps.stacks import Ending, Member, Stacks, free_memory
-from headcount.tasks.arrays.task import ArrayTask
-from headcount.training.checkpoint import Moments
-from headcount.training.data import prepare
-from headcount.training.devices import device_name, find_device
-from headcount.training.job import Job
-from headcount.training.loop import check_task
-from headcount.training.on_cores import Stopped, polish_steps, run_trial, single_threaded_blas, start_kernels
-from headcount.training.spec import TrainSpec
+from headcount.tasks.arrays import ArrayTask
+from headcount.training import (
+    Job,
+    Moments,
+    Stopped,
+    TrainSpec,
+    check_task,
+    device_name,
+    find_device,
+    polish_steps,
+    prepare,
+    run_trial,
+    single_threaded_blas,
+    start_kernels,
+)
 
 log = logging.getLogger("headcount")
 

@@ -20,11 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.core.origin import cores, provenance
-from headcount.core.progress import Progress
-from headcount.store.checkpoints import Snapshot
-from headcount.store.store import Store
-from headcount.store.trials import FINISHED, STATES, Outcome, State
+from headcount.core import Progress, cores, provenance
+from headcount.store import FINISHED, STATES, Outcome, Snapshot, State, Store
 from headcount.sweeps.engine import interrupts
 from headcount.sweeps.plan import plan, step_cost
 from headcount.sweeps.precompile import Ahead
@@ -32,13 +29,22 @@ from headcount.sweeps.run import cell_name, whole_steps
 from headcount.sweeps.scoreboard import Board, Entry
 from headcount.sweeps.spec import SweepSpec, TrialSpec
 from headcount.sweeps.stacks import Ending, Member, Stacks, free_memory
-from headcount.tasks.serial import parse_task
-from headcount.training.checkpoint import Moments
-from headcount.training.data import Dataset, draw_inputs, prepare
-from headcount.training.devices import device_name, find_device
-from headcount.training.job import Job
-from headcount.training.memory import check_memory
-from headcount.training.on_cores import Stepper, Stopped, run_trial, single_threaded_blas, start_kernels
+from headcount.tasks import parse_task
+from headcount.training import (
+    Dataset,
+    Job,
+    Moments,
+    Stepper,
+    Stopped,
+    check_memory,
+    device_name,
+    draw_inputs,
+    find_device,
+    prepare,
+    run_trial,
+    single_threaded_blas,
+    start_kernels,
+)
 
 CHECKPOINT_SECONDS = 30.0
 RENEW_SECONDS = 120.0  # a lease lasts for 600

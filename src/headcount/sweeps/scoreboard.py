@@ -8,8 +8,8 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headcount.core.progress import Progress
-from headcount.store.records import Trial
+from headcount.core import Progress
+from headcount.store import Trial
 
 SHOWN = 12  # cells on the screen
 

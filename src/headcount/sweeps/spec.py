@@ -10,15 +10,11 @@ from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from headcount.core.errors import BadInput
-from headcount.core.spec import Spec
-from headcount.models.transformer.reference import Transformer
-from headcount.models.transformer.spec import FeedForwardKind, ModelSpec, Positions, Size
-from headcount.tasks.arrays.task import ArrayTask
-from headcount.tasks.families import FAMILIES
-from headcount.tasks.serial import parse_task
-from headcount.tasks.task import Task
-from headcount.training.spec import TrainSpec
+from headcount.core import BadInput, Spec
+from headcount.models.transformer import FeedForwardKind, ModelSpec, Positions, Size, Transformer
+from headcount.tasks import FAMILIES, Task, parse_task
+from headcount.tasks.arrays import ArrayTask
+from headcount.training import TrainSpec
 
 
 class ModelOptions(Spec):

@@ -19,20 +19,13 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from headcount.models.transformer.flat import covering
-from headcount.models.transformer.stacked import loss_and_gradient
-from headcount.store.records import Trial
+from headcount.models.transformer import covering, loss_and_gradient
+from headcount.store import Trial
 from headcount.sweeps.engine import Engine
 from headcount.sweeps.plan import data_bytes, model_bytes
 from headcount.sweeps.precompile import Ahead
-from headcount.tasks.task import Task
-from headcount.training.batches import FRESH_STEPS
-from headcount.training.checkpoint import Moments
-from headcount.training.data import Fresh, Part
-from headcount.training.job import Job
-from headcount.training.lbfgs import polish
-from headcount.training.loop import record
-from headcount.training.stacked import Pools, StackTrainer
+from headcount.tasks import Task
+from headcount.training import FRESH_STEPS, Fresh, Job, Moments, Part, Pools, StackTrainer, polish, record
 
 AT_ONCE = 8  # stacks on the device
 WINDOW_SECONDS = 0.5  # the grain of progress and stopping

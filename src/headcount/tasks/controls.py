@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.core.spec import Matrix, Spec
+from headcount.core import BadInput, Matrix, Spec
 from headcount.tasks.expressions import in_torch as expr_torch
 from headcount.tasks.expressions.tree import Expr
 from headcount.tasks.sampling import Gaussian, Law, Sphere, Uniform

@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from headcount.core.errors import BadInput, nearest
-from headcount.core.random import generator
-from headcount.core.spec import Matrix, Spec
+from headcount.core import BadInput, Matrix, Spec, generator, nearest
 from headcount.tasks.controls import LinearTask, MeanTask, NearestNeighbour
 from headcount.tasks.expressions.tree import Exp, Expr, Product, Tanh, affine, parse_expr, variable
 from headcount.tasks.retrieval import GeneralizedRetrieval

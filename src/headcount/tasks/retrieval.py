@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 from headcount.tasks.expressions import in_torch as expr_torch
 from headcount.tasks.expressions.tree import Function, Node
 from headcount.tasks.sampling import Law, Uniform

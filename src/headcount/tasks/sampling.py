@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, model_validator
 
-from headcount.core.spec import Spec, Vector
+from headcount.core import Spec, Vector
 
 Box = tuple[tuple[float, ...], tuple[float, ...]]  # lower and upper corner of the tokens' domain
 SUPPORT_TOLERANCE = 1e-12

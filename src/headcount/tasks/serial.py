@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from headcount.core.errors import BadInput, nearest
-from headcount.core.spec import Integers, Matrix, Spec, explain
+from headcount.core import BadInput, Integers, Matrix, Spec, explain, nearest
 from headcount.tasks.controls import LinearTask, MeanTask, NearestNeighbour
 from headcount.tasks.expressions.tree import Expr, Variable
 from headcount.tasks.families import FAMILIES, Family, family

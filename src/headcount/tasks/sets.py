@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Literal
 
-from headcount.core.errors import BadInput
-from headcount.core.random import generator
+from headcount.core import BadInput, generator
 
 SetKind = Literal["all", "bands", "halves", "random"]
 

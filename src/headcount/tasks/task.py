@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.core.hashing import content_hash
-from headcount.core.random import generator
+from headcount.core import BadInput, content_hash, generator
 from headcount.tasks.sampling import LAW, SUPPORT_TOLERANCE, Box, Law
 
 

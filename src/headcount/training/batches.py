@@ -14,7 +14,7 @@ from jaxtyping import Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headcount.core.random import below, mixed, stream_key
+from headcount.core import below, mixed, stream_key
 
 FRESH_STEPS = 64  # steps that share a pool of fresh sequences
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.tasks.arrays.task import ArrayTask
-from headcount.tasks.task import Task
+from headcount.core import BadInput
+from headcount.tasks import Task
+from headcount.tasks.arrays import ArrayTask
 from headcount.training.batches import FRESH_STEPS
 from headcount.training.spec import TrainSpec
 

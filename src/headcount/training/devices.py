@@ -7,7 +7,7 @@ import threading
 
 import torch
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 
 def find_device(name: str) -> torch.device:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headcount.models.transformer.spec import ModelSpec
-from headcount.tasks.arrays.task import ArrayTask
-from headcount.tasks.task import Task
+from headcount.models.transformer import ModelSpec
+from headcount.tasks import Task
+from headcount.tasks.arrays import ArrayTask
 from headcount.training.checkpoint import Moments
 from headcount.training.data import Dataset
 from headcount.training.spec import TrainSpec

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.core.errors import BadInput
-from headcount.core.shown import Shown
-from headcount.models.transformer.reference import Transformer
-from headcount.models.transformer.spec import ModelSpec
-from headcount.store.records import State, Trial
-from headcount.tasks.arrays.task import ArrayTask
-from headcount.tasks.task import Task
+from headcount.core import BadInput, Shown
+from headcount.models import SavedModel
+from headcount.models.transformer import ModelSpec, Transformer
+from headcount.store import FinishedState as State
+from headcount.store import Trial
+from headcount.tasks import Task
+from headcount.tasks.arrays import ArrayTask
 from headcount.training.batches import FRESH_STEPS, batch_indices, fresh_order
 from headcount.training.data import DTYPES, Dataset, Fresh, Part, prepare
 from headcount.training.lbfgs import polish
@@ -55,10 +55,19 @@ class Trained(Shown):
 
     def save(self, folder: str | Path) -> str:
         """Keep it as a model folder, like that of `headcount train`; return the model's hash."""
-        from headcount.training.saved import saved_model
-
         history = {"trial": self.trial.data(), "train": self.spec.data()}
         return saved_model(self.task, self).save(folder, extra={"history.json": history})
+
+
+def saved_model(task: Task | ArrayTask, trained: Trained) -> SavedModel:
+    """Bundle a trained model; arrays are named by their hash, never copied into the model's folder."""
+    mean, std = tuple(trained.data.mean.tolist()), tuple(trained.data.std.tolist())
+    if isinstance(task, ArrayTask):
+        data: dict[str, Any] = {"kind": "arrays", "name": task.name, "hash": task.hash()}
+        if task.classes is not None:  # in the order of the outputs
+            data["classes"] = list(task.classes)
+        return SavedModel(trained.model, data, None, mean, std)
+    return SavedModel(trained.model, task.data(), task.box, mean, std)
 
 
 @torch.no_grad()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headcount.core.errors import BadInput
-from headcount.models.transformer.spec import ModelSpec
+from headcount.core import BadInput
+from headcount.models.transformer import ModelSpec
 from headcount.training.batches import FRESH_STEPS
 from headcount.training.spec import TrainSpec
 

@@ -21,15 +21,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headcount.core.progress import Progress
-from headcount.models.transformer.compiled import Compiled, load_kernels, why_plain
-from headcount.models.transformer.flat import Flat
-from headcount.models.transformer.reference import Transformer
-from headcount.models.transformer.spec import ModelSpec
-from headcount.models.transformer.stacked import loss_and_gradient
-from headcount.store.records import State, Trial
-from headcount.tasks.arrays.task import ArrayTask
-from headcount.tasks.task import Task
+from headcount.core import Progress
+from headcount.models.transformer import (
+    Compiled,
+    Flat,
+    ModelSpec,
+    Transformer,
+    load_kernels,
+    loss_and_gradient,
+    why_plain,
+)
+from headcount.store import FinishedState as State
+from headcount.store import Trial
+from headcount.tasks import Task
+from headcount.tasks.arrays import ArrayTask
 from headcount.training.batches import FRESH_STEPS, batch_indices, fresh_order
 from headcount.training.checkpoint import Moments
 from headcount.training.data import DTYPES, Dataset, Fresh, Part, prepare

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from headcount.core.spec import Spec
+from headcount.core import Spec
 
 
 class TrainSpec(Spec):

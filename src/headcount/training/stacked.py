@@ -22,11 +22,10 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.models.transformer.flat import Flat, covering
-from headcount.models.transformer.reference import Transformer
-from headcount.models.transformer.spec import ModelSpec
-from headcount.models.transformer.stacked import adam_at, forward, loss_and_gradient, without_kernels
+from headcount.core import BadInput
+from headcount.kernels.adam import adam_at
+from headcount.kernels.pool import without_kernels
+from headcount.models.transformer import Flat, ModelSpec, Transformer, covering, forward, loss_and_gradient
 from headcount.training.batches import FRESH_STEPS, keys, stacked_fresh_order, stacked_indices
 from headcount.training.checkpoint import Moments
 from headcount.training.data import Fresh, Part

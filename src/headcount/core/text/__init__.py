@@ -1,1 +1,27 @@
 """All that is shown as text goes out through here: made harmless, rounded, on guarded streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headcount.core.doors import open_door
+
+if TYPE_CHECKING:
+    from headcount.core.text.durations import duration as duration
+    from headcount.core.text.harmless import escape as escape
+    from headcount.core.text.harmless import json_text as json_text
+    from headcount.core.text.harmless import plain as plain
+    from headcount.core.text.harmless import plain_data as plain_data
+    from headcount.core.text.harmless import valid_text as valid_text
+    from headcount.core.text.rounding import above as above
+    from headcount.core.text.rounding import below as below
+    from headcount.core.text.streams import guarded_streams as guarded_streams
+    from headcount.core.text.streams import put as put
+    from headcount.core.text.streams import tell as tell
+    from headcount.core.text.streams import tell_lines as tell_lines
+    from headcount.core.text.terminal import Terminal as Terminal
+    from headcount.core.text.terminal import bold as bold
+    from headcount.core.text.terminal import cell as cell
+    from headcount.core.text.terminal import styled as styled
+
+__getattr__, __dir__ = open_door(__name__)

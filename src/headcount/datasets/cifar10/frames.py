@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.core.random import below, mixed, stream_key
+from headcount.core import BadInput, below, mixed, stream_key
 
 PLACES = 1 << 24  # the largest number of images a step may place: the counter has its low bits for them
 _IMAGE = 32

@@ -20,10 +20,8 @@ from jaxtyping import Int64, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.core.hashing import arrays_hash
-from headcount.core.readers.packed import read_npz
-from headcount.core.readers.reading import read_limited
+from headcount.core import BadInput, arrays_hash
+from headcount.core.readers import read_limited, read_npz
 
 SIDE = 32
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))

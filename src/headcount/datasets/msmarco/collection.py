@@ -21,8 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
-from headcount.core.hashing import canonical_json
+from headcount.core import BadInput, canonical_json
 from headcount.datasets.msmarco.formats import Judged, Place, Rows, compact_rows, official_rows, parquet_rows, present
 
 _WORD = re.compile(r"[^\W_]+")

@@ -17,9 +17,8 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
-from headcount.core.errors import BadInput
-from headcount.core.progress import Progress
-from headcount.core.readers.reading import MOST_JSON_BYTES, read_json, read_limited
+from headcount.core import BadInput, Progress
+from headcount.core.readers import MOST_JSON_BYTES, read_json, read_limited
 from headcount.datasets.msmarco.collection import Collection
 from headcount.datasets.msmarco.search import Vectors, unit
 from headcount.datasets.msmarco.wordpiece import SPECIAL, WordPiece

@@ -9,9 +9,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headcount.core.errors import BadInput, MissingExtra
-from headcount.core.readers.packed import check_size, read_lines
-from headcount.core.readers.reading import parse_json
+from headcount.core import BadInput, MissingExtra
+from headcount.core.readers import check_size, parse_json, read_lines
 
 
 class Place(NamedTuple):

@@ -17,12 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from headcount.core.errors import BadInput
-from headcount.core.files import check_writable, write_bytes
-from headcount.core.hashing import arrays_hash, content_hash
-from headcount.core.progress import Progress
-from headcount.core.random import generator
-from headcount.core.readers.packed import read_npz
+from headcount.core import BadInput, Progress, arrays_hash, check_writable, content_hash, generator, write_bytes
+from headcount.core.readers import read_npz
 from headcount.datasets.msmarco.collection import Collection
 from headcount.datasets.msmarco.search import Ints, Terms, Vectors, projected_vectors, top
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from headcount.core.errors import BadInput
-from headcount.core.random import generator
+from headcount.core import BadInput, generator
 from headcount.datasets.msmarco.collection import Collection, words
 
 Floats = NDArray[np.float32]

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from headcount.core.machine_code import cached_njit
+from headcount.core import cached_njit
 from headcount.kernels.step.numba_math import exp
 
 BLOCK_TOKENS = 2048  # 2048 tokens × 32 hidden units × 4 bytes = 256 KB: half of an L2 cache

@@ -17,7 +17,7 @@ from typing import Any
 
 from numba.core import config
 
-from headcount.core.machine_code import folder_in_use
+from headcount.core import folder_in_use
 from headcount.kernels.step import numba as cpu_step
 from headcount.kernels.step.numba import signature
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 from headcount.models.attention.torch_weights import filled, to_heads, to_matrices
 
 

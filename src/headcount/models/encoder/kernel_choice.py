@@ -17,8 +17,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from headcount.core.errors import BadInput, nearest
-from headcount.kernels.attention.plain import attend_narrow, why_not_narrow
+from headcount.core import BadInput, nearest
+from headcount.kernels.attention import attend_narrow, why_not_narrow
 
 NARROW = "narrow"
 KERNELS = {

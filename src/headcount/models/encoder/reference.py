@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 from headcount.models.encoder.spec import EncoderSpec
 
 Drop = Callable[[Tensor], Tensor]

@@ -14,8 +14,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from headcount.core.random import generator
-from headcount.core.spec import Spec
+from headcount.core import Spec, generator
 from headcount.models.transformer.spec import Size
 
 Readout = Literal["class", "each"]

@@ -24,8 +24,8 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from headcount.kernels.attention.plain import attend_plain
-from headcount.kernels.residual_norm.plain import grown, join
+from headcount.kernels.attention import attend_plain
+from headcount.kernels.residual_norm import grown, join
 from headcount.models.encoder.kernel_choice import attend
 from headcount.models.encoder.reference import check
 from headcount.models.encoder.spec import MAPS, EncoderSpec, shapes

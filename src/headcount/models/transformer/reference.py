@@ -20,8 +20,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headcount.core.errors import BadInput
-from headcount.core.random import generator
+from headcount.core import BadInput, generator
 from headcount.models.transformer.spec import ModelSpec
 
 

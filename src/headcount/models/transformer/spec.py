@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from headcount.core.spec import Spec
+from headcount.core import Spec
 
 Size = Annotated[int, Field(ge=1, le=1_000_000)]
 Positions = Literal["none", "additive", "concatenated", "gates"]

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from headcount.kernels.adam.plain import adam_at
-from headcount.kernels.pool.plain import pool, whole_step, without_kernels
+from headcount.kernels.adam import adam_at
+from headcount.kernels.pool import pool, whole_step, without_kernels
 from headcount.models.transformer.flat import Flat, collapses, pools
 from headcount.models.transformer.spec import ModelSpec
 

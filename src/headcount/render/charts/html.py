@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from importlib import resources
 from typing import NamedTuple
 
-from headcount.core.text.harmless import escape, json_text, plain_data
+from headcount.core.text import escape, json_text, plain_data
 from headcount.render.charts.chart import Chart, ChartSeries, Shape, apart
 from headcount.render.charts.matplotlib import RAMP
 

@@ -6,9 +6,9 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headcount.core.files import write_bytes
+from headcount.core import write_bytes
 from headcount.render.charts.chart import Axis, Chart, ChartSeries, Shape, apart
-from headcount.render.draw import COLOURS, _settings, check_ending  # pyright: ignore[reportPrivateUsage]
+from headcount.render.style import COLOURS, _settings, check_ending  # pyright: ignore[reportPrivateUsage]
 
 if TYPE_CHECKING:
     from headcount.render.picture import Picture

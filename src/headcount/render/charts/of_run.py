@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from headcount.analysis.measures import seen
-from headcount.analysis.record import Analysis, Cell, EqualError, Law
-from headcount.analysis.words.numbers import error_text, heads_text, times_text
+from headcount.analysis import Analysis, Cell, EqualError, Law, seen
+from headcount.analysis.words import error_text, heads_text, times_text
 from headcount.render.charts.chart import Chart, ChartSeries, Dot, PaperValue, doubling_axis, log_axis, whole_axis
 from headcount.render.charts.series import (  # fmt: skip
     Group,
@@ -36,7 +35,7 @@ from headcount.render.charts.series import (  # fmt: skip
     values,
     where,
 )
-from headcount.store.records import Run
+from headcount.store import Run
 
 HEADS, LENGTH, HIDDEN = "Number of attention heads", "Sequence length T", "Hidden size N"
 KINDS = ("error-by-heads", "error-by-length", "scaling", "equal-error", "spread", "laws")
@@ -261,7 +260,7 @@ def predicted(law: Law, heads: float, length: float) -> float:
     """Return the error that a fitted law gives."""
     import numpy as np
 
-    from headcount.analysis.law import FORMS
+    from headcount.analysis import FORMS
 
     form = next(form for form in FORMS if form.name == law.name)
     delta = law.coefficients.get("delta", 0.0)

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headcount.analysis.blocks import setting_name, size
-from headcount.analysis.measures import FLOOR, guessing, words
-from headcount.analysis.record import Analysis, Cell, Dimension
-from headcount.analysis.words.numbers import error_text
+from headcount.analysis import FLOOR, Analysis, Cell, Dimension, guessing, setting_name, size
+from headcount.analysis import measure_words as words
+from headcount.analysis.words import error_text
 from headcount.render.charts.chart import (
     SHAPES,
     Axis,
@@ -24,7 +23,7 @@ from headcount.render.charts.chart import (
     log_axis,
     ramp,
 )
-from headcount.store.records import Run
+from headcount.store import Run
 
 MULTIPLES = 12
 """So many charts of one kind at most; the cells of the rest are in cells.csv."""

@@ -7,17 +7,17 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from headcount.analysis.record import Analysis
-from headcount.core.text.harmless import plain
+from headcount.analysis import Analysis
+from headcount.core.text import plain
 from headcount.render.charts.chart import Chart, ChartSeries, power_text
 from headcount.render.charts.of_run import error_by_heads
 from headcount.render.narrow import print_table
 from headcount.render.run_tables import cell_table
 from headcount.render.words.run import known, rises, summary
-from headcount.store.records import Run
+from headcount.store import Run
 
 if TYPE_CHECKING:
-    from headcount.core.text.terminal import Terminal
+    from headcount.core.text import Terminal
 
 MARKS = "ox+*#%@&"
 ROWS = 14

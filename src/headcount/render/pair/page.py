@@ -6,12 +6,12 @@ import json
 import re
 from collections.abc import Sequence
 
-from headcount.core.text.harmless import escape
-from headcount.render.draw import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
+from headcount.core.text import escape
 from headcount.render.pages import document, name_list, section
 from headcount.render.pair.data import KINDS, Look, PairFigure, distance_text, looks, number_text, one_line, strips
 from headcount.render.pair.draw import draw_pair
 from headcount.render.pair.targets import deviations, gap_text, targets_text
+from headcount.render.style import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
 from headcount.render.tables import NONE, Column, Table, as_html
 
 DIGITS = 6

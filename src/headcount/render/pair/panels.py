@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.render.draw import COLOURS
 from headcount.render.pair.data import Look, PairFigure, Strip, row_text
+from headcount.render.style import COLOURS
 
 Place = tuple[float, float, float, float]
 """Left, bottom, width and height in inches."""

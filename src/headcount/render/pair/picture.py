@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headcount.core.files import write_bytes
+from headcount.core import write_bytes
 from headcount.render.bounds import check_picture
-from headcount.render.draw import _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
 from headcount.render.notebook import Drawing
 from headcount.render.pair.data import PairFigure
 from headcount.render.pair.draw import draw_pair
 from headcount.render.pair.page import page
+from headcount.render.style import _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
 
 
 def pair_png(figure: Mapping[str, Any], *, dpi: int = 200) -> bytes:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from headcount.analysis.words.numbers import times_text
-from headcount.core.text.rounding import below
-from headcount.render.draw import COLOURS
+from headcount.analysis.words import times_text
+from headcount.core.text import below
 from headcount.render.pair.data import PairFigure, number_text
 from headcount.render.pair.panels import FIRST, INK, MUTED, SECOND, Place, inches
+from headcount.render.style import COLOURS
 
 LEVEL = 0.98
 """Inches from the panel's top to the axis."""

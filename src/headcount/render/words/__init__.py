@@ -1,1 +1,12 @@
 """What pages and terminals say: of a task, of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headcount.core import open_door
+
+if TYPE_CHECKING:
+    from headcount.render.words.run import summary as summary
+
+__getattr__, __dir__ = open_door(__name__)

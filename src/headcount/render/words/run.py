@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.analysis.measures import UNMEASURED, ZERO, Part
-from headcount.analysis.record import Analysis, Dimension
-from headcount.analysis.words.heads_needed import comparison, fits
-from headcount.analysis.words.numbers import heads_text, times_text
+from headcount.analysis import UNMEASURED, ZERO, Analysis, Dimension, Part
+from headcount.analysis.words import comparison, fits, heads_text, times_text
 from headcount.render.charts.series import above, known_dimensions, level, where
 from headcount.render.words.task import settings, task_text
-from headcount.store.records import Run
+from headcount.store import Run
 
 MEASURED = (
     "What is marked as measured was measured on models that were trained here; it is not proved. A larger model, or "

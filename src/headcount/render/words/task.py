@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from headcount.analysis.measures import Part
-from headcount.core.readers.toml import toml_text
-from headcount.core.text.harmless import escape
-from headcount.store.records import Run
+from headcount.analysis import Part
+from headcount.core.readers import toml_text
+from headcount.core.text import escape
+from headcount.store import Run
 
 
 class TaskText(NamedTuple):

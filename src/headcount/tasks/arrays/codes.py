@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 MOST_VALUES = 64
 """A column of whole numbers with at most this many different values may hold categories."""

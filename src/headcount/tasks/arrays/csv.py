@@ -10,8 +10,8 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
-from headcount.core.readers.packed import MOST_LINE_BYTES, read_lines
+from headcount.core import BadInput
+from headcount.core.readers import MOST_LINE_BYTES, read_lines
 from headcount.tasks.arrays.long_form import Arrays, Tokens, padded, roles, wanted, with_names
 
 _AT_ONCE = 1_000  # rows whose text is held at a time; with many more the garbage collector takes over

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput, MissingExtra, nearest
-from headcount.core.readers.packed import check_size, guarded, npz_names, read_npy, read_npz
+from headcount.core import BadInput, MissingExtra, nearest
+from headcount.core.readers import check_size, guarded, npz_names, read_npy, read_npz
 from headcount.tasks.arrays.csv import read_csv
 from headcount.tasks.arrays.long_form import Arrays, Tokens, padded, roles, wanted, with_names
 

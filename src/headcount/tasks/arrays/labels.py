@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 from headcount.tasks.arrays.tensors import plain
 
 Kind = Literal["auto", "regression", "classification"]

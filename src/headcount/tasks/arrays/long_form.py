@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
-from headcount.core.readers.packed import check_size
+from headcount.core import BadInput
+from headcount.core.readers import check_size
 
 Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 """X, y and the mask of a file, still unchecked."""

@@ -11,10 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.core.hashing import arrays_hash
-from headcount.core.random import generator
-from headcount.core.text.harmless import valid_text
+from headcount.core import BadInput, arrays_hash, generator
+from headcount.core.text import valid_text
 from headcount.tasks.arrays.codes import Codes, id_codes
 from headcount.tasks.arrays.files import read_arrays
 from headcount.tasks.arrays.labels import Kind, check_kind, class_labels, one_hot

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 from headcount.tasks.assumptions.branch_and_bound import Region, hull
 from headcount.tasks.assumptions.domain import check_domain, note
 from headcount.tasks.assumptions.minimiser import derivatives, find_minimiser, kinked, prove_minimiser

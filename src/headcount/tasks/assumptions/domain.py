@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from headcount.core.random import generator
+from headcount.core import generator
 from headcount.tasks.assumptions.branch_and_bound import Region, hull
 from headcount.tasks.assumptions.minimiser import find_minimiser, prove_minimiser, values
 from headcount.tasks.assumptions.verdicts import Finding, Judgement, Study, finding, join

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.core.random import generator
+from headcount.core import BadInput, generator
 from headcount.tasks.assumptions import branch_and_bound as branch
 from headcount.tasks.assumptions.branch_and_bound import Point, Region, hull
 from headcount.tasks.expressions import in_balls as expr_ball

@@ -8,9 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeGuard
 
 from pydantic import JsonValue
 
-from headcount.core.errors import BadInput, nearest
-from headcount.core.shown import Shown
-from headcount.core.spec import Spec
+from headcount.core import BadInput, Shown, Spec, nearest
 from headcount.tasks.assumptions.branch_and_bound import Region
 from headcount.tasks.assumptions.minimiser import Found, Outcome, Proof
 from headcount.tasks.expressions import in_balls as expr_ball

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 from headcount.tasks.expressions import tree as e
 
 if TYPE_CHECKING:

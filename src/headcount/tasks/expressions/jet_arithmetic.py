@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 from headcount.tasks.expressions import tree as e
 from headcount.tasks.expressions.in_balls import ball, monotone, power, softplus
 

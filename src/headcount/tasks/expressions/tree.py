@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
-from headcount.core.errors import BadInput
-from headcount.core.spec import Matrix, Spec, Vector, explain
+from headcount.core import BadInput, Matrix, Spec, Vector, explain
 
 
 class Node(Spec):

@@ -30,10 +30,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from headcount.core.errors import BadInput
-from headcount.models.files import SavedModel
-from headcount.models.transformer.reference import Attention, Transformer
-from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.core import BadInput
+from headcount.models import SavedModel
+from headcount.models.transformer import Attention, Transformer
+from headcount.tasks import GeneralizedRetrieval
 from headcount.theory.adversary.basins import Array, Basin, basins_of, heights
 from headcount.theory.adversary.subset_sums import LIST, Choices, Pair, nearest
 from headcount.theory.bounds.too_few_heads import Exponent, exponents

@@ -17,12 +17,11 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
-from headcount.tasks.assumptions.check import check_assumptions
+from headcount.core import BadInput
+from headcount.tasks import GeneralizedRetrieval, Uniform
+from headcount.tasks.assumptions import check_assumptions
+from headcount.tasks.expressions import Function, Node
 from headcount.tasks.expressions import in_numpy as expr_numpy
-from headcount.tasks.expressions.tree import Function, Node
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.sampling import Uniform
 
 Array = NDArray[np.float64]
 

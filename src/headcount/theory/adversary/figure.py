@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from headcount.core.errors import BadInput
-from headcount.models.files import SavedModel
-from headcount.models.transformer.reference import Transformer
-from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.core import BadInput
+from headcount.models import SavedModel
+from headcount.models.transformer import Transformer
+from headcount.tasks import GeneralizedRetrieval
 from headcount.theory.adversary.algorithm import Attacked, Collision, attack, eps_of, make_plan
 from headcount.theory.adversary.subset_sums import LIST
 

@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from headcount.core.errors import BadInput
-from headcount.core.random import generator
+from headcount.core import BadInput, generator
 
 Array = NDArray[np.float64]
 Ranks = NDArray[np.intp]

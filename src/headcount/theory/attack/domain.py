@@ -11,10 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.models.files import SavedModel
-from headcount.tasks.sampling import Box
-from headcount.tasks.task import Task
+from headcount.core import BadInput
+from headcount.models import SavedModel
+from headcount.tasks import Box, Task
 from headcount.theory.attack.pairs import Moves
 
 Among = Literal["all", "typical", "box"]

@@ -20,14 +20,24 @@ import scipy.linalg
 from flint import arb, arb_mat, ctx
 from numpy.typing import ArrayLike, NDArray
 
-from headcount.core.errors import BadInput
-from headcount.core.readers.statement_file import CLAIMS, VERSION, WITNESS
-from headcount.recheck.heads import Heads, Sequences
-from headcount.recheck.pooled import Pooled, shares_pieces
-from headcount.recheck.support import Equations, has_unit_tokens
-from headcount.recheck.trees import number
-from headcount.recheck.weights import Rejected, Weights, read_weights
-from headcount.recheck.witness import NoInclusion, prove, reader
+from headcount.core import BadInput
+from headcount.core.readers import CLAIMS, WITNESS
+from headcount.core.readers import STATEMENT_VERSION as VERSION
+from headcount.recheck import (
+    Equations,
+    Heads,
+    NoInclusion,
+    Pooled,
+    Rejected,
+    Sequences,
+    Weights,
+    has_unit_tokens,
+    number,
+    prove,
+    read_weights,
+    reader,
+    shares_pieces,
+)
 
 Array = NDArray[np.float64]
 PRECISION = 224  # bits of Newton's method

@@ -16,8 +16,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from headcount.models.transformer.reference import Attention, Layer, Transformer
-from headcount.models.transformer.spec import ModelSpec
+from headcount.models.transformer import Attention, Layer, ModelSpec, Transformer
 
 
 class HeadMap:

@@ -26,12 +26,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.core.random import generator
-from headcount.models.files import SavedModel
-from headcount.models.transformer.reference import Transformer
-from headcount.tasks.sampling import Box
-from headcount.tasks.task import Task
+from headcount.core import BadInput, generator
+from headcount.models import SavedModel
+from headcount.models.transformer import Transformer
+from headcount.tasks import Box, Task
 from headcount.theory.attack.domain import Among, check_sizes, domain
 from headcount.theory.attack.fibre import climb, follow, project
 from headcount.theory.attack.layer import state_map

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
+from headcount.tasks import GeneralizedRetrieval, Task
+from headcount.tasks.expressions import Node
 from headcount.tasks.expressions import in_torch as expr_torch
-from headcount.tasks.expressions.tree import Node
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.task import Task
 
 DRAWS = 10_000
 MARGIN = 1e-6  # within the region's rounded ends, so that the search may touch them

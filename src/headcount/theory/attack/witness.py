@@ -12,14 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
-from headcount.core.origin import provenance
-from headcount.core.readers.statement_file import VERSION, WITNESS
-from headcount.core.text.rounding import above, below
-from headcount.models.files import SavedModel
-from headcount.recheck.weights import Weights, read_weights
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.task import Task
+from headcount.core import BadInput, provenance
+from headcount.core.readers import STATEMENT_VERSION as VERSION
+from headcount.core.readers import WITNESS
+from headcount.core.text import above, below
+from headcount.models import SavedModel
+from headcount.recheck import Weights, read_weights
+from headcount.tasks import GeneralizedRetrieval, Task
 from headcount.theory.attack.exact import prove_pair, sequences
 from headcount.theory.attack.implied import Implied, implied
 from headcount.theory.attack.layer import HeadMap, StateMap, state_map

@@ -10,12 +10,9 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from headcount.core.errors import BadInput
-from headcount.tasks.assumptions.check import check_assumptions
-from headcount.tasks.assumptions.verdicts import SIZES
-from headcount.tasks.families import FAMILIES
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.sets import index_sets
+from headcount.core import BadInput
+from headcount.tasks import FAMILIES, GeneralizedRetrieval, index_sets
+from headcount.tasks.assumptions import SIZES, check_assumptions
 from headcount.theory.bounds import related_work as known
 from headcount.theory.bounds.counting import Basin, Heads, bites_below_eps, least_width
 from headcount.theory.bounds.of_task import segments

@@ -63,7 +63,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 from headcount.theory.bounds.too_few_heads import check, movement, root
 
 LARGEST = 10**300

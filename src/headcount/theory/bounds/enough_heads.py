@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from headcount.core.errors import BadInput
-from headcount.tasks.expressions.tree import Node
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.task import Task
+from headcount.core import BadInput
+from headcount.tasks import GeneralizedRetrieval, Task
+from headcount.tasks.expressions import Node
 from headcount.theory.bounds.softmax_leakage import leakage
 from headcount.theory.construct.enough_heads import Built, build
 from headcount.theory.construct.one_wide_head import build_wide

@@ -60,16 +60,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.core.random import generator
-from headcount.tasks.assumptions.minimiser import find_minimiser
+from headcount.core import BadInput, generator
+from headcount.tasks import Box, Gaussian, GeneralizedRetrieval, Marked, Sphere
+from headcount.tasks.assumptions import find_minimiser
+from headcount.tasks.expressions import Node, ball, floor
 from headcount.tasks.expressions import in_balls as expr_ball
 from headcount.tasks.expressions import in_torch as expr_torch
-from headcount.tasks.expressions.in_balls import ball
-from headcount.tasks.expressions.jet_arithmetic import floor
-from headcount.tasks.expressions.tree import Node
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.sampling import Box, Gaussian, Marked, Sphere
 
 if TYPE_CHECKING:
     from flint import arb

@@ -32,9 +32,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from headcount.tasks import ClippedGaussian, GeneralizedRetrieval, Uniform
 from headcount.tasks.expressions import tree as e
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.sampling import ClippedGaussian, Uniform
 
 Point = tuple[Fraction, ...]
 Side = tuple[Fraction, Fraction]

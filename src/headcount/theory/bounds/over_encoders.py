@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headcount.core.errors import BadInput
-from headcount.models.files import SavedModel
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.sampling import Box
+from headcount.core import BadInput
+from headcount.models import SavedModel
+from headcount.tasks import Box, GeneralizedRetrieval
 from headcount.theory.bounds.lipschitz import copies, find_alphabet, least_error, least_reach, least_width
 from headcount.theory.bounds.reach import reach
 from headcount.theory.construct.enough_heads import build

@@ -16,13 +16,11 @@ from collections.abc import Sequence
 import torch
 from flint import arb, arb_mat, ctx
 
-from headcount.core.errors import BadInput
-from headcount.core.readers.model_file import FEEDFORWARD_LAYERS
-from headcount.models.files import SavedModel
-from headcount.recheck.heads import Heads, matrix, slope
-from headcount.recheck.trees import PRECISION
-from headcount.recheck.weights import Rejected, Weights
-from headcount.tasks.expressions.jet_arithmetic import ceil
+from headcount.core import BadInput
+from headcount.core.readers import FEEDFORWARD_LAYERS
+from headcount.models import SavedModel
+from headcount.recheck import PRECISION, Heads, Rejected, Weights, matrix, slope
+from headcount.tasks.expressions import ceil
 from headcount.theory.attack.layer import HeadMap
 from headcount.theory.bounds.lipschitz import Alphabet
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from headcount.core.errors import BadInput
-from headcount.tasks.expressions.in_balls import ball
+from headcount.core import BadInput
+from headcount.tasks.expressions import ball
 
 LEAST_BETA = 1e-3
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 
 SetRule = Callable[[int], int]
 """The smallest |S_i| at a length T, for one rule of choosing the sets; it never falls when T rises."""

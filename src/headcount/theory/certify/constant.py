@@ -14,10 +14,8 @@ import numpy as np
 from flint import arb
 from numpy.typing import NDArray
 
-from headcount.tasks.expressions.in_balls import evaluate
-from headcount.tasks.expressions.jet_arithmetic import balls, ceil, floor
-from headcount.tasks.expressions.tree import Expr, Node
-from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.tasks import GeneralizedRetrieval
+from headcount.tasks.expressions import Expr, Node, balls, ceil, evaluate, floor
 
 Array = NDArray[np.float64]
 SPLITS = 250  # of the box, for each end of a range

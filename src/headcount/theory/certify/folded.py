@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from headcount.models.files import SavedModel
-from headcount.models.transformer.reference import Attention, FeedForward
+from headcount.models import SavedModel
+from headcount.models.transformer import Attention, FeedForward
 
 Predict = Callable[[Tensor], Tensor]
 

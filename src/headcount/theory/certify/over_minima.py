@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from headcount.core.random import generator
-from headcount.models.files import SavedModel
-from headcount.tasks.expressions.tree import Node
-from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.core import generator
+from headcount.models import SavedModel
+from headcount.tasks import GeneralizedRetrieval
+from headcount.tasks.expressions import Node
 from headcount.theory.certify.over_minima_cells import View
 from headcount.theory.certify.relax import relax
 from headcount.theory.certify.token_cells import Cells, Folded, make_cells

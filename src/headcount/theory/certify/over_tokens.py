@@ -22,8 +22,8 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.tasks.expressions.tree import Node
-from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.tasks import GeneralizedRetrieval
+from headcount.tasks.expressions import Node
 from headcount.theory.certify.relax import relax
 from headcount.theory.certify.token_cells import Folded, forms, function_forms, sum_up
 from headcount.theory.enclose.expressions import slopes

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headcount.core.errors import BadInput
-from headcount.models.transformer.reference import Attention, FeedForward, Transformer
-from headcount.tasks.expressions.tree import Node
-from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.core import BadInput
+from headcount.models.transformer import Attention, FeedForward, Transformer
+from headcount.tasks import GeneralizedRetrieval
+from headcount.tasks.expressions import Node
 from headcount.theory.enclose.expressions import slopes
 from headcount.theory.enclose.intervals import Array, Interval, down, interval, matmul, up
 

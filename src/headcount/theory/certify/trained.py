@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from headcount.core.errors import BadInput
-from headcount.models.files import SavedModel
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.serial import parse_task
+from headcount.core import BadInput
+from headcount.models import SavedModel
+from headcount.tasks import GeneralizedRetrieval, parse_task
 from headcount.theory.certify.constant import constant_error
 from headcount.theory.certify.over_minima import SIDES, LevelBoxes
 from headcount.theory.certify.over_tokens import TokenBoxes

@@ -25,11 +25,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
-from headcount.core.random import generator
-from headcount.models.files import SavedModel
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.task import Task
+from headcount.core import BadInput, generator
+from headcount.models import SavedModel
+from headcount.tasks import GeneralizedRetrieval, Task
 from headcount.theory.certify.folded import Predict, folded, reference
 
 Box = tuple[Sequence[float], Sequence[float]]

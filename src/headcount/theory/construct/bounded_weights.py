@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
 from headcount.theory.construct.network import Array, Shallow
 
 MOST_COPIES = 1_000_000

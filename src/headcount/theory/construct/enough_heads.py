@@ -30,17 +30,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
-from headcount.core.origin import provenance
-from headcount.core.readers.statement_file import CERTIFICATE, VERSION
-from headcount.models.files import SavedModel
-from headcount.models.transformer.reference import Transformer
-from headcount.models.transformer.spec import ModelSpec
+from headcount.core import BadInput, provenance
+from headcount.core.readers import CERTIFICATE
+from headcount.core.readers import STATEMENT_VERSION as VERSION
+from headcount.models import SavedModel
+from headcount.models.transformer import ModelSpec, Transformer
+from headcount.tasks import GeneralizedRetrieval, Task
+from headcount.tasks.expressions import Expr, Node, balls, ceil, floor, jets
 from headcount.tasks.expressions import in_balls as expr_ball
-from headcount.tasks.expressions.jet_arithmetic import balls, ceil, floor, jets
-from headcount.tasks.expressions.tree import Expr, Node
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.task import Task
 from headcount.theory.bounds.softmax_leakage import beta_for, leakage
 from headcount.theory.construct.bounded_weights import keep_below_one
 from headcount.theory.construct.network import Shallow

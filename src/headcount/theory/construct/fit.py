@@ -14,11 +14,10 @@ import numpy as np
 from flint import arb, ctx
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
-from headcount.recheck.differences import Network, difference
-from headcount.recheck.trees import PRECISION
+from headcount.core import BadInput
+from headcount.recheck import PRECISION, Network, difference
+from headcount.tasks.expressions import Expr
 from headcount.tasks.expressions import in_numpy as expr_numpy
-from headcount.tasks.expressions.tree import Expr
 from headcount.theory.construct.network import Shallow
 
 Array = NDArray[np.float64]

@@ -34,13 +34,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
-from headcount.models.files import SavedModel
-from headcount.models.transformer.reference import Transformer
-from headcount.models.transformer.spec import ModelSpec
-from headcount.tasks.expressions.tree import Expr, Node
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.task import Task
+from headcount.core import BadInput
+from headcount.models import SavedModel
+from headcount.models.transformer import ModelSpec, Transformer
+from headcount.tasks import GeneralizedRetrieval, Task
+from headcount.tasks.expressions import Expr, Node
 from headcount.theory.construct.enough_heads import MOST_WEIGHTS, check_buildable, claim, range_of, slopes_of, statement
 from headcount.theory.construct.network import Shallow
 from headcount.theory.construct.shallow import exact, shallow

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
+from headcount.core import BadInput
+from headcount.tasks.expressions import Expr, ball, ceil, floor, jets
 from headcount.tasks.expressions import in_numpy as expr_numpy
-from headcount.tasks.expressions.in_balls import ball
-from headcount.tasks.expressions.jet_arithmetic import ceil, floor, jets
-from headcount.tasks.expressions.tree import Expr
 
 Array = NDArray[np.float64]
 MOST = 20_000  # pieces

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headcount.tasks.expressions import Expr
 from headcount.tasks.expressions import in_numpy as expr_numpy
 from headcount.tasks.expressions import tree as e
-from headcount.tasks.expressions.tree import Expr
 
 Direction = tuple[float, ...]
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
-from headcount.tasks.expressions.tree import Expr
+from headcount.core import BadInput
+from headcount.tasks.expressions import Expr
 from headcount.theory.construct.fit import fit
 from headcount.theory.construct.network import Shallow
 from headcount.theory.construct.piecewise_linear import bend, pieces

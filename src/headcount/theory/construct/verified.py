@@ -8,11 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from headcount.core.errors import BadInput
-from headcount.models.files import SavedModel
-from headcount.recheck.certificate import Verdict, verify
-from headcount.recheck.enough import Checked
-from headcount.recheck.wide import CheckedWide
+from headcount.core import BadInput
+from headcount.models import SavedModel
+from headcount.recheck import Checked, CheckedWide, Verdict, verify
 
 Proved = Checked | CheckedWide
 ROUNDING_ROOM = 1.01  # another machine adds the same bounds in another order

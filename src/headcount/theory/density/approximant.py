@@ -45,8 +45,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
-from headcount.tasks.expressions.in_balls import ball
+from headcount.core import BadInput
+from headcount.tasks.expressions import ball
 
 Array = NDArray[np.float64]
 LENGTHS = (4, 8, 12)

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headcount.core.errors import BadInput, nearest
-from headcount.core.random import generator
+from headcount.core import BadInput, generator, nearest
 from headcount.theory.density.approximant import (
     NAMED,
     NUMBERS,

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.machine_code import cached_njit
+from headcount.core import cached_njit
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.errors import BadInput
-from headcount.models.files import SavedModel
-from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.core import BadInput
+from headcount.models import SavedModel
+from headcount.tasks import GeneralizedRetrieval
 from headcount.theory.certify.token_cells import fold
 from headcount.theory.certify.trained import covered
 from headcount.theory.certify.worst_found import Box, check_box

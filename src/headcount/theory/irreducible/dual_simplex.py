@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.core.machine_code import cached_njit
+from headcount.core import cached_njit
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headcount.tasks.expressions.tree import Node
-from headcount.tasks.retrieval import GeneralizedRetrieval
+from headcount.tasks import GeneralizedRetrieval
+from headcount.tasks.expressions import Node
 from headcount.theory.certify.token_cells import Folded, function_forms, sum_up
 from headcount.theory.enclose.expressions import slopes
 from headcount.theory.enclose.intervals import Array, Interval, down, interval, matmul, total, up

@@ -10,8 +10,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from headcount.core.spec import Spec
-from headcount.models.encoder.spec import Readout
+from headcount.core import Spec
+from headcount.models.encoder import Readout
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
 """X, y and the mask (True on real tokens), or None where all tokens are real."""

@@ -21,13 +21,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.core.random import mixed
-from headcount.models.encoder.kernel_choice import attention as prefer
-from headcount.models.encoder.kernel_choice import fastest
-from headcount.models.encoder.spec import EncoderSpec, decayed, initial, pack, shapes, size
-from headcount.models.encoder.stacked import SHORT, forward, step_numbers
-from headcount.models.transformer.stacked import adam_at
+from headcount.core import BadInput, mixed
+from headcount.kernels.adam import adam_at
+from headcount.models.encoder import (
+    SHORT,
+    EncoderSpec,
+    decayed,
+    fastest,
+    forward,
+    initial,
+    pack,
+    shapes,
+    size,
+    step_numbers,
+)
+from headcount.models.encoder import attention as prefer
 from headcount.training.batches import keys, stacked_indices
 from headcount.training.checkpoint import Moments
 from headcount.training.encoder.measures import cross_entropy, ranks, visible

@@ -22,11 +22,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.core.random import generator
-from headcount.datasets.msmarco.embeddings import Ragged, Tables, Tokens
-from headcount.datasets.msmarco.mining import Candidates
-from headcount.datasets.msmarco.search import Ints
+from headcount.core import BadInput, generator
+from headcount.datasets.msmarco import Candidates, Ints, Ragged, Tables, Tokens
 
 CUT = 24  # tokens of a candidate in a TokenFeed, unless stated
 Floats = NDArray[np.float32]

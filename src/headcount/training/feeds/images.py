@@ -15,10 +15,8 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from headcount.core.errors import BadInput
-from headcount.core.random import below, mixed
-from headcount.datasets.cifar10.frames import PLACES, Moments, moments, patches, place, random_offsets, tokens
-from headcount.datasets.cifar10.read import SIDE, Images
+from headcount.core import BadInput, below, mixed
+from headcount.datasets.cifar10 import PLACES, SIDE, Images, Moments, moments, patches, place, random_offsets, tokens
 from headcount.training.batches import keys
 
 _FIXED = 1 << 37  # the step that stands for the fixed placement: beyond all steps of a training

@@ -1,0 +1,43 @@
+"""The look of all pictures: colours, size, endings, and matplotlib's settings."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headcount.core import BadInput
+
+# Drawn with these colours (safe for colour-blind eyes); in an SVG each becomes a CSS variable with the colour
+# as fallback, so that a page can lighten them on a dark ground. All differ: they are found by their value.
+COLOURS = {
+    "ink": "#1f2430", "muted": "#5c6470", "grid": "#e3e6eb", "few": "#c44e00", "enough": "#0067a8",
+    "plain": "#5b4a9e", "few-ground": "#fdf1e7", "enough-ground": "#ebf4fb", "ground": "#ffffff",
+}  # fmt: skip
+SIZE = (7.2, 5.0)
+ENDINGS = (".png", ".pdf", ".svg")
+PNG_DPI = 200
+
+
+def check_ending(path: Path) -> None:
+    """Refuse a name that does not end in .png, .pdf or .svg."""
+    if path.suffix.lower() not in ENDINGS:
+        raise BadInput(f"a picture is saved as .png, .pdf or .svg, not {path.name!r}")
+
+
+@contextmanager
+def _settings() -> Generator[None]:
+    """Matplotlib's own defaults and ours, whatever the user's settings are; restored afterwards."""
+    import matplotlib
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a title may be in any script
+        matplotlib.rcdefaults()
+        ink, muted = COLOURS["ink"], COLOURS["muted"]
+        matplotlib.rcParams.update({
+            "font.family": "DejaVu Sans", "font.size": 12, "text.parse_math": False, "text.color": ink,
+            "svg.fonttype": "none", "svg.hashsalt": "headcount", "axes.axisbelow": True,
+            "axes.labelcolor": ink, "axes.edgecolor": muted, "xtick.labelcolor": ink, "ytick.labelcolor": ink,
+        })  # fmt: skip
+        yield
