@@ -22,7 +22,7 @@ import torch
 
 from headcount.store.store import Store
 from headcount.sweeps.results import stored_runs
-from headcount.sweeps.runner import run_on_store
+from headcount.sweeps.run import run_on_store
 from headcount.sweeps.spec import SweepSpec
 from headcount.tasks.expressions.in_torch import evaluate
 from headcount.tasks.retrieval import GeneralizedRetrieval

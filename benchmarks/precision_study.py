@@ -27,8 +27,8 @@ from scipy import stats
 from headcount.reproduction.real_items import real_plan
 from headcount.store.store import Store
 from headcount.sweeps.open_data import CifarSource, MarcoSource, open_cifar, open_marco
-from headcount.sweeps.real_runner import run_real
 from headcount.sweeps.results import stored_runs
+from headcount.sweeps.run import run_on_store
 from headcount.training.devices import device_name, find_device
 from results import write_result
 
@@ -69,7 +69,7 @@ def train(source: MarcoSource | CifarSource, stated: dict[str, Any], device: str
 
     spec = RealSpec.parse({**stated, "source": source.data.data()}, where="the study")
     with TemporaryDirectory() as folder, Store.open(Path(folder)) as store:
-        run_real(spec, store, source.feeds(device), device=device, quiet=True)
+        run_on_store(spec, store, feeds=source.feeds(device), device=device, quiet=True)
         return [
             {"length": run.values["length"], "heads": t.heads, "seed": t.seed, "accuracy": t.accuracy,
              "train_accuracy": t.train_accuracy}

@@ -77,7 +77,7 @@ def sweep(folder: Path, name: str) -> None:
     """A sweep of four new trials, read back."""
     from headcount.store.store import Store
     from headcount.sweeps.results import stored_runs
-    from headcount.sweeps.runner import run_on_store
+    from headcount.sweeps.run import run_on_store
     from headcount.sweeps.spec import SweepSpec
 
     length = 5 + int(name)  # new trials each time

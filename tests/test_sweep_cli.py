@@ -104,7 +104,7 @@ def test_a_diverged_trial_has_ended(spec: Path, headcount_here: Cli) -> None:
 def test_an_interrupted_sweep_has_the_usual_status(
     spec: Path, headcount_here: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headcount.sweeps import runner
+    from headcount.sweeps import run as runner
 
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt

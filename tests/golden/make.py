@@ -62,15 +62,18 @@ def stop_half_way(store: Any, spec: Any) -> None:
     assert store.claim([failed, stopped]) == [failed, stopped]
     store.fail(failed, "RuntimeError: made to fail", {"seconds": 0.5})
     job = names.Job(panel.task, trials[1].model, trials[1].train, 0, names.prepare(panel.task, trials[1].train))
-    stop, begun = threading.Event(), []
+    stop = threading.Event()
 
     def on_step(step: int, _: float | None) -> None:
         if step >= trials[1].train.steps // 2:
             stop.set()
 
+    session = names.CoreSession([("", job)], on_step)
     with contextlib.suppress(names.Stopped):
-        names.run_trial(job, on_step, stop, begun.append)
-    moments = begun[0].moments
+        while session.open:
+            session.launch(stop)
+            session.collect()
+    moments = session.trial.moments
     assert 0 < moments.step < trials[1].train.steps
     store.checkpoint(stopped, moments.step, moments.arrays(), moments.curve)
     store.release()
@@ -78,19 +81,19 @@ def stop_half_way(store: Any, spec: Any) -> None:
 
 def interrupt(store: Any, sources: observe.RealSources, name: str) -> None:
     """Leave encoders with a checkpoint of their sixth step."""
-    launch, window = names.EncoderTrainer.launch, names.real_stack.WINDOW_SECONDS
+    launch, window = names.EncoderTrainer.launch, names.session.WINDOW_SECONDS
 
     def interrupted(self: Any, steps: int) -> Any:
         if self.steps == 5:
             os.kill(os.getpid(), signal.SIGINT)
         return launch(self, steps)
 
-    names.EncoderTrainer.launch, names.real_stack.WINDOW_SECONDS = interrupted, 1e-9
+    names.EncoderTrainer.launch, names.session.WINDOW_SECONDS = interrupted, 1e-9
     try:
         with contextlib.suppress(KeyboardInterrupt):
             sources.run(name, store)
     finally:
-        names.EncoderTrainer.launch, names.real_stack.WINDOW_SECONDS = launch, window
+        names.EncoderTrainer.launch, names.session.WINDOW_SECONDS = launch, window
 
 
 def make_store() -> None:

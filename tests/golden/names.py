@@ -9,20 +9,40 @@ from headcount.cli.main import main
 from headcount.reproduction.items import ITEMS, SCALES, sweep_of
 from headcount.reproduction.real_items import real_plan
 from headcount.store.store import Store
-from headcount.sweeps import real_stack
 from headcount.sweeps.attack_trials import IrreducibleSpec
 from headcount.sweeps.encoder_spec import CifarData, MarcoData, RealModel, RealSpec
 from headcount.sweeps.file import read_sweep
 from headcount.sweeps.open_data import open_cifar, open_marco
-from headcount.sweeps.real_runner import run_real
+from headcount.sweeps.run import run_on_store
+from headcount.training import session
+from headcount.training.core_session import CoreSession
 from headcount.training.data import prepare
 from headcount.training.encoder.settings import RealTrain
 from headcount.training.encoder.stacked import EncoderTrainer
 from headcount.training.job import Job
-from headcount.training.on_cores import Stopped, run_trial
+from headcount.training.on_cores import Stopped
 
 __all__ = [
-    "ITEMS", "SCALES", "CifarData", "EncoderTrainer", "IrreducibleSpec", "Job", "MarcoData", "RealModel",
-    "RealSpec", "RealTrain", "Stopped", "Store", "main", "open_cifar", "open_marco", "prepare",
-    "read_sweep", "real_plan", "real_stack", "run_real", "run_trial", "sweep_of",
+    "ITEMS",
+    "SCALES",
+    "CifarData",
+    "CoreSession",
+    "EncoderTrainer",
+    "IrreducibleSpec",
+    "Job",
+    "MarcoData",
+    "RealModel",
+    "RealSpec",
+    "RealTrain",
+    "Stopped",
+    "Store",
+    "main",
+    "open_cifar",
+    "open_marco",
+    "prepare",
+    "read_sweep",
+    "real_plan",
+    "run_on_store",
+    "session",
+    "sweep_of",
 ]  # fmt: skip

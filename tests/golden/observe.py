@@ -352,7 +352,7 @@ class RealSources:
     def run(self, name: str, store: Any) -> None:
         """Train what is left of an experiment; the store keeps the weights of the frames."""
         source = self.marco if name == "candidates" else self.cifar
-        names.run_real(self.spec(name), store, source.feeds(), quiet=True, weights=name == "frames")
+        names.run_on_store(self.spec(name), store, feeds=source.feeds(), quiet=True, weights=name == "frames")
 
 
 REAL = ("candidates", "frames", "frames-unfinished")

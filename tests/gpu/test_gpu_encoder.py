@@ -14,7 +14,7 @@ from headcount.models.encoder.kernel_choice import KERNELS, fastest
 from headcount.models.encoder.spec import EncoderSpec, initial, pack
 from headcount.models.encoder.stacked import forward
 from headcount.sweeps.encoder_spec import RealTrialSpec
-from headcount.sweeps.real_stack import Ended, RealJob, RealStack
+from headcount.training.encoder.session import EncoderJob, EncoderSession
 from headcount.training.encoder.stacked import EncoderTrainer
 from sweeps.encoder_cases import TinyFeed, tiny_spec, tiny_train
 
@@ -155,8 +155,8 @@ def test_evaluations_are_launched_without_waiting(kind: dict[str, Any]) -> None:
     feed = TinyFeed(**kind, device="cuda")
     train = tiny_train(steps=24, evaluations=4)
     trials = [RealTrialSpec(real={}, model=tiny_spec(feed), train=train, seed=seed) for seed in SEEDS]
-    members = [(str(trial.seed), RealJob(trial, feed)) for trial in trials]
-    stacks = [RealStack(members, torch.device("cuda")) for _ in range(2)]
+    members = [(str(trial.seed), EncoderJob(trial, feed)) for trial in trials]
+    stacks = [EncoderSession(members, torch.device("cuda")) for _ in range(2)]
     ended: list[list[tuple[str, Ended]]] = [[], []]
     for _ in range(4):
         with no_waiting():

@@ -20,7 +20,7 @@ import headcount as hc
 from headcount.kernels.pool.plain import has_triton
 from headcount.store.schema import DATABASE
 from headcount.store.store import Store
-from headcount.sweeps import stacks
+from headcount.sweeps import engine as stacks
 from headcount.sweeps.plan import plan
 from headcount.sweeps.run import train_jobs
 from headcount.training.data import prepare
@@ -134,7 +134,7 @@ def test_kill_and_go_on(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / "sweep.json").write_text(json.dumps(plan_))
     code = (
-        "import json\nfrom headcount.sweeps import runner\nfrom headcount.sweeps.spec import SweepSpec\n"
+        "import json\nfrom headcount.sweeps import run as runner\nfrom headcount.sweeps.spec import SweepSpec\n"
         "from headcount.store.store import Store\nrunner.CHECKPOINT_SECONDS = 0.1\n"
         "spec = SweepSpec.parse(json.load(open('sweep.json')))\n"
         "print(runner.run_on_store(spec, Store.open('store'), quiet=True, device='cuda'))\n"

@@ -10,8 +10,8 @@ import torch
 from headcount.store.store import Store
 from headcount.sweeps.encoder_spec import RealModel, RealSpec
 from headcount.sweeps.open_data import open_cifar, open_marco
-from headcount.sweeps.real_runner import run_real
 from headcount.sweeps.results import stored_runs
+from headcount.sweeps.run import run_on_store
 from headcount.training.encoder.stacked import RealTrain
 from headcount.training.feeds.images import ImageFeed, Shelf
 from real_tiny import pictures, write_bert, write_corpus, write_pictures
@@ -58,7 +58,7 @@ def test_a_run_with_several_stacks_at_once(tmp_path: Path) -> None:
     found = {}
     for device in ("cpu", "cuda"):
         with Store.open(tmp_path / device) as store:
-            counts = run_real(spec, store, source.feeds(device), device=device, quiet=True)
+            counts = run_on_store(spec, store, feeds=source.feeds(device), device=device, quiet=True)
             assert counts["done"] == 16
             runs = stored_runs(store, "c")
             found[device] = [t.accuracy for run in runs for t in run.trials]
@@ -75,7 +75,7 @@ def test_stopped_and_resumed_on_the_gpu(tmp_path: Path) -> None:
     )  # fmt: skip
     with Store.open(tmp_path / "store") as store:
         rounds = 0
-        while run_real(spec, store, source.feeds("cuda"), device="cuda", seconds=2.0, quiet=True)["pending"]:
+        while run_on_store(spec, store, feeds=source.feeds("cuda"), device="cuda", seconds=2.0, quiet=True)["pending"]:
             rounds += 1
             assert rounds < 60
         runs = stored_runs(store, "c")

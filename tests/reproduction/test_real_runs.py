@@ -64,10 +64,10 @@ def test_many_passes_are_learned_by_heart() -> None:
 
 
 def test_unfinished_runs_are_kept_by_name_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+
     from headcount.reproduction.real_items import real_plan
     from headcount.store.store import Store
     from headcount.sweeps.open_data import open_cifar
-    from headcount.sweeps.real_runner import run_real
     from real_tiny import write_pictures
 
     plan = real_plan("cifar", "smoke")

@@ -17,8 +17,7 @@ from headcount.reproduction.items import ITEMS, Scale, scale_text, sweep_of
 from headcount.store.store import Store
 from headcount.sweeps.file import choose_positions, sweep_toml
 from headcount.sweeps.results import stored_runs
-from headcount.sweeps.run import run_sweep
-from headcount.sweeps.runner import run_on_store
+from headcount.sweeps.run import run_on_store, run_sweep
 from headcount.sweeps.spec import SweepSpec
 
 SMOKE = ("--scale", "smoke")

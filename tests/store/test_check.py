@@ -21,7 +21,7 @@ from headcount.core.hashing import content_hash
 from headcount.store.schema import DamagedStore, StoreError
 from headcount.store.store import Store
 from headcount.sweeps.file import read_sweep
-from headcount.sweeps.runner import run_on_store
+from headcount.sweeps.run import run_on_store
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from headcount.store import database
 from headcount.store.query import Queries
 from headcount.store.store import Store
 from headcount.sweeps.file import read_sweep
-from headcount.sweeps.runner import run_on_store
+from headcount.sweeps.run import run_on_store
 from results import write_result
 
 FLIPS = 600

@@ -11,8 +11,9 @@ import torch
 from test_stacks import CPU, Told, alone, job
 
 from headcount.sweeps import precompile as ahead
+from headcount.sweeps.engine import Engine
+from headcount.sweeps.experiments import STACKS
 from headcount.sweeps.precompile import Ahead, Shape, serve
-from headcount.sweeps.stacks import Stacks
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_a_stack_waits_for_its_kernels_while_another_trains() -> None:
     jobs = [job(1, length=4), job(1, length=5)]
     told = Told(jobs)
     script = Script(told)
-    Stacks(CPU, told, told.stop).run([["0"], ["1"]], script)
+    Engine(STACKS, CPU, told, stop=told.stop).run([["0"], ["1"]], script)
     assert list(told.outcomes) == [0, 1]
     assert script.asked > 1
     assert script.closed
@@ -87,7 +88,7 @@ def test_a_stop_ends_the_waiting() -> None:
     told = Told([job(1)])
     never = Never(told)
     threading.Timer(0.3, told.stop.set).start()
-    Stacks(CPU, told, told.stop).run([["0"]], never)
+    Engine(STACKS, CPU, told, stop=told.stop).run([["0"]], never)
     assert told.outcomes == {}
     assert never.closed
 

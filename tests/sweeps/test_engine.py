@@ -18,13 +18,14 @@ import headcount as hc
 from headcount.store.schema import DATABASE
 from headcount.store.store import Store
 from headcount.sweeps.results import stored_runs
-from headcount.sweeps.run import run_sweep
-from headcount.sweeps.runner import run_on_store
+from headcount.sweeps.run import run_on_store, run_sweep
 from headcount.sweeps.spec import SweepSpec
 from headcount.training.batches import batch_indices
+from headcount.training.checkpoint import Moments
+from headcount.training.core_session import train_fast
 from headcount.training.data import prepare
 from headcount.training.loop import train
-from headcount.training.on_cores import CpuTrial, Moments, Stopped, train_fast
+from headcount.training.on_cores import CpuTrial, Stopped
 
 SMALL = {"steps": 60, "warmup": 5, "batch": 16, "train_size": 100, "validation_size": 50, "evaluations": 4}
 SPEC = {
@@ -154,7 +155,7 @@ def test_kill_and_go_on(tmp_path: Path) -> None:
     plan = {**SPEC, "heads": [1, 2], "lengths": [6], "train": {**SMALL, "steps": 10000, "evaluations": 50}}
     (tmp_path / "sweep.json").write_text(json.dumps(plan))
     code = (
-        "import json\nfrom headcount.sweeps import runner\nfrom headcount.sweeps.spec import SweepSpec\n"
+        "import json\nfrom headcount.sweeps import run as runner\nfrom headcount.sweeps.spec import SweepSpec\n"
         "from headcount.store.store import Store\nrunner.CHECKPOINT_SECONDS = 0.05\n"
         "runner.run_on_store(SweepSpec.parse(json.load(open('sweep.json'))), Store.open('store'), quiet=True)\n"
     )
@@ -184,7 +185,7 @@ def test_kill_and_go_on(tmp_path: Path) -> None:
 
 STOP_AT_END = """
 import json, os, sys
-from headcount.sweeps import runner
+from headcount.sweeps import run as runner
 from headcount.sweeps.spec import SweepSpec
 from headcount.store.store import Store
 spec = SweepSpec.parse(json.load(open("sweep.json")))

@@ -13,11 +13,14 @@ import torch
 
 from headcount.core.errors import BadInput, HeadcountError
 from headcount.store.store import Store
-from headcount.sweeps import real_runner, real_stack, real_stacks
+from headcount.sweeps import engine as engines
+from headcount.sweeps import run as runner
 from headcount.sweeps.encoder_spec import RealModel, RealSpec
+from headcount.sweeps.experiments import Encoders
 from headcount.sweeps.open_data import open_cifar, open_marco
-from headcount.sweeps.real_runner import run_real, stacked
 from headcount.sweeps.results import stored_runs, stored_spec
+from headcount.sweeps.run import run_on_store
+from headcount.training import session
 from headcount.training.encoder.stacked import EncoderTrainer, RealTrain
 from real_tiny import write_bert, write_corpus, write_pictures
 
@@ -58,7 +61,7 @@ def timeless(runs) -> list:
 def test_a_run_of_candidates(marco, tmp_path):
     spec = marco_spec(marco)
     with Store.open(tmp_path / "store") as store:
-        counts = run_real(spec, store, marco.feeds(), quiet=True)
+        counts = run_on_store(spec, store, feeds=marco.feeds(), quiet=True)
         assert counts == {"pending": 0, "running": 0, "done": 8, "diverged": 0, "failed": 0}
         assert stored_spec(store, "tiny-marco") == spec.on(torch.device("cpu"))
         runs = stored_runs(store, "tiny-marco")
@@ -83,7 +86,7 @@ def test_a_run_of_candidates(marco, tmp_path):
 def test_frames_are_learned(cifar, tmp_path):
     spec = cifar_spec(cifar, train={"steps": 60, "batch": 32})
     with Store.open(tmp_path / "store") as store:
-        run_real(spec, store, cifar.feeds(), quiet=True)
+        run_on_store(spec, store, feeds=cifar.feeds(), quiet=True)
         (run,) = stored_runs(store, "tiny-cifar")
     assert run.values == {"length": 5}
     assert (run.task["side"], run.task["length"], run.task["name"]) == (32, 5, "CIFAR-10 frames")
@@ -96,7 +99,7 @@ def test_tokens_one_by_one(tmp_path):
         entry="tokens", most=12, quiet=True,
     )  # fmt: skip
     with Store.open(tmp_path / "store") as store:
-        counts = run_real(marco_spec(source, lengths=[2]), store, source.feeds(), quiet=True)
+        counts = run_on_store(marco_spec(source, lengths=[2]), store, feeds=source.feeds(), quiet=True)
         (run,) = stored_runs(store, "tiny-marco")
     assert counts["done"] == 4
     assert run.task["entry"] == "tokens"
@@ -110,9 +113,9 @@ def test_stopped_and_resumed_is_as_unbroken(kind, request, tmp_path, monkeypatch
     spec = (marco_spec if kind == "marco" else cifar_spec)(source, train={"steps": 30, "evaluations": 4}, **options)
     feeds = source.feeds()
     with Store.open(tmp_path / "whole") as store:
-        run_real(spec, store, source.feeds(), quiet=True)
+        run_on_store(spec, store, feeds=source.feeds(), quiet=True)
         whole = timeless(stored_runs(store, spec.name))
-    monkeypatch.setattr(real_stack, "WINDOW_SECONDS", 1e-9)  # a step a window, so that a stop comes anywhere
+    monkeypatch.setattr(session, "WINDOW_SECONDS", 1e-9)  # a step a window, so that a stop comes anywhere
     launch = EncoderTrainer.launch
 
     def slower(self, steps):
@@ -123,7 +126,7 @@ def test_stopped_and_resumed_is_as_unbroken(kind, request, tmp_path, monkeypatch
     stops = 0
     with Store.open(tmp_path / "broken") as store:
         while True:
-            counts = run_real(spec, store, feeds, seconds=0.13, quiet=True)
+            counts = run_on_store(spec, store, feeds=feeds, seconds=0.13, quiet=True)
             if not counts["pending"]:
                 break
             stops += any(t.checkpoint_step for t in store.trials(run=spec.name, states=("pending",)))
@@ -134,7 +137,7 @@ def test_stopped_and_resumed_is_as_unbroken(kind, request, tmp_path, monkeypatch
 
 
 def test_ctrl_c_leaves_checkpoints(cifar, tmp_path, monkeypatch):
-    monkeypatch.setattr(real_stack, "WINDOW_SECONDS", 1e-9)
+    monkeypatch.setattr(session, "WINDOW_SECONDS", 1e-9)
     launch = EncoderTrainer.launch
 
     def interrupted(self, steps):
@@ -143,15 +146,15 @@ def test_ctrl_c_leaves_checkpoints(cifar, tmp_path, monkeypatch):
         return launch(self, steps)
 
     with Store.open(tmp_path / "whole") as store:
-        run_real(cifar_spec(cifar), store, cifar.feeds(), quiet=True)
+        run_on_store(cifar_spec(cifar), store, feeds=cifar.feeds(), quiet=True)
         whole = timeless(stored_runs(store, "tiny-cifar"))
     with Store.open(tmp_path / "broken") as store:
         with monkeypatch.context() as patch:
             patch.setattr(EncoderTrainer, "launch", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                run_real(cifar_spec(cifar), store, cifar.feeds(), quiet=True)
+                run_on_store(cifar_spec(cifar), store, feeds=cifar.feeds(), quiet=True)
         assert {(t.state, t.checkpoint_step) for t in store.trials()} == {("pending", 6)}
-        run_real(cifar_spec(cifar), store, cifar.feeds(), quiet=True)
+        run_on_store(cifar_spec(cifar), store, feeds=cifar.feeds(), quiet=True)
         assert timeless(stored_runs(store, "tiny-cifar")) == whole
 
 
@@ -165,24 +168,24 @@ def test_a_crash_goes_on_from_the_last_checkpoint(cifar, tmp_path, monkeypatch):
         return launch(self, steps)
 
     with Store.open(tmp_path / "whole") as store:
-        run_real(cifar_spec(cifar), store, cifar.feeds(), quiet=True)
+        run_on_store(cifar_spec(cifar), store, feeds=cifar.feeds(), quiet=True)
         whole = timeless(stored_runs(store, "tiny-cifar"))
-    monkeypatch.setattr(real_stack, "WINDOW_SECONDS", 1e-9)
-    monkeypatch.setattr(real_runner, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(real_stacks, "SAVING_SHARE", 1e9)
+    monkeypatch.setattr(session, "WINDOW_SECONDS", 1e-9)
+    monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(engines, "SAVING_SHARE", 1e9)
     monkeypatch.setattr(EncoderTrainer, "launch", crashing)
     with Store.open(tmp_path / "broken") as store:
         with pytest.raises(HeadcountError, match="the disk is gone"):
-            run_real(cifar_spec(cifar), store, cifar.feeds(), quiet=True)
+            run_on_store(cifar_spec(cifar), store, feeds=cifar.feeds(), quiet=True)
         assert {(t.state, t.checkpoint_step) for t in store.trials()} == {("pending", 9)}
-        run_real(cifar_spec(cifar), store, cifar.feeds(), quiet=True)
+        run_on_store(cifar_spec(cifar), store, feeds=cifar.feeds(), quiet=True)
         assert seen[10] == 9
         assert timeless(stored_runs(store, "tiny-cifar")) == whole
 
 
 def test_finished_trials_are_not_trained_again(marco, tmp_path, monkeypatch):
     with Store.open(tmp_path / "store") as store:
-        run_real(marco_spec(marco, heads=[1], lengths=[2]), store, marco.feeds(), quiet=True)
+        run_on_store(marco_spec(marco, heads=[1], lengths=[2]), store, feeds=marco.feeds(), quiet=True)
         first = timeless(stored_runs(store, "tiny-marco"))
         seen = []
         make = EncoderTrainer.__init__
@@ -194,21 +197,20 @@ def test_finished_trials_are_not_trained_again(marco, tmp_path, monkeypatch):
         monkeypatch.setattr(EncoderTrainer, "__init__", noted)
         asked = []
         feeds = marco.feeds()
-        counts = run_real(
-            marco_spec(marco, lengths=[2], seeds=3), store, lambda p: (asked.append(p.size), feeds(p))[1], quiet=True
-        )
+        more = marco_spec(marco, lengths=[2], seeds=3)
+        counts = run_on_store(more, store, feeds=lambda p: (asked.append(p.size), feeds(p))[1], quiet=True)
         assert counts["done"] == 6
         assert [s.heads for s in seen] == [2, 1], "the larger stack first, and of the other the new seed alone"
         again = timeless(stored_runs(store, "tiny-marco"))
         assert again[0]["trials"][:2] == first[0]["trials"]
         assert asked == [2]
-        run_real(marco_spec(marco, lengths=[2], seeds=3), store, pytest.fail, quiet=True)
+        run_on_store(marco_spec(marco, lengths=[2], seeds=3), store, feeds=pytest.fail, quiet=True)
 
 
 def test_no_weights_stay_behind_unless_wanted(cifar, tmp_path):
     for weights in (False, True):
         with Store.open(tmp_path / f"store{weights}") as store:
-            run_real(cifar_spec(cifar), store, cifar.feeds(), quiet=True, weights=weights)
+            run_on_store(cifar_spec(cifar), store, feeds=cifar.feeds(), quiet=True, weights=weights)
             names = [t.hash for t in store.trials()]
             arrays = [saved for _, saved in store.load_checkpoints(names).values()]
         assert all(("theta" in a) == weights and "first" not in a for a in arrays)
@@ -225,7 +227,9 @@ def test_one_bad_seed_fails_alone(marco, tmp_path, monkeypatch):
 
     monkeypatch.setattr(EncoderTrainer, "__init__", moody)
     with Store.open(tmp_path / "store") as store:
-        counts = run_real(marco_spec(marco, heads=[1], lengths=[2], seeds=4), store, marco.feeds(), quiet=True)
+        counts = run_on_store(
+            marco_spec(marco, heads=[1], lengths=[2], seeds=4), store, feeds=marco.feeds(), quiet=True
+        )
         failed = [t for t in store.trials() if t.state == "failed"]
         (run,) = stored_runs(store, "tiny-marco")
     assert sizes == [4, 2, 2, 1, 1]
@@ -243,11 +247,11 @@ def test_a_full_device_halves_the_stack(marco, tmp_path, monkeypatch):
         return launch(self, steps)
 
     with Store.open(tmp_path / "whole") as store:
-        run_real(marco_spec(marco, heads=[1], lengths=[2]), store, marco.feeds(), quiet=True)
+        run_on_store(marco_spec(marco, heads=[1], lengths=[2]), store, feeds=marco.feeds(), quiet=True)
         whole = timeless(stored_runs(store, "tiny-marco"))
     monkeypatch.setattr(EncoderTrainer, "launch", full)
     with Store.open(tmp_path / "halved") as store:
-        counts = run_real(marco_spec(marco, heads=[1], lengths=[2]), store, marco.feeds(), quiet=True)
+        counts = run_on_store(marco_spec(marco, heads=[1], lengths=[2]), store, feeds=marco.feeds(), quiet=True)
         halved = timeless(stored_runs(store, "tiny-marco"))
     assert counts["done"] == 2
     for one, other in zip(halved[0]["trials"], whole[0]["trials"], strict=True):
@@ -264,7 +268,7 @@ def test_a_diverged_trial_is_recorded(marco, tmp_path):
             feed.means.first.fill_(float("nan"))
             return feed
 
-        counts = run_real(spec, store, poisoned, quiet=True)
+        counts = run_on_store(spec, store, feeds=poisoned, quiet=True)
         (run,) = stored_runs(store, "tiny-marco")
     assert counts["diverged"] == 2
     assert all(t.state == "diverged" and t.nmse is None and t.accuracy is None and t.steps == 0 for t in run.trials)
@@ -273,10 +277,10 @@ def test_a_diverged_trial_is_recorded(marco, tmp_path):
 def test_other_data_than_the_spec_says(marco, cifar, tmp_path):
     with Store.open(tmp_path / "store") as store:
         with pytest.raises(BadInput, match="made from other data, or with other options"):
-            run_real(cifar_spec(cifar), store, marco.feeds(), quiet=True)
+            run_on_store(cifar_spec(cifar), store, feeds=marco.feeds(), quiet=True)
         small = cifar.feeds()(cifar_spec(cifar, lengths=[48]).panels()[0])
         with pytest.raises(BadInput, match=r"the spec states 5 tokens, and the data have 10"):
-            run_real(cifar_spec(cifar), store, lambda panel: small, quiet=True)
+            run_on_store(cifar_spec(cifar), store, feeds=lambda panel: small, quiet=True)
         assert store.runs() == {}, "nothing is kept of a run that could not start"
 
 
@@ -291,8 +295,8 @@ def test_precisions_are_kept_apart(marco, tmp_path):
     }
     assert not names["cpu"] & names["cuda"]
     with Store.open(tmp_path / "store") as store:
-        run_real(places["cuda"], store, marco.feeds(), quiet=True)  # as a GPU would: the CPU can do it too
-        run_real(spec.model_copy(update={"heads": [1]}), store, marco.feeds(), quiet=True)
+        run_on_store(places["cuda"], store, feeds=marco.feeds(), quiet=True)  # as a GPU would: the CPU can do it too
+        run_on_store(spec.model_copy(update={"heads": [1]}), store, feeds=marco.feeds(), quiet=True)
         found = {(t.spec["train"]["precision"], t.provenance["precision"], t.state) for t in store.trials()}
         assert found == {("bf16", "bf16", "done"), ("float32", "float32", "done")}
         assert len(store.trials()) == 6
@@ -300,7 +304,7 @@ def test_precisions_are_kept_apart(marco, tmp_path):
         assert (len(shown.trials), shown.spec["train"]["precision"]) == (2, "float32")
         assert (shown.provenance["precision"], shown.left_out) == ("float32", {"pending": 2, "superseded": 4})
         assert stored_spec(store, "tiny-marco").train.precision == "float32", "as many of each: the last started"
-        run_real(spec, store, marco.feeds(), quiet=True, seconds=0)
+        run_on_store(spec, store, feeds=marco.feeds(), quiet=True, seconds=0)
         assert stored_spec(store, "tiny-marco") == places["cuda"], "four trials against two"
         (shown,) = stored_runs(store, "tiny-marco")
         assert (len(shown.trials), shown.provenance["precision"]) == (4, "bf16")
@@ -310,15 +314,19 @@ def test_an_unresolved_precision_would_mix_them(marco, tmp_path, monkeypatch):
     monkeypatch.setattr(RealSpec, "on", lambda self, device: self)
     spec = marco_spec(marco, heads=[1], lengths=[2])
     with Store.open(tmp_path / "store") as store:
-        run_real(spec, store, marco.feeds(), quiet=True)
-        run_real(spec.on(torch.device("cuda")), store, pytest.fail, quiet=True)  # nothing is left to be trained
+        run_on_store(spec, store, feeds=marco.feeds(), quiet=True)
+        run_on_store(
+            spec.on(torch.device("cuda")), store, feeds=pytest.fail, quiet=True
+        )  # nothing is left to be trained
         assert {t.provenance["precision"] for t in store.trials()} == {"auto"}
 
 
 def test_stacks_are_seeds_of_one_model(marco):
-    spec = marco_spec(marco, seeds=3)
+    spec = marco_spec(marco, seeds=3).on(torch.device("cpu"))
     trials = {t.hash(): t for p in spec.panels() for h in p.heads for s in range(3) for t in [p.trial(h, s)]}
-    found = stacked(trials, list(trials))
+    experiment = Encoders(spec, marco.feeds(), torch.device("cpu"))
+    assert experiment.names == list(trials)
+    found = experiment.stacked(experiment.names)
     assert [(trials[s[0]].model.heads, trials[s[0]].model.tokens, len(s)) for s in found] == [
         (2, 4, 3), (2, 2, 3), (1, 4, 3), (1, 2, 3),
     ]  # fmt: skip
@@ -326,7 +334,7 @@ def test_stacks_are_seeds_of_one_model(marco):
 
 def test_the_command_line(marco, tmp_path, headcount_here):
     with Store.open(tmp_path / "store") as store:
-        run_real(marco_spec(marco, heads=[1, 2, 3], seeds=3), store, marco.feeds(), quiet=True)
+        run_on_store(marco_spec(marco, heads=[1, 2, 3], seeds=3), store, feeds=marco.feeds(), quiet=True)
     at = ("--store", str(tmp_path / "store"))
     listed = headcount_here("runs", *at, "--json")
     assert json.loads(listed.stdout)[0]["done"] == 18

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from encoder_cases import TinyFeed, tiny_spec, tiny_train
 
-from headcount.sweeps import real_runner, real_stack, real_stacks
-from headcount.sweeps.encoder_spec import RealTrialSpec
-from headcount.sweeps.engine import Failure
-from headcount.sweeps.real_stack import Ended, Member, RealJob, RealStack
-from headcount.sweeps.real_stacks import RealStacks
+from headcount.store.records import Trial
+from headcount.sweeps import engine as engines
+from headcount.sweeps import experiments
+from headcount.sweeps.engine import Engine, Failure, Member
+from headcount.sweeps.experiments import ENCODER_STACKS, Encoders
+from headcount.training import session
 from headcount.training.checkpoint import Moments
+from headcount.training.encoder.session import EncoderJob, EncoderSession, RealTrialSpec
 from headcount.training.encoder.stacked import EncoderTrainer, stack_bytes
+from headcount.training.session import Ending
 
 CPU = torch.device("cpu")
 
@@ -33,11 +39,11 @@ class Told:
         feed = TinyFeed("class")
         settings = tiny_train(**{"steps": 6, "warmup": 2, "evaluations": 2, **train})
         self.jobs = {
-            f"{h}-{s}": RealJob(RealTrialSpec(real={}, model=tiny_spec(feed, heads=h), train=settings, seed=s), feed)
+            f"{h}-{s}": EncoderJob(RealTrialSpec(real={}, model=tiny_spec(feed, heads=h), train=settings, seed=s), feed)
             for h in heads for s in range(seeds)
         }  # fmt: skip
         self.stacks = [[f"{h}-{s}" for s in range(seeds)] for h in heads]
-        self.endings: dict[str, Ended | str] = {}
+        self.endings: dict[str, Trial | str] = {}
         self.reloaded: list[list[str]] = []
 
     def start(self, members: Sequence[str]) -> list[Member]:
@@ -47,22 +53,24 @@ class Told:
         self.reloaded.append(list(members))
         return self.start(members)
 
+    def refused(self, member: str, error: Exception) -> None:
+        raise AssertionError(f"{member}: {error}")
+
     def steps(self, member: str, step: int) -> None:
         pass
 
     def saved(self, snapshots: Sequence[tuple[str, Moments]]) -> None:
         pass
 
-    def ended(self, endings: Sequence[tuple[str, Ended | str]]) -> None:
-        self.endings |= dict(endings)
+    def ended(self, endings: Sequence[Ending]) -> None:
+        self.endings |= {one.name: one.outcome for one in endings}
 
 
-class Watched(RealStacks):
+class Watched(Engine):
     """Stacks on a CPU that run side by side as on a GPU; notes how many do."""
 
     def __init__(self, told: Told, most: int = 3) -> None:
-        super().__init__(CPU, told)
-        self._most = self._crowded = most
+        super().__init__(replace(ENCODER_STACKS, at_once=most), CPU, told)
         self.beside: list[int] = []
 
     def _look_around(self) -> None:
@@ -76,59 +84,61 @@ def test_a_launch_reads_nothing_from_the_device(monkeypatch: pytest.MonkeyPatch)
 
     readers = ("tolist", "item", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__")
 
-    def launched(stack: RealStack) -> list[tuple[str, Ended]]:
+    def launched(stack: EncoderSession) -> list[Ending]:
         stack.window = 3
         with monkeypatch.context() as patch:
             for name in readers:
                 patch.setattr(torch.Tensor, name, reads)
-            stack.launch()  # three steps and an evaluation; the second time that of the training part too
+            stack.launch(
+                threading.Event()
+            )  # three steps and an evaluation; the second time that of the training part too
         return stack.collect()
 
     told = Told([2])
-    stack = RealStack(told.start(told.stacks[0]), CPU)
+    stack = EncoderSession(told.start(told.stacks[0]), CPU)
     assert launched(stack) == []
-    ended = dict(launched(stack))
+    ended = {one.name: one for one in launched(stack)}
     alone = EncoderTrainer(stack.trainer.spec, stack.train, [0, 1], stack.feed, CPU)
     alone.run(6)
     for part, before in (("validation", ""), ("train", "train_")):
         true = alone.evaluate(part)
         for m, name in enumerate(told.stacks[0]):
             found = ended[name]
-            assert getattr(found.trial, f"{before}accuracy") == pytest.approx(float(true["accuracy"][m]))
-            assert getattr(found.trial, f"{before}mrr") == pytest.approx(float(true["mrr"][m]))
+            assert getattr(found.outcome, f"{before}accuracy") == pytest.approx(float(true["accuracy"][m]))
+            assert getattr(found.outcome, f"{before}mrr") == pytest.approx(float(true["mrr"][m]))
             assert found.losses[f"{before}loss"] == pytest.approx(float(true["loss"][m]))
     monkeypatch.setattr(EncoderTrainer, "measure", lambda self, *rest, **named: torch.stack(
         list(self.evaluate(*rest, **named).values())
     ))  # fmt: skip
     monkeypatch.setattr(EncoderTrainer, "evaluate", lambda self, *_, **__: {"a": self.theta.sum().cpu()})
     with pytest.raises(AssertionError, match="waits for the device"):
-        launched(RealStack(told.start(told.stacks[0]), CPU))
+        launched(EncoderSession(told.start(told.stacks[0]), CPU))
 
 
 def test_one_more_stack_may_run_when_one_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that was short once is not short for ever."""
-    make, failures = RealStack.__init__, [no_room()]
+    make, failures = EncoderSession.__init__, [no_room()]
 
-    def once(self: RealStack, members: Sequence[Member], device: torch.device) -> None:
+    def once(self: EncoderSession, members: Sequence[Member], device: torch.device) -> None:
         if members[0][0] == "2-0" and failures:
             raise failures.pop()
         make(self, members, device)
 
-    monkeypatch.setattr(RealStack, "__init__", once)
-    monkeypatch.setattr(real_stack, "WINDOW_SECONDS", 1e-9)
+    monkeypatch.setattr(EncoderSession, "__init__", once)
+    monkeypatch.setattr(session, "WINDOW_SECONDS", 1e-9)
 
     def run(engine: Watched, told: Told) -> tuple[int, int]:
         """The most stacks side by side before the first ending, and after it."""
         first: list[int] = []
         tell = told.ended
 
-        def ended(endings: Sequence[tuple[str, Ended | str]]) -> None:
+        def ended(endings: Sequence[Ending]) -> None:
             first.append(len(engine.beside))
             tell(endings)
 
         told.ended = ended  # type: ignore[method-assign]
         engine.run(told.stacks)
-        assert all(isinstance(end, Ended) for end in told.endings.values())
+        assert all(isinstance(end, Trial) for end in told.endings.values())
         assert len(told.endings) == 12
         return max(engine.beside[: first[0]]), max(engine.beside[first[0] :])
 
@@ -138,13 +148,11 @@ def test_one_more_stack_may_run_when_one_has_ended(monkeypatch: pytest.MonkeyPat
     assert told.reloaded == [["2-0", "2-1"]]
 
     class Never(Watched):
-        @property
-        def _most(self) -> int:
-            return 1
+        """Forgets that there was room for more."""
 
-        @_most.setter
-        def _most(self, value: int) -> None:
-            pass
+        def _look(self, place: int) -> None:
+            super()._look(place)
+            self._crowded = 1
 
     failures.append(no_room())
     told = Told([6, 2, 1, 3, 4, 5])
@@ -155,13 +163,13 @@ def test_one_more_stack_may_run_when_one_has_ended(monkeypatch: pytest.MonkeyPat
 def test_a_stack_waits_for_room_beside_others(
     free: int | None, beside: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(real_stacks, "free_memory", lambda device: free)
+    monkeypatch.setattr(engines, "free_memory", lambda device: free)
     told = Told([3, 2, 1])
     engine = Watched(told)
     engine.run(told.stacks)
     assert max(engine.beside) == beside
     assert sorted(told.endings) == sorted(told.jobs)
-    assert all(isinstance(end, Ended) for end in told.endings.values()), "alone, any stack may try"
+    assert all(isinstance(end, Trial) for end in told.endings.values()), "alone, any stack may try"
 
 
 def test_room_is_counted_by_stack(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,11 +177,11 @@ def test_room_is_counted_by_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told([3, 2, 1])
     job = told.jobs["1-0"]
     need = stack_bytes(job.spec.model, job.spec.train, 2, job.feed, CPU)
-    monkeypatch.setattr(real_stacks, "free_memory", lambda device: need if len(engine.running) > 1 else 10**12)
+    monkeypatch.setattr(engines, "free_memory", lambda device: need if len(engine.running) > 1 else 10**12)
     engine = Watched(told)
     engine.run(told.stacks)
     assert max(engine.beside) == 3
-    monkeypatch.setattr(real_stacks, "free_memory", lambda device: need - 1 if len(engine.running) > 1 else 10**12)
+    monkeypatch.setattr(engines, "free_memory", lambda device: need - 1 if len(engine.running) > 1 else 10**12)
     engine = Watched(told)
     engine.run(told.stacks)
     assert max(engine.beside) == 2
@@ -215,19 +223,19 @@ def test_a_failed_stack_is_gone_before_its_memory_is_given_back(at: str, monkeyp
 
     monkeypatch.setattr(EncoderTrainer, "__init__", noted)
     monkeypatch.setattr(EncoderTrainer, "launch", full)
-    monkeypatch.setattr(RealStacks, "give_back", lambda self: alive.append([one() is not None for one in seen]))
+    monkeypatch.setattr(Engine, "give_back", lambda self: alive.append([one() is not None for one in seen]))
     told = Told([2])
-    RealStacks(CPU, told).run(told.stacks)
+    Engine(ENCODER_STACKS, CPU, told).run(told.stacks)
     assert alive[0] == [False]
     assert sorted(told.endings) == ["2-0", "2-1"]
     assert len(seen) == 3, "halved"
     # the twin: somebody holds the stack while its memory is given back
     held: list[Any] = []
     seen.clear(), alive.clear()
-    looked = RealStacks._goes_on
-    monkeypatch.setattr(RealStacks, "_goes_on", lambda self, stack: (held.append(stack), looked(self, stack))[1])
+    looked = Engine._goes_on
+    monkeypatch.setattr(Engine, "_goes_on", lambda self, stack: (held.append(stack), looked(self, stack))[1])
     if at == "launch":
-        RealStacks(CPU, Told([2])).run(told.stacks)
+        Engine(ENCODER_STACKS, CPU, Told([2])).run(told.stacks)
         assert alive[0] == [True]
 
 
@@ -270,17 +278,23 @@ def test_a_capture_that_memory_ended_is_lack_of_memory() -> None:
 
 def test_kernels_are_chosen_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     told, order = Told([2, 1], seeds=3), list[Any]()
-    trials = {name: job.spec for name, job in told.jobs.items()}
-    feeds = {name: job.feed for name, job in told.jobs.items()}
 
     def chosen(spec: Any, train: Any, models: int, feed: Any, device: torch.device) -> str:
         order.append(("chosen", spec.heads, models))
         return "efficient" if spec.heads == 2 else "cudnn"
 
-    monkeypatch.setattr(real_runner, "chosen_attention", chosen)
-    found = real_runner.kernels(trials, feeds, told.stacks, CPU)
-    assert order == [("chosen", 2, 3), ("chosen", 1, 3)]
-    assert found == {name: "efficient" if name[0] == "2" else "cudnn" for name in trials}
+    monkeypatch.setattr(experiments, "chosen_attention", chosen)
+    of_told = Encoders.__new__(Encoders)
+    of_told._trials = {name: job.spec for name, job in told.jobs.items()}
+    panel = SimpleNamespace(size=4)
+    of_told._panels, of_told._made = dict.fromkeys(told.jobs, panel), {4: told.jobs["1-0"].feed}
+    of_told._kernels = {}
+    started: list[Any] = []
+    nothing: Any = SimpleNamespace(run=lambda stacks: started.append((list(order), stacks)))
+    of_told.on_device(list(told.jobs), lambda kind: nothing, told, CPU)
+    assert started == [([("chosen", 2, 3), ("chosen", 1, 3)], told.stacks)]
+    found = of_told._kernels
+    assert found == {name: "efficient" if name[0] == "2" else "cudnn" for name in told.jobs}
     used: list[tuple[int, int, str | None]] = []
     make = EncoderTrainer.__init__
 
@@ -291,7 +305,7 @@ def test_kernels_are_chosen_before_anything_runs(monkeypatch: pytest.MonkeyPatch
         make(self, spec, train, seeds, *rest, **named)
 
     monkeypatch.setattr(EncoderTrainer, "__init__", noted)
-    told.jobs = {n: RealJob(job.spec, job.feed, attention=found[n]) for n, job in told.jobs.items()}
-    RealStacks(CPU, told).run(told.stacks)
+    told.jobs = {n: EncoderJob(job.spec, job.feed, attention=found[n]) for n, job in told.jobs.items()}
+    Engine(ENCODER_STACKS, CPU, told).run(told.stacks)
     halved = [(2, 3, "efficient"), (2, 1, "efficient"), (2, 2, "efficient"), (1, 3, "cudnn")]
     assert used == halved, "a halved stack keeps what was chosen for the whole"

@@ -11,8 +11,7 @@ from headcount.core.errors import BadInput
 from headcount.models.transformer.reference import Transformer
 from headcount.store.store import Store
 from headcount.sweeps.results import stored_runs
-from headcount.sweeps.run import run_sweep
-from headcount.sweeps.runner import run_on_store
+from headcount.sweeps.run import run_on_store, run_sweep
 from headcount.sweeps.spec import ModelOptions, SweepSpec
 from headcount.training.data import draw_inputs, prepare
 

@@ -16,13 +16,14 @@ import headcount as hc
 from headcount.models.transformer.flat import Flat, covering
 from headcount.models.transformer.stacked import loss_and_gradient
 from headcount.store.store import Store
+from headcount.sweeps import experiments
 from headcount.sweeps import plan as stacking
-from headcount.sweeps import stacks
+from headcount.sweeps.engine import Engine
+from headcount.sweeps.experiments import STACKS
 from headcount.sweeps.plan import plan
-from headcount.sweeps.run import train_jobs
-from headcount.sweeps.runner import run_on_store
+from headcount.sweeps.run import run_on_store, train_jobs
 from headcount.sweeps.spec import SweepSpec
-from headcount.sweeps.stacks import Stacks
+from headcount.training import stack_session
 from headcount.training.data import prepare
 from headcount.training.devices import find_device, wake
 from headcount.training.job import Job
@@ -53,10 +54,14 @@ class Told:
         self.jobs, self.stop_at, self.stop = jobs, stop_at, threading.Event()
         self.outcomes: dict[int, object] = {}
         self.snapshots: dict[int, object] = {}
-        self.left: list[int] = []
 
     def start(self, members):
         return [(name, self.jobs[int(name)]) for name in members]
+
+    reload = start
+
+    def refused(self, member, error):
+        raise AssertionError(f"{member}: {error}")
 
     def steps(self, member, step):  # noqa: ARG002
         if self.stop_at is not None and step >= self.stop_at:
@@ -66,18 +71,16 @@ class Told:
         self.snapshots.update({int(name): moments for name, moments in snapshots})
 
     def ended(self, endings):
-        for member, outcome, moments in endings:
+        for one in endings:
+            member, outcome, moments = one.name, one.outcome, one.moments
             assert int(member) not in self.outcomes
             self.outcomes[int(member)] = outcome
             if moments is not None:
                 self.snapshots[int(member)] = moments
 
-    def stopped(self, members):
-        self.left += [int(name) for name in members]
-
     def run(self, groups=None, **options):
         groups = plan(self.jobs) if groups is None else groups
-        Stacks(CPU, self, self.stop, **options).run([[str(n) for n in group] for group in groups])
+        Engine(STACKS, CPU, self, stop=self.stop, **options).run([[str(n) for n in group] for group in groups])
         return self
 
 
@@ -156,7 +159,7 @@ def test_stacks_fit_into_the_memory_that_is_free():
 
 def test_out_of_memory_halves_and_one_bad_trial_fails_alone(monkeypatch):
     """A device that holds three models, and one trial that cannot be trained at all."""
-    real = stacks.StackTrainer
+    real = stack_session.StackTrainer
     sizes: list[int] = []
 
     def small(specs, trains, seeds, *rest, **options):
@@ -167,20 +170,22 @@ def test_out_of_memory_halves_and_one_bad_trial_fails_alone(monkeypatch):
             raise RuntimeError("bad weights\nand a long story")
         return real(specs, trains, seeds, *rest, **options)
 
-    monkeypatch.setattr(stacks, "StackTrainer", small)
+    monkeypatch.setattr(stack_session, "StackTrainer", small)
     jobs = [replace(job(), seed=s) for s in range(8)]
     told = Told(jobs).run([list(range(8))])
     assert max(sizes) == 8
     assert told.outcomes.pop(5) == "RuntimeError: bad weights"
     assert sorted(told.outcomes) == [0, 1, 2, 3, 4, 6, 7]
     assert all(trial.state == "done" for trial in told.outcomes.values())
-    monkeypatch.setattr(stacks, "StackTrainer", lambda *_, **__: (_ for _ in ()).throw(torch.OutOfMemoryError("no")))
+    monkeypatch.setattr(
+        stack_session, "StackTrainer", lambda *_, **__: (_ for _ in ()).throw(torch.OutOfMemoryError("no"))
+    )
     assert "does not fit" in Told(jobs[:1]).run([[0]]).outcomes[0]
 
 
 def test_a_failed_stack_is_gone_before_its_memory_is_given_back(monkeypatch):
     """Not one tensor of it may be held by then: emptying the cache would give back nothing."""
-    launch, seen, alive = stacks.StackTrainer.launch, [], []
+    launch, seen, alive = stack_session.StackTrainer.launch, [], []
 
     def full(self, steps):
         if len(self.seeds) == 2 and self.steps > 0:
@@ -188,8 +193,8 @@ def test_a_failed_stack_is_gone_before_its_memory_is_given_back(monkeypatch):
             raise torch.OutOfMemoryError("CUDA out of memory")
         return launch(self, steps)
 
-    monkeypatch.setattr(stacks.StackTrainer, "launch", full)
-    monkeypatch.setattr(Stacks, "give_back", lambda self: alive.append([one() is not None for one in seen]))
+    monkeypatch.setattr(stack_session.StackTrainer, "launch", full)
+    monkeypatch.setattr(Engine, "give_back", lambda self: alive.append([one() is not None for one in seen]))
     told = Told([job(2, s) for s in range(2)]).run([[0, 1]])
     assert alive == [[False]]
     assert sorted(told.outcomes) == [0, 1]
@@ -199,7 +204,7 @@ def test_a_broken_device_ends_the_sweep_in_one_line(monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might ...")
 
-    monkeypatch.setattr(stacks, "StackTrainer", broken)
+    monkeypatch.setattr(stack_session, "StackTrainer", broken)
     with pytest.raises(hc.HeadcountError, match="goes on from here") as caught:
         Told([job(), job(1)]).run([[0, 1]])
     assert "\n" not in str(caught.value)
@@ -227,7 +232,6 @@ def test_stopped_and_resumed_equals_undisturbed(change):
     jobs = [job(h, s, **change) for h in (1, 2) for s in range(2)]
     whole = Told(jobs).run()
     first = Told(jobs, stop_at=17).run()
-    assert sorted(first.left) == [0, 1, 2, 3]
     assert not first.outcomes
     assert all(0 < first.snapshots[n].step < jobs[0].train.steps for n in range(4))
     rest = Told([replace(one, moments=first.snapshots[n]) for n, one in enumerate(jobs)]).run()
@@ -241,7 +245,7 @@ def test_ctrl_c_leaves_whole_checkpoints(monkeypatch):
     jobs = [job(2, s) for s in range(3)]
     before = signal.getsignal(signal.SIGINT)
     whole = Told(jobs).run()
-    real, launches = stacks.StackTrainer._step, []
+    real, launches = stack_session.StackTrainer._step, []
 
     def step(self):
         launches.append(0)
@@ -249,12 +253,12 @@ def test_ctrl_c_leaves_whole_checkpoints(monkeypatch):
             signal.raise_signal(signal.SIGINT)
         real(self)
 
-    monkeypatch.setattr(stacks.StackTrainer, "_step", step)
+    monkeypatch.setattr(stack_session.StackTrainer, "_step", step)
     told = Told(jobs)
     with pytest.raises(KeyboardInterrupt):
         told.run()
-    monkeypatch.setattr(stacks.StackTrainer, "_step", real)
-    assert sorted(told.left) == [0, 1, 2]
+    monkeypatch.setattr(stack_session.StackTrainer, "_step", real)
+    assert sorted(told.snapshots) == [0, 1, 2]
     assert all(21 <= told.snapshots[n].step < 40 for n in range(3))
     rest = Told([replace(one, moments=told.snapshots[n]) for n, one in enumerate(jobs)]).run()
     for n in range(3):
@@ -288,13 +292,7 @@ def test_a_sweep_on_a_store_through_stacks(tmp_path: Path, monkeypatch):
     with Store.open(tmp_path / "cores") as store:
         run_on_store(spec, store, quiet=True)
         wanted = {t.hash: t.metrics for t in store.trials()}
-    monkeypatch.setattr("headcount.sweeps.runner.start_kernels", lambda *_: None)
-
-    class OnGpu:
-        def __init__(self, sweep, left, _):
-            self.run = lambda: sweep.on_gpu(left)
-
-    monkeypatch.setattr("headcount.sweeps.runner._Cores", OnGpu)
+    monkeypatch.setattr(experiments.Sweep, "for_cores", lambda *_: None)
     with Store.open(tmp_path / "stacks") as store:
         assert run_on_store(spec, store, quiet=True)["done"] == 12
         for trial in store.trials():

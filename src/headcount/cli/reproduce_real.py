@@ -156,13 +156,13 @@ def _train(
     spec: RealSpec, source: MarcoSource | CifarSource, store: Store, place: Path, end: float | None, device: str
 ) -> None:
     """Train what is left; an interruption says where things are."""
-    from headcount.sweeps import run_real
+    from headcount.sweeps import run_on_store
 
     seconds = None if end is None else end - time.monotonic()
     if seconds is not None and seconds <= 0:
         return
     try:
-        run_real(spec, store, source.feeds(device), device=device, seconds=seconds)
+        run_on_store(spec, store, feeds=source.feeds(device), device=device, seconds=seconds)
     except KeyboardInterrupt as stopped:
         tell_what_is_kept(stopped, place)
         raise

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from headcount.store.check import damage_in_passing as damage_in_passing
     from headcount.store.check import damaged_checkpoints as damaged_checkpoints
     from headcount.store.checkpoints import Snapshot as Snapshot
+    from headcount.store.memory import MemoryStore as MemoryStore
+    from headcount.store.memory import TrialStore as TrialStore
     from headcount.store.query import left_out_line as left_out_line
     from headcount.store.query import log as log
     from headcount.store.records import Measure as Measure

@@ -23,13 +23,12 @@ if TYPE_CHECKING:
     from headcount.sweeps.open_data import MarcoSource as MarcoSource
     from headcount.sweeps.open_data import open_cifar as open_cifar
     from headcount.sweeps.open_data import open_marco as open_marco
-    from headcount.sweeps.real_runner import run_real as run_real
     from headcount.sweeps.results import stored_model as stored_model
     from headcount.sweeps.results import stored_runs as stored_runs
+    from headcount.sweeps.run import run_on_store as run_on_store
     from headcount.sweeps.run import run_panels as run_panels
     from headcount.sweeps.run import run_sweep as run_sweep
     from headcount.sweeps.run import train_jobs as train_jobs
-    from headcount.sweeps.runner import run_on_store as run_on_store
     from headcount.sweeps.spec import ModelOptions as ModelOptions
     from headcount.sweeps.spec import Panel as Panel
     from headcount.sweeps.spec import SweepSpec as SweepSpec

@@ -19,14 +19,12 @@ from headcount.models.encoder import EncoderSpec
 from headcount.models.transformer import Size
 from headcount.store import Run, Trial
 from headcount.sweeps.spec import Sizes
-from headcount.training.encoder import Feed, RealTrain
+from headcount.training.encoder import EVALUATED, Feed, RealTrain, RealTrialSpec
 from headcount.training.feeds import frame_tokens
 
 Kind = Literal["marco", "cifar"]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 NAMES: dict[Kind, str] = {"marco": "MS MARCO candidates", "cifar": "CIFAR-10 frames"}
-EVALUATED = 8192
-"""The training error is measured on so many training samples at most, the first ones."""
 
 
 class MarcoData(Spec):
@@ -102,16 +100,6 @@ MODELS: dict[Kind, RealModel] = {
     "cifar": RealModel(head_dim=16, depth=4, dropout=0.1),
 }
 """The paper's models; it says that the second has dropout, not how much."""
-
-
-class RealTrialSpec(Spec):
-    """One encoder trained once: the unit that a store keeps, known by the hash of its content."""
-
-    real: dict[str, Any]
-    """The data's description, with the length T, and the side of the frame where there is one."""
-    model: EncoderSpec
-    train: RealTrain
-    seed: int = Field(ge=0)
 
 
 class RealSpec(Spec):

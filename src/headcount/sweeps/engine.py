@@ -1,8 +1,9 @@
-"""What drives stacks of trials on one device, whatever a stack is: one thread, several stacks at once.
+"""What drives sessions on one device, whatever trains in them: one thread, several sessions at once.
 
-A stack gets a window of work at a time and is looked at again when the device has done it. What does not fit into
-memory waits until one of the others has ended, or is halved and tried again; a trial that fails alone is kept as
-failed. A stack that has failed is held by nobody when its memory is given back: hence places instead of stacks below.
+A session gets a window of work at a time and is looked at again when the device has done it; meanwhile the others get
+theirs. What does not fit into memory waits until one of the others has ended, or is halved and tried again; a trial
+that fails alone is kept as failed. A session that has failed is held by nobody when its memory is given back: hence
+places instead of sessions below.
 """
 
 from __future__ import annotations
@@ -12,93 +13,119 @@ import logging
 import signal
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from headcount.core import HeadcountError
-from headcount.training import Moments
+from headcount.training import Ending, Moments, Session
 
 log = logging.getLogger("headcount")
+SHARE = 0.8
+"""Of the free memory that sessions may fill."""
+SAVING_SHARE = 0.05
+"""Of the time may go into checkpoints: those of large sessions come less often."""
 _FULL = ("CUDA error: out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED")  # the last two of cuBLAS and cuDNN
+Member = tuple[str, Any]
+"""A trial by name, and what its session is to train."""
 
 
 @runtime_checkable
-class Resumable(Protocol):
-    """A trial to be trained."""
+class Listener(Protocol):
+    """Who hands out trials and is told what becomes of them; all calls come from the thread that drives."""
 
-    @property
-    def moments(self) -> Moments | None:
-        """Its last checkpoint; None where it begins."""
+    def start(self, members: Sequence[str]) -> list[Member]:
+        """Hand over trials that may be trained now, each from its last checkpoint."""
+        ...
+
+    def reload(self, members: Sequence[str]) -> list[Member]:
+        """Hand over trials that are ours already, each from its last checkpoint."""
+        ...
+
+    def refused(self, member: str, error: Exception) -> None:
+        """A trial that nobody holds yet cannot be made; one that another process has is left to it."""
+        ...
+
+    def steps(self, member: str, step: int) -> None:
+        """A trial has come so far."""
+        ...
+
+    def saved(self, snapshots: Sequence[tuple[str, Moments]]) -> None:
+        """Keep checkpoints."""
+        ...
+
+    def ended(self, endings: Sequence[Ending]) -> None:
+        """Trials have ended, with their record and last state, or with the reason why they failed."""
         ...
 
 
 @runtime_checkable
-class Working(Protocol):
-    """A stack on the device."""
+class Compiling(Protocol):
+    """Who compiles kernels ahead, for sessions that wait."""
 
-    def ready(self) -> bool:
-        """Whether the device has done what was launched."""
+    def ready(self, number: int) -> bool:
+        """Whether nobody is compiling, or still to compile, what a session needs."""
+        ...
+
+    def close(self) -> None:
+        """End what is still being compiled."""
         ...
 
 
-J = TypeVar("J", bound=Resumable)
-S = TypeVar("S", bound=Working)
+@dataclass(frozen=True)
+class Kind:
+    """What an engine must know of the sessions that it drives."""
+
+    begin: Callable[[Sequence[Member], torch.device], Session[Any]]
+    needs: Callable[[Sequence[Member], torch.device], int]
+    """Bytes that a session takes on the device."""
+    at_once: int
+    """Sessions at once, at most."""
 
 
-class Engine(ABC, Generic[J, S]):
-    """Stacks of one kind on one device; a kind says how a stack starts, goes on and is begun again."""
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes that sessions may fill; None where nobody counts them."""
+    return int(SHARE * torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else None
 
-    def __init__(self, device: torch.device, stop: threading.Event, *, most: int, deadline: float | None) -> None:
-        """Take at most so many stacks at once; `deadline` is a time of the monotonic clock."""
-        self.device, self.stop, self.deadline = device, stop, deadline
-        self.running: list[S] = []
-        self.rest: deque[list[tuple[str, J]]] = deque()  # what is ready to begin
-        self._most = self._crowded = most  # how many stacks have turned out to fit at once
 
-    @abstractmethod
-    def _queued(self) -> bool:
-        """Whether stacks have not been asked for yet."""
+class Engine:
+    """All sessions of a run on one device."""
 
-    @abstractmethod
-    def _next(self) -> Sequence[tuple[str, J]] | None:
-        """Return the trials of the next stack; None where there is none, or none that may start yet."""
+    def __init__(
+        self, kind: Kind, device: torch.device, listener: Listener, *, stop: threading.Event | None = None,
+        save_every: float = 30.0, deadline: float | None = None,
+    ) -> None:  # fmt: skip
+        """Save a session every so many seconds; `deadline` is a time of the monotonic clock."""
+        self.kind, self.device, self.listener = kind, device, listener
+        self.stop, self.save_every, self.deadline = stop or threading.Event(), save_every, deadline
+        self.running: list[Session[Any]] = []
+        self.waiting: deque[list[Member]] = deque()  # what is ready to begin
+        self._queue: deque[tuple[int, Sequence[str]]] = deque()
+        self._ahead: Compiling | None = None
+        self._crowded = kind.at_once  # how many sessions have turned out to fit at once
 
-    @abstractmethod
-    def _fits(self, members: Sequence[tuple[str, J]]) -> bool:
-        """Whether there is room for a stack beside those that run."""
+    def run(self, sessions: Sequence[Sequence[str]], ahead: Compiling | None = None) -> None:
+        """Train sessions in order, each a list of names that the listener turns into trials.
 
-    @abstractmethod
-    def _started(self, members: Sequence[tuple[str, J]]) -> S:
-        """Return a stack at its first work."""
+        One whose kernels somebody compiles `ahead` waits for them while others train. What is left behind after an
+        error may stand between two steps, so its last checkpoint counts.
+        """
+        self._queue, self._ahead = deque(enumerate(sessions)), ahead
+        try:
+            self._drive()
+        finally:
+            while self.running:
+                self._drop(len(self.running) - 1)
+            self.waiting.clear()
+            if ahead is not None:
+                ahead.close()
 
-    @abstractmethod
-    def _goes_on(self, stack: S) -> bool:
-        """Take in what a stack has done; launch its next window, unless it has ended or is stopped."""
-
-    @abstractmethod
-    def _left(self, stack: S) -> list[tuple[str, J]]:
-        """Return the trials of a stack that have not ended."""
-
-    @abstractmethod
-    def _again(self, members: Sequence[tuple[str, J]]) -> Sequence[tuple[str, J]]:
-        """Return trials that failed together as they can begin again."""
-
-    @abstractmethod
-    def _lost(self, name: str, reason: str) -> None:
-        """Keep a trial as failed."""
-
-    @abstractmethod
-    def _close(self, stack: S) -> None:
-        """Let go of what a stack holds beside memory."""
-
-    def drive(self) -> None:
+    def _drive(self) -> None:
         """Work until nothing is left, the time is over or Ctrl-C comes."""
         with interrupts(self.stop) as interrupted:
             while True:
@@ -106,46 +133,55 @@ class Engine(ABC, Generic[J, S]):
                     self.stop.set()
                 if not self.stop.is_set():
                     self._fill()
-                if not self.running and (self.stop.is_set() or not (self.rest or self._queued())):
+                if not self.running and (self.stop.is_set() or not (self.waiting or self._queue)):
                     break
                 self._look_around()
         if interrupted():
             raise KeyboardInterrupt
 
     def _fill(self) -> None:
-        """Start stacks while there is room for them."""
+        """Start sessions while there is room for them."""
         while len(self.running) < self._crowded:
-            if self.rest:
-                self._begin(self.rest.popleft())
+            if self.waiting:
+                self._begin(self.waiting.popleft())
                 continue
-            members = self._next()
-            if members is None:
+            ready = next((one for one in self._queue if self._ahead is None or self._ahead.ready(one[0])), None)
+            if ready is None:
                 return
-            self._line_up(members)
+            self._queue.remove(ready)
+            self._line_up(self.listener.start(ready[1]))
 
-    def _line_up(self, members: Sequence[tuple[str, J]]) -> None:
-        """Let trials begin next; those that were interrupted at different steps cannot share a stack."""
+    def _line_up(self, members: Sequence[Member]) -> None:
+        """Let trials begin next; those that were interrupted at different steps cannot share a session."""
         steps = {name: 0 if job.moments is None else job.moments.step for name, job in members}
         for step in sorted(set(steps.values()), reverse=True):
-            self.rest.appendleft([member for member in members if steps[member[0]] == step])
+            self.waiting.appendleft([member for member in members if steps[member[0]] == step])
 
-    def _begin(self, members: list[tuple[str, J]]) -> None:
-        """Place a stack on the device and give it its first work; beside others, if there is room for it."""
+    def _fits(self, members: Sequence[Member]) -> bool:
+        """Whether there is room for a session beside those that run."""
+        free = free_memory(self.device)
+        return free is None or self.kind.needs(members, self.device) <= free
+
+    def _begin(self, members: list[Member]) -> None:
+        """Place a session on the device and give it its first work; beside others, if there is room for it."""
         if self.running and not self._fits(members):
-            self.give_back()  # what ended stacks held counts as taken until then
+            self.give_back()  # what ended sessions held counts as taken until then
             if not self._fits(members):
-                self.rest.appendleft(members)
+                self.waiting.appendleft(members)
                 self._crowded = len(self.running)
                 return
         try:
-            self.running.append(self._started(members))
+            session = self.kind.begin(members, self.device)
+            session.launch(self.stop)
+            self.running.append(session)
             return
         except Exception as error:
             failure = Failure.of(error)
-        self._failed(members, failure)  # outside, where the error no longer holds on to the device's memory
+        session = None  # it must not hold on to the device's memory either
+        self._failed([name for name, _ in members], failure)  # outside, where the error no longer holds on to it
 
-    def _failed(self, members: Sequence[tuple[str, J]], failure: Failure) -> None:
-        """Wait for room or halve a stack that failed, until the trial is alone that fails; a broken device ends all."""
+    def _failed(self, names: Sequence[str], failure: Failure) -> None:
+        """Wait for room or halve a session that failed, until a trial is alone that fails; a broken device ends all."""
         if failure.broken:
             raise HeadcountError(
                 f"the GPU reported an error and must be started anew: {failure.line}; what was finished is kept, and "
@@ -154,26 +190,26 @@ class Engine(ABC, Generic[J, S]):
         self.give_back()
         if failure.full and self.running:  # the others took the room: wait until one of them ends, then try again
             self._crowded = len(self.running)
-            self._line_up(self._again(members))
-        elif len(members) > 1:
-            half = len(members) // 2
-            log.info("%d models did not train together (%s): halved", len(members), failure.line)
-            for some in (members[half:], members[:half]):
-                self._line_up(self._again(some))
+            self._line_up(self.listener.reload(names))
+        elif len(names) > 1:
+            half = len(names) // 2
+            log.info("%d models did not train together (%s): halved", len(names), failure.line)
+            for some in (names[half:], names[:half]):
+                self._line_up(self.listener.reload(some))
         else:
             full = "one model does not fit into the device's memory"
-            self._lost(members[0][0], full if failure.full else failure.line)
+            self.listener.ended([Ending(names[0], full if failure.full else failure.line)])
 
     def _look_around(self) -> None:
-        """Look at every stack that has done its window; wait a little where none has."""
-        ready = [place for place, stack in enumerate(self.running) if stack.ready()]
+        """Look at every session that has done its window; wait a little where none has."""
+        ready = [place for place, session in enumerate(self.running) if session.ready()]
         for place in reversed(ready):  # from the last: one that leaves does not move those before it
             self._look(place)
         if not ready:
             time.sleep(0.0005)
 
     def _look(self, place: int) -> None:
-        """Let a stack go on; one that has ended makes room for another, and for one more than fitted before."""
+        """Let a session go on; one that has ended makes room for another, and for one more than fitted before."""
         try:
             goes_on = self._goes_on(self.running[place])
         except HeadcountError:  # of the listener: the store is gone, say
@@ -184,18 +220,45 @@ class Engine(ABC, Generic[J, S]):
         else:
             if not goes_on:
                 self._drop(place)
-                self._crowded = min(self._most, self._crowded + 1)
+                self._crowded = min(self.kind.at_once, self._crowded + 1)
             return
-        members = self._left(self.running[place])
+        names = [name for name, _ in self.running[place].left()]
         self._drop(place)
-        self._failed(members, failure)
+        self._failed(names, failure)
+
+    def _goes_on(self, session: Session[Any]) -> bool:
+        """Tell what a session has done and launch its next window, unless it has ended or is stopped."""
+        ended = session.collect()
+        if ended:
+            self.listener.ended(ended)
+        for name, _ in session.left():
+            self.listener.steps(name, session.steps)
+        if not session.open:
+            return False
+        if self.stop.is_set():
+            self._save(session)
+            return False
+        if session.thins_out and 2 * len(session.open) <= len(session.members):  # they go on faster without the rest
+            self.waiting.appendleft(session.rest())
+            return False
+        if time.perf_counter() - session.last_saved > max(self.save_every, session.saving / SAVING_SHARE):
+            self._save(session)
+        session.launch(self.stop)
+        return True
+
+    def _save(self, session: Session[Any]) -> None:
+        start = time.perf_counter()
+        if session.steps > 0:
+            self.listener.saved(session.snapshots())
+        session.last_saved = time.perf_counter()
+        session.saving = session.last_saved - start
 
     def _drop(self, place: int) -> None:
-        """Take a stack off the device."""
-        self._close(self.running.pop(place))
+        """Take a session off the device."""
+        self.running.pop(place).close()
 
     def give_back(self) -> None:
-        """Give the device the memory of stacks that are gone, so that others can have it and it counts as free."""
+        """Give the device the memory of sessions that are gone, so that others can have it and it counts as free."""
         if self.device.type == "cuda":
             gc.collect()
             torch.cuda.empty_cache()

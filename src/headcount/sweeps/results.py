@@ -10,9 +10,8 @@ from typing import Any
 from headcount.core import BadInput
 from headcount.models import SavedModel
 from headcount.models.transformer import Flat
-from headcount.store import DamagedStore, Run, Store, StoredTrial, Trial, log
-from headcount.sweeps.encoder_spec import RealPanel, RealSpec
-from headcount.sweeps.run import panel_run
+from headcount.store import DamagedStore, Run, Store, StoredTrial, Trial, TrialStore, log
+from headcount.sweeps.encoder_spec import RealSpec
 from headcount.sweeps.spec import SweepSpec, TrialSpec
 from headcount.tasks import parse_task
 from headcount.training import Trained, prepare, saved_model
@@ -65,8 +64,7 @@ def stored_runs(store: Store, run: str, spec: SweepSpec | RealSpec | None = None
         seconds = sum(trial.seconds for trial in trials)
         others = [_state(stored.get(h), h in lost) for h in wanted if h not in records]
         about = spec.name, spec.title, spec.data()
-        real = isinstance(panel, RealPanel)
-        record = panel.run(*about, trials, seconds) if real else panel_run(*about, panel, trials, seconds)
+        record = panel.run(*about, trials, seconds)
         own = {"left_out": dict(Counter(others)), "provenance": trained_where(list(found.values()))}
         runs.append(record.model_copy(update=own if found else {"left_out": own["left_out"]}))
     if older:
@@ -96,7 +94,7 @@ def trained_where(trials: Sequence[StoredTrial]) -> dict[str, Any]:
     return {**last, "commit": ", ".join(commits)} if len(commits) > 1 else last
 
 
-def as_trial(store: Store, stored: StoredTrial) -> Trial:
+def as_trial(store: TrialStore, stored: StoredTrial) -> Trial:
     """Turn a row of the store into a record; metrics that no record has, such as the loss, stay in the store."""
     metrics = {name: value for name, value in (stored.metrics or {}).items() if name in Trial.model_fields}
     seconds = float((stored.provenance or {}).get("seconds", 0.0))

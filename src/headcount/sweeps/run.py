@@ -1,43 +1,63 @@
-"""A sweep in memory: every panel with every head count and seed, a trial a core, one record a panel at the end."""
+"""The one runner: what is left of an experiment is trained, on a store or in memory, on cores or in stacks.
+
+Finished trials are not trained again, interrupted ones go on from their checkpoint. The caller's thread alone talks to
+the store: worker threads train on cores and send messages, stacks on a device are driven by this thread itself. A trial
+is claimed when there is room for it, so that several processes may work on one store. Ctrl-C and `seconds` stop a run
+cleanly: each running trial leaves a checkpoint. A trial that fails is kept as failed and ends nothing but itself.
+"""
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import torch
+
 from headcount.core import HeadcountError, Progress, cores, provenance
-from headcount.store import Run, Trial
-from headcount.sweeps.plan import plan, step_cost
-from headcount.sweeps.precompile import Ahead
-from headcount.sweeps.scoreboard import Board, Entry
-from headcount.sweeps.spec import Panel, SweepSpec, has_serial_form
-from headcount.sweeps.stacks import Ending, Member, Stacks, free_memory
-from headcount.tasks.arrays import ArrayTask
+from headcount.store import FINISHED, STATES, MemoryStore, Outcome, Run, Snapshot, State, Trial, TrialStore
+from headcount.sweeps.cores import Cores
+from headcount.sweeps.encoder_spec import RealSpec
+from headcount.sweeps.engine import Engine, Kind, Member
+from headcount.sweeps.experiments import Experiment, Feeds, JobList, Sweep, experiment_of
+from headcount.sweeps.results import as_trial
+from headcount.sweeps.scoreboard import Board
+from headcount.sweeps.spec import Panel, SweepSpec
 from headcount.training import (
+    Ending,
     Job,
     Moments,
-    Stopped,
-    TrainSpec,
     check_task,
     device_name,
     find_device,
-    polish_steps,
-    prepare,
-    run_trial,
     single_threaded_blas,
     start_kernels,
 )
 
 log = logging.getLogger("headcount")
+CHECKPOINT_SECONDS = 30.0
+RENEW_SECONDS = 120.0  # a lease lasts for 600
+
+
+def run_on_store(
+    spec: SweepSpec | RealSpec, store: TrialStore, *, feeds: Feeds | None = None, weights: bool = False,
+    workers: int | None = None, seconds: float | None = None, quiet: bool = False, device: str = "cpu",
+) -> dict[State, int]:  # fmt: skip
+    """Train what is left of a spec; return how many of its trials are in which state.
+
+    `feeds` gives the data of a panel of an experiment on real data (`MarcoSource.feeds`, `CifarSource.feeds`), and
+    `weights` keeps those of its finished trials. `seconds` ends the run in time, to be gone on with by the same call.
+    """
+    where = find_device(device)
+    experiment = experiment_of(spec, where, feeds, weights=weights)
+    return run(experiment, store, where, workers=workers, seconds=seconds, quiet=quiet)
 
 
 def run_sweep(spec: SweepSpec, *, workers: int | None = None, quiet: bool = False, device: str = "cpu") -> list[Run]:
-    """Train all models of a spec and return a record for every panel; the outcome does not depend on `workers`."""
+    """Train all models of a spec in memory and return a record for every panel; `workers` changes no outcome."""
     return run_panels(
         spec.name, spec.title, spec.data(), spec.panels(), spec.seeds, workers=workers, quiet=quiet,
         device=device,
@@ -48,160 +68,166 @@ def run_panels(
     name: str, title: str, about: dict[str, Any], panels: Sequence[Panel], seeds: int, *,
     workers: int | None = None, quiet: bool = False, device: str = "cpu",
 ) -> list[Run]:  # fmt: skip
-    """Train panels that are handed in: their tasks may use bare callables, which no spec can state."""
-    start = time.perf_counter()
+    """Train panels in memory: their tasks may be arrays and bare functions, which no spec can state."""
+    start, where = time.perf_counter(), find_device(device)
     for panel in panels:
         check_task(panel.task, panel.sized(max(panel.heads)), panel.train)
-    data = [prepare(panel.task, panel.train) for panel in panels]
-    # seeds outermost: every cell has a first result before any has a second; large models first
-    order = [
-        (p, h, seed) for seed in range(seeds) for p in range(len(panels)) for h in sorted(panels[p].heads, reverse=True)
-    ]
-    jobs = [Job(panels[p].task, panels[p].sized(h), panels[p].train, seed, data[p]) for p, h, seed in order]
-    cells = [cell_name(panels[p].values, h) for p, h, _ in order]
-    trials = _train(jobs, workers, quiet, device, cells)
+    sweep, store = Sweep(name, about, panels, seeds), MemoryStore()
+    sweep.make_data()
+    _in_memory(sweep, store, where, workers=workers, quiet=quiet)
     seconds = time.perf_counter() - start
-    where = device_name(find_device(device))
+    records = {one.hash: as_trial(store, one) for one in store.trials(states=("done", "diverged"))}
     return [
-        panel_run(
-            name,
-            title,
-            about,
-            panel,
-            [trials[n] for n, (p, _, _) in enumerate(order) if p == k and n in trials],
-            seconds,
-            where,
+        panel.run(
+            name, title, about, [records[one] for one in trials if one in records], seconds, device_name(where)
         )
-        for k, panel in enumerate(panels)
-    ]
-
-
-def cell_name(values: dict[str, Any], heads: int) -> str:
-    """Name a cell of a sweep: what its panel varies, and the head count."""
-    return ", ".join([f"{key} {value}" for key, value in values.items()] + [f"h = {heads}"])
-
-
-def panel_run(
-    name: str, title: str, about: dict[str, Any], panel: Panel, trials: list[Trial], seconds: float, device: str = "cpu"
-) -> Run:
-    """Put the trials of one panel into a record."""
-    task = panel.task
-    if isinstance(task, ArrayTask):
-        stated: dict[str, Any] = {"kind": "arrays", "name": task.name, "hash": task.hash()}
-    else:
-        stated = task.data() if has_serial_form(task) else {"kind": "callable", "name": task.name}
-    intrinsic = None if isinstance(task, ArrayTask) else task.intrinsic
-    blind = not isinstance(task, ArrayTask) and task.positional and panel.model.positions == "none"
-    return Run(
-        name=name, title=title, task={**stated, "length": task.length, "dim": task.dim}, intrinsic=intrinsic,
-        spec={**about, "heads": list(panel.heads), "model": panel.model.data(), "train": panel.train.data()},
-        sweep=about if "task" in about else {}, values=panel.values, blind=blind,
-        trials=sorted(trials, key=lambda t: (t.heads, t.seed)), provenance=provenance(device), seconds=seconds,
-    )  # fmt: skip
+        for panel, trials in zip(panels, sweep.by_panel(), strict=True)
+    ]  # fmt: skip
 
 
 def train_jobs(
     jobs: Sequence[Job], *, workers: int | None = None, quiet: bool = False, device: str = "cpu"
 ) -> list[Trial]:
-    """Train jobs side by side, and return their records in order; on Ctrl-C all stop within a second."""
-    cells = [f"h = {job.model.heads}" for job in jobs]
-    found = _train(jobs, workers, quiet, device, cells)
+    """Train jobs side by side in memory, and return their records in order."""
+    experiment, store = JobList(jobs), MemoryStore()
+    _in_memory(experiment, store, find_device(device), workers=workers, quiet=quiet)
+    found = {one.hash: as_trial(store, one) for one in store.trials(states=("done", "diverged"))}
     if len(found) < len(jobs):
         raise HeadcountError(f"{len(jobs) - len(found)} of {len(jobs)} trials failed: the log says why")
-    return [found[number] for number in range(len(jobs))]
+    return [found[name] for name in experiment.names]
+
+
+def _in_memory(experiment: JobList, store: MemoryStore, device: torch.device, **options: Any) -> None:
+    """Train an experiment that no store keeps; failures go to the log, and where nothing else is left, they end it."""
+    run(experiment, store, device, save_every=float("inf"), **options)
+    failed = store.trials(states=("failed",))
+    for one in failed:
+        job = experiment.job(one.hash, None)
+        log.warning("a trial with %d heads, seed %d, failed: %s", job.model.heads, job.seed, one.error)
+    if len(failed) == len(experiment.names):
+        raise HeadcountError(f"every trial failed; the first: {failed[0].error}")
+
+
+def run(
+    experiment: Experiment, store: TrialStore, device: torch.device, *, workers: int | None = None,
+    seconds: float | None = None, quiet: bool = False, save_every: float | None = None,
+) -> dict[State, int]:  # fmt: skip
+    """Train what is left of an experiment; return how many of its trials are in which state."""
+    names = experiment.names
+    finished = {name for name, state in store.states(names).items() if state in FINISHED}
+    experiment.check([name for name in names if name not in finished])
+    store.add_run(experiment.name, [experiment.spec(name) for name in names], about=experiment.about)
+    states = store.states(names)
+    left = experiment.in_order([name for name in names if states.get(name) in ("pending", "running")])
+    if left:
+        deadline = None if seconds is None else time.monotonic() + seconds
+        entries = {name: experiment.entry(name) for name in left}
+        before = _errors_before(experiment, store, names)
+        with Progress("training", Board.work(entries), quiet=quiet, closes=False) as progress:
+            keeper = Keeper(experiment, store, Board(entries, progress, before), device)
+            every = CHECKPOINT_SECONDS if save_every is None else save_every
+            _train(experiment, keeper, left, progress, workers=workers or cores(), save_every=every, deadline=deadline)
+    ended = Counter(store.states(names).values())  # of this experiment alone: a run may hold an older one's trials too
+    return {state: ended[state] for state in STATES}
+
+
+def _errors_before(experiment: Experiment, store: TrialStore, names: Sequence[str]) -> dict[str, list[float | None]]:
+    """Return the errors of trials that were finished before, by cell."""
+    ours, found = set(names), dict[str, list[float | None]]()
+    for trial in store.trials(run=experiment.name, states=FINISHED):
+        if trial.hash in ours:
+            found.setdefault(experiment.entry(trial.hash).cell, []).append((trial.metrics or {}).get("nmse"))
+    return found
 
 
 def _train(
-    jobs: Sequence[Job], workers: int | None, quiet: bool, device: str, cells: Sequence[str]
-) -> dict[int, Trial]:
-    """Return the records by number; a trial that failed is left out, with its reason in the log."""
-    where = find_device(device)
-    entries = {
-        str(number): Entry(cell, whole_steps(job.train), step_cost(job.model, job.train.batch))
-        for number, (job, cell) in enumerate(zip(jobs, cells, strict=True))
-    }
-    with Progress("training", Board.work(entries), quiet=quiet, closes=False) as progress:
-        listener = _InMemory(jobs, Board(entries, progress))
-        if where.type == "cuda":
-            parts = plan(jobs, free_memory(where))
-            ahead = Ahead([[jobs[n] for n in part] for part in parts], where, free_memory(where))
-            engine = Stacks(where, listener, threading.Event(), save_every=float("inf"))
-            engine.run([[str(n) for n in part] for part in parts], ahead)
-        else:
-            start_kernels(progress, jobs[0].train.dtype, [job.model for job in jobs])
-            with single_threaded_blas():
-                _on_cores(jobs, listener, workers or cores())
-    if not listener.trials:
-        raise HeadcountError(f"every trial failed; the first: {listener.failures[0]}")
-    return listener.trials
+    experiment: Experiment, keeper: Keeper, left: Sequence[str], progress: Progress, *, workers: int,
+    save_every: float, deadline: float | None,
+) -> None:  # fmt: skip
+    """One trial a core, or stacks on the device; what is held is given back at the end, however it comes."""
+    stop, device = threading.Event(), keeper.device
+    on_cores = experiment.for_cores(left) if device.type != "cuda" else None
 
+    def engine(kind: Kind) -> Engine:
+        return Engine(kind, device, keeper, stop=stop, save_every=save_every, deadline=deadline)
 
-def whole_steps(train: TrainSpec) -> int:
-    """The steps of a recipe, the polish counted as the steps that it is worth."""
-    return train.steps + polish_steps(train)
-
-
-def _on_cores(jobs: Sequence[Job], listener: _InMemory, workers: int) -> None:
-    """A trial a core, in threads; this one reads what they say."""
-    said: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-    stop = threading.Event()
-
-    def work(number: int) -> None:
-        try:
-            said.put((number, run_trial(jobs[number], lambda step, _: said.put((number, step)), stop)[1]))
-        except Stopped:
+    try:
+        if on_cores is None:
+            experiment.on_device(left, engine, keeper, device)
             return
-        except BaseException as error:  # handed to the caller
-            said.put((number, error))
-
-    left = len(jobs)
-    with ThreadPoolExecutor(min(workers, len(jobs))) as pool:
-        try:
-            for number in range(len(jobs)):
-                pool.submit(work, number)
-            while left:
-                number, message = said.get()
-                if isinstance(message, int):
-                    listener.steps(str(number), message)
-                    continue
-                if isinstance(message, BaseException) and not isinstance(message, Exception):
-                    raise message
-                left -= 1
-                failed = isinstance(message, Exception)
-                outcome = f"{type(message).__name__}: {message}" if failed else message
-                listener.ended([(str(number), outcome, None)])
-        except BaseException:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-            raise
+        start_kernels(progress, *on_cores)
+        with single_threaded_blas():
+            Cores(keeper, left, workers, save_every=save_every, stop=stop, deadline=deadline).run()
+    finally:
+        keeper.store.release()
 
 
-class _InMemory:
-    """Takes in what becomes of jobs that no store keeps."""
+class Keeper:
+    """The one listener: takes trials from the store, and gives back what became of them."""
 
-    def __init__(self, jobs: Sequence[Job], board: Board) -> None:
-        self.jobs, self.board = jobs, board
-        self.trials: dict[int, Trial] = {}
-        self.failures: list[str] = []
+    def __init__(self, experiment: Experiment, store: TrialStore, board: Board, device: torch.device) -> None:
+        self.experiment, self.store, self.board, self.device = experiment, store, board, device
+        self._provenance = {**provenance(device_name(device)), **experiment.provenance()}
+        self._renewed = time.monotonic()
 
     def start(self, members: Sequence[str]) -> list[Member]:
-        return [(name, self.jobs[int(name)]) for name in members]
+        """Claim trials and load their checkpoints; one whose data cannot be made is kept as failed."""
+        ours = self.store.claim(list(members))
+        for name in set(members) - set(ours):
+            self.board.elsewhere(name)
+        found = self.reload(ours)
+        for name, job in found:
+            if job.moments is not None:
+                self.board.resumed(name, job.moments.step)
+        return found
+
+    def reload(self, members: Sequence[str]) -> list[Member]:
+        """Load the checkpoints of trials that are ours already."""
+        saved = self.store.load_checkpoints(members)
+        found: list[Member] = []
+        for name in members:
+            try:
+                moments = None
+                if name in saved:
+                    step, arrays = saved[name]
+                    moments = Moments.of(step, arrays, self.store.curve(name))
+                found.append((name, self.experiment.job(name, moments)))
+            except Exception as error:  # one bad trial never ends a sweep
+                self.ended([_failure(name, error)])
+        return found
+
+    def refused(self, member: str, error: Exception) -> None:
+        """Keep a trial that cannot be made as failed, unless another process has it."""
+        if self.store.claim([member]):
+            self.ended([_failure(member, error)])
 
     def steps(self, member: str, step: int) -> None:
+        """Pass on how far a trial is; now and then tell the store that we are alive, in a long polish too."""
         self.board.steps(member, step)
+        if time.monotonic() - self._renewed > RENEW_SECONDS:
+            self._renewed = time.monotonic()
+            self.store.renew()
 
     def saved(self, snapshots: Sequence[tuple[str, Moments]]) -> None:
-        del snapshots
+        """Keep checkpoints, those of a stack in one commit; a trial that another process took over is left to it."""
+        self.store.checkpoint_many([Snapshot(name, m.step, m.arrays(), m.curve) for name, m in snapshots])
 
     def ended(self, endings: Sequence[Ending]) -> None:
-        for member, outcome, _ in endings:
-            if isinstance(outcome, str):  # one bad trial never ends a sweep
-                job = self.jobs[int(member)]
-                self.failures.append(outcome)
-                log.warning("a trial with %d heads, seed %d, failed: %s", job.model.heads, job.seed, outcome)
-            else:
-                self.trials[int(member)] = outcome
-            self.board.ended(member, outcome)
+        """Write the ends of trials, each with what is kept of it in the same commit: no kill can come between them."""
+        self.store.finish_many([self._outcome(one) for one in endings])
+        for one in endings:
+            self.board.ended(one.name, one.outcome)
 
-    def stopped(self, members: Sequence[str]) -> None:
-        del members
+    def _outcome(self, one: Ending) -> Outcome:
+        if isinstance(one.outcome, str):
+            return Outcome(one.name, "failed", provenance=self._provenance, error=one.outcome)
+        measured: dict[str, Any] = {**one.outcome.data(), **one.losses}
+        where = {**self._provenance, "seconds": measured.pop("seconds")}
+        curve = [(int(step), float(error)) for step, error in measured.pop("curve")]
+        state = measured.pop("state")
+        kept = self.experiment.kept(one)
+        return Outcome(one.name, state, measured, where, curve, step=one.outcome.steps, arrays=kept)
+
+
+def _failure(name: str, error: Exception) -> Ending:
+    return Ending(name, f"{type(error).__name__}: {error}")

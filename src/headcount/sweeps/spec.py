@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -10,8 +11,9 @@ from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from headcount.core import BadInput, Spec
+from headcount.core import BadInput, Spec, provenance
 from headcount.models.transformer import FeedForwardKind, ModelSpec, Positions, Size, Transformer
+from headcount.store import Run, Trial
 from headcount.tasks import FAMILIES, Task, parse_task
 from headcount.tasks.arrays import ArrayTask
 from headcount.training import TrainSpec
@@ -227,6 +229,32 @@ class Panel:
         if isinstance(self.task, ArrayTask):
             raise BadInput("arrays have no serial form, so their trials cannot be kept in a store")
         return TrialSpec(task=self.task.data(), model=self.sized(heads), train=self.train, seed=seed)
+
+    def stated(self, heads: int, seed: int, number: int) -> dict[str, Any]:
+        """Return what one trial is known by; arrays and bare functions are known by the panel's number, in one run."""
+        if has_serial_form(self.task):
+            return self.trial(heads, seed).data()
+        model, train = self.sized(heads).data(), self.train.data()
+        return {"task": {"panel": number}, "model": model, "train": train, "seed": seed}
+
+    def run(
+        self, name: str, title: str, about: dict[str, Any], trials: Sequence[Trial], seconds: float,
+        device: str = "cpu",
+    ) -> Run:  # fmt: skip
+        """Put the trials of the panel into a record."""
+        task = self.task
+        if isinstance(task, ArrayTask):
+            stated: dict[str, Any] = {"kind": "arrays", "name": task.name, "hash": task.hash()}
+        else:
+            stated = task.data() if has_serial_form(task) else {"kind": "callable", "name": task.name}
+        intrinsic = None if isinstance(task, ArrayTask) else task.intrinsic
+        blind = not isinstance(task, ArrayTask) and task.positional and self.model.positions == "none"
+        return Run(
+            name=name, title=title, task={**stated, "length": task.length, "dim": task.dim}, intrinsic=intrinsic,
+            spec={**about, "heads": list(self.heads), "model": self.model.data(), "train": self.train.data()},
+            sweep=about if "task" in about else {}, values=self.values, blind=blind,
+            trials=sorted(trials, key=lambda t: (t.heads, t.seed)), provenance=provenance(device), seconds=seconds,
+        )  # fmt: skip
 
     def sized(self, heads: int) -> ModelSpec:
         """Return the model with so many heads."""

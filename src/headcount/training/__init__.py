@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from headcount.training.batches import keys as keys
     from headcount.training.batches import stacked_indices as stacked_indices
     from headcount.training.checkpoint import Moments as Moments
+    from headcount.training.core_session import CoreSession as CoreSession
+    from headcount.training.core_session import train_fast as train_fast
     from headcount.training.data import DTYPES as DTYPES
     from headcount.training.data import Dataset as Dataset
-    from headcount.training.data import Fresh as Fresh
     from headcount.training.data import Part as Part
     from headcount.training.data import draw_inputs as draw_inputs
     from headcount.training.data import prepare as prepare
@@ -22,24 +23,22 @@ if TYPE_CHECKING:
     from headcount.training.devices import find_device as find_device
     from headcount.training.devices import wake as wake
     from headcount.training.job import Job as Job
-    from headcount.training.lbfgs import polish as polish
     from headcount.training.loop import Trained as Trained
     from headcount.training.loop import check_task as check_task
-    from headcount.training.loop import record as record
     from headcount.training.loop import saved_model as saved_model
     from headcount.training.loop import whole_seed as whole_seed
     from headcount.training.memory import check_memory as check_memory
     from headcount.training.on_cores import Stepper as Stepper
     from headcount.training.on_cores import Stopped as Stopped
     from headcount.training.on_cores import polish_steps as polish_steps
-    from headcount.training.on_cores import run_trial as run_trial
     from headcount.training.on_cores import single_threaded_blas as single_threaded_blas
     from headcount.training.on_cores import start_kernels as start_kernels
     from headcount.training.on_cores import torch_threads as torch_threads
-    from headcount.training.on_cores import train_fast as train_fast
     from headcount.training.on_cores import trial_of as trial_of
+    from headcount.training.session import Ending as Ending
+    from headcount.training.session import Session as Session
     from headcount.training.spec import TrainSpec as TrainSpec
-    from headcount.training.stacked import Pools as Pools
+    from headcount.training.stack_session import StackSession as StackSession
     from headcount.training.stacked import StackTrainer as StackTrainer
     from headcount.training.stacked import full_precision as full_precision
 

@@ -11,9 +11,8 @@ import abc
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -32,20 +31,21 @@ from headcount.models.transformer import (
     why_plain,
 )
 from headcount.store import FinishedState as State
-from headcount.store import Trial
 from headcount.tasks import Task
 from headcount.tasks.arrays import ArrayTask
 from headcount.training.batches import FRESH_STEPS, batch_indices, fresh_order
 from headcount.training.checkpoint import Moments
-from headcount.training.data import DTYPES, Dataset, Fresh, Part, prepare
+from headcount.training.data import DTYPES, Dataset, Fresh, Part
 from headcount.training.job import Job
 from headcount.training.lbfgs import polish
-from headcount.training.loop import LARGE, Trained, check_task, record, whole_seed
+from headcount.training.loop import LARGE
 from headcount.training.memory import weights
 from headcount.training.spec import TrainSpec
 from headcount.training.stacked import Pools, StackTrainer
 
 log = logging.getLogger("headcount")
+OnStep = Callable[[int, float | None], None]
+"""Is told now and then: steps done, and the last validation error, if there is one."""
 WINDOW_TOKENS = 2_000_000  # tokens a compiled call works on at most: about a second, the grain of progress and stopping
 CHUNK_TOKENS = 500_000  # tokens evaluated at once on validation sets
 _blas_lock = threading.Lock()
@@ -114,28 +114,49 @@ class Stepper(abc.ABC):
     def gradient(self, theta: NDArray[Any], part: Part) -> tuple[float, NDArray[Any]]:
         """Return the loss on a set of sequences and its gradient."""
 
-    def run(self, on_step: Callable[[int, float | None], None] | None, stop: threading.Event | None) -> State:
+    def run(self, on_step: OnStep | None, stop: threading.Event | None) -> State:
         """Take the steps that are left; raise Stopped between two windows where the caller asks."""
+        try:
+            with self.threads():
+                while (state := self.window(on_step, stop)) is None:
+                    pass
+                return state
+        finally:
+            self.close()
+
+    def window(self, on_step: OnStep | None, stop: threading.Event | None) -> State | None:
+        """Take the next steps, or the polish after the last; return how the trial ended, None where it goes on."""
         spec, m = self.spec, self.moments
+        if m.step == spec.steps:
+            return self._finish(on_step, stop)
+        if stop is not None and stop.is_set():
+            raise Stopped
         every = max(1, math.ceil(spec.steps / spec.evaluations))
         window = max(1, WINDOW_TOKENS // (spec.batch * self.task.length))
-        while m.step < spec.steps:
-            if stop is not None and stop.is_set():
-                raise Stopped
-            target = min(spec.steps, (m.step // every + 1) * every, m.step + window)
-            if self.fresh is not None:
-                target = min(target, (m.step // FRESH_STEPS + 1) * FRESH_STEPS)
-            m.step += self.advance(target - m.step)
-            finite = m.step == target
-            due = not spec.polish if m.step == spec.steps else m.step % every == 0
-            if not finite or (due and not self._note_error(m.step)):
-                return "diverged"
-            if on_step is not None:
-                on_step(m.step, m.curve[-1][1] if m.curve else None)
-        if spec.polish:
-            self._polish(stop, on_step)
-            return "done" if self._note_error(spec.steps + spec.polish) else "diverged"
-        return "done"
+        target = min(spec.steps, (m.step // every + 1) * every, m.step + window)
+        if self.fresh is not None:
+            target = min(target, (m.step // FRESH_STEPS + 1) * FRESH_STEPS)
+        m.step += self.advance(target - m.step)
+        finite = m.step == target
+        due = not spec.polish if m.step == spec.steps else m.step % every == 0
+        if not finite or (due and not self._note_error(m.step)):
+            return "diverged"
+        if on_step is not None:
+            on_step(m.step, m.curve[-1][1] if m.curve else None)
+        return "done" if m.step == spec.steps and not spec.polish else None
+
+    def _finish(self, on_step: OnStep | None, stop: threading.Event | None) -> State:
+        if not self.spec.polish:
+            return "done"
+        self._polish(stop, on_step)
+        return "done" if self._note_error(self.spec.steps + self.spec.polish) else "diverged"
+
+    def threads(self) -> AbstractContextManager[None]:
+        """The threads that torch may use for this trial."""
+        return nullcontext()
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of what is held beside memory."""
 
     def _note_error(self, step: int) -> bool:
         """Put the validation error on the curve; False where the trial has diverged."""
@@ -237,13 +258,12 @@ class TorchTrial(Stepper):
             total += slope[0].numpy() * np.asarray(len(rows) / len(part.X), total.dtype)
         return loss, total
 
-    def run(self, on_step: Callable[[int, float | None], None] | None, stop: threading.Event | None) -> State:
-        try:
-            with torch_threads(1 if weights(self.model) < LARGE else torch.get_num_threads()):
-                return super().run(on_step, stop)
-        finally:
-            if self.trainer.pools is not None:
-                self.trainer.pools.close()
+    def threads(self) -> AbstractContextManager[None]:
+        return torch_threads(1 if weights(self.model) < LARGE else torch.get_num_threads())
+
+    def close(self) -> None:
+        if self.trainer.pools is not None:
+            self.trainer.pools.close()
 
 
 def polish_steps(spec: TrainSpec) -> int:
@@ -264,39 +284,3 @@ def _arrays(part: Part) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
     """Return a part as arrays without a copy; no mask is an empty one."""
     masks = np.zeros((0, 0), np.bool_) if part.mask is None else part.mask.numpy()
     return part.X.numpy(), part.y.numpy(), masks
-
-
-def run_trial(
-    job: Job, on_step: Callable[[int, float | None], None] | None = None, stop: threading.Event | None = None,
-    on_start: Callable[[Stepper], None] | None = None,
-) -> tuple[Transformer, Trial]:  # fmt: skip
-    """Train a job to its end and return the model and its record; `on_start` gets the trial before its first step."""
-    trial = trial_of(job)
-    if on_start is not None:
-        on_start(trial)
-    start = time.perf_counter()
-    with single_threaded_blas():
-        state = trial.run(on_step, stop)
-        train_error = trial.nmse(job.data.train) if state == "done" else None
-    m, seconds = trial.moments, trial.moments.seconds + time.perf_counter() - start
-    model = trial.flat.unpack(m.theta)
-    steps = m.step + (job.train.polish if state == "done" else 0)
-    return model, record(model, train_error, job.seed, state, m.curve, steps, seconds)
-
-
-def train_fast(
-    task: Task | ArrayTask,
-    model_spec: ModelSpec,
-    spec: TrainSpec | None = None,
-    *,
-    seed: int = 0,
-    data: Dataset | None = None,
-    on_step: Callable[[int, float | None], None] | None = None,
-    stop: threading.Event | None = None,
-) -> Trained:
-    """Train one model; `train` is the readable twin, with the same arguments, the same batches and the same steps."""
-    spec, seed = spec or TrainSpec(), whole_seed(seed)
-    check_task(task, model_spec, spec)
-    data = data or prepare(task, spec)
-    model, trial = run_trial(Job(task, model_spec, spec, seed, data), on_step, stop)
-    return Trained(model, data, trial, task, spec)

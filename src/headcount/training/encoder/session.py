@@ -7,24 +7,40 @@ depend on the windows.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from headcount.models.encoder import counts
+from headcount.core import Spec
+from headcount.models.encoder import EncoderSpec, counts
 from headcount.store import Trial
-from headcount.sweeps.encoder_spec import EVALUATED, RealTrialSpec
-from headcount.training import Moments
-from headcount.training.encoder import MEASURES, EncoderTrainer, Feed
+from headcount.training.checkpoint import Moments
+from headcount.training.encoder.settings import Feed, RealTrain
+from headcount.training.encoder.stacked import MEASURES, EncoderTrainer
+from headcount.training.session import Ending, Session, evaluation_every
 
-WINDOW_SECONDS = 0.5  # the grain of progress and stopping
+EVALUATED = 8192
+"""The training error is measured on so many training samples at most, the first ones."""
+
+
+class RealTrialSpec(Spec):
+    """One encoder trained once: the unit that a store keeps, known by the hash of its content."""
+
+    real: dict[str, Any]
+    """The data's description, with the length T, and the side of the frame where there is one."""
+    model: EncoderSpec
+    train: RealTrain
+    seed: int = Field(ge=0)
 
 
 @dataclass(frozen=True, eq=False)
-class RealJob:
+class EncoderJob:
     """One trial to be trained, from its start or from a checkpoint."""
 
     spec: RealTrialSpec
@@ -33,30 +49,13 @@ class RealJob:
     attention: str | None = None
     """The attention kernel, where it was chosen before."""
 
-    @property
-    def step(self) -> int:
-        """The steps that it has behind it."""
-        return 0 if self.moments is None else self.moments.step
 
-
-Member = tuple[str, RealJob]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a trial ended: its record, what else was measured, and its last state."""
-
-    trial: Trial
-    losses: dict[str, float]
-    moments: Moments | None
-
-
-class RealStack:
+class EncoderSession(Session[EncoderJob]):
     """One stack on the device."""
 
-    def __init__(self, members: Sequence[Member], device: torch.device) -> None:
+    def __init__(self, members: Sequence[tuple[str, EncoderJob]], device: torch.device) -> None:
         """Place trials of one spec, length and step on the device; they differ in their seeds alone."""
-        self.members, self.jobs = list(members), [job for _, job in members]
+        super().__init__(members, window=1)
         spec = self.jobs[0].spec
         self.train, self.feed = spec.train, self.jobs[0].feed
         seeds, kernel = [job.spec.seed for job in self.jobs], self.jobs[0].attention
@@ -64,40 +63,33 @@ class RealStack:
         moments = [job.moments for job in self.jobs if job.moments is not None]
         if moments:
             self.trainer.resume(moments)
-        self.curves = [[] if job.moments is None else list(job.moments.curve) for job in self.jobs]
-        self.open = set(range(len(self.jobs)))
-        self.window = 1
-        self.started = self.last_saved = time.perf_counter()
-        self.saving = 0.0  # seconds that the last checkpoint took
-        self._launched, self._taken = 0.0, 0
         self._validation: Tensor | None = None  # what was measured, on the device until the window is done
         self._training: Tensor | None = None
         self._event = torch.cuda.Event() if device.type == "cuda" else None
 
-    def launch(self) -> None:
-        """Start the next window of work, and do not wait for it."""
+    @property
+    def steps(self) -> int:
+        return self.trainer.steps
+
+    def launch(self, stop: threading.Event) -> None:
+        del stop  # no window is long
         train, trainer = self.train, self.trainer
         self._launched = time.perf_counter()
-        every = max(1, math.ceil(train.steps / train.evaluations))
-        target = min(train.steps, (trainer.steps // every + 1) * every, trainer.steps + self.window)
-        self._taken = target - trainer.steps
+        self._taken = self._next_target(train.steps, train.evaluations) - trainer.steps
         trainer.launch(self._taken)
         last = trainer.steps == train.steps
-        due = last or trainer.steps % every == 0
+        due = last or trainer.steps % evaluation_every(train.steps, train.evaluations) == 0
         self._validation = trainer.measure("validation") if due else None
         self._training = trainer.measure("train", limit=EVALUATED) if last else None
         if self._event is not None:
             self._event.record(trainer.stream)
 
     def ready(self) -> bool:
-        """Whether the device has done what was launched."""
         return self._event is None or self._event.query()
 
-    def collect(self) -> list[tuple[str, Ended]]:
-        """Read what the window brought; return the trials that ended in it."""
+    def collect(self) -> list[Ending]:
         if self._validation is None:
-            spent = max(time.perf_counter() - self._launched, 1e-4)
-            self.window = max(1, min(4 * self.window, int(self._taken * WINDOW_SECONDS / spent)))
+            self._resize_window()
             return []
         step, alive = self.trainer.steps, self.trainer.alive.tolist()
         found, known = _read(self._validation), _read(self._training)
@@ -108,11 +100,11 @@ class RealStack:
         ended = [m for m in sorted(self.open) if known or not alive[m]]
         moments = self.trainer.moments() if ended else []
         self.open -= set(ended)
-        return [(self.members[m][0], self._ended(m, alive[m], found, known, moments[m])) for m in ended]
+        return [self._ended(m, alive[m], found, known, moments[m]) for m in ended]
 
     def _ended(
         self, m: int, alive: bool, found: dict[str, list[float]], known: dict[str, list[float]], moments: Moments
-    ) -> Ended:
+    ) -> Ending:
         """Make the record of one trial."""
         spec = self.jobs[m].spec
         size = counts(spec.model)
@@ -128,26 +120,13 @@ class RealStack:
                 losses[f"{before}loss"] = values["loss"][m]
         trial = Trial(
             heads=spec.model.heads, seed=spec.seed, state="done" if alive else "diverged", **measured,
-            steps=moments.step, seconds=self._seconds(m), parameters=size["paper"], parameters_total=size["total"],
+            steps=moments.step, seconds=self.seconds(m), parameters=size["paper"], parameters_total=size["total"],
             curve=self.curves[m],
         )  # fmt: skip
-        return Ended(trial, losses, moments if alive else None)
+        return Ending(self.members[m][0], trial, moments if alive else None, losses)
 
-    def snapshots(self) -> list[tuple[str, Moments]]:
-        """Return checkpoints of the models that are still in training."""
-        moments = self.trainer.moments()
-        for m in self.open:
-            moments[m].curve, moments[m].seconds = list(self.curves[m]), self._seconds(m)
-        return [(self.members[m][0], moments[m]) for m in sorted(self.open)]
-
-    def _seconds(self, m: int) -> float:
-        """A trial's share of the stack's time, and what it took before it came here."""
-        before = self.jobs[m].moments
-        return (time.perf_counter() - self.started) / len(self.jobs) + (0.0 if before is None else before.seconds)
-
-    def names(self) -> list[str]:
-        """Name the trials that are still in training."""
-        return [self.members[m][0] for m in sorted(self.open)]
+    def moments(self) -> list[Moments]:
+        return self.trainer.moments()
 
 
 def _read(measured: Tensor | None) -> dict[str, list[float]]:

@@ -1,0 +1,105 @@
+"""A trial a core: worker threads train and send messages, the caller's thread takes them in."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from headcount.sweeps.engine import Listener, interrupts
+from headcount.training import CoreSession, Ending, Job, Moments, Stopped
+
+
+class Cores:
+    """Worker threads that take trials from a listener, one at a time, and give back what became of them."""
+
+    def __init__(
+        self, listener: Listener, names: Sequence[str], workers: int, *, save_every: float = 30.0,
+        stop: threading.Event | None = None, deadline: float | None = None,
+    ) -> None:  # fmt: skip
+        """Save a trial every so many seconds; `deadline` is a time of the monotonic clock."""
+        self.listener, self.left, self.workers = listener, deque(names), workers
+        self.save_every, self.stop, self.deadline = save_every, stop or threading.Event(), deadline
+        self.said: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self.running: set[str] = set()
+
+    def run(self) -> None:
+        """Work until nothing is left, the time is over or Ctrl-C comes."""
+        with interrupts(self.stop) as interrupted, ThreadPoolExecutor(self.workers) as pool:
+            try:
+                self._fill(pool)
+                while self.running:
+                    self._take()
+                    self._fill(pool)
+            except Exception:
+                self.stop.set()  # let the workers leave their checkpoints, and keep them
+                while self.running:
+                    self._take()
+                raise
+            finally:
+                self.stop.set()  # after a second Ctrl-C too: the pool waits for the workers
+        if interrupted():
+            raise KeyboardInterrupt
+
+    def _late(self) -> bool:
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            self.stop.set()
+        return self.stop.is_set()
+
+    def _fill(self, pool: ThreadPoolExecutor) -> None:
+        """Claim trials for the cores that are free."""
+        while self.left and len(self.running) < self.workers and not self._late():
+            for name, job in self.listener.start([self.left.popleft()]):  # none where another process has it
+                self.running.add(name)
+                pool.submit(self._work, name, job)
+
+    def _take(self) -> None:
+        """Take in one message of a worker."""
+        try:
+            name, message = self.said.get(timeout=1.0)
+        except queue.Empty:
+            self._late()
+            return
+        if isinstance(message, Moments):
+            self.listener.saved([(name, message)])
+        elif isinstance(message, int):
+            self.listener.steps(name, message)
+        else:
+            self.running.discard(name)
+            if message is not None:  # None: stopped, its checkpoint came before
+                self.listener.ended([message])
+
+    def _work(self, name: str, job: Job) -> None:
+        """Train one trial; whatever happens, one last message says how it ended."""
+        session: CoreSession | None = None
+        try:
+            session = CoreSession([(name, job)], lambda step, _: self.said.put((name, step)))
+            last: Any = self._trained(session)
+        except Stopped:
+            last = None
+            if session is not None and session.steps > 0:
+                self.said.put((name, session.snapshots()[0][1]))
+        except Exception as error:  # one bad trial never ends a sweep: it is kept as failed, with its reason
+            last = Ending(name, f"{type(error).__name__}: {error}")
+        finally:
+            if session is not None:
+                session.close()
+        self.said.put((name, last))
+
+    def _trained(self, session: CoreSession) -> Ending:
+        """Drive a session to its end, with a checkpoint now and then."""
+        while True:
+            session.launch(self.stop)
+            ended = session.collect()
+            if ended:
+                return ended[0]
+            if (
+                time.perf_counter() - session.last_saved > self.save_every
+                and session.steps < session.jobs[0].train.steps
+            ):
+                session.last_saved = time.perf_counter()
+                self.said.put(session.snapshots()[0])

@@ -1,0 +1,98 @@
+"""One trial on one core, in windows of work: what a worker thread drives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from headcount.models.transformer import ModelSpec, Transformer
+from headcount.store import FinishedState, Trial
+from headcount.tasks import Task
+from headcount.tasks.arrays import ArrayTask
+from headcount.training.checkpoint import Moments
+from headcount.training.data import Dataset, prepare
+from headcount.training.job import Job
+from headcount.training.loop import Trained, check_task, record, whole_seed
+from headcount.training.on_cores import OnStep, single_threaded_blas, trial_of
+from headcount.training.session import Ending, Session
+from headcount.training.spec import TrainSpec
+
+
+class CoreSession(Session[Job]):
+    """One trial, on the compiled kernels or in torch; it holds no lock while it works."""
+
+    def __init__(self, members: Sequence[tuple[str, Job]], on_step: OnStep | None = None) -> None:
+        """Take one trial; `on_step(steps, validation error or None)` is told how far it is, in a long polish too."""
+        super().__init__(members, window=0)
+        ((_, job),) = self.members
+        self.trial, self._on_step = trial_of(job), on_step
+        self.curves = [self.trial.moments.curve]
+        self.state: FinishedState | None = None
+
+    @property
+    def steps(self) -> int:
+        return self.trial.moments.step
+
+    def launch(self, stop: threading.Event | None) -> None:
+        """Do the next window of work in this thread; raise Stopped before it, or in a polish, where asked."""
+        with self.trial.threads():
+            self.state = self.trial.window(self._on_step, stop)
+
+    def collect(self) -> list[Ending]:
+        if self.state is None:
+            return []
+        self.open.clear()
+        trial, job = self.trial, self.jobs[0]
+        error = trial.nmse(job.data.train) if self.state == "done" else None
+        m, model = trial.moments, trial.flat.unpack(trial.moments.theta)
+        steps = m.step + (job.train.polish if self.state == "done" else 0)
+        found = record(model, error, job.seed, self.state, m.curve, steps, self.seconds(0))
+        ((_, moments),) = self.snapshots([0])
+        return [Ending(self.members[0][0], found, moments if self.state == "done" else None)]
+
+    def moments(self) -> list[Moments]:
+        return [self.trial.moments.copy()]
+
+    def seconds(self, m: int) -> float:
+        """What the trial took so far, in all its sessions."""
+        del m  # the only one
+        return self.trial.moments.seconds + time.perf_counter() - self.started
+
+    def close(self) -> None:
+        self.trial.close()
+
+
+def run_trial(
+    job: Job, on_step: OnStep | None = None, stop: threading.Event | None = None
+) -> tuple[Transformer, Trial]:
+    """Train a job to its end and return the model and its record."""
+    session, endings = CoreSession([("", job)], on_step), list[Ending]()
+    try:
+        with single_threaded_blas():
+            while session.open:
+                session.launch(stop)
+                endings = session.collect()
+    finally:
+        session.close()
+    outcome = endings[0].outcome
+    assert isinstance(outcome, Trial)
+    return session.trial.flat.unpack(session.trial.moments.theta), outcome
+
+
+def train_fast(
+    task: Task | ArrayTask,
+    model_spec: ModelSpec,
+    spec: TrainSpec | None = None,
+    *,
+    seed: int = 0,
+    data: Dataset | None = None,
+    on_step: OnStep | None = None,
+    stop: threading.Event | None = None,
+) -> Trained:
+    """Train one model; `train` is the readable twin, with the same arguments, the same batches and the same steps."""
+    spec, seed = spec or TrainSpec(), whole_seed(seed)
+    check_task(task, model_spec, spec)
+    data = data or prepare(task, spec)
+    model, trial = run_trial(Job(task, model_spec, spec, seed, data), on_step, stop)
+    return Trained(model, data, trial, task, spec)
