@@ -246,7 +246,9 @@ def write_problems(path: Path) -> list[str]:
 
 def test_files_are_written_whole_or_not_at_all(source):
     found = {path: write_problems(path) for path in sorted(source.rglob("*.py"))}
-    assert [path.relative_to(source).as_posix() for path, lines in found.items() if lines] == ["core/files.py"]
+    assert [path.relative_to(source).as_posix() for path, lines in found.items() if lines] == [
+        "core/files.py", "core/worker.py"  # the worker writes to a pipe
+    ]  # fmt: skip
 
 
 def test_writing_in_place_is_reported(tmp_path):

@@ -25,13 +25,13 @@ SWEEP = {
 TRAINS = """
 import sys, time
 from headcount.cli.main import main
-from headcount.sweeps import cpu
-real, pause = cpu.CpuTrial.advance, float(sys.argv.pop(1))
+from headcount.training import on_cores
+real, pause = on_cores.CpuTrial.advance, float(sys.argv.pop(1))
 def advance(self, count):
     print("it trains", file=sys.stderr, flush=True)
     time.sleep(pause)
     return real(self, count)
-cpu.CpuTrial.advance = advance
+on_cores.CpuTrial.advance = advance
 main()
 """
 """The command line, which says when a window of training begins, and takes a pause in it."""
@@ -178,12 +178,15 @@ def test_worker_processes_say_nothing(tmp_path: Path, name: str) -> None:
         command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
-    while not (tmp_path / "o" / "units").is_dir():
+    while len(alive(process.pid)) < 3:
         assert process.poll() is None
         time.sleep(0.05)
     time.sleep(1.5)  # the workers import, or have begun
     os.killpg(process.pid, getattr(signal, name))
-    assert ended(process) == (130, ["headcount: interrupted"])
+    status, lines = ended(process)
+    assert (status, lines[-1]) == (130, "headcount: interrupted")
+    assert "what was finished is kept in headcount-runs" in lines[-2]
+    assert len(lines) == 2
     time.sleep(0.5)
     assert alive(process.pid) == []
 

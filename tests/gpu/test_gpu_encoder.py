@@ -174,7 +174,7 @@ def test_evaluations_are_launched_without_waiting(kind: dict[str, Any]) -> None:
         assert [name for name, _ in found] == [str(seed) for seed in SEEDS]
         for m, (_, end) in enumerate(found):
             assert [step for step, _ in end.trial.curve] == [6, 12, 18, 24]
-            assert end.losses["loss"] == pytest.approx(float(measured["loss"][m]), rel=0.05)
+            assert end.measured["loss"] == pytest.approx(float(measured["loss"][m]), rel=0.05)
             assert end.trial.train_accuracy is not None
     with no_waiting(), pytest.raises(RuntimeError, match="synchroniz"):
         true.evaluate("validation")  # the twin that reads at once

@@ -5,15 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headcount.core.progress import Progress
-from headcount.store.records import Trial
-from headcount.sweeps.scoreboard import Board, Entry
+from headcount.sweeps.scoreboard import Board, Entry, Score
 
 
-def trial(error: float | None) -> Trial:
-    return Trial(
-        heads=1, seed=0, state="diverged" if error is None else "done", nmse=error, train_nmse=error, steps=10,
-        seconds=1.0, parameters=1, parameters_total=1,
-    )  # fmt: skip
+def end(board: Board, name: str, error: float | None) -> None:
+    board.ended(name, "diverged" if error is None else "done", {"nmse": error})
 
 
 ENTRIES = {
@@ -27,10 +23,10 @@ def test_plain_lines_say_what_counts(capsys: pytest.CaptureFixture[str]) -> None
         board = Board(ENTRIES, progress)
         board.resumed("a", 5)
         board.steps("a", 10)
-        board.ended("a", trial(3e-3))
-        board.ended("b", trial(1e-3))
-        board.ended("c", trial(None))
-        board.ended("d", "RuntimeError: out of luck")
+        end(board, "a", 3e-3)
+        end(board, "b", 1e-3)
+        end(board, "c", None)
+        board.ended("d", "failed")
     lines = capsys.readouterr().err.splitlines()
     assert "training: length 16, h = 1: best 1.0e-03, median 2.0e-03" in lines
     assert "training: length 8, h = 1: none, 2 diverged or failed" in lines
@@ -43,7 +39,7 @@ def test_cells_stand_in_the_order_of_their_numbers() -> None:
     with Progress("training", 1, quiet=True) as progress:
         board = Board(ENTRIES, progress)
         for name in ENTRIES:
-            board.ended(name, trial(0.5))
+            end(board, name, 0.5)
     assert [row[0] for row in board.rows()] == ["length 8, h = 1", "length 16, h = 1"]
     assert board.rows()[0][1:] == ("2/2", "5.0e-01", "5.0e-01")
 
@@ -63,9 +59,21 @@ def test_what_was_finished_before_and_what_others_train() -> None:
         board = Board(ENTRIES, progress, {"length 16, h = 1": [1e-3, None], "length 4, h = 1": [0.5]})
         assert board.note() == "3 of 7 trials"
         board.elsewhere("b")
-        board.ended("a", trial(3e-3))
+        end(board, "a", 3e-3)
         assert board.note() == "4 of 6 trials"
         assert board.rows() == [("and 1 more cells", "", "", ""), ("length 16, h = 1", "3/3", "1.0e-03", "2.0e-03")]
-        board.ended("c", trial(0.1))
-        board.ended("d", trial(0.2))
+        end(board, "c", 0.1)
+        end(board, "d", 0.2)
     assert progress.done == pytest.approx(progress.total)
+
+
+def test_a_score_may_rise_and_have_a_name_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    gaps = Score(lambda metrics: metrics.get("gap"), "largest", "gap", ".2f", falls=False, steps=None)
+    with Progress("attacking", Board.work(ENTRIES), every=0.0) as progress:
+        board = Board(ENTRIES, progress, {"length 16, h = 1": [0.5]}, gaps)
+        for name, gap in (("a", 2.0), ("b", 4.0), ("c", None), ("d", 3.0)):
+            board.ended(name, "failed" if gap is None else "done", {"gap": gap})
+    lines = capsys.readouterr().err.splitlines()
+    assert "attacking: length 16, h = 1: largest 4.00, median 2.00" in lines
+    assert "attacking: length 8, h = 1: largest 3.00, median 3.00, 1 diverged or failed" in lines
+    assert not any("/s" in line for line in lines)

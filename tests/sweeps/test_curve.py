@@ -1,4 +1,4 @@
-"""The irreducible-error curve: a small run, resuming, failing units, and the shipped spec's full counts."""
+"""The irreducible-error curve: a small run, resuming, failing layers, and the shipped spec's full counts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ import pytest
 import headcount.sweeps.attack_trials as curve
 from headcount.core.errors import BadInput
 from headcount.core.readers.reading import read_toml
+from headcount.recheck.witness import verify_witness
 from headcount.render.irreducible import curve_png, curve_rows, curve_table, equal_effort
-from headcount.sweeps.attack_trials import IrreducibleSpec, run_irreducible
+from headcount.store import Store
+from headcount.sweeps.attack_trials import IrreducibleSpec, attack_rows
+from headcount.sweeps.run import run_on_store
 from results import write_result
 
 SPEC = Path(curve.__file__).parent.parent / "specs" / "irreducible.toml"
@@ -27,6 +30,14 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
+def run(spec: dict[str, Any] | IrreducibleSpec, folder: Path, workers: int | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a run in a store of its own, which goes on where it stopped."""
+    plan = spec if isinstance(spec, IrreducibleSpec) else IrreducibleSpec.parse(spec)
+    with Store.open(folder) as store:
+        run_on_store(plan, store, workers=workers)
+        return attack_rows(store, plan)
+
+
 @pytest.mark.slow
 def test_a_small_curve_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, headcount_here: Any
@@ -34,15 +45,10 @@ def test_a_small_curve_goes_on_where_it_stopped(
     """Rows for trained and random layers, proved gaps, a table and a picture; a second run computes nothing."""
     out = tmp_path / "out"
     (tmp_path / "small.toml").write_text(_toml(SMALL))
-    done = headcount_here("irreducible", str(tmp_path / "small.toml"), "--out", str(out), "--json")
+    command = ["irreducible", str(tmp_path / "small.toml"), "--out", str(out), "--store", str(tmp_path / "store")]
+    done = headcount_here(*command, "--json")
     assert done.returncode == 0
-    assert {p.name for p in out.iterdir()} == {
-        "units",
-        "witnesses",
-        "irreducible.json",
-        "irreducible.md",
-        "irreducible.png",
-    }
+    assert {p.name for p in out.iterdir()} == {"witnesses", "irreducible.json", "irreducible.md", "irreducible.png"}
     rows = json.loads((out / "irreducible.json").read_text())["rows"]
     assert [(r["heads"], r["layer"]) for r in rows] == [(1, "trained"), (1, "random"), (2, "trained"), (2, "random")]
     assert all(r["all"]["deviations"] >= r.get("typical", r["all"])["deviations"] for r in rows)
@@ -55,33 +61,21 @@ def test_a_small_curve_goes_on_where_it_stopped(
     assert curve_table(summary).count("\n") == 6
     assert json.loads(done.stdout)["equal_effort"] is True
     assert curve_png(summary, "Small") == curve_png(summary, "Small")
-    monkeypatch.setattr(curve, "ProcessPoolExecutor", _Refuses)
-    assert run_irreducible(IrreducibleSpec.parse(SMALL), out) == rows
+    for row in rows:  # every witness holds, on the layer that the store has kept
+        name = row["all"]["witness"]
+        assert verify_witness(out / "witnesses" / name).holds
+    monkeypatch.setattr(curve, "Worker", None)  # all was done before
+    assert run(SMALL, tmp_path / "store") == rows
 
 
-class _Refuses:
-    """A pool that must not be given work."""
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def __enter__(self) -> _Refuses:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def submit(self, *_: Any) -> None:
-        raise AssertionError("all was done before")
-
-
-def test_a_unit_that_fails_ends_nothing_else(tmp_path: Path) -> None:
-    """A training that diverges leaves a row with its error and no file, and the rest is done."""
+def test_a_layer_that_fails_ends_nothing_else(tmp_path: Path) -> None:
+    """A training that diverges leaves a row with its error, and the rest is done."""
     bad = {**SMALL, "attack": {"starts": 2, "converged": 1, "seconds": 2.0, "among": ["all"]}}
     bad["cells"] = [{**SMALL["cells"][0], "heads": [1], "seeds": 1}]
     bad["train"] = {**SMALL["train"], "learning_rate": 10.0, "diverged_above": 1.01, "warmup": 0}
-    rows = run_irreducible(IrreducibleSpec.parse(bad), tmp_path, workers=1)
+    rows = run(bad, tmp_path, workers=1)
     assert "diverged" in rows[0]["error"]
     assert "error" not in rows[1]
-    assert len(list((tmp_path / "units").iterdir())) == 1
     assert [s["random"] for s in curve_rows(rows)] == [[rows[1]["all"]["deviations"]]]
 
 
@@ -90,7 +84,7 @@ def test_head_counts_are_compared_at_equal_effort(tmp_path: Path) -> None:
     cell = {**SMALL["cells"][0], "seeds": 1, "random_seeds": 1}
     options = {**SMALL["attack"], "among": ["all"]}
     spec = {**SMALL, "cells": [cell], "attack": options}
-    rows = run_irreducible(IrreducibleSpec.parse(spec), tmp_path / "equal", workers=1)
+    rows = run(spec, tmp_path / "equal", workers=1)
     assert [row["all"]["converged"] for row in rows] == [3] * 4
     assert len({row["all"]["starts"] for row in rows}) > 1
     assert all(row["all"]["equal_effort"] and row["all"]["in_support"] for row in rows)
@@ -102,7 +96,7 @@ def test_head_counts_are_compared_at_equal_effort(tmp_path: Path) -> None:
     # the twin: seven converged starts of six at most cannot be had
     spec["attack"] = {**options, "converged": 7, "most_starts": 6}
     spec["cells"] = [{**cell, "heads": [1], "random_seeds": 0}]
-    rows = run_irreducible(IrreducibleSpec.parse(spec), tmp_path / "unequal", workers=1)
+    rows = run(spec, tmp_path / "unequal", workers=1)
     assert rows[0]["all"]["starts"] == 6
     assert rows[0]["all"]["equal_effort"] is False
     assert not equal_effort(curve_rows(rows))
@@ -119,9 +113,7 @@ def test_a_layer_that_is_cut_short_is_not_compared() -> None:
     fair[1]["typical"] = {**found, "equal_effort": False}
     assert not equal_effort(curve_rows(fair))
     assert curve_table(curve_rows(fair)).count("1.00\\* [3 of 9]") == 1
-    both = curve.join_searches(
-        {**found, "seconds": 1.0, "cut_short": False}, {**found, "seconds": 2.0, "cut_short": True}
-    )
+    both = curve.join_searches({**found, "cut_short": False}, {**found, "cut_short": True})
     assert (both["starts"], both["converged"], both["cut_short"]) == (18, 6, True)
 
 
@@ -163,9 +155,9 @@ def _toml(spec: dict[str, Any]) -> str:
 
 @pytest.mark.slow
 def test_the_shipped_curve(tmp_path: Path) -> None:
-    """The full counts of specs/irreducible.toml; HEADCOUNT_IRREDUCIBLE names a folder to go on with."""
+    """The full counts of specs/irreducible.toml; HEADCOUNT_IRREDUCIBLE names a store to go on with."""
     spec = IrreducibleSpec.parse(read_toml(SPEC))
-    rows = run_irreducible(spec, Path(os.environ.get("HEADCOUNT_IRREDUCIBLE", tmp_path)))
+    rows = run(spec, Path(os.environ.get("HEADCOUNT_IRREDUCIBLE", tmp_path)))
     assert not [row for row in rows if "error" in row]
     summary = curve_rows(rows)
     table: dict[str, dict[str, Any]] = {}
@@ -205,7 +197,7 @@ def test_typical_sequences_at_full_effort(tmp_path: Path) -> None:
     plan["cells"] = [{**cell, "heads": [3, 4, 5], "random_seeds": 0}]
     plan["attack"] = {"starts": 96, "converged": 32, "most_starts": 1024, "seconds": 120.0, "among": ["typical"]}
     folder = Path(os.environ.get("HEADCOUNT_TYPICAL", tmp_path))
-    rows = run_irreducible(IrreducibleSpec.parse(plan), folder)
+    rows = run(plan, folder)
     gaps = {h: [r["typical"]["deviations"] for r in rows if r["heads"] == h] for h in (3, 4, 5)}
     medians = {f"h={h}": statistics.median(values) for h, values in gaps.items()}
     ratio = medians["h=3"] / max(medians["h=4"], medians["h=5"])
@@ -221,7 +213,7 @@ def test_typical_sequences_at_full_effort(tmp_path: Path) -> None:
 def test_the_curve_after_long_training(tmp_path: Path) -> None:
     """D = 4 with five times the training: proved far pairs at h < D, and at h ≥ D gaps at least eight times smaller."""
     spec = IrreducibleSpec.parse(read_toml(SPEC.with_name("irreducible-long.toml")))
-    rows = run_irreducible(spec, Path(os.environ.get("HEADCOUNT_LONG", tmp_path)))
+    rows = run(spec, Path(os.environ.get("HEADCOUNT_LONG", tmp_path)))
     assert not [row for row in rows if "error" in row]
     gaps = {
         among: {h: [row[among]["deviations"] for row in rows if row["heads"] == h] for h in range(1, 6)}

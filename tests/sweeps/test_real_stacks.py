@@ -106,7 +106,7 @@ def test_a_launch_reads_nothing_from_the_device(monkeypatch: pytest.MonkeyPatch)
             found = ended[name]
             assert getattr(found.outcome, f"{before}accuracy") == pytest.approx(float(true["accuracy"][m]))
             assert getattr(found.outcome, f"{before}mrr") == pytest.approx(float(true["mrr"][m]))
-            assert found.losses[f"{before}loss"] == pytest.approx(float(true["loss"][m]))
+            assert found.measured[f"{before}loss"] == pytest.approx(float(true["loss"][m]))
     monkeypatch.setattr(EncoderTrainer, "measure", lambda self, *rest, **named: torch.stack(
         list(self.evaluate(*rest, **named).values())
     ))  # fmt: skip

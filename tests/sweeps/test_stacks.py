@@ -292,7 +292,7 @@ def test_a_sweep_on_a_store_through_stacks(tmp_path: Path, monkeypatch):
     with Store.open(tmp_path / "cores") as store:
         run_on_store(spec, store, quiet=True)
         wanted = {t.hash: t.metrics for t in store.trials()}
-    monkeypatch.setattr(experiments.Sweep, "for_cores", lambda *_: None)
+    monkeypatch.setattr(experiments.Sweep, "on_cores", lambda *_: None)
     with Store.open(tmp_path / "stacks") as store:
         assert run_on_store(spec, store, quiet=True)["done"] == 12
         for trial in store.trials():

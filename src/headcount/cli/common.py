@@ -76,7 +76,7 @@ STATUSES = (
     "or SIGHUP. A "
     "diverged trial has ended: that is its result."
 )
-"""What `headcount sweep` and `headcount reproduce` end with."""
+"""What `headcount sweep`, `reproduce` and `irreducible` end with."""
 
 ARRAYS = (".npz", ".npy", ".parquet", ".csv")
 
@@ -199,14 +199,14 @@ def print_lines(lines: Iterable[str]) -> None:
         terminal.print(line)
 
 
-def tell_what_is_kept(stopped: KeyboardInterrupt, store: Path) -> None:
-    """Say after Ctrl-C what the store holds: all that was trained, or what the last checkpoints hold."""
+def tell_what_is_kept(stopped: KeyboardInterrupt, store: Path, kept: str = "trained") -> None:
+    """Say after Ctrl-C what the store holds: all that was trained (or finished), or what the last checkpoints hold."""
     from headcount.sweeps import CutShort
 
     if isinstance(stopped, CutShort):
         tell(f"ended at once: what was trained since the last checkpoint is lost; the same command goes on in {store}")
     else:
-        tell(f"what was trained is kept in {store}; the same command goes on from there")
+        tell(f"what was {kept} is kept in {store}; the same command goes on from there")
 
 
 def page_name(source: Path, fallback: str) -> str:

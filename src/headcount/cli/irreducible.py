@@ -7,7 +7,18 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from headcount.cli.common import Json, Whole, console, print_json, print_lines
+from headcount.cli.common import (  # fmt: skip
+    Json,
+    StoreFolder,
+    Time,
+    Whole,
+    console,
+    duration,
+    print_json,
+    print_lines,
+    tell_what_is_kept,
+    trials_status,
+)
 from headcount.core import BadInput
 
 
@@ -17,46 +28,72 @@ def irreducible(
     ] = None,
     /,
     *,
-    out: Annotated[Path, Parameter(help="Folder of the results; a second run goes on where the first stopped.")],
+    out: Annotated[Path, Parameter(help="Folder to write: table, picture, every row, every witness.")],
+    store: StoreFolder = Path("headcount-runs"),
+    for_: Annotated[
+        Time | None, Parameter(name="--for", help="Stop after e.g. 9m, 2h; an attack under way begins anew later.")
+    ] = None,
     workers: Annotated[Whole | None, Parameter(help="Attacks side by side (default: one a core).")] = None,
+    retry: Annotated[bool, Parameter(negative=(), help="Attack layers that failed once more.")] = False,
     json: Json = False,
 ) -> int:
     """Train layers of every head count, attack them, and show what no feed-forward block can repair."""
     from importlib import resources
 
-    from headcount.core import Progress, provenance, write_bytes, write_json, write_text
     from headcount.core.readers import read_toml
-    from headcount.render import curve_png, curve_rows, curve_table, equal_effort
-    from headcount.sweeps import IrreducibleSpec, run_irreducible
+    from headcount.render import curve_rows, curve_table, equal_effort
+    from headcount.store import Store
+    from headcount.sweeps import IrreducibleSpec, attack_rows, run_on_store, save_witnesses
 
     if workers is not None and workers < 1:
         raise BadInput(f"--workers must be 1 or more, not {workers}")
+    seconds = None if for_ is None else duration(for_)
     with resources.as_file(resources.files("headcount.specs") / "irreducible.toml") as ours:
         plan = IrreducibleSpec.parse(read_toml(spec or ours), where=str(spec or "irreducible.toml"))
     _check_out(out)
-    with Progress("attacking", sum(1 for _ in plan.units()), every=20.0) as progress:
+    with Store.open(store) as opened:
+        if retry and plan.name in opened.runs():
+            opened.retry([trial.hash for trial in opened.trials(run=plan.name, states=("failed",))])
+        try:
+            counts = run_on_store(plan, opened, workers=workers, seconds=seconds)
+        except KeyboardInterrupt as stopped:
+            tell_what_is_kept(stopped, store, "finished")
+            raise
+        rows = attack_rows(opened, plan)
+        witnesses = save_witnesses(opened, plan, out / "witnesses")
+    summary, failed = curve_rows(rows), [row for row in rows if "error" in row]
+    _write(out, plan, rows, summary)
+    if json:
+        equal = equal_effort(summary)
+        print_json({
+            "run": plan.name, "store": str(store), "out": str(out), "trials": counts, "summary": summary,
+            "equal_effort": equal, "failed": failed,
+        })  # fmt: skip
+        return trials_status(counts)
+    print_lines(curve_table(summary).split("\n"))
+    told = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
+    picture = "irreducible.png, " if summary else ""
+    console().print(f"{plan.name}: {told}; in {store}")
+    print_lines([f"Saved in {out}: {picture}irreducible.md, irreducible.json, {witnesses} witnesses"])
+    for reason in sorted({row["error"] for row in failed})[:3]:
+        console().print(f"failed: {reason}")
+    if counts["failed"]:
+        console().print("--retry attacks what failed once more.")
+    if counts["pending"] + counts["running"]:
+        console().print("Not finished: the same command goes on from here.")
+    return trials_status(counts)
 
-        def told(done: int, _: int, row: dict[str, Any]) -> None:
-            progress.advance(done - progress.done, note=_note(row))
 
-        rows = run_irreducible(plan, out, workers, told)
-    summary = curve_rows(rows)
+def _write(out: Path, plan: Any, rows: list[dict[str, Any]], summary: list[dict[str, Any]]) -> None:
+    """Write table, picture and rows."""
+    from headcount.core import provenance, write_bytes, write_json, write_text
+    from headcount.render import curve_png, curve_table
+
     data = {"spec": plan.data(), "rows": rows, "summary": summary, "provenance": provenance()}
     write_json(out / "irreducible.json", data)
     write_text(out / "irreducible.md", curve_table(summary))
     if summary:
         write_bytes(out / "irreducible.png", curve_png(summary, plan.title))
-    if json:
-        failures = [row for row in rows if "error" in row]
-        equal = equal_effort(summary)
-        print_json({"out": str(out), "summary": summary, "equal_effort": equal, "failed": failures})
-    else:
-        print_lines(curve_table(summary).split("\n"))
-        print_lines([f"Saved in {out}: irreducible.png, irreducible.md, irreducible.json"])
-    failed = [row["error"] for row in rows if "error" in row]
-    if failed:
-        console().print(f"{len(failed)} attacks failed, the first with {failed[0]}; run again to try them.")
-    return 1 if failed else 0
 
 
 def _check_out(out: Path) -> None:
@@ -68,13 +105,4 @@ def _check_out(out: Path) -> None:
         raise BadInput(f"{out} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
 
 
-_OURS = {"units", "witnesses", "irreducible.json", "irreducible.md", "irreducible.png"}
-
-
-def _note(row: dict[str, Any]) -> str:
-    where = f"D = {row['intrinsic']}, T = {row['length']}, {row['heads']} heads, {row['layer']}, seed {row['seed']}"
-    if "error" in row:
-        return f"{where}: {row['error']}"
-    searches = [(among, row[among]) for among in ("all", "typical") if among in row]
-    gaps = (f"{s['deviations']:.2f} ({among}, {s['converged']} of {s['starts']} converged)" for among, s in searches)
-    return f"{where}: {', '.join(gaps)} standard deviations"
+_OURS = {"witnesses", "irreducible.json", "irreducible.md", "irreducible.png"}

@@ -33,7 +33,7 @@ VERBS = {
     "show": "Show a saved model: its sizes, its hash, its error on fresh data.",
 }
 
-TRAINING = ("sweep", "reproduce")
+TRAINING = ("sweep", "reproduce", "irreducible")
 """Verbs whose exit status says what became of their trials."""
 NO_MEMORY = (
     "allocate memory", "out of memory", "failed to map segment", "can't start new thread", "Unable to allocate",

@@ -191,7 +191,8 @@ def _varied(trials: list[StoredTrial]) -> list[str]:
     rows = [t.flat() for t in trials]
     names = [name for row in rows[:1] for name in row if name.startswith(("spec.model.", "spec.train."))]
     found = [n for n in names if len({str(row.get(n)) for row in rows}) > 1 and n != "spec.model.heads"]
-    tasks = ["spec.task.name"] if len({str(row.get("spec.task.name")) for row in rows}) > 1 else []
+    tasks = ["spec.layer"] if any("spec.layer" in row for row in rows) else []
+    tasks += ["spec.task.name"] if len({str(row.get("spec.task.name")) for row in rows}) > 1 else []
     real = any("spec.real.length" in row for row in rows)  # then the model counts its tokens, and the data say T
     length = "spec.real.length" if real else "spec.model.length"
     found = [name for name in found if not (real and name == "spec.model.tokens")]

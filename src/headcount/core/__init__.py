@@ -41,5 +41,6 @@ if TYPE_CHECKING:
     from headcount.core.spec import Spec as Spec
     from headcount.core.spec import Vector as Vector
     from headcount.core.spec import explain as explain
+    from headcount.core.worker import Worker as Worker
 
 __getattr__, __dir__ = open_door(__name__)

@@ -34,13 +34,13 @@ class Progress:
         self._skipped = 0.0
         self._bar: Any = None
         self._task: Any = None
-        self._rows: Sequence[tuple[str, ...]] = ()
+        self._table: tuple[Sequence[str], Sequence[tuple[str, ...]]] = (), ()
         self._start = self._last = time.monotonic()
 
     def __enter__(self) -> Self:
         self._start = self._last = time.monotonic()
         if not self.quiet and sys.stderr.isatty() and not in_notebook():
-            self._bar = _bar(lambda: self._rows)
+            self._bar = _bar(lambda: self._table)
             self._bar.start()
             self._task = self._bar.add_task(plain(self.title), total=self.total, note="")
         return self
@@ -59,9 +59,9 @@ class Progress:
         if self._bar is None and not self.quiet:
             put_line(f"{self.title}: {text}", _stream())
 
-    def show(self, rows: Sequence[tuple[str, ...]]) -> None:
+    def show(self, rows: Sequence[tuple[str, ...]], columns: Sequence[str]) -> None:
         """Show rows of results above the bar."""
-        self._rows = rows
+        self._table = columns, rows
 
     def skip(self, units: float) -> None:
         """Say that units were done before, or need not be done: they say nothing of the speed."""
@@ -120,7 +120,7 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _bar(rows: Any) -> Any:
+def _bar(shown: Any) -> Any:
     """Make the live bar, with a table of results above it."""
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -132,12 +132,12 @@ def _bar(rows: Any) -> Any:
         """A bar below a table."""
 
         def get_renderables(self) -> Any:
-            found = rows()
-            if found:
+            columns, rows = shown()
+            if rows:
                 table = Table(box=None, pad_edge=False)
-                for name in ("cell", "trials", "best error", "median"):
-                    table.add_column(name, justify="left" if name == "cell" else "right", style="dim")
-                for row in found:
+                for place, name in enumerate(columns):
+                    table.add_column(name, justify="right" if place else "left", style="dim")
+                for row in rows:
                     table.add_row(*row)
                 yield table
             yield self.make_tasks_table(self.tasks)

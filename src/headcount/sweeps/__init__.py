@@ -8,7 +8,8 @@ from headcount.core import open_door
 
 if TYPE_CHECKING:
     from headcount.sweeps.attack_trials import IrreducibleSpec as IrreducibleSpec
-    from headcount.sweeps.attack_trials import run_irreducible as run_irreducible
+    from headcount.sweeps.attack_trials import attack_rows as attack_rows
+    from headcount.sweeps.attack_trials import save_witnesses as save_witnesses
     from headcount.sweeps.encoder_spec import CifarData as CifarData
     from headcount.sweeps.encoder_spec import MarcoData as MarcoData
     from headcount.sweeps.encoder_spec import RealSpec as RealSpec

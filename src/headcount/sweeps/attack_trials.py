@@ -1,8 +1,9 @@
 """The irreducible-error curve: the largest gap of a proved collision against the head count, with no F trained anew.
 
 A model is trained for every head count and seed, its encoder and attention are attacked, and half of the largest gap
-is what no feed-forward block on top can go below. Layers with random weights beside them are the control. Every unit of
-the work is a file, written whole, so that a run that was stopped goes on where it was.
+is what no feed-forward block on top can go below. Layers with random weights beside them are the control. A layer with
+its attacks is a trial like any other: the store keeps what was found with the layer's weights and its witnesses, and a
+run that was stopped goes on where it was. Each works in a process of its own, since a search holds Python's lock.
 
 Head counts are compared at equal effort. Of as many starts far fewer converge where there are enough heads, so every
 search goes on until as many starts have converged, up to a limit; where one hits the limit or the clock, it says so.
@@ -10,28 +11,35 @@ search goes on until as many starts have converged, up to a limit; where one hit
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable, Generator
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+import queue
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from headcount.core import HeadcountError, Spec, content_hash, write_json
-from headcount.core.readers import read_json
-from headcount.models.transformer import ModelSpec, Size
+from headcount.core import HeadcountError, Progress, Spec, Worker, content_hash, json_bytes
+from headcount.core.readers import parse_json
+from headcount.models import SavedModel
+from headcount.models.transformer import Flat, ModelSpec, Size, Transformer
+from headcount.store import Store, StoredTrial, Trial
+from headcount.sweeps.cores import BeginOnCore, OnStep
+from headcount.sweeps.engine import Listener
+from headcount.sweeps.experiments import Experiment, StartEngine
+from headcount.sweeps.scoreboard import Entry, Score
 from headcount.sweeps.spec import ModelOptions, Sizes
 from headcount.tasks import parse_task
-from headcount.training import TrainSpec
+from headcount.training import Ending, Moments, Session, Stopped, TrainSpec, saved_model, train_fast
 
 Among = Literal["all", "typical"]
 Layer = Literal["trained", "random"]
-Told = Callable[[int, int, dict[str, Any]], None]  # units done, units in all, the row of the last
 
 
 class Cell(Spec):
@@ -109,117 +117,228 @@ class Unit(Spec):
         sizes = f"T{m.length}-n{m.head_dim}-h{m.heads}-{self.layer}-{self.seed}"
         return f"D{parse_task(self.task).intrinsic}-{sizes}-{self.hash_of()[:6]}"
 
+    def known_by(self) -> dict[str, Any]:
+        """Return all that decides it: what a store keeps as its spec."""
+        return self.model_dump(mode="json", exclude={"cell"})
+
     def hash_of(self) -> str:
-        """What it is known by: all that decides it."""
-        return content_hash(self.model_dump(mode="json", exclude={"cell"}))
-
-    def file(self, folder: Path) -> Path:
-        """Where its result is kept."""
-        return folder / "units" / f"{self.hash_of()[:20]}.json"
+        """Return its name as a trial."""
+        return content_hash(self.known_by())
 
 
-def attack_unit(unit: Unit, folder: Path) -> dict[str, Any]:
-    """Train or draw the layer, attack it, prove and keep what was found; this runs in a process of its own."""
-    import torch
+# -- one trial ----------------------------------------------------------------------------------------------
 
-    from headcount.models import SavedModel
-    from headcount.models.transformer import Transformer
-    from headcount.theory.attack import attack, make_witness
-    from headcount.training import saved_model, train_fast
 
+@dataclass(frozen=True)
+class Attacked:
+    """What came of one layer: its record, what each search found, and what is to be kept of it."""
+
+    trial: Trial
+    found: dict[str, dict[str, Any]]
+    arrays: dict[str, NDArray[Any]]
+
+
+def attack_unit(unit: Unit) -> Attacked:
+    """Train or draw the layer, attack it, and prove what was found; this runs in a process of its own."""
     torch.set_num_threads(1)
-    task, nmse = parse_task(unit.task), None
+    task = parse_task(unit.task)
     if unit.layer == "trained":
         trained = train_fast(task, unit.model, unit.train, seed=unit.seed)
-        if trained.trial.state == "diverged":
-            raise HeadcountError(f"the training diverged after {trained.trial.steps} steps: lower learning_rate")
-        saved, nmse = saved_model(task, trained), trained.trial.nmse
+        record, model = trained.trial, saved_model(task, trained)
+        if record.state == "diverged":
+            return Attacked(record, {}, {})
     else:
-        saved = SavedModel(Transformer(unit.model, seed=unit.seed, dtype=torch.float64), task=task.data())
-    row: dict[str, Any] = {**named(unit), "nmse_measured": nmse}
+        model = SavedModel(Transformer(unit.model, seed=unit.seed, dtype=torch.float64), task=task.data())
+        counts = model.transformer.counts()
+        record = Trial(
+            heads=unit.model.heads, seed=unit.seed, state="done", nmse=None, train_nmse=None, steps=0, seconds=0.0,
+            parameters=counts["paper"], parameters_total=counts["total"],
+        )  # fmt: skip
+    arrays = {
+        "theta": Flat.of(unit.model).pack(model.transformer), "mean": np.array(model.mean), "std": np.array(model.std)
+    }  # fmt: skip
     control: list[Among] = ["all"]
+    found: dict[str, dict[str, Any]] = {}
     for among in unit.attack.among if unit.layer == "trained" else control:
-        options = unit.attack.model_dump(exclude={"among"})
-        found = attack(saved, task, among=among, seed=unit.seed, **options)
-        witness = make_witness(saved, task, found)
-        exact = witness.kind == "exact"
-        kept = f"{unit.name()}-{among}" if witness.shows_a_gap else None
-        if kept is not None:
-            saved.save(folder / "witnesses" / kept, {"witness.json": witness.data})
-        row[among] = {
-            "deviations": found.deviations, "deviations_proved": witness.gap / witness.unit if exact else None,
-            "unit_measured": witness.unit, "distance_float64": found.distances[0], "converged": found.converged,
-            "starts": found.starts, "equal_effort": found.converged >= unit.attack.converged and not found.cut_short,
-            "cut_short": found.cut_short, "seconds": found.seconds, "witness": kept, "in_support": witness.in_support,
-        }  # fmt: skip
-    if "typical" in row and "all" in row:
-        row["all"] = join_searches(row["all"], row["typical"])
-    write_json(unit.file(folder), row)  # by the worker: what is done survives whatever ends the run
-    return row
+        found[among], witness = _search(unit, model, among)
+        if witness is not None:
+            arrays[f"witness-{among}"] = np.frombuffer(json_bytes(witness), np.uint8)
+    if "typical" in found and "all" in found:
+        found["all"] = join_searches(found["all"], found["typical"])
+    return Attacked(record, found, arrays)
+
+
+def _search(unit: Unit, model: SavedModel, among: Among) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return what one search found, and the witness where there is one."""
+    from headcount.theory.attack import attack, make_witness  # in the process that attacks, not in every sweep
+
+    task = parse_task(unit.task)
+    options = unit.attack.model_dump(exclude={"among"})
+    found = attack(model, task, among=among, seed=unit.seed, **options)
+    witness = make_witness(model, task, found)
+    exact, shows = witness.kind == "exact", witness.shows_a_gap
+    row = {
+        "deviations": found.deviations, "deviations_proved": witness.gap / witness.unit if exact else None,
+        "unit_measured": witness.unit, "distance_float64": found.distances[0], "converged": found.converged,
+        "starts": found.starts, "equal_effort": found.converged >= unit.attack.converged and not found.cut_short,
+        "cut_short": found.cut_short, "witness": f"{unit.name()}-{among}" if shows else None,
+        "in_support": witness.in_support,
+    }  # fmt: skip
+    return row, witness.data if shows else None
 
 
 def join_searches(every: dict[str, Any], typical: dict[str, Any]) -> dict[str, Any]:
     """Return the better of two searches, with the starts of both: typical inputs are inputs too."""
     best = every if every["deviations"] >= typical["deviations"] else typical
     proved = max(every["deviations_proved"] or 0.0, typical["deviations_proved"] or 0.0)
-    sums = {key: every[key] + typical[key] for key in ("starts", "converged", "seconds")}
+    sums = {key: every[key] + typical[key] for key in ("starts", "converged")}
     equal, cut = every["equal_effort"] and typical["equal_effort"], every["cut_short"] or typical["cut_short"]
     return {**best, **sums, "deviations_proved": proved or None, "equal_effort": equal, "cut_short": cut}
 
 
-def run_irreducible(
-    spec: IrreducibleSpec, folder: Path, workers: int | None = None, told: Told | None = None
-) -> list[dict[str, Any]]:
-    """Return the rows of all units; those of an earlier run in the same folder are taken as they are.
+@dataclass(frozen=True)
+class AttackJob:
+    """One layer to be attacked; it has no checkpoints, so one that was stopped begins anew."""
 
-    A unit that fails leaves a row with its `error` and no file, so that the next run tries it again.
-    """
-    units = list(spec.units())
-    rows = {k: read_json(u.file(folder)) for k, u in enumerate(units) if u.file(folder).is_file()}
-    left = [k for k in range(len(units)) if k not in rows]
-    (folder / "units").mkdir(parents=True, exist_ok=True)
-    with _own_interrupts():
-        pool = ProcessPoolExecutor(min(workers or os.cpu_count() or 1, len(left) or 1), mp_context=get_context("spawn"))
-    with pool:
+    unit: Unit
+    moments: Moments | None = None
+
+
+class AttackSession(Session[AttackJob]):
+    """One layer in a process of its own; the thread that launches it waits, and holds no lock."""
+
+    def __init__(
+        self, workers: queue.SimpleQueue[Worker], members: Sequence[tuple[str, AttackJob]], on_step: OnStep
+    ) -> None:
+        """Take one trial, and a process that is idle, or a new one."""
+        del on_step  # it ends in its first window
+        super().__init__(members, window=0)
+        self._workers = workers
+        self._attacked: Attacked | None = None
+
+    @property
+    def steps(self) -> int:
+        return 0
+
+    def launch(self, stop: threading.Event) -> None:
+        """Train and attack the layer; raise Stopped where the caller stops before that is done."""
         try:
-            with _own_interrupts():
-                running = {pool.submit(attack_unit, units[k], folder): k for k in left}
-            for future in as_completed(running):
-                k = running[future]
-                rows[k] = _result(future, units[k])
-                if told is not None:
-                    told(len(rows), len(units), rows[k])
-        except BaseException:  # Ctrl-C too: what is done is in its files, what is under way is given up at once
-            for process in list(pool._processes.values()):  # pyright: ignore[reportPrivateUsage]
-                process.terminate()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [{**rows[k], "cell": unit.cell} for k, unit in enumerate(units)]
+            worker = self._workers.get_nowait()
+        except queue.Empty:
+            worker = Worker()
+        try:
+            self._attacked = worker.call(attack_unit, self.jobs[0].unit, stop=stop)
+        finally:
+            if worker.alive:
+                self._workers.put(worker)
+        if self._attacked is None:
+            raise Stopped
+
+    def collect(self) -> list[Ending]:
+        if self._attacked is None:
+            return []
+        self.open.clear()
+        trial = self._attacked.trial.model_copy(update={"seconds": self.seconds(0)})
+        return [Ending(self.members[0][0], trial, measured=self._attacked.found, arrays=self._attacked.arrays or None)]
+
+    def moments(self) -> list[Moments]:
+        raise HeadcountError("an attack has no checkpoints")
 
 
-@contextmanager
-def _own_interrupts() -> Generator[None]:
-    """Start processes that Ctrl-C and a closed terminal do not reach: this one ends them, and they say nothing."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})  # children inherit it
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+# -- all of them --------------------------------------------------------------------------------------------
 
 
-def _result(future: Future[dict[str, Any]], unit: Unit) -> dict[str, Any]:
-    """Return what a unit gave; its failure ends nothing but itself."""
-    try:
-        row = future.result()
-    except BrokenExecutor:
-        raise
-    except Exception as error:
-        return {**named(unit), "error": f"{type(error).__name__}: {error}"}
-    return row
+def _largest(metrics: Mapping[str, Any]) -> float | None:
+    """Return the largest gap that was found, in standard deviations."""
+    return max((metrics[among]["deviations"] for among in ("all", "typical") if among in metrics), default=None)
+
+
+class Attacks(Experiment):
+    """Every layer of a spec with its attacks."""
+
+    title = "attacking"
+    score = Score(_largest, "largest", "gap", ".2f", falls=False, steps=None)
+
+    def __init__(self, spec: IrreducibleSpec) -> None:
+        super().__init__(spec.name, {"spec": spec.data()})
+        self._units = {unit.hash_of(): unit for unit in spec.units()}
+        self._workers: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        self.names = list(self._units)
+
+    def spec(self, trial: str) -> dict[str, Any]:
+        return self._units[trial].known_by()
+
+    def entry(self, trial: str) -> Entry:
+        m, unit = self._units[trial].model, self._units[trial]
+        sizes = f"D = {parse_task(unit.task).intrinsic}, T = {m.length}, n = {m.head_dim}, h = {m.heads}"
+        return Entry(sizes if unit.layer == "trained" else f"{sizes}, random weights", 1, 1.0)
+
+    def check(self, left: Sequence[str]) -> None:
+        del left  # a spec that parses can be run
+
+    def job(self, trial: str, moments: Moments | None) -> AttackJob:
+        del moments  # an attack has no checkpoints
+        return AttackJob(self._units[trial])
+
+    def on_cores(self, left: Sequence[str], progress: Progress) -> BeginOnCore:
+        del left, progress  # nothing to prepare
+        return partial(AttackSession, self._workers)
+
+    def on_device(self, left: Sequence[str], start: StartEngine, listener: Listener, device: torch.device) -> None:
+        del left, start, listener
+        raise HeadcountError(f"attacks run on a CPU, not on {device}")
+
+    def close(self) -> None:
+        while not self._workers.empty():
+            self._workers.get_nowait().close()
+
+    def kept(self, ending: Ending) -> dict[str, NDArray[Any]] | None:
+        return ending.arrays
+
+
+# -- read back ----------------------------------------------------------------------------------------------
+
+
+def attack_rows(store: Store, spec: IrreducibleSpec) -> list[dict[str, Any]]:
+    """Return a row for every layer that has ended, in the order of the spec; one that failed says why."""
+    trials = {trial.hash: trial for trial in store.trials(run=spec.name)}
+    units = [(unit, trials.get(unit.hash_of())) for unit in spec.units()]
+    return [{**named(unit), **_outcome(trial)} for unit, trial in units if trial is not None and trial.finished]
+
+
+def _outcome(trial: StoredTrial) -> dict[str, Any]:
+    metrics = trial.metrics or {}
+    if trial.state == "failed":
+        return {"error": trial.error}
+    if trial.state == "diverged":
+        return {"error": f"the training diverged after {metrics['steps']} steps: lower learning_rate"}
+    found = {among: metrics[among] for among in ("all", "typical") if among in metrics}
+    return {"nmse_measured": metrics["nmse"], "seconds": (trial.provenance or {}).get("seconds"), **found}
+
+
+def save_witnesses(store: Store, spec: IrreducibleSpec, folder: Path) -> int:
+    """Write every witness that a run has found as a folder that `recheck` reads; return how many are there."""
+    units = {unit.hash_of(): unit for unit in spec.units()}
+    names = [trial.hash for trial in store.trials(run=spec.name, states=("done",)) if trial.hash in units]
+    count = 0
+    for name, (_, arrays) in store.load_checkpoints(names).items():
+        unit = units[name]
+        transformer, task = Flat.of(unit.model).unpack(arrays["theta"]), parse_task(unit.task)
+        box = task.box if unit.layer == "trained" else None
+        mean, std = tuple(arrays["mean"].tolist()), tuple(arrays["std"].tolist())
+        model = SavedModel(transformer, task.data(), box, mean, std)
+        for among in ("all", "typical"):
+            if f"witness-{among}" in arrays:
+                witness = parse_json(arrays[f"witness-{among}"].tobytes().decode(), f"witness of {unit.name()}")
+                kept = folder / f"{unit.name()}-{among}"
+                if not kept.exists():
+                    model.save(kept, {"witness.json": witness})
+                count += 1
+    return count
 
 
 def named(unit: Unit) -> dict[str, Any]:
-    """What a unit is, as the first columns of its row."""
+    """Return what a unit is, as the first columns of its row."""
     task = parse_task(unit.task)
     return {
         "cell": unit.cell, "intrinsic": task.intrinsic, "length": task.length, "head_dim": unit.model.head_dim,

@@ -6,23 +6,27 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from headcount.sweeps.engine import Listener, interrupts
-from headcount.training import CoreSession, Ending, Job, Moments, Stopped
+from headcount.sweeps.engine import Listener, Member, interrupts
+from headcount.training import Ending, Moments, Session, Stopped
+
+OnStep = Callable[[int, float | None], None]
+BeginOnCore = Callable[[Sequence[Member], OnStep], Session[Any]]
+"""Begins a session with one trial, which works in the thread that launches it and tells of its steps."""
 
 
 class Cores:
     """Worker threads that take trials from a listener, one at a time, and give back what became of them."""
 
     def __init__(
-        self, listener: Listener, names: Sequence[str], workers: int, *, save_every: float = 30.0,
+        self, begin: BeginOnCore, listener: Listener, names: Sequence[str], workers: int, *, save_every: float = 30.0,
         stop: threading.Event | None = None, deadline: float | None = None,
     ) -> None:  # fmt: skip
         """Save a trial every so many seconds; `deadline` is a time of the monotonic clock."""
-        self.listener, self.left, self.workers = listener, deque(names), workers
+        self.begin, self.listener, self.left, self.workers = begin, listener, deque(names), workers
         self.save_every, self.stop, self.deadline = save_every, stop or threading.Event(), deadline
         self.said: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self.running: set[str] = set()
@@ -73,11 +77,11 @@ class Cores:
             if message is not None:  # None: stopped, its checkpoint came before
                 self.listener.ended([message])
 
-    def _work(self, name: str, job: Job) -> None:
+    def _work(self, name: str, job: Any) -> None:
         """Train one trial; whatever happens, one last message says how it ended."""
-        session: CoreSession | None = None
+        session: Session[Any] | None = None
         try:
-            session = CoreSession([(name, job)], lambda step, _: self.said.put((name, step)))
+            session = self.begin([(name, job)], lambda step, _: self.said.put((name, step)))
             last: Any = self._trained(session)
         except Stopped:
             last = None
@@ -90,16 +94,13 @@ class Cores:
                 session.close()
         self.said.put((name, last))
 
-    def _trained(self, session: CoreSession) -> Ending:
+    def _trained(self, session: Session[Any]) -> Ending:
         """Drive a session to its end, with a checkpoint now and then."""
         while True:
             session.launch(self.stop)
             ended = session.collect()
             if ended:
                 return ended[0]
-            if (
-                time.perf_counter() - session.last_saved > self.save_every
-                and session.steps < session.jobs[0].train.steps
-            ):
+            if time.perf_counter() - session.last_saved > self.save_every:
                 session.last_saved = time.perf_counter()
                 self.said.put(session.snapshots()[0])

@@ -17,18 +17,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headcount.core import HeadcountError, content_hash
+from headcount.core import HeadcountError, Progress, content_hash
 from headcount.models.transformer import ModelSpec, covering
+from headcount.sweeps.cores import BeginOnCore
 from headcount.sweeps.encoder_spec import RealPanel, RealSpec
 from headcount.sweeps.engine import Engine, Kind, Listener, free_memory
 from headcount.sweeps.plan import data_bytes, model_bytes, plan
 from headcount.sweeps.plan import step_cost as model_step_cost
 from headcount.sweeps.precompile import Ahead
-from headcount.sweeps.scoreboard import Entry
+from headcount.sweeps.scoreboard import Entry, Score
 from headcount.sweeps.spec import Panel, SweepSpec, has_serial_form
 from headcount.tasks import Task
 from headcount.tasks.arrays import ArrayTask
 from headcount.training import (
+    CoreSession,
     Dataset,
     Ending,
     Job,
@@ -39,6 +41,7 @@ from headcount.training import (
     draw_inputs,
     polish_steps,
     prepare,
+    start_kernels,
 )
 from headcount.training.encoder import (
     EncoderJob,
@@ -58,6 +61,10 @@ class Experiment(ABC):
 
     names: list[str]
     """The trials by hash, in the order of the spec."""
+    title = "training"
+    """What its progress is called."""
+    score = Score()
+    """What the scoreboard shows of it."""
 
     def __init__(self, name: str, about: dict[str, Any]) -> None:
         """Take the run's name, and what a store keeps of it."""
@@ -87,9 +94,12 @@ class Experiment(ABC):
         """Sort trials as they are to begin."""
         return list(left)
 
-    def for_cores(self, left: Sequence[str]) -> tuple[str, list[ModelSpec]] | None:
-        """Return the dtype and the models that run one a core, on a CPU; None where they run in stacks there too."""
-        del left
+    def on_cores(self, left: Sequence[str], progress: Progress) -> BeginOnCore | None:
+        """Get ready to train one trial a core, and return what begins one; None where a CPU takes stacks as well."""
+        del left, progress
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of what is held beside memory."""
 
     def provenance(self) -> dict[str, Any]:
         """Return what belongs to the origin of these trials beside machine and versions."""
@@ -156,9 +166,10 @@ class JobList(Experiment):
     def job(self, trial: str, moments: Moments | None) -> Job:
         return replace(self._jobs[trial], moments=moments or self._jobs[trial].moments)
 
-    def for_cores(self, left: Sequence[str]) -> tuple[str, list[ModelSpec]] | None:
+    def on_cores(self, left: Sequence[str], progress: Progress) -> BeginOnCore | None:
         jobs = [self._jobs[name] for name in left]
-        return jobs[0].train.dtype, [job.model for job in jobs]
+        start_kernels(progress, jobs[0].train.dtype, [job.model for job in jobs])
+        return CoreSession
 
     def on_device(self, left: Sequence[str], start: StartEngine, listener: Listener, device: torch.device) -> None:
         jobs: list[tuple[str, Job]] = []
@@ -243,9 +254,10 @@ class Sweep(JobList):
         data = self._data.of(panel.task, panel.train)
         return Job(panel.task, panel.sized(cell.heads), panel.train, cell.seed, data, moments)
 
-    def for_cores(self, left: Sequence[str]) -> tuple[str, list[ModelSpec]] | None:
+    def on_cores(self, left: Sequence[str], progress: Progress) -> BeginOnCore | None:
         cells = [self._cells[trial] for trial in left]
-        return cells[0].panel.train.dtype, [cell.panel.sized(cell.heads) for cell in cells]
+        start_kernels(progress, cells[0].panel.train.dtype, [cell.panel.sized(cell.heads) for cell in cells])
+        return CoreSession
 
     def in_order(self, left: Sequence[str]) -> list[str]:
         """Sort trials: every cell has a first result before any has a second; within a seed the long trials first."""
@@ -341,14 +353,3 @@ def _encoder_needs(members: Sequence[tuple[str, EncoderJob]], device: torch.devi
 
 ENCODER_STACKS = Kind(EncoderSession, _encoder_needs, at_once=3)
 ONE_ENCODER_STACK = replace(ENCODER_STACKS, at_once=1)
-
-
-def experiment_of(
-    spec: SweepSpec | RealSpec, device: torch.device, feeds: Feeds | None = None, *, weights: bool = False
-) -> Sweep | Encoders:
-    """Return the experiment that a spec states; one on real data needs `feeds`, which give its data."""
-    if isinstance(spec, SweepSpec):
-        return Sweep.of(spec)
-    if feeds is None:
-        raise HeadcountError("an experiment on real data needs its data: feeds=source.feeds(device)")
-    return Encoders(spec, feeds, device, weights=weights)

@@ -26,6 +26,8 @@ def stored_spec(store: Store, run: str) -> SweepSpec | RealSpec:
     about = store.about(run)
     if "spec" not in about:
         raise BadInput(f"run {run!r} was not made by a sweep: it has no spec")
+    if "attack" in about["spec"]:
+        raise BadInput(f"run {run!r} holds attacks, not a sweep: headcount irreducible SPEC shows what they found")
     kind: type[SweepSpec | RealSpec] = RealSpec if "kind" in about["spec"] else SweepSpec
     spec = kind.parse(about["spec"], where=f"run {run}")
     if isinstance(spec, SweepSpec):
@@ -104,6 +106,8 @@ def as_trial(store: TrialStore, stored: StoredTrial) -> Trial:
 def stored_model(store: Store, run: str, trial: str) -> tuple[str, SavedModel, dict[str, Any]]:
     """Return a finished trial of a run, by the beginning of its hash or `best`: its hash, model and history."""
     found = _choose(store, run, trial)
+    if "attack" in found.spec:
+        raise BadInput(f"run {run!r} holds attacks: headcount irreducible SPEC --out DIR writes their layers")
     if "real" in found.spec:
         raise BadInput(f"run {run!r} is on real data: its encoders cannot be exported, only the models of a sweep can")
     checkpoint = store.load_checkpoint(found.hash)
@@ -125,7 +129,7 @@ def _choose(store: Store, run: str, name: str) -> StoredTrial:
     if name == "best":
         if not done:
             raise BadInput(f"run {run!r} has no finished trial yet: headcount runs {run} lists them")
-        return min(done, key=lambda t: float((t.metrics or {})["nmse"]))
+        return min(done, key=_nmse)
     found = [t for t in trials if t.hash.startswith(name)] if name else []
     if len(found) != 1:
         many = "more than one trial" if found else "no trial"
@@ -133,3 +137,9 @@ def _choose(store: Store, run: str, name: str) -> StoredTrial:
     if found[0].state != "done":
         raise BadInput(f"trial {found[0].hash[:10]} is {found[0].state}: only finished ones can be exported")
     return found[0]
+
+
+def _nmse(trial: StoredTrial) -> float:
+    """Return a trial's error; a layer that was attacked as it was drawn has none."""
+    error = (trial.metrics or {}).get("nmse")
+    return float("inf") if error is None else float(error)

@@ -19,10 +19,11 @@ import torch
 
 from headcount.core import HeadcountError, Progress, cores, provenance
 from headcount.store import FINISHED, STATES, MemoryStore, Outcome, Run, Snapshot, State, Trial, TrialStore
+from headcount.sweeps.attack_trials import Attacks, IrreducibleSpec
 from headcount.sweeps.cores import Cores
 from headcount.sweeps.encoder_spec import RealSpec
 from headcount.sweeps.engine import Engine, Kind, Member
-from headcount.sweeps.experiments import Experiment, Feeds, JobList, Sweep, experiment_of
+from headcount.sweeps.experiments import Encoders, Experiment, Feeds, JobList, Sweep
 from headcount.sweeps.results import as_trial
 from headcount.sweeps.scoreboard import Board
 from headcount.sweeps.spec import Panel, SweepSpec
@@ -34,7 +35,6 @@ from headcount.training import (
     device_name,
     find_device,
     single_threaded_blas,
-    start_kernels,
 )
 
 log = logging.getLogger("headcount")
@@ -43,8 +43,9 @@ RENEW_SECONDS = 120.0  # a lease lasts for 600
 
 
 def run_on_store(
-    spec: SweepSpec | RealSpec, store: TrialStore, *, feeds: Feeds | None = None, weights: bool = False,
-    workers: int | None = None, seconds: float | None = None, quiet: bool = False, device: str = "cpu",
+    spec: SweepSpec | RealSpec | IrreducibleSpec, store: TrialStore, *, feeds: Feeds | None = None,
+    weights: bool = False, workers: int | None = None, seconds: float | None = None, quiet: bool = False,
+    device: str = "cpu",
 ) -> dict[State, int]:  # fmt: skip
     """Train what is left of a spec; return how many of its trials are in which state.
 
@@ -54,6 +55,20 @@ def run_on_store(
     where = find_device(device)
     experiment = experiment_of(spec, where, feeds, weights=weights)
     return run(experiment, store, where, workers=workers, seconds=seconds, quiet=quiet)
+
+
+def experiment_of(
+    spec: SweepSpec | RealSpec | IrreducibleSpec, device: torch.device, feeds: Feeds | None = None, *,
+    weights: bool = False,
+) -> Experiment:  # fmt: skip
+    """Return the experiment that a spec states; one on real data needs `feeds`, which give its data."""
+    if isinstance(spec, SweepSpec):
+        return Sweep.of(spec)
+    if isinstance(spec, IrreducibleSpec):
+        return Attacks(spec)
+    if feeds is None:
+        raise HeadcountError("an experiment on real data needs its data: feeds=source.feeds(device)")
+    return Encoders(spec, feeds, device, weights=weights)
 
 
 def run_sweep(spec: SweepSpec, *, workers: int | None = None, quiet: bool = False, device: str = "cpu") -> list[Run]:
@@ -122,21 +137,22 @@ def run(
     if left:
         deadline = None if seconds is None else time.monotonic() + seconds
         entries = {name: experiment.entry(name) for name in left}
-        before = _errors_before(experiment, store, names)
-        with Progress("training", Board.work(entries), quiet=quiet, closes=False) as progress:
-            keeper = Keeper(experiment, store, Board(entries, progress, before), device)
+        before = _figures_before(experiment, store, names)
+        with Progress(experiment.title, Board.work(entries), quiet=quiet, closes=False) as progress:
+            keeper = Keeper(experiment, store, Board(entries, progress, before, experiment.score), device)
             every = CHECKPOINT_SECONDS if save_every is None else save_every
             _train(experiment, keeper, left, progress, workers=workers or cores(), save_every=every, deadline=deadline)
     ended = Counter(store.states(names).values())  # of this experiment alone: a run may hold an older one's trials too
     return {state: ended[state] for state in STATES}
 
 
-def _errors_before(experiment: Experiment, store: TrialStore, names: Sequence[str]) -> dict[str, list[float | None]]:
-    """Return the errors of trials that were finished before, by cell."""
+def _figures_before(experiment: Experiment, store: TrialStore, names: Sequence[str]) -> dict[str, list[float | None]]:
+    """Return the figures of trials that were finished before, by cell."""
     ours, found = set(names), dict[str, list[float | None]]()
     for trial in store.trials(run=experiment.name, states=FINISHED):
         if trial.hash in ours:
-            found.setdefault(experiment.entry(trial.hash).cell, []).append((trial.metrics or {}).get("nmse"))
+            cell, figure = experiment.entry(trial.hash).cell, experiment.score.figure(trial.metrics or {})
+            found.setdefault(cell, []).append(figure)
     return found
 
 
@@ -146,19 +162,19 @@ def _train(
 ) -> None:  # fmt: skip
     """One trial a core, or stacks on the device; what is held is given back at the end, however it comes."""
     stop, device = threading.Event(), keeper.device
-    on_cores = experiment.for_cores(left) if device.type != "cuda" else None
 
     def engine(kind: Kind) -> Engine:
         return Engine(kind, device, keeper, stop=stop, save_every=save_every, deadline=deadline)
 
     try:
-        if on_cores is None:
+        begin = experiment.on_cores(left, progress) if device.type != "cuda" else None
+        if begin is None:
             experiment.on_device(left, engine, keeper, device)
             return
-        start_kernels(progress, *on_cores)
         with single_threaded_blas():
-            Cores(keeper, left, workers, save_every=save_every, stop=stop, deadline=deadline).run()
+            Cores(begin, keeper, left, workers, save_every=save_every, stop=stop, deadline=deadline).run()
     finally:
+        experiment.close()
         keeper.store.release()
 
 
@@ -214,14 +230,15 @@ class Keeper:
 
     def ended(self, endings: Sequence[Ending]) -> None:
         """Write the ends of trials, each with what is kept of it in the same commit: no kill can come between them."""
-        self.store.finish_many([self._outcome(one) for one in endings])
-        for one in endings:
-            self.board.ended(one.name, one.outcome)
+        outcomes = [self._outcome(one) for one in endings]
+        self.store.finish_many(outcomes)
+        for one in outcomes:
+            self.board.ended(one.hash, one.state, one.metrics)
 
     def _outcome(self, one: Ending) -> Outcome:
         if isinstance(one.outcome, str):
             return Outcome(one.name, "failed", provenance=self._provenance, error=one.outcome)
-        measured: dict[str, Any] = {**one.outcome.data(), **one.losses}
+        measured: dict[str, Any] = {**one.outcome.data(), **one.measured}
         where = {**self._provenance, "seconds": measured.pop("seconds")}
         curve = [(int(step), float(error)) for step, error in measured.pop("curve")]
         state = measured.pop("state")

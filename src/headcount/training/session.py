@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from numpy.typing import NDArray
+
 from headcount.store import Trial
 from headcount.training.checkpoint import Moments
 
@@ -43,8 +45,10 @@ class Ending:
     outcome: Trial | str
     moments: Moments | None = None
     """Its last state, where it is of use to anybody."""
-    losses: dict[str, float] = field(default_factory=dict[str, float])
+    measured: dict[str, Any] = field(default_factory=dict[str, Any])
     """What else was measured, which the record has no place for."""
+    arrays: dict[str, NDArray[Any]] | None = None
+    """What is to be kept of it, where that is not its last state."""
 
 
 class Session(ABC, Generic[J]):

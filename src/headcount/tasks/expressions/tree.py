@@ -1,8 +1,8 @@
 """Expressions: serialisable functions R^n → R^m over a small closed set of operations.
 
 A task's f_i and F0 are trees of these nodes. The JSON of the tree is the function's identity, so a task can be
-saved, hashed, sent to another machine and evaluated there in torch, NumPy or ball arithmetic (`expr_torch`,
-`expr_numpy`, `expr_ball`), which the tests compare. This file needs neither torch nor flint.
+saved, hashed, sent to another machine and evaluated there in torch, NumPy or ball arithmetic (`in_torch`,
+`in_numpy`, `in_balls`), which the tests compare. This file needs neither torch nor flint.
 
     affine               W·u + b
     power, exp, tanh, softplus   of every component

@@ -111,19 +111,19 @@ class EncoderSession(Session[EncoderJob]):
         measured: dict[str, float | None] = dict.fromkeys(
             ("nmse", "train_nmse", "accuracy", "train_accuracy", "mrr", "train_mrr")
         )
-        losses: dict[str, float] = {}
+        others: dict[str, float] = {}
         if alive:
             for before, values in (("", found), ("train_", known)):
                 accuracy = values["accuracy"][m]
                 measured |= {f"{before}accuracy": accuracy, f"{before}nmse": _error(accuracy)}
                 measured[f"{before}mrr"] = min(1.0, values["mrr"][m])
-                losses[f"{before}loss"] = values["loss"][m]
+                others[f"{before}loss"] = values["loss"][m]
         trial = Trial(
             heads=spec.model.heads, seed=spec.seed, state="done" if alive else "diverged", **measured,
             steps=moments.step, seconds=self.seconds(m), parameters=size["paper"], parameters_total=size["total"],
             curve=self.curves[m],
         )  # fmt: skip
-        return Ending(self.members[m][0], trial, moments if alive else None, losses)
+        return Ending(self.members[m][0], trial, moments if alive else None, others)
 
     def moments(self) -> list[Moments]:
         return self.trainer.moments()
