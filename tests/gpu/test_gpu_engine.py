@@ -21,6 +21,7 @@ from headcount.kernels.pool.plain import has_triton
 from headcount.store.schema import DATABASE
 from headcount.store.store import Store
 from headcount.sweeps import engine as stacks
+from headcount.sweeps import precompile
 from headcount.sweeps.plan import plan
 from headcount.sweeps.run import train_jobs
 from headcount.training.data import prepare
@@ -241,3 +242,22 @@ def test_advice_on_a_gpu_has_all_its_parts() -> None:
     assert all(point.step_seconds for point in found.curve)
     assert {point.length for point in found.shorter} == {4, 8}
     assert "GPU" in found.steps_on
+
+
+def test_a_second_sweep_compiles_nothing_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The first one starts a process for the stack that waits; the second one finds its note."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(precompile, "cores", lambda: 4)
+    started: list[int] = []
+    begin = precompile.Ahead._start
+
+    def counted(self: precompile.Ahead) -> None:
+        begin(self)
+        started.append(len(self._running))
+
+    monkeypatch.setattr(precompile.Ahead, "_start", counted)
+    for expected in (1, 0):
+        started.clear()
+        train_jobs([job(1, 0, length) for length in (6, 7)], quiet=True, device="cuda")
+        assert max(started) == expected
+        assert len(list((tmp_path / "headcount-shapes").iterdir())) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,3 +118,46 @@ def test_without_memory_or_cores_nothing_is_started(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ahead, "cores", lambda: 2)
     assert Ahead(stacks, torch.device("cuda", 0), 10**12).ready(1)
     assert Ahead(stacks, CPU, None).ready(1)
+
+
+def test_what_is_compiled_already_is_not_compiled_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A process leaves a note when it has taken the step; a shape with a note waits for nobody."""
+    monkeypatch.setattr(ahead, "cores", lambda: 4)
+    monkeypatch.setattr(ahead, "_note", lambda shape, _: tmp_path / "notes" / shape)
+    stacks = [[job(1)], [job(1, length=5)], [job(1, length=6)]]
+    serve(json.dumps({"shape": Shape.of(stacks[1]).data(), "device": "cpu"}))
+    found = Ahead(stacks, torch.device("cuda", 0), 10**12)
+    try:
+        assert found.ready(1)
+        assert not found.ready(2)  # the twin, which nobody has compiled
+        assert list(found._running) == [Shape.of(stacks[2]).hash()]
+    finally:
+        found.close()
+
+
+def test_a_step_that_fails_leaves_no_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ahead, "_note", lambda shape, _: tmp_path / shape)
+    monkeypatch.setattr(ahead.StackTrainer, "run", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        serve(json.dumps({"shape": Shape.of([job(1)]).data(), "device": "cpu"}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_note_is_about_these_kernels_on_this_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    device, sources = torch.device("cuda", 0), ahead._kernel_sources()
+    assert len(sources) >= 4  # every operation's Triton file
+    first = ahead._note("shape", device)
+    assert first == ahead._note("shape", device)
+    assert first is not None
+    assert tmp_path in first.parents
+    names = {first, ahead._note("another", device)}
+    monkeypatch.setattr(ahead, "_kernel_sources", lambda: [*sources[1:], "edited"])
+    names.add(ahead._note("shape", device))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "another GPU")
+    names.add(ahead._note("shape", device))
+    assert len(names) == 4
+    assert ahead._note("shape", CPU) is None

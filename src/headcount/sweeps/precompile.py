@@ -3,21 +3,27 @@
 Triton takes about ten seconds a shape, on one core, and a stack of another length or size is another shape. While the
 first stack compiles for itself, other processes take one step with each of the others, on zeros. That fills Triton's
 cache on disk, where the stacks find their kernels. It is a matter of time alone: where such a process fails, the stack
-compiles for itself as well.
+compiles for itself as well. To start one takes seconds too, so a process notes what it compiled, and none is started
+for a shape that has a note.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from headcount.core import Spec, cores
+from headcount.core import Spec, content_hash, cores
 from headcount.models.transformer import Flat, ModelSpec, covering
 from headcount.sweeps.plan import model_bytes
 from headcount.training import DTYPES, FRESH_STEPS, Job, StackTrainer, TrainSpec
@@ -75,9 +81,45 @@ class Shape(Spec):
 
 
 def serve(text: str) -> None:
-    """What a process does: take the shape that it is told, on the device that it is told."""
+    """What a process does: take the shape that it is told, on the device that it is told, and note that it did."""
     told: dict[str, Any] = json.loads(text)
-    Shape.parse(told["shape"]).step(torch.device(told["device"]))
+    shape, device = Shape.parse(told["shape"]), torch.device(told["device"])
+    shape.step(device)
+    note = _note(shape.hash(), device)
+    if note is not None:
+        with suppress(OSError):  # without a note the next sweep starts a process that has nothing to compile
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.touch()
+
+
+def _note(shape: str, device: torch.device) -> Path | None:
+    """Return the file that says that a shape's kernels are in Triton's cache; None where nothing is compiled.
+
+    It lies in the cache itself, so that who empties the one empties the other. Triton keeps kernels by their source,
+    its own version and the kind of GPU; so does the name.
+    """
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return None
+    from triton import __version__, knobs
+
+    name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
+    versions = [__version__, torch.__version__, *_kernel_sources()]
+    known_by = {"shape": shape, "versions": versions, "gpu": [name, *capability]}
+    return Path(knobs.cache.dir) / "headcount-shapes" / content_hash(known_by)
+
+
+@cache
+def _kernel_sources() -> list[str]:
+    """Return digests of the files whose kernels a stack's step launches."""
+    folder = Path(str(resources.files("headcount"))) / "kernels"  # read, not imported: they need Triton
+    files = sorted(folder.glob("*/triton.py"))
+    return [hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest() for file in files]
+
+
+def _compiled(shape: str, device: torch.device) -> bool:
+    """Whether a shape's kernels were compiled before, by this sweep or another one."""
+    note = _note(shape, device)
+    return note is not None and note.is_file()
 
 
 class Ahead:
@@ -93,7 +135,8 @@ class Ahead:
             return  # with few cores there is nothing to gain
         shapes = [Shape.of(jobs) for jobs in stacks]
         self._of = [shape.hash() for shape in shapes]
-        self._waiting = list({shape.hash(): shape for shape in shapes if shape.hash() != self._of[0]}.items())
+        others = {shape.hash(): shape for shape in shapes if shape.hash() != self._of[0]}
+        self._waiting = [(name, shape) for name, shape in others.items() if not _compiled(name, device)]
         largest = max(shape.bytes() for shape in shapes)
         room = AT_ONCE if free is None else free // (2 * largest)  # half is left to the sweep
         self._most = max(0, min(AT_ONCE, cores() - 1, room))

@@ -45,9 +45,9 @@ class CoreSession(Session[Job]):
         self.open.clear()
         trial, job = self.trial, self.jobs[0]
         error = trial.nmse(job.data.train) if self.state == "done" else None
-        m, model = trial.moments, trial.flat.unpack(trial.moments.theta)
+        m = trial.moments
         steps = m.step + (job.train.polish if self.state == "done" else 0)
-        found = record(model, error, job.seed, self.state, m.curve, steps, self.seconds(0))
+        found = record(job.model, error, job.seed, self.state, m.curve, steps, self.seconds(0))
         ((_, moments),) = self.snapshots([0])
         return [Ending(self.members[0][0], found, moments if self.state == "done" else None)]
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from headcount.core import BadInput, Shown
 from headcount.models import SavedModel
-from headcount.models.transformer import ModelSpec, Transformer
+from headcount.models.transformer import Flat, ModelSpec, Transformer
 from headcount.store import FinishedState as State
 from headcount.store import Trial
 from headcount.tasks import Task
@@ -172,7 +172,7 @@ def _loop(
         if on_step is not None and step % 25 == 0:
             on_step(step, curve[-1][1] if curve else None)
     train_error = nmse(model, data.train) if state == "done" else None
-    trial = record(model, train_error, seed, state, curve, step, time.perf_counter() - start)
+    trial = record(model_spec, train_error, seed, state, curve, step, time.perf_counter() - start)
     return Trained(model, data, trial, task, spec)
 
 
@@ -200,13 +200,13 @@ def check_task(task: Task | ArrayTask, model: ModelSpec, spec: TrainSpec) -> Non
 
 
 def record(
-    model: Transformer, train_error: float | None, seed: int, state: State, curve: list[tuple[int, float]],
+    spec: ModelSpec, train_error: float | None, seed: int, state: State, curve: list[tuple[int, float]],
     steps: int, seconds: float,
 ) -> Trial:  # fmt: skip
     """Put the outcome into the store's form; a diverged trial is kept, without an error."""
-    counts = model.counts()
+    counts = Flat.of(spec).counts()
     return Trial(
-        heads=model.spec.heads, seed=seed, state=state, nmse=curve[-1][1] if state == "done" else None,
+        heads=spec.heads, seed=seed, state=state, nmse=curve[-1][1] if state == "done" else None,
         train_nmse=train_error, steps=steps, seconds=seconds, parameters=counts["paper"],
         parameters_total=counts["total"], curve=curve,
     )  # fmt: skip

@@ -131,7 +131,7 @@ class StackSession(Session[Job]):
             self.open.discard(m)
             state, error = ("done", train_errors[m]) if alive[m] else ("diverged", None)
             steps = step if alive[m] else taken[m]
-            trial = record(trainer.model(m), error, self.jobs[m].seed, state, self.curves[m], steps, self.seconds(m))
+            trial = record(self.jobs[m].model, error, self.jobs[m].seed, state, self.curves[m], steps, self.seconds(m))
             name = self.members[m][0]
             found.append(Ending(name, trial, weights.get(name)))
         return found

@@ -275,10 +275,6 @@ class StackTrainer:
             index = rows.expand(self.models, -1).contiguous()
             yield rows, forward(self.flat, theta, X, index, mask, self.betas)
 
-    def model(self, m: int) -> Transformer:
-        """Return one model of the stack as a reference model on the CPU."""
-        return self._own[m].unpack(self.own(self.theta)[m])
-
     def own(self, theta: Float[Tensor, "models size"]) -> list[NDArray[Any]]:
         """Return weights of the stack model by model, without the padding."""
         every = theta.cpu().numpy()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headcount.models.transformer.reference import Transformer
+from headcount.models.transformer.reference import Transformer, count_parameters
 from headcount.models.transformer.spec import ModelSpec
 
 # The names of `kernels/step/numba.py`, in its order, as the reference calls them.
@@ -56,6 +57,7 @@ class Flat:
     shapes: dict[str, tuple[int, ...]]
 
     @classmethod
+    @lru_cache(maxsize=4096)  # a plan of stacks and every trial that ends ask for the same few
     def of(cls, spec: ModelSpec) -> Flat:
         """Lay out the tensors of a spec in the order of its reference model."""
         return cls(spec, {name: tuple(p.shape) for name, p in Transformer(spec).named_parameters()})
@@ -64,6 +66,10 @@ class Flat:
     def size(self) -> int:
         """The number of weights."""
         return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts of the reference model, `Transformer.counts`."""
+        return count_parameters({name: math.prod(shape) for name, shape in self.shapes.items()})
 
     def offsets(self) -> NDArray[np.int64]:
         """Return where each of NAMES begins, −1 for one that the model lacks."""

@@ -12,7 +12,7 @@ output[heads, width, head_dim], so that W_O [o_1; …; o_h] = Σ_i W_O,i o_i.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import cast
 
@@ -204,13 +204,17 @@ class Transformer(nn.Module):
 
         P sees the position, so position tables and gates belong to it.
         """
-        sizes = {name: parameter.numel() for name, parameter in self.named_parameters()}
-        paper = sum(v for name, v in sizes.items() if _in_paper_count(name))
-        return {"paper": paper, "total": sum(sizes.values())}
+        return count_parameters({name: parameter.numel() for name, parameter in self.named_parameters()})
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The weights by the names of docs/format.md."""
         yield from self.state_dict().items()
+
+
+def count_parameters(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Count parameters as `Transformer.counts` does, from the size of every tensor."""
+    paper = sum(size for name, size in sizes.items() if _in_paper_count(name))
+    return {"paper": paper, "total": sum(sizes.values())}
 
 
 def _in_paper_count(name: str) -> bool:
