@@ -57,10 +57,10 @@ class Flat:
     shapes: dict[str, tuple[int, ...]]
 
     @classmethod
-    @lru_cache(maxsize=4096)  # a plan of stacks and every trial that ends ask for the same few
     def of(cls, spec: ModelSpec) -> Flat:
         """Lay out the tensors of a spec in the order of its reference model."""
-        return cls(spec, {name: tuple(p.shape) for name, p in Transformer(spec).named_parameters()})
+        key: Any = spec  # a frozen spec has a hash, which pydantic keeps from type checkers
+        return _lay_out(key)
 
     @property
     def size(self) -> int:
@@ -114,6 +114,11 @@ class Flat:
             parts.append(cells[tuple(slice(n) for n in self.shapes[name])].ravel())
             position += math.prod(room)
         return np.concatenate(parts)
+
+
+@lru_cache(maxsize=4096)  # a plan of stacks and every trial that ends ask for the same few
+def _lay_out(spec: ModelSpec) -> Flat:
+    return Flat(spec, {name: tuple(p.shape) for name, p in Transformer(spec).named_parameters()})
 
 
 PADDED = ("heads", "head_dim", "hidden", "width", "hidden_ff")  # sizes in which padded models may differ
