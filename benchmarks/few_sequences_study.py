@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 from questions import ask_all
 
 from headcount.advisor.data import Material, material, prepared
+from headcount.advisor.engine import TrialEngine
 from headcount.advisor.search import Search
 from headcount.advisor.split import Split, Splits
-from headcount.advisor.trials import Engine
 from headcount.analysis.record import HeadsNeeded
 from headcount.tasks.arrays.task import ArrayTask
 from headcount.tasks.serial import parse_task
@@ -170,7 +170,7 @@ def search(
     stuff: Material, device: str, budget: float, shared: float, seed: int
 ) -> tuple[HeadsNeeded, Search]:  # fmt: skip
     """Run the search behind `headcount advise`; where others share the device, its clock runs slower."""
-    engine = Engine(stuff, device, time.monotonic() + shared * budget)
+    engine = TrialEngine(stuff, device, time.monotonic() + shared * budget)
     found = Search(engine, HEADS_MAX, LEVEL, seed, budget)
     decision = found.run()
     if decision is None:

@@ -14,7 +14,7 @@ from advisor_cases import arrays
 
 from headcount.advisor import advice as advisor
 from headcount.advisor.advice import advise
-from headcount.advisor.trials import Engine
+from headcount.advisor.sessions import BestOnCore
 
 QUICK = {"steps": 60, "heads_max": 4, "budget": 60.0, "quiet": True}
 
@@ -28,20 +28,19 @@ def press_after(monkeypatch, heads: int, times: int = 1) -> list[int]:
     """Press Ctrl-C when so many head counts have an outcome, in the thread that waits for them."""
     seen: set[int] = set()
     pressed: list[int] = []
-    real = Engine._trial
+    real = BestOnCore._ended
 
-    def trial(self, wanted, stop):
-        outcome = real(self, wanted, stop)
-        if wanted.tag == "heads":
-            seen.add(wanted.heads)
-        return outcome
+    def ended(self, *, whole):
+        if self.asked.wanted.tag == "heads":
+            seen.add(self.asked.wanted.heads)
+        return real(self, whole=whole)
 
     def told(self):
         if len(seen) >= heads and len(pressed) < times:
             pressed.append(1)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Engine, "_trial", trial)
+    monkeypatch.setattr(BestOnCore, "_ended", ended)
     monkeypatch.setattr(advisor.Progress, "advance", lambda self, *_a, **_k: told(self))
     return pressed
 
@@ -88,22 +87,22 @@ def child(folder, *options: str, pace: str = "usual") -> subprocess.Popen[str]:
 STARTER = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs us in the background ignores it
-from headcount.advisor.trials import Engine
-real = Engine._trial
-def trial(self, wanted, stop):
-    outcome = real(self, wanted, stop)
-    if outcome is not None and outcome.whole:
-        print(f"trained {wanted.tag} {wanted.heads}", file=sys.stderr, flush=True)
-    return outcome
-Engine._trial = trial
+from headcount.advisor.sessions import BestOnCore
+real = BestOnCore._ended
+def ended(self, *, whole):
+    found = real(self, whole=whole)
+    if whole:
+        print(f"trained {self.asked.wanted.tag} {self.asked.wanted.heads}", file=sys.stderr, flush=True)
+    return found
+BestOnCore._ended = ended
 from headcount.cli.main import main
 if sys.argv.pop(1) == "slow":  # to have time for a second Ctrl-C
     import time
-    from headcount.advisor import advisor
+    from headcount.advisor import advice
     def slow(*_):
         print("answering", file=sys.stderr, flush=True)
         time.sleep(60)
-    advisor._record = slow
+    advice._record = slow
 print("started", file=sys.stderr, flush=True)
 main(sys.argv[1:])
 """

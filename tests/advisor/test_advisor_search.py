@@ -13,8 +13,9 @@ from advisor_cases import arrays, made_up
 
 from headcount.advisor.advice import advise
 from headcount.advisor.data import material
+from headcount.advisor.engine import TrialEngine
 from headcount.advisor.search import ATTEMPTS, MORE, MOST_SEEDS, Search
-from headcount.advisor.trials import Engine, Wanted
+from headcount.advisor.trials import Wanted
 from headcount.sweeps.spec import ModelOptions
 from headcount.training.spec import TrainSpec
 
@@ -191,7 +192,7 @@ def test_without_a_deadline_no_timer_fails(monkeypatch: pytest.MonkeyPatch):
     failed: list[object] = []
     monkeypatch.setattr(threading, "excepthook", failed.append)
     X, y = arrays("mean", 60, 0.0, dim=1, length=4)
-    engine = Engine(material(X, y, None, kind="auto", seed=0, name="mean"))
+    engine = TrialEngine(material(X, y, None, kind="auto", seed=0, name="mean"))
     train = TrainSpec(steps=20, warmup=2, evaluations=2, batch=16, train_size=48, validation_size=12)
     (one,) = engine.train([Wanted(1, 0, ModelOptions(head_dim=2, hidden=8), train)])
     assert one.whole

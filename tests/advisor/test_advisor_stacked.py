@@ -5,19 +5,25 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from advisor_cases import arrays
 
-from headcount.advisor import trials as advisor_engine
+from headcount.advisor import engine as advisor_engine
 from headcount.advisor.data import material
+from headcount.advisor.engine import TrialEngine
+from headcount.advisor.measures import Measurer
+from headcount.advisor.sessions import BestStack
 from headcount.advisor.split import FEW
-from headcount.advisor.trials import Engine, Outcome, Wanted
+from headcount.advisor.trials import Outcome, Wanted
 from headcount.core.concurrent import together
 from headcount.core.errors import HeadcountError
 from headcount.kernels.pool.plain import kernels_wanted, pool, whole_step, without_kernels
 from headcount.kernels.step import plain as step_plain
+from headcount.sweeps.engine import Engine as Driver
+from headcount.sweeps.engine import Member
 from headcount.sweeps.spec import ModelOptions
 from headcount.training.spec import TrainSpec
 from headcount.training.stacked import StackTrainer
@@ -26,11 +32,11 @@ RECIPE = TrainSpec(steps=40, batch=32, warmup=4, evaluations=4, train_size=160, 
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> tuple[Engine, Engine]:
+def engines(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> tuple[TrialEngine, TrialEngine]:
     """The same data on cores, and in stacks; so many sequences that a part is held back, unless the test says else."""
     stuff = material(*arrays(samples=getattr(request, "param", FEW), length=6), kind="regression", seed=0)
-    cores, stacks = Engine(stuff), Engine(stuff)
-    monkeypatch.setattr(Engine, "gpu", property(lambda self: self is stacks))
+    cores, stacks = TrialEngine(stuff), TrialEngine(stuff)
+    monkeypatch.setattr(TrialEngine, "gpu", property(lambda self: self is stacks))
     return cores, stacks
 
 
@@ -43,7 +49,7 @@ def by_place(found):
 
 
 @pytest.mark.parametrize("engines", [200, FEW], indirect=True, ids=["in folds", "held back"])
-def test_what_is_tried_out_in_stacks_is_what_cores_train(engines: tuple[Engine, Engine]) -> None:
+def test_what_is_tried_out_in_stacks_is_what_cores_train(engines: tuple[TrialEngine, TrialEngine]) -> None:
     cores, stacks = engines
     asked = [
         *wanted({"positions": "none"}), *wanted({"positions": "concatenated"}), *wanted({"positions": "gates"}),
@@ -65,7 +71,7 @@ def test_what_is_tried_out_in_stacks_is_what_cores_train(engines: tuple[Engine, 
     assert apart, "the best point is the last of all trials: what is measured where cannot be told"
 
 
-def test_what_diverges_is_cut_off_in_stacks_as_on_cores(engines: tuple[Engine, Engine]) -> None:
+def test_what_diverges_is_cut_off_in_stacks_as_on_cores(engines: tuple[TrialEngine, TrialEngine]) -> None:
     """At a large rate some diverge after an evaluation, and count up to there; some before any, and are failures.
 
     Which ones is a matter of the last bits, so that the two are not compared trial by trial.
@@ -87,17 +93,19 @@ def test_what_diverges_is_cut_off_in_stacks_as_on_cores(engines: tuple[Engine, E
 
 
 @pytest.mark.parametrize("room", [True, False])
-def test_small_stacks_go_side_by_side(engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch, room: bool):
+def test_small_stacks_go_side_by_side(
+    engines: tuple[TrialEngine, TrialEngine], monkeypatch: pytest.MonkeyPatch, room: bool
+):
     """One for each curve; where they are large, one after the other. Every trial is told of."""
     _, stacks = engines
-    ways, heard = list[tuple[int, bool]](), list[float]()
-    right = advisor_engine.together
+    ways, heard = list[int](), list[float]()
+    begin = Driver._begin
 
-    def noted(calls, *, threads, halt):
-        ways.append((len(calls), threads))
-        return right(calls, threads=threads, halt=halt)
+    def noted(self: Driver, members: list[Member]) -> None:
+        begin(self, members)
+        ways.append(len(self.running))
 
-    monkeypatch.setattr(advisor_engine, "together", noted)
+    monkeypatch.setattr(Driver, "_begin", noted)
     asked = [
         replace(w, tag=tag)
         for tag, w in zip(["width", "parameters"] * 3, wanted({"positions": "none"}, (1, 2, 3)), strict=True)
@@ -106,22 +114,22 @@ def test_small_stacks_go_side_by_side(engines: tuple[Engine, Engine], monkeypatc
     monkeypatch.setattr(advisor_engine, "PLAIN_STEP", needed - (not room))
     stacks.told = heard.append
     found = stacks.try_out(asked)
-    assert ways == [(2, room)]
+    assert ways == ([1, 2] if room else [1, 1])
     assert len(found) == len(heard) == 6
 
 
-def test_one_stack_has_one_recipe(engines: tuple[Engine, Engine]) -> None:
+def test_one_stack_has_one_recipe(engines: tuple[TrialEngine, TrialEngine]) -> None:
     _, stacks = engines
     with pytest.raises(HeadcountError, match="one recipe"):
         stacks.train([*wanted({"positions": "none"}), *wanted({"positions": "gates"})])
 
 
-def test_a_step_is_timed_where_the_models_train(engines: tuple[Engine, Engine]) -> None:
+def test_a_step_is_timed_where_the_models_train(engines: tuple[TrialEngine, TrialEngine]) -> None:
     for engine in engines:
         assert 0 < engine.step_seconds(ModelOptions(head_dim=2, hidden=8), 2, RECIPE, steps=2) < 60
 
 
-def test_after_the_deadline_nothing_is_tried_out(engines: tuple[Engine, Engine]) -> None:
+def test_after_the_deadline_nothing_is_tried_out(engines: tuple[TrialEngine, TrialEngine]) -> None:
     for engine in engines:
         engine.deadline = 0.0
         assert engine.try_out(wanted({})) == []
@@ -147,11 +155,13 @@ def test_without_kernels_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch, ca
     ]
 
 
-def test_a_stack_is_plain_until_kernels_pay(engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_is_plain_until_kernels_pay(
+    engines: tuple[TrialEngine, TrialEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By size alone: so many numbers a step, or a run; and what is compiled stays in use."""
     _, stacks = engines
     ways: list[bool] = []
-    monkeypatch.setattr(Engine, "_stacked", lambda self, order, plain: ways.append(plain) or [])
+    monkeypatch.setattr(TrialEngine, "_stacked", lambda self, order, plain: ways.append(plain) or [])
     few, many = wanted({}, (1, 2)), wanted({}, (1, 2, 3, 4))
     each = len(many) * RECIPE.batch * 6 * (8 + 4)  # models, sequences, tokens, hidden units and heads
     for limit, value in (("PLAIN_STEP", each), ("PLAIN_RUN", each * RECIPE.steps)):
@@ -168,7 +178,7 @@ def test_a_stack_is_plain_until_kernels_pay(engines: tuple[Engine, Engine], monk
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_failure_ends_what_runs_beside_it(
-    engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch, late: bool
+    engines: tuple[TrialEngine, TrialEngine], monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
     """The other stack would take minutes; it ends at its next evaluation, whichever of the two is waited for first."""
     _, stacks = engines
@@ -200,21 +210,23 @@ def test_work_side_by_side_keeps_its_order() -> None:
     assert order == [1, 2]
 
 
-def test_a_stack_that_does_not_fit_is_halved(engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_that_does_not_fit_is_halved(
+    engines: tuple[TrialEngine, TrialEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The allocator is made up; how the trials come out is not."""
     _, stacks = engines
-    asked, right, sizes = wanted({}), Engine._stack, list[int]()
+    asked, right, sizes = wanted({}), BestStack.__init__, list[int]()
     whole = by_place(stacks.try_out(asked))
 
-    def full(self: Engine, order: list[Wanted], *, plain: bool) -> list[Outcome]:
-        sizes.append(len(order))
-        if len(order) > most:
+    def full(self: BestStack, data: Measurer, members: list[Member], device: torch.device, **options: Any) -> None:
+        sizes.append(len(members))
+        if len(members) > most:
             kinds = torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")
             raise kinds[len(sizes) % 2]
-        return right(self, order, plain=plain)
+        right(self, data, members, device, **options)
 
     most = 2
-    monkeypatch.setattr(Engine, "_stack", full)
+    monkeypatch.setattr(BestStack, "__init__", full)
     halves = by_place(stacks.try_out(asked))
     assert sizes == [6, 3, 1, 2, 3, 1, 2]
     assert halves.keys() == whole.keys()
@@ -222,7 +234,8 @@ def test_a_stack_that_does_not_fit_is_halved(engines: tuple[Engine, Engine], mon
         assert one.validation == pytest.approx(whole[place].validation, rel=1e-3)
     most = 0
     assert stacks.try_out(asked[:2]) == []
-    assert stacks.failures == ["1 head: one model does not fit into the GPU's memory"] * 2
-    monkeypatch.setattr(Engine, "_stack", lambda *_, **__: 1 / torch.zeros(2, 3) @ torch.zeros(2))
-    with pytest.raises(RuntimeError, match="size mismatch"):  # another error is not hidden
-        stacks.try_out(asked)
+    assert stacks.failures == ["1 head: one model does not fit into the device's memory"] * 2
+    monkeypatch.setattr(BestStack, "__init__", lambda *_, **__: 1 / torch.zeros(2, 3) @ torch.zeros(2))
+    assert stacks.try_out(asked[:2]) == []
+    assert all("RuntimeError: size mismatch" in line for line in stacks.failures[2:])  # another error is not hidden
+    assert len(stacks.failures) == 4

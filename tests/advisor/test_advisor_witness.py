@@ -14,13 +14,14 @@ import torch
 import headcount as hc
 from headcount.advisor import advice as advisor
 from headcount.advisor.data import Material, material
-from headcount.advisor.trials import Engine, Outcome, Wanted
+from headcount.advisor.engine import TrialEngine
+from headcount.advisor.trials import Outcome, Wanted
 from headcount.advisor.witness import SHORTEST, agreed, find_witness, own_units, save_witness, weaker
 from headcount.advisor.witness_words import WitnessRecord
 from headcount.core.errors import BadInput
 from headcount.sweeps.spec import ModelOptions
 from headcount.tasks.task import Task
-from headcount.training.on_cores import Stopped
+from headcount.training.session import Stopped
 from headcount.training.spec import TrainSpec
 
 SECONDS = 4.0
@@ -36,7 +37,7 @@ def case() -> tuple[Task, Material, list[Outcome]]:
         steps=1000, warmup=100, learning_rate=1e-2, evaluations=10, batch=128, train_size=1600, validation_size=400
     )
     wanted = [Wanted(h, s, ModelOptions(head_dim=4, hidden=32), train) for h in (1, 2, 4) for s in (0, 1)]
-    return task, stuff, Engine(stuff, deadline=time.monotonic() + 300).train(wanted)
+    return task, stuff, TrialEngine(stuff, deadline=time.monotonic() + 300).train(wanted)
 
 
 def test_a_model_in_the_units_of_the_data_is_the_same_model():
@@ -45,7 +46,7 @@ def test_a_model_in_the_units_of_the_data_is_the_same_model():
     train = TrainSpec(steps=20, warmup=2, evaluations=2, batch=16, train_size=48, validation_size=12)
     for positions in ("none", "concatenated", "additive", "gates"):
         options = ModelOptions(head_dim=2, hidden=8, positions=positions)
-        (one,) = Engine(stuff, deadline=time.monotonic() + 60).train([Wanted(2, 0, options, train)])
+        (one,) = TrialEngine(stuff, deadline=time.monotonic() + 60).train([Wanted(2, 0, options, train)])
         ours = own_units(one, stuff).predict(torch.from_numpy(X))
         theirs = one.network()(stuff.inputs(X)).double() * stuff.data.std + stuff.data.mean
         assert torch.allclose(ours, theirs.detach(), atol=1e-3)
@@ -126,7 +127,7 @@ def test_classes_that_one_head_cannot_tell_apart():
         steps=1000, warmup=100, learning_rate=1e-2, evaluations=10, batch=128, train_size=1600, validation_size=400
     )
     wanted = [Wanted(h, s, ModelOptions(head_dim=4, hidden=32), train) for h in (1, 2) for s in (0, 1)]
-    trials = Engine(stuff, deadline=time.monotonic() + 300).train(wanted)
+    trials = TrialEngine(stuff, deadline=time.monotonic() + 300).train(wanted)
     found = find_witness(trials, stuff, 2, seconds=SECONDS)
     assert (found.heads, found.tag, found.why) == (1, "measured", "")
     above = np.array([found.X1, found.X2]).max(1).sum(1) > border

@@ -14,12 +14,12 @@ from record_cases import made_record
 from headcount.advisor import shorter_sequences as advisor_shorter
 from headcount.advisor.data import material
 from headcount.advisor.decide import decide
+from headcount.advisor.engine import TrialEngine
 from headcount.advisor.predict import predict
 from headcount.advisor.prices import _counting, curve_points, other_curves
 from headcount.advisor.record import Challenge, ShorterPoint
 from headcount.advisor.search import Search
 from headcount.advisor.shorter_sequences import in_words, on_halves, relabelled
-from headcount.advisor.trials import Engine
 from headcount.advisor.words import LONGER, challenge_text, curve_text, reasons, sentence, settles
 from headcount.analysis.words.numbers import percent
 from headcount.core.errors import BadInput
@@ -150,7 +150,7 @@ def test_lengths_are_compared_in_the_same_kind_of_targets():
 def searched():
     """A search on noisy maxima, as it stands when prices are asked for."""
     X, y = arrays("sum-of-maxima", 1000, 0.1, intrinsic=2, dim=2, length=8)
-    engine = Engine(material(X, y), "cpu", time.monotonic() + 300.0)
+    engine = TrialEngine(material(X, y), "cpu", time.monotonic() + 300.0)
     search = Search(engine, 4, 0.95, 0, 300.0, 400)
     assert search.run() is not None
     return search

@@ -20,7 +20,7 @@ from headcount.training.data import prepare
 from headcount.training.encoder.settings import RealTrain
 from headcount.training.encoder.stacked import EncoderTrainer
 from headcount.training.job import Job
-from headcount.training.on_cores import Stopped
+from headcount.training.session import Stopped
 
 __all__ = [
     "ITEMS",

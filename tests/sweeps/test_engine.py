@@ -25,7 +25,8 @@ from headcount.training.checkpoint import Moments
 from headcount.training.core_session import train_fast
 from headcount.training.data import prepare
 from headcount.training.loop import train
-from headcount.training.on_cores import CpuTrial, Stopped
+from headcount.training.on_cores import CpuTrial
+from headcount.training.session import Stopped
 
 SMALL = {"steps": 60, "warmup": 5, "batch": 16, "train_size": 100, "validation_size": 50, "evaluations": 4}
 SPEC = {

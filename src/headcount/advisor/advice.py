@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from headcount.advisor.configuration import Configuration, configuration
 from headcount.advisor.data import Kind, Material, from_file, from_task, material
 from headcount.advisor.decide import Table
+from headcount.advisor.engine import TrialEngine
 from headcount.advisor.page import advice_page, recommended_text, write_page
 from headcount.advisor.predict import predict
 from headcount.advisor.prices import by_length, curve_points, other_curves, prices, step_times
 from headcount.advisor.record import AdviceRecord, Curve, CurvePoint, ShorterPoint
 from headcount.advisor.search import SHARE, USUAL_BUDGET, Search
 from headcount.advisor.shorter_sequences import in_words, on_halves
-from headcount.advisor.trials import Engine, Outcome
+from headcount.advisor.trials import Outcome
 from headcount.advisor.warnings import data_warnings
 from headcount.advisor.witness import SHORTEST, find_witness, save_witness
 from headcount.advisor.witness_words import WitnessRecord
@@ -185,7 +186,7 @@ def advise(
         def note(text: str) -> None:
             progress.advance(max(time.monotonic() - start - progress.done, 0.0), note=text)
 
-        engine = Engine(stuff, device, start + SHARE * budget, told=lambda _: note(""))
+        engine = TrialEngine(stuff, device, start + SHARE * budget, told=lambda _: note(""))
         search = Search(engine, heads_max, confidence, seed, budget, steps, note)
         try:
             decision = search.run()

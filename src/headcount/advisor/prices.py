@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from headcount.advisor.decide import Table, one_sided
+from headcount.advisor.engine import TrialEngine
 from headcount.advisor.record import Curve, CurveKind, CurvePoint, LengthPoint, Price
 from headcount.advisor.search import Search
-from headcount.advisor.trials import Engine, Outcome, Wanted
+from headcount.advisor.trials import Outcome, Wanted
 from headcount.analysis import HeadsNeeded
 from headcount.core import BadInput
 
@@ -71,7 +72,7 @@ def prices(
     return listed
 
 
-def other_curves(search: Search, decision: HeadsNeeded, answer: int, engine: Engine) -> list[Curve]:
+def other_curves(search: Search, decision: HeadsNeeded, answer: int, engine: TrialEngine) -> list[Curve]:
     """Train the neighbours of the answer at its width and at its parameter count, as far as the time goes.
 
     A round is one model each, all with the seed and the recipe of one model of the answer, which is the same on all
@@ -108,7 +109,7 @@ def _seeds_of(search: Search, answer: int) -> list[Outcome]:
     return [own[0], *(one for one in own[1:] if one.whole and one.wanted.train == own[0].wanted.train)][:ROUNDS]
 
 
-def _trained(rounds: Sequence[Sequence[Wanted]], engine: Engine) -> tuple[list[Outcome], int]:
+def _trained(rounds: Sequence[Sequence[Wanted]], engine: TrialEngine) -> tuple[list[Outcome], int]:
     """Train the rounds, on a GPU side by side and else one after the other; return also how many of them count."""
     if engine.gpu:
         return _counting(rounds, engine.try_out([one for wanted in rounds for one in wanted]))
@@ -137,7 +138,7 @@ def _counting(rounds: Sequence[Sequence[Wanted]], found: Sequence[Outcome]) -> t
     return new, len(rounds)
 
 
-def _fits(engine: Engine, wanted: Wanted) -> bool:
+def _fits(engine: TrialEngine, wanted: Wanted) -> bool:
     """Whether so many heads fit into the parameters at all."""
     try:
         engine.sized(wanted)
@@ -146,7 +147,7 @@ def _fits(engine: Engine, wanted: Wanted) -> bool:
     return True
 
 
-def by_length(engine: Engine, best: Outcome) -> list[LengthPoint]:
+def by_length(engine: TrialEngine, best: Outcome) -> list[LengthPoint]:
     """Return the best model's error on short, middle and long sequences, where lengths vary."""
     mask = engine.material.task.mask
     if mask is None:

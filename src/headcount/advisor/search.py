@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from headcount.advisor.data import encoded
 from headcount.advisor.decide import decide
+from headcount.advisor.engine import BATCH, EVALUATIONS, TrialEngine
 from headcount.advisor.record import Challenge
-from headcount.advisor.trials import BATCH, EVALUATIONS, Engine, Outcome, Wanted
+from headcount.advisor.trials import Outcome, Wanted
 from headcount.analysis import POOR, HeadsNeeded
 from headcount.models.transformer import Positions
 from headcount.sweeps import ModelOptions
@@ -58,7 +59,7 @@ SHARE = 0.8
 class Search:
     """One search: its engine, its recipe, and all trials so far."""
 
-    engine: Engine
+    engine: TrialEngine
     heads_max: int
     confidence: float
     seed: int

@@ -12,10 +12,11 @@ from functools import partial
 import torch
 
 from headcount.advisor.data import Material, prepared
+from headcount.advisor.engine import TrialEngine
 from headcount.advisor.measures import predicted
 from headcount.advisor.record import ShorterPoint
 from headcount.advisor.search import Search
-from headcount.advisor.trials import Engine, Outcome, Wanted
+from headcount.advisor.trials import Outcome, Wanted
 from headcount.analysis import Reason
 from headcount.analysis.words import error_text, heads_text
 from headcount.core import together
@@ -63,7 +64,7 @@ def on_halves(search: Search, best: Outcome, answer: int) -> list[ShorterPoint]:
     wanted = [Wanted(h, search.seed, search.options, search.train, "length") for h in (answer, answer - 1)]
 
     def trained(stuff: Material) -> list[ShorterPoint]:
-        found = Engine(stuff, engine.device, deadline, engine.workers, halt=engine.halt).try_out(wanted)
+        found = TrialEngine(stuff, engine.device, deadline, engine.workers, halt=engine.halt).try_out(wanted)
         length = stuff.task.length
         return [ShorterPoint(length=length, heads=one.heads, error=one.validation) for one in found if one.whole]
 

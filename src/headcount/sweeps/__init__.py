@@ -10,11 +10,15 @@ if TYPE_CHECKING:
     from headcount.sweeps.attack_trials import IrreducibleSpec as IrreducibleSpec
     from headcount.sweeps.attack_trials import attack_rows as attack_rows
     from headcount.sweeps.attack_trials import save_witnesses as save_witnesses
+    from headcount.sweeps.cores import Cores as Cores
     from headcount.sweeps.encoder_spec import CifarData as CifarData
     from headcount.sweeps.encoder_spec import MarcoData as MarcoData
     from headcount.sweeps.encoder_spec import RealSpec as RealSpec
     from headcount.sweeps.engine import CutShort as CutShort
-    from headcount.sweeps.engine import lacks_memory as lacks_memory
+    from headcount.sweeps.engine import Engine as Engine
+    from headcount.sweeps.engine import Failure as Failure
+    from headcount.sweeps.engine import Kind as Kind
+    from headcount.sweeps.engine import Member as Member
     from headcount.sweeps.file import check_overridden as check_overridden
     from headcount.sweeps.file import choose_positions as choose_positions
     from headcount.sweeps.file import default_positions as default_positions
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from headcount.sweeps.open_data import MarcoSource as MarcoSource
     from headcount.sweeps.open_data import open_cifar as open_cifar
     from headcount.sweeps.open_data import open_marco as open_marco
+    from headcount.sweeps.plan import model_bytes as model_bytes
     from headcount.sweeps.results import stored_model as stored_model
     from headcount.sweeps.results import stored_runs as stored_runs
     from headcount.sweeps.run import run_on_store as run_on_store

@@ -30,13 +30,13 @@ from headcount.core.readers import parse_json
 from headcount.models import SavedModel
 from headcount.models.transformer import Flat, ModelSpec, Size, Transformer
 from headcount.store import Store, StoredTrial, Trial
-from headcount.sweeps.cores import BeginOnCore, OnStep
+from headcount.sweeps.cores import BeginOnCore
 from headcount.sweeps.engine import Listener
 from headcount.sweeps.experiments import Experiment, StartEngine
 from headcount.sweeps.scoreboard import Entry, Score
 from headcount.sweeps.spec import ModelOptions, Sizes
 from headcount.tasks import parse_task
-from headcount.training import Ending, Moments, Session, Stopped, TrainSpec, saved_model, train_fast
+from headcount.training import Ending, Moments, OnStep, Session, Stopped, TrainSpec, saved_model, train_fast
 
 Among = Literal["all", "typical"]
 Layer = Literal["trained", "random"]

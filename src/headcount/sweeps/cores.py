@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from headcount.sweeps.engine import Listener, Member, interrupts
-from headcount.training import Ending, Moments, Session, Stopped
+from headcount.sweeps.engine import Failure, Listener, Member, interrupts
+from headcount.training import Ending, Moments, OnStep, Session, Stopped
 
-OnStep = Callable[[int, float | None], None]
 BeginOnCore = Callable[[Sequence[Member], OnStep], Session[Any]]
 """Begins a session with one trial, which works in the thread that launches it and tells of its steps."""
 
@@ -62,9 +61,10 @@ class Cores:
                 pool.submit(self._work, name, job)
 
     def _take(self) -> None:
-        """Take in one message of a worker."""
+        """Take in one message of a worker, or notice that the time is over."""
+        left = 1.0 if self.deadline is None or self.stop.is_set() else self.deadline - time.monotonic()
         try:
-            name, message = self.said.get(timeout=1.0)
+            name, message = self.said.get(timeout=min(1.0, max(left, 0.01)))
         except queue.Empty:
             self._late()
             return
@@ -76,31 +76,36 @@ class Cores:
             self.running.discard(name)
             if message is not None:  # None: stopped, its checkpoint came before
                 self.listener.ended([message])
+        self._late()
 
     def _work(self, name: str, job: Any) -> None:
         """Train one trial; whatever happens, one last message says how it ended."""
         session: Session[Any] | None = None
         try:
             session = self.begin([(name, job)], lambda step, _: self.said.put((name, step)))
-            last: Any = self._trained(session)
-        except Stopped:
-            last = None
-            if session is not None and session.steps > 0:
-                self.said.put((name, session.snapshots()[0][1]))
+            last = self._trained(session)
         except Exception as error:  # one bad trial never ends a sweep: it is kept as failed, with its reason
-            last = Ending(name, f"{type(error).__name__}: {error}")
+            last = Ending(name, Failure.of(error).line)
         finally:
             if session is not None:
                 session.close()
         self.said.put((name, last))
 
-    def _trained(self, session: Session[Any]) -> Ending:
-        """Drive a session to its end, with a checkpoint now and then."""
-        while True:
-            session.launch(self.stop)
-            ended = session.collect()
+    def _trained(self, session: Session[Any]) -> Ending | None:
+        """Drive a session to its end, with a checkpoint now and then; None where it was stopped and goes on later."""
+        try:
+            while True:
+                session.launch(self.stop)
+                ended = session.collect()
+                if ended:
+                    return ended[0]
+                if time.perf_counter() - session.last_saved > self.save_every:
+                    session.last_saved = time.perf_counter()
+                    self.said.put(session.snapshots()[0])
+        except Stopped:
+            ended = session.cut_short()
             if ended:
                 return ended[0]
-            if time.perf_counter() - session.last_saved > self.save_every:
-                session.last_saved = time.perf_counter()
+            if session.steps > 0:
                 self.said.put(session.snapshots()[0])
+            return None

@@ -236,7 +236,11 @@ class Engine:
         if not session.open:
             return False
         if self.stop.is_set():
-            self._save(session)
+            ended = session.cut_short()
+            if ended:
+                self.listener.ended(ended)
+            else:
+                self._save(session)
             return False
         if session.thins_out and 2 * len(session.open) <= len(session.members):  # they go on faster without the rest
             self.waiting.appendleft(session.rest())
@@ -308,7 +312,8 @@ class Failure:
         """Say in one line what went wrong; what libraries call a CUDA error may be lack of memory alone."""
         text = (str(error).splitlines() or [""])[0]
         full = lacks_memory(error)
-        line = f"{type(error).__name__}: {text.split('. ')[0] if full else text}"
+        kind = "" if isinstance(error, HeadcountError) else f"{type(error).__name__}: "  # our own say it all
+        line = f"{kind}{text.split('. ')[0] if full else text}"
         return cls(line, full, "CUDA error" in text and not full)
 
 

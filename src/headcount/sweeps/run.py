@@ -22,7 +22,7 @@ from headcount.store import FINISHED, STATES, MemoryStore, Outcome, Run, Snapsho
 from headcount.sweeps.attack_trials import Attacks, IrreducibleSpec
 from headcount.sweeps.cores import Cores
 from headcount.sweeps.encoder_spec import RealSpec
-from headcount.sweeps.engine import Engine, Kind, Member
+from headcount.sweeps.engine import Engine, Failure, Kind, Member
 from headcount.sweeps.experiments import Encoders, Experiment, Feeds, JobList, Sweep
 from headcount.sweeps.results import as_trial
 from headcount.sweeps.scoreboard import Board
@@ -247,4 +247,4 @@ class Keeper:
 
 
 def _failure(name: str, error: Exception) -> Ending:
-    return Ending(name, f"{type(error).__name__}: {error}")
+    return Ending(name, Failure.of(error).line)

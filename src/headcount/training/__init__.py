@@ -25,18 +25,21 @@ if TYPE_CHECKING:
     from headcount.training.job import Job as Job
     from headcount.training.loop import Trained as Trained
     from headcount.training.loop import check_task as check_task
+    from headcount.training.loop import record as record
     from headcount.training.loop import saved_model as saved_model
     from headcount.training.loop import whole_seed as whole_seed
     from headcount.training.memory import check_memory as check_memory
     from headcount.training.on_cores import Stepper as Stepper
-    from headcount.training.on_cores import Stopped as Stopped
     from headcount.training.on_cores import polish_steps as polish_steps
     from headcount.training.on_cores import single_threaded_blas as single_threaded_blas
     from headcount.training.on_cores import start_kernels as start_kernels
     from headcount.training.on_cores import torch_threads as torch_threads
     from headcount.training.on_cores import trial_of as trial_of
     from headcount.training.session import Ending as Ending
+    from headcount.training.session import OnStep as OnStep
     from headcount.training.session import Session as Session
+    from headcount.training.session import Stopped as Stopped
+    from headcount.training.session import evaluation_every as evaluation_every
     from headcount.training.spec import TrainSpec as TrainSpec
     from headcount.training.stack_session import StackSession as StackSession
     from headcount.training.stacked import StackTrainer as StackTrainer

@@ -14,8 +14,8 @@ from headcount.training.checkpoint import Moments
 from headcount.training.data import Dataset, prepare
 from headcount.training.job import Job
 from headcount.training.loop import Trained, check_task, record, whole_seed
-from headcount.training.on_cores import OnStep, single_threaded_blas, trial_of
-from headcount.training.session import Ending, Session
+from headcount.training.on_cores import single_threaded_blas, trial_of
+from headcount.training.session import Ending, OnStep, Session, drive
 from headcount.training.spec import TrainSpec
 
 
@@ -67,17 +67,10 @@ def run_trial(
     job: Job, on_step: OnStep | None = None, stop: threading.Event | None = None
 ) -> tuple[Transformer, Trial]:
     """Train a job to its end and return the model and its record."""
-    session, endings = CoreSession([("", job)], on_step), list[Ending]()
-    try:
-        with single_threaded_blas():
-            while session.open:
-                session.launch(stop)
-                endings = session.collect()
-    finally:
-        session.close()
-    outcome = endings[0].outcome
-    assert isinstance(outcome, Trial)
-    return session.trial.flat.unpack(session.trial.moments.theta), outcome
+    session = CoreSession([("", job)], on_step)
+    with single_threaded_blas():
+        trial = drive(session, stop)
+    return session.trial.flat.unpack(session.trial.moments.theta), trial
 
 
 def train_fast(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import operator
-import time
-from collections.abc import Callable
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,9 +21,12 @@ from headcount.store import Trial
 from headcount.tasks import Task
 from headcount.tasks.arrays import ArrayTask
 from headcount.training.batches import FRESH_STEPS, batch_indices, fresh_order
+from headcount.training.checkpoint import Moments
 from headcount.training.data import DTYPES, Dataset, Fresh, Part, prepare
+from headcount.training.job import Job
 from headcount.training.lbfgs import polish
 from headcount.training.memory import check_memory, weights
+from headcount.training.session import Ending, OnStep, Session, Stopped, drive, evaluation_every
 from headcount.training.spec import TrainSpec
 
 LARGE = 1_000_000  # weights from which several threads pay; below it they only wait for each other
@@ -96,6 +99,101 @@ def _chunks(part: Part) -> list[tuple[Tensor, Tensor, Tensor | None]]:
     return [(part.X[s], part.y[s], None if part.mask is None else part.mask[s]) for s in slices]
 
 
+class PlainSession(Session[Job]):
+    """One trial, one step of PyTorch after the other."""
+
+    def __init__(self, members: Sequence[tuple[str, Job]], on_step: OnStep | None = None) -> None:
+        """Take one trial; `on_step(steps, validation error or None)` is told how far it is."""
+        super().__init__(members, window=25)
+        ((_, job),) = self.members
+        spec = job.train
+        self.job, self._on_step, self._step = job, on_step, 0
+        self.model = Transformer(job.model, seed=job.seed, dtype=DTYPES[spec.dtype])
+        kind = torch.optim.AdamW if spec.optimiser == "adamw" else torch.optim.Adam
+        self.optimiser = kind(
+            self.model.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True
+        )
+        self.fresh = Fresh(job.task, job.data, spec) if spec.fresh and isinstance(job.task, Task) else None
+        if job.moments is not None:
+            self._resume(job.moments)
+
+    @property
+    def steps(self) -> int:
+        return self._step
+
+    def launch(self, stop: threading.Event | None) -> None:
+        """Take the next steps, and the polish after the last."""
+        if stop is not None and stop.is_set():
+            raise Stopped
+        spec = self.job.train
+        target = self._next_target(spec.steps, spec.evaluations)
+        while self._step < target:
+            self._take(self._step)
+            self._step += 1
+        if self._step == spec.steps and spec.polish:
+            _polish(self.model, self.job.data.train, spec.polish)
+
+    def _take(self, step: int) -> None:
+        """Take one step."""
+        spec, batch = self.job.train, self._batch(step)
+        for group in self.optimiser.param_groups:
+            group["lr"] = spec.rate(step)
+        loss = (self.model(batch.X, batch.mask) - batch.y).square().mean()
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimiser.step()
+
+    def _batch(self, step: int) -> Part:
+        """Return the sequences of a step."""
+        spec, seed, train = self.job.train, self.job.seed, self.job.data.train
+        if self.fresh is not None:
+            order = fresh_order(seed, step // FRESH_STEPS, spec.batch)[step % FRESH_STEPS]
+            return self.fresh.at(step).rows(torch.from_numpy(order))
+        return train.rows(torch.from_numpy(batch_indices(seed, step, 1, spec.batch, len(train.X))[0]))
+
+    def collect(self) -> list[Ending]:
+        spec, data, curve = self.job.train, self.job.data, self.curves[0]
+        last = self._step == spec.steps
+        step = self._step + (spec.polish if last else 0)
+        state: State | None = "done" if last else None
+        if last or self._step % evaluation_every(spec.steps, spec.evaluations) == 0:
+            error = nmse(self.model, data.validation)
+            if error <= spec.diverged_above:  # NaN fails every comparison
+                curve.append((step, error))
+            else:
+                state = "diverged"
+        if self._on_step is not None:
+            self._on_step(self._step, curve[-1][1] if curve else None)
+        if state is None:
+            return []
+        self.open.clear()
+        train_error = nmse(self.model, data.train) if state == "done" else None
+        trial = record(self.job.model, train_error, self.job.seed, state, curve, step, self.seconds(0))
+        ((name, moments),) = self.snapshots([0])
+        return [Ending(name, trial, moments if state == "done" else None)]
+
+    def moments(self) -> list[Moments]:
+        theta = Flat.of(self.job.model).pack(self.model)
+        kept = [self.optimiser.state[p] for p in self.model.parameters()]
+        first, second = (
+            np.concatenate([one[name].numpy().ravel() for one in kept]) if all(kept) else np.zeros_like(theta)
+            for name in ("exp_avg", "exp_avg_sq")
+        )
+        return [Moments(theta, first, second, self._step)]
+
+    def _resume(self, moments: Moments) -> None:
+        """Go on from a checkpoint."""
+        flat, parameters = Flat.of(self.job.model), list(self.model.parameters())
+        values = [flat.unpack(one).parameters() for one in (moments.theta, moments.first, moments.second)]
+        with torch.no_grad():
+            for parameter, theta, first, second in zip(parameters, *values, strict=True):
+                parameter.copy_(theta)
+                self.optimiser.state[parameter] = {
+                    "step": torch.tensor(float(moments.step)), "exp_avg": first.detach(), "exp_avg_sq": second.detach(),
+                }  # fmt: skip
+        self._step = moments.step
+
+
 def train(
     task: Task | ArrayTask,
     model_spec: ModelSpec,
@@ -103,7 +201,7 @@ def train(
     *,
     seed: int = 0,
     data: Dataset | None = None,
-    on_step: Callable[[int, float | None], None] | None = None,
+    on_step: OnStep | None = None,
 ) -> Trained:
     """Train one model; the same arguments give the same weights.
 
@@ -116,7 +214,8 @@ def train(
     threads = torch.get_num_threads()
     torch.set_num_threads(1 if weights(model_spec) < LARGE else threads)
     try:
-        return _loop(task, model_spec, spec, seed, data, on_step)
+        session = PlainSession([("", Job(task, model_spec, spec, seed, data))], on_step)
+        return Trained(session.model, data, drive(session), task, spec)
     finally:
         torch.set_num_threads(threads)
 
@@ -130,50 +229,6 @@ def whole_seed(seed: int) -> int:
     if number < 0:
         raise BadInput(f"seed must be a whole number from 0 on, not {seed!r}")
     return number
-
-
-def _loop(
-    task: Task | ArrayTask, model_spec: ModelSpec, spec: TrainSpec, seed: int, data: Dataset,
-    on_step: Callable[[int, float | None], None] | None,
-) -> Trained:  # fmt: skip
-    """Take the steps."""
-    model = Transformer(model_spec, seed=seed, dtype=DTYPES[spec.dtype])
-    kind = torch.optim.AdamW if spec.optimiser == "adamw" else torch.optim.Adam
-    optimiser = kind(model.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True)
-    every = max(1, math.ceil(spec.steps / spec.evaluations))
-    curve: list[tuple[int, float]] = []
-    state: State = "done"
-    start = time.perf_counter()
-    step = 0
-    fresh = Fresh(task, data, spec) if spec.fresh and isinstance(task, Task) else None
-    while step < spec.steps:
-        if fresh is not None:
-            order = fresh_order(seed, step // FRESH_STEPS, spec.batch)[step % FRESH_STEPS]
-            batch = fresh.at(step).rows(torch.from_numpy(order))
-        else:
-            index = batch_indices(seed, step, 1, spec.batch, len(data.train.X))[0]
-            batch = data.train.rows(torch.from_numpy(index))
-        for group in optimiser.param_groups:
-            group["lr"] = spec.rate(step)
-        loss = (model(batch.X, batch.mask) - batch.y).square().mean()
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        step += 1
-        if step == spec.steps and spec.polish:
-            _polish(model, data.train, spec.polish)
-            step += spec.polish
-        if step % every == 0 or step >= spec.steps:
-            error = nmse(model, data.validation)
-            if not error <= spec.diverged_above:  # NaN fails every comparison
-                state = "diverged"
-                break
-            curve.append((step, error))
-        if on_step is not None and step % 25 == 0:
-            on_step(step, curve[-1][1] if curve else None)
-    train_error = nmse(model, data.train) if state == "done" else None
-    trial = record(model_spec, train_error, seed, state, curve, step, time.perf_counter() - start)
-    return Trained(model, data, trial, task, spec)
 
 
 def _polish(model: Transformer, part: Part, iterations: int) -> None:

@@ -40,19 +40,14 @@ from headcount.training.job import Job
 from headcount.training.lbfgs import polish
 from headcount.training.loop import LARGE
 from headcount.training.memory import weights
+from headcount.training.session import OnStep, Stopped, evaluation_every
 from headcount.training.spec import TrainSpec
 from headcount.training.stacked import Pools, StackTrainer
 
 log = logging.getLogger("headcount")
-OnStep = Callable[[int, float | None], None]
-"""Is told now and then: steps done, and the last validation error, if there is one."""
 WINDOW_TOKENS = 2_000_000  # tokens a compiled call works on at most: about a second, the grain of progress and stopping
 CHUNK_TOKENS = 500_000  # tokens evaluated at once on validation sets
 _blas_lock = threading.Lock()
-
-
-class Stopped(Exception):
-    """The caller asked to stop; the trial's state is whole and can go on later."""
 
 
 def single_threaded_blas() -> Any:
@@ -114,16 +109,6 @@ class Stepper(abc.ABC):
     def gradient(self, theta: NDArray[Any], part: Part) -> tuple[float, NDArray[Any]]:
         """Return the loss on a set of sequences and its gradient."""
 
-    def run(self, on_step: OnStep | None, stop: threading.Event | None) -> State:
-        """Take the steps that are left; raise Stopped between two windows where the caller asks."""
-        try:
-            with self.threads():
-                while (state := self.window(on_step, stop)) is None:
-                    pass
-                return state
-        finally:
-            self.close()
-
     def window(self, on_step: OnStep | None, stop: threading.Event | None) -> State | None:
         """Take the next steps, or the polish after the last; return how the trial ended, None where it goes on."""
         spec, m = self.spec, self.moments
@@ -131,7 +116,7 @@ class Stepper(abc.ABC):
             return self._finish(on_step, stop)
         if stop is not None and stop.is_set():
             raise Stopped
-        every = max(1, math.ceil(spec.steps / spec.evaluations))
+        every = evaluation_every(spec.steps, spec.evaluations)
         window = max(1, WINDOW_TOKENS // (spec.batch * self.task.length))
         target = min(spec.steps, (m.step // every + 1) * every, m.step + window)
         if self.fresh is not None:

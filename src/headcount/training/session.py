@@ -1,9 +1,10 @@
 """The one interface of training: trials side by side on one device, in windows of work, whatever trains them.
 
 A session begins with trials that stand at the same step. Whoever drives it launches a window, asks whether the device
-has done it, and collects what it brought; between two windows the state of every trial is whole and can be kept. One
-trial on one core is a session (`CoreSession`), so are a stack of transformers on a GPU (`StackSession`) and the seeds
-of one encoder (`EncoderSession`). `tests/training/session_suite.py` holds what all of them must do.
+has done it, and collects what it brought; between two windows the state of every trial is whole and can be kept. The
+plain loop is a session (`PlainSession`), and so are one trial on one core (`CoreSession`), a stack of transformers on a
+GPU (`StackSession`) and the seeds of one encoder (`EncoderSession`). `tests/training/session_suite.py` holds what all
+of them must do.
 """
 
 from __future__ import annotations
@@ -11,17 +12,24 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from numpy.typing import NDArray
 
+from headcount.core import HeadcountError
 from headcount.store import Trial
 from headcount.training.checkpoint import Moments
 
 WINDOW_SECONDS = 0.5
 """The grain of progress and of stopping."""
+OnStep = Callable[[int, float | None], None]
+"""Is told now and then: steps done, and the last validation error, if there is one."""
+
+
+class Stopped(Exception):
+    """The caller asked to stop; the trial's state is whole and can go on later."""
 
 
 @runtime_checkable
@@ -84,6 +92,13 @@ class Session(ABC, Generic[J]):
     def collect(self) -> list[Ending]:
         """Read what the window brought; return the trials that ended in it."""
 
+    def cut_short(self) -> list[Ending]:
+        """End for good what is still in training, where trials count as they stand; else none: they go on later.
+
+        Called between two windows when the driver is told to stop.
+        """
+        return []
+
     @abstractmethod
     def moments(self) -> list[Moments]:
         """Return the state of every trial as it stands, copied; curve and time are filled in by `snapshots`."""
@@ -123,6 +138,21 @@ class Session(ABC, Generic[J]):
         """Make the next window about as long as the grain of progress."""
         spent = max(time.perf_counter() - self._launched, 1e-4)
         self.window = max(1, min(4 * self.window, int(self._taken * WINDOW_SECONDS / spent)))
+
+
+def drive(session: Session[Any], stop: threading.Event | None = None) -> Trial:
+    """Train a session of one trial to its end in this thread, and return its record; raise Stopped where asked."""
+    stop, ended = stop or threading.Event(), list[Ending]()
+    try:
+        while session.open:
+            session.launch(stop)
+            ended = session.collect()
+    finally:
+        session.close()
+    (ending,) = ended
+    if isinstance(ending.outcome, str):
+        raise HeadcountError(ending.outcome)
+    return ending.outcome
 
 
 def evaluation_every(steps: int, evaluations: int) -> int:

@@ -1,0 +1,208 @@
+"""The advisor's trials in training: one on a core, or a stack of them; each is kept at its best validation point.
+
+What the deadline cuts off counts with its best point so far. The drivers are those of every sweep (`sweeps/cores.py`,
+`sweeps/engine.py`); a session says here what of a trial is kept, and when it counts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headcount.advisor.measures import Errors, Measurer, StackMeasurer, path_of, predicted
+from headcount.advisor.trials import Outcome, Wanted
+from headcount.models.transformer import Flat, ModelSpec
+from headcount.store import Trial
+from headcount.training import (
+    CoreSession,
+    Ending,
+    Moments,
+    Session,
+    StackTrainer,
+    evaluation_every,
+    keys,
+    record,
+    stacked_indices,
+    torch_threads,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A trial as a session gets it; what is interrupted is not gone on with, so there is never a checkpoint."""
+
+    wanted: Wanted
+    model: ModelSpec
+    moments: Moments | None = None
+
+
+@dataclass(frozen=True)
+class Answered(Ending):
+    """How a trial ended, with its model at the best point."""
+
+    found: Outcome | None = None
+
+
+def _ending(name: str, found: Outcome, train_error: float) -> Answered:
+    return Answered(name, _record(found, train_error), found=found)
+
+
+def _record(found: Outcome, train_error: float) -> Trial:
+    """Return the record of a trial; of one that was cut off its steps tell."""
+    wanted = found.wanted
+    return record(found.model, train_error, wanted.seed, "done", found.curve, found.steps, found.seconds)
+
+
+class BestOnCore(CoreSession):
+    """One trial on one core."""
+
+    def __init__(self, data: Measurer, members: Sequence[tuple[str, Asked]], on_step: Any = None) -> None:
+        """Take one trial on some data."""
+        ((name, asked),) = members
+        self.data, self.asked, self._told = data, asked, on_step
+        self._least, self._best, self._seen = float("inf"), None, 0
+        self._measures: list[Errors] = []
+        super().__init__([(name, data.job(asked.wanted))], self._note)
+
+    def _note(self, step: int, error: float | None) -> None:
+        """Keep the weights of the best evaluation, and in folds what every sequence has to do with it."""
+        moments = self.trial.moments
+        if error is not None and len(moments.curve) > self._seen:
+            self._seen = len(moments.curve)
+            if self.data.folds > 1:
+                unseen = self.data.parts(self.asked.wanted).unseen
+                network = self.trial.flat.unpack(moments.theta)
+                self._measures.append(self.data.errors(predicted(network, unseen), unseen))
+            if moments.curve[-1][1] < self._least:
+                self._least, self._best = moments.curve[-1][1], moments.theta.copy()
+        if self._told is not None:
+            self._told(step, error)
+
+    def launch(self, stop: threading.Event | None) -> None:
+        with torch_threads(1):
+            super().launch(stop)
+
+    def collect(self) -> list[Ending]:
+        return [] if self.state is None else self._ended(whole=self.state == "done")
+
+    def cut_short(self) -> list[Ending]:
+        """End it with its best point so far; a trial that was never evaluated counts for nothing."""
+        return [] if self._best is None else self._ended(whole=False)
+
+    def _ended(self, *, whole: bool) -> list[Ending]:
+        self.open.clear()
+        name, best, now, model = self.members[0][0], self._best, self.trial.moments, self.trial.model
+        if best is None:
+            return [Ending(name, self.data.beyond())]
+        parts, flat = self.data.parts(self.asked.wanted), Flat.of(model)
+        with torch_threads(1):
+            network, last = flat.unpack(best), flat.unpack(now.theta)
+            outputs = predicted(network, parts.unseen), predicted(network, parts.some), predicted(last, parts.some)
+        found = self.data.outcome(
+            self.asked.wanted, model, best, now.curve, steps=now.step, whole=whole, seconds=self.seconds(0),
+            outputs=outputs, path=path_of(self._measures) if self._measures else None,
+        )  # fmt: skip
+        return [_ending(name, found, found.fitted)]
+
+
+class BestStack(Session[Asked]):
+    """One stack on the device: trials of one recipe, which differ in nothing but seeds and sizes."""
+
+    def __init__(
+        self, data: Measurer, members: Sequence[tuple[str, Asked]], device: torch.device, *, plain: bool,
+        largest: int = 1,
+    ) -> None:  # fmt: skip
+        """Place trials on the device; `plain` does without kernels.
+
+        Kernels are compiled for the largest model of a stack: where none has `largest` heads, one more model fills up,
+        so that those of an earlier stack serve this one.
+        """
+        super().__init__(members, window=1)
+        self.data, wanted = data, [asked.wanted for asked in self.jobs]
+        self.spec = wanted[0].train
+        if not plain and all(one.heads < largest for one in wanted):
+            wanted.append(replace(wanted[0], heads=largest))
+        self.window = evaluation_every(self.spec.steps, self.spec.evaluations)
+        rows, counts = _rows(data, wanted, device)
+        keys_of = torch.from_numpy(keys([one.seed for one in wanted], "batches")).to(device)
+
+        def batches(first: int, count: int) -> Tensor:
+            """The same numbers as on a core, of rows that differ from fold to fold."""
+            index = stacked_indices(keys_of, first, count, self.spec.batch, counts)
+            return rows.expand(count, -1, -1).gather(2, index)
+
+        whole, models = data.whole, [data.sized(one) for one in wanted]
+        self.trainer = StackTrainer(
+            models, [self.spec] * len(wanted), [one.seed for one in wanted], whole.X, whole.y, whole.mask, plain=plain,
+            batches=batches,
+        )  # fmt: skip
+        self.measurer = StackMeasurer(data, wanted)
+        self.curves = [[] for _ in wanted]
+        self.least = torch.full((len(wanted),), torch.inf, dtype=torch.float64, device=device)
+        self.best = self.trainer.theta.clone()
+        self._errors: Tensor | None = None
+        self._event = torch.cuda.Event() if device.type == "cuda" else None
+
+    @property
+    def steps(self) -> int:
+        return self.trainer.steps
+
+    def launch(self, stop: threading.Event) -> None:
+        del stop  # a window ends at an evaluation, and each is one
+        self._launched = time.perf_counter()
+        self._taken = self._next_target(self.spec.steps, self.spec.evaluations) - self.steps
+        self.trainer.launch(self._taken)
+        self._errors = self.measurer.launch(self.trainer)
+        if self._event is not None:
+            self._event.record(self.trainer.stream)
+
+    def ready(self) -> bool:
+        return self._event is None or self._event.query()
+
+    def collect(self) -> list[Ending]:
+        trainer, launched = self.trainer, self._errors
+        assert launched is not None
+        trainer.wait()
+        errors = self.measurer.errors(launched)
+        trainer.alive.logical_and_(errors <= self.spec.diverged_above)  # NaN fails every comparison; it stays as it is
+        better = trainer.alive & (errors < self.least)
+        self.least = torch.where(better, errors, self.least)
+        self.best = torch.where(better[:, None], trainer.theta, self.best)
+        for curve, error, alive in zip(self.curves, errors.tolist(), trainer.alive.tolist(), strict=True):
+            if alive:
+                curve.append((trainer.steps, error))
+        return self.cut_short() if trainer.steps == self.spec.steps else []
+
+    def cut_short(self) -> list[Ending]:
+        """End all of them, each with its best point so far."""
+        self.open.clear()
+        trainer = self.trainer
+        taken, done = trainer.taken.tolist(), (trainer.alive & (trainer.taken == self.spec.steps)).tolist()
+        outputs, own = self.measurer.outputs(trainer, self.best), trainer.own(self.best)
+        found: list[Ending] = []
+        for m, (name, asked) in enumerate(self.members):
+            if not self.curves[m]:
+                found.append(Ending(name, self.data.beyond()))
+                continue
+            one = self.data.outcome(
+                asked.wanted, asked.model, own[m], self.curves[m], steps=taken[m], whole=done[m],
+                seconds=self.seconds(m), outputs=outputs[m], path=self.measurer.path(m, len(self.curves[m])),
+            )  # fmt: skip
+            found.append(_ending(name, one, one.fitted))
+        return found
+
+    def moments(self) -> list[Moments]:
+        return self.trainer.moments()[: len(self.members)]
+
+
+def _rows(data: Measurer, order: Sequence[Wanted], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the rows that each model trains on, padded to equal length, and how many there are."""
+    rows = [torch.from_numpy(data.split(one).train) for one in order]
+    counts = torch.tensor([[len(some)] for some in rows], device=device)
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)[None], counts

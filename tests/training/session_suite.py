@@ -1,0 +1,197 @@
+"""What every session must do, whatever it trains: a class of tests that a new kind passes by supplying two methods.
+
+Derive from `SessionSuite`, name the class `Test…`, and say how members are made and how a session begins with them.
+What a kind cannot do it states in `RESUMES`, `COUNTS_WHEN_CUT` and `TOLERANCE`; everything else is the same for all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headcount.store import Trial
+from headcount.training.checkpoint import Moments
+from headcount.training.session import Ending, Session, Stopped
+
+Members = list[tuple[str, Any]]
+Begin = Callable[[Members], Session[Any]]
+MOST_WINDOWS = 500
+
+
+def run(session: Session[Any], windows: int = MOST_WINDOWS, window: int | None = None) -> dict[str, Ending]:
+    """Drive a session as the runner does, so many windows long at most; return how its trials ended."""
+    ended: dict[str, Ending] = {}
+    stop = threading.Event()
+    for _ in range(windows):
+        if not session.open:
+            break
+        if window is not None:
+            session.window = window
+        before = session.steps
+        session.launch(stop)
+        while not session.ready():
+            pass
+        found = session.collect()
+        assert session.steps >= before, "steps are never taken back"
+        for one in found:
+            assert one.name not in ended, "a trial ends once"
+            assert one.name not in [name for name, _ in session.left()], "what has ended is not left"
+            ended[one.name] = one
+    return ended
+
+
+def check_ends(members: Members, begin: Begin) -> None:
+    """Every trial ends exactly once, with a record of itself; then nothing is left."""
+    session = begin(members)
+    assert [name for name, _ in session.left()] == [name for name, _ in members]
+    ended = run(session)
+    session.close()
+    assert sorted(ended) == sorted(name for name, _ in members)
+    assert session.left() == []
+    for one in ended.values():
+        assert isinstance(one.outcome, Trial)
+        assert one.outcome.state == "done"
+        assert one.outcome.seconds > 0
+        steps = [step for step, _ in one.outcome.curve]
+        assert steps == sorted(set(steps)), "a curve goes on and never back"
+        assert not steps or steps[-1] <= one.outcome.steps
+
+
+def check_windows(members: Members, begin: Begin) -> None:
+    """However long the windows are, trials end with the same bits."""
+    one, other = (run(begin(members), window=window) for window in (3, 1000))
+    for name, ending in one.items():
+        assert_same(ending, other[name])
+
+
+def check_resumes(members: Members, begin: Begin) -> None:
+    """A trial that goes on from its checkpoint ends as if it had never been interrupted, to the bit."""
+    whole, first = run(begin(members)), begin(members)
+    run(first, windows=2, window=3)
+    assert first.open, "too short to be interrupted: give the trials more steps"
+    assert first.steps > 0
+    saved = dict(first.snapshots())
+    assert sorted(saved) == sorted(name for name, _ in first.left())
+    rest = [(name, replace(job, moments=read_back(saved[name]))) for name, job in members]
+    assert [name for name, _ in first.rest()] == [name for name, _ in rest]
+    first.close()
+    again = begin(rest)
+    assert again.steps == next(iter(saved.values())).step
+    for name, ending in run(again).items():
+        assert_same(ending, whole[name])
+
+
+def read_back(moments: Moments) -> Moments:
+    """Return a checkpoint as a store gives it back."""
+    arrays = {name: np.array(values) for name, values in moments.arrays().items()}
+    return Moments.of(moments.step, arrays, list(moments.curve))
+
+
+def check_snapshots(members: Members, begin: Begin) -> None:
+    """What a snapshot holds stays as it was when trials go on."""
+    session = begin(members)
+    run(session, windows=2, window=3)
+    saved = dict(session.snapshots())
+    kept = {name: one.copy() for name, one in saved.items()}
+    run(session, windows=2, window=3)
+    session.close()
+    for name, one in saved.items():
+        assert np.array_equal(one.theta, kept[name].theta)
+        assert np.array_equal(one.first, kept[name].first)
+        assert one.curve == kept[name].curve
+        assert one.step == kept[name].step
+
+
+def check_company(members: Members, begin: Begin, tolerance: float) -> None:
+    """A trial alone ends as it does beside the others."""
+    together = run(begin(members))
+    for member in members:
+        ((name, alone),) = run(begin([member])).items()
+        assert isinstance(alone.outcome, Trial)
+        assert isinstance(together[name].outcome, Trial)
+        assert together[name].outcome.nmse == pytest.approx(alone.outcome.nmse, rel=tolerance, abs=0)
+        assert together[name].outcome.steps == alone.outcome.steps
+
+
+def check_stop(members: Members, begin: Begin, counts: bool) -> None:
+    """Told to stop between two windows, all can be kept: as checkpoints, or for good where trials count as they are."""
+    session = begin(members)
+    run(session, windows=2, window=3)
+    stop = threading.Event()
+    stop.set()
+    try:
+        session.launch(stop)
+        assert not session.collect()
+    except Stopped:
+        pass
+    left = [name for name, _ in session.left()]
+    cut = session.cut_short()
+    if counts:
+        assert [one.name for one in cut] == left
+        assert session.left() == []
+        assert all(isinstance(one.outcome, Trial) for one in cut)
+    else:
+        assert cut == []
+        assert [name for name, _ in session.snapshots()] == left
+    session.close()
+
+
+def assert_same(one: Ending, other: Ending) -> None:
+    """Compare two endings of one trial, all but the time that it took."""
+    assert isinstance(one.outcome, Trial)
+    assert isinstance(other.outcome, Trial)
+    assert one.outcome.model_copy(update={"seconds": 0}) == other.outcome.model_copy(update={"seconds": 0})
+    assert (one.moments is None) == (other.moments is None)
+    if one.moments is not None and other.moments is not None:
+        assert np.array_equal(one.moments.theta, other.moments.theta)
+        assert one.moments.step == other.moments.step
+
+
+class SessionSuite:
+    """The tests; `members` and `begin` are the kind's own."""
+
+    RESUMES = True
+    """Whether it has checkpoints."""
+    COUNTS_WHEN_CUT = False
+    """Whether a trial that is told to stop counts as it stands, instead of going on later."""
+    TOLERANCE = 0.0
+    """By which share a trial beside others may differ from one alone."""
+
+    def members(self) -> Members:
+        """Return trials that may train together, from their start; none of them diverges."""
+        raise NotImplementedError
+
+    def begin(self, members: Members) -> Session[Any]:
+        """Begin a session with trials."""
+        raise NotImplementedError
+
+    def test_every_trial_ends_once(self) -> None:
+        check_ends(self.members(), self.begin)
+
+    def test_windows_do_not_matter(self) -> None:
+        check_windows(self.members(), self.begin)
+
+    def test_resumed_equals_undisturbed(self) -> None:
+        if self.RESUMES:
+            check_resumes(self.members(), self.begin)
+
+    def test_snapshots_are_copies(self) -> None:
+        if self.RESUMES:
+            check_snapshots(self.members(), self.begin)
+
+    def test_company_does_not_matter(self) -> None:
+        check_company(self.members(), self.begin, self.TOLERANCE)
+
+    def test_stopped_between_two_windows(self) -> None:
+        if self.RESUMES or self.COUNTS_WHEN_CUT:
+            check_stop(self.members(), self.begin, self.COUNTS_WHEN_CUT)
+
+
+def named(jobs: Sequence[Any]) -> Members:
+    """Return jobs by name."""
+    return [(f"trial {number}", job) for number, job in enumerate(jobs)]
