@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import io
+import json
 import subprocess
 import tarfile
 from dataclasses import dataclass
@@ -192,6 +193,12 @@ def date_of(commit: str) -> str:
     return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def _told(name: str, part: str) -> dict[str, Any]:
+    """What a kept result file says of the source of a part; nothing where there is none."""
+    file = RESULTS / f"{name}.json"
+    return json.loads(file.read_text(encoding="utf-8"))["source"].get(part, {}) if file.exists() else {}
+
+
 def recorded(name: str, trained: str | None = None) -> dict[str, Any]:
     """What a new result file says of its source: for every part its entries, their hash, the commit and the date.
 
@@ -202,6 +209,9 @@ def recorded(name: str, trained: str | None = None) -> dict[str, Any]:
     now, before = provenance()["commit"], str(trained or "").split(",")[0].rstrip("+")
     for key, part in parts_of(name).items():
         earlier = before and not str(now).startswith(before) and key != "computed"
+        if earlier and (told := _told(name, key)).get("commit") == trained:  # entries may have moved since
+            found[key] = told
+            continue
         source, commit = (source_at(before), trained) if earlier else (source_now(), now)
         date = date_of(before) if earlier else datetime.now(UTC).date().isoformat()
         found[key] = {**source_of(part.entries, source), "commit": commit, "date": date}

@@ -47,6 +47,8 @@ class Stale:
     part: str
     date: str
     commit: str | None
+    entries: tuple[str, ...] = ()
+    """Where its source began, by the names of then."""
 
     def covers(self, fragment: str) -> bool:
         """Whether a place in the file belongs to the part."""
@@ -61,7 +63,7 @@ def stale_parts(file: Path, source: Source | None = None) -> list[Stale]:
         told = result.get("source", {}).get(name, {})
         if told.get("hash") != (source or source_now()).hash(part.entries):
             date = told.get("date") or str(result["provenance"]["time"])[:10]
-            found.append(Stale(file, name, date, told.get("commit")))
+            found.append(Stale(file, name, date, told.get("commit"), tuple(told.get("entries", ()))))
     return found
 
 
@@ -96,12 +98,14 @@ def what_changed(one: Stale) -> str:
     """Compare with the commit that a part was measured at, as far as the history has it."""
     if one.commit is None:
         return "the file names no source"
-    entries = parts_of(one.file.stem)[one.part].entries
-    try:
-        before = source_at(one.commit.rstrip("+")).definitions(entries)
-    except LookupError as error:
-        return f"unknown: {error}"
-    return changes(before, source_now().definitions(entries))
+    today, told, reason = parts_of(one.file.stem)[one.part].entries, one.entries, ""
+    for entries in (told, today):  # as they were called then, or the same names where the file does not say
+        try:
+            before = source_at(one.commit.rstrip("+")).definitions(entries)
+            return changes(before, source_now().definitions(today))
+        except LookupError as error:
+            reason = str(error)
+    return f"unknown: {reason}"
 
 
 # -- renewing ------------------------------------------------------------------------------------------------

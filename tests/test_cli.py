@@ -16,7 +16,7 @@ import pytest
 
 from headcount import ModelSpec, SavedModel, Transformer
 from headcount.cli.main import VERBS, _explain, main
-from headcount.training import on_cores as cpu
+from headcount.training import core_session
 from support import Cli
 
 SWEEP = """
@@ -266,12 +266,12 @@ def test_help_is_quick_and_lists_every_verb(headcount_cli: Cli, headcount_here: 
 SAYS_WHEN_IT_TRAINS = """
 import sys
 from headcount.cli.main import main
-from headcount.sweeps import cpu
-real = cpu.CpuTrial.run
-def run(self, *rest):
+from headcount.training.core_session import CoreSession
+real = CoreSession.launch
+def launch(self, stop):
     print("it trains", file=sys.stderr, flush=True)
-    return real(self, *rest)
-cpu.CpuTrial.run = run
+    return real(self, stop)
+CoreSession.launch = launch
 main()
 """
 
@@ -312,13 +312,13 @@ def test_what_is_not_ours_is_never_replaced(
     before = snapshot(here)
     status, _, err = call(capsys, "train", "mean", "--heads", "1", "--out", "hf", "--steps", "20")
     assert (status, snapshot(here)) == (2, before), err
-    real = cpu.train_fast
+    real = core_session.train_fast
 
     def diverges(*args: object, **options: object) -> object:
         trained = real(*args, **options)  # type: ignore[arg-type]
         return replace(trained, trial=trained.trial.model_copy(update={"state": "diverged", "nmse": None}))
 
-    monkeypatch.setattr(cpu, "train_fast", diverges)
+    monkeypatch.setattr(core_session, "train_fast", diverges)
     status, _, err = call(capsys, "train", "mean", "--heads", "1", "--out", "in/model", "--steps", "20")
     assert status == 2
     assert "nothing was saved" in err

@@ -21,11 +21,12 @@ assert add(2, 3) == 5
 print(m.folder_in_use(), sum(add.stats.cache_hits.values()), add.stats.cache_path)
 """
 ROOMS = """
-from headcount.kernels import cpu_start
-from headcount.theory import head_kernel, pair_lp
+from headcount.kernels.step import numba_cache
+from headcount.theory.enclose import head_numba
+from headcount.theory.irreducible import dual_simplex
 from headcount.models.transformer.compiled import why_not_compiled
 assert why_not_compiled() is None
-print(*(f.stats.cache_path for f in (cpu_start.run, head_kernel.evaluate, pair_lp.multipliers)), sep="\\n")
+print(*(f.stats.cache_path for f in (numba_cache.run, head_numba.evaluate, dual_simplex.multipliers)), sep="\\n")
 """
 
 
@@ -101,13 +102,13 @@ def test_an_ordinary_install_keeps_its_code_where_numba_does(tmp_path: Path, mon
 
 def test_kernels_without_a_place_are_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """No child is started for what it could not hand over."""
-    from headcount.kernels.step import numba_cache as cpu_start
+    from headcount.kernels.step import numba_cache
 
     compiled: list[str] = []
-    monkeypatch.setattr(cpu_start.run, "_cache", object())
-    monkeypatch.setattr(cpu_start, "_compile_in_a_child", lambda _: pytest.fail("a child"))
-    monkeypatch.setattr(cpu_start, "compile_kernels", compiled.append)
-    cpu_start._load.__wrapped__("float32")  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(numba_cache.run, "_cache", object())
+    monkeypatch.setattr(numba_cache, "_compile_in_a_child", lambda _: pytest.fail("a child"))
+    monkeypatch.setattr(numba_cache, "compile_kernels", compiled.append)
+    numba_cache._load.__wrapped__("float32")  # pyright: ignore[reportPrivateUsage]
     assert compiled == ["float32"]
 
 

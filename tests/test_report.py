@@ -304,8 +304,8 @@ def test_drawing_uses_no_global_figures():
     import sys
 
     code = (
-        "import sys, headcount.render.draw as d, headcount.render.figures as f; "
-        "assert 'matplotlib' not in sys.modules; "
+        "import sys, headcount.render.figures as f; assert 'matplotlib' not in sys.modules; "
+        "import headcount.render.draw as d; "
         "d.png(f.FigureData(kind='training', title='', subtitle='', x_label='', ticks=[], series=[], regions=[], "
         "notes=[], alt=''), dpi=30); assert 'matplotlib.pyplot' not in sys.modules; assert 'torch' not in sys.modules"
     )

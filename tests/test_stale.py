@@ -129,9 +129,9 @@ def test_the_bench_is_stale_after_a_change_and_not_after_a_move_or_a_format():
     reached = {place.split(":")[0] for place in here.definitions(BENCH)}
     assert {"headcount.kernels.step.numba", "headcount.kernels.step.triton", "headcount.training.stacked"} <= reached
     new = {
-        name.replace("kernels/step/numba.py", "kernels/step_on_cores.py").replace("kernels/", "maths/"): re.sub(
-            r"\bcpu_step\b", "step_on_cores", text.replace("headcount.kernels", "headcount.maths")
-        )
+        name.replace("step/numba.py", "step/on_cores.py").replace("kernels/", "maths/"): re.sub(
+            r"(kernels\.step(?:\.| import ))numba\b", r"\1on_cores", text
+        ).replace("headcount.kernels", "headcount.maths")
         for name, text in files.items()
     }
     formatted = {f"{place.removeprefix('headcount.').replace('.', '/')}.py" for place in reached}

@@ -25,7 +25,7 @@ def data():
 
 
 def press_after(monkeypatch, heads: int, times: int = 1) -> list[int]:
-    """Press Ctrl-C when so many head counts have an outcome, in the thread that waits for them."""
+    """Press Ctrl-C, with a real signal, when so many head counts have an outcome."""
     seen: set[int] = set()
     pressed: list[int] = []
     real = BestOnCore._ended
@@ -38,7 +38,7 @@ def press_after(monkeypatch, heads: int, times: int = 1) -> list[int]:
     def told(self):
         if len(seen) >= heads and len(pressed) < times:
             pressed.append(1)
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(BestOnCore, "_ended", ended)
     monkeypatch.setattr(advisor.Progress, "advance", lambda self, *_a, **_k: told(self))

@@ -196,7 +196,7 @@ def test_halves_end_with_the_search(searched, monkeypatch):
     best = replace(min(searched.found, key=lambda one: one.validation), validation=0.01)
     given = []
     monkeypatch.setattr(
-        advisor_shorter, "Engine", lambda *_, halt: given.append(halt) or SimpleNamespace(try_out=lambda _: [])
+        advisor_shorter, "TrialEngine", lambda *_, halt: given.append(halt) or SimpleNamespace(try_out=lambda _: [])
     )
     assert on_halves(searched, best, 2) == []
     assert given == [searched.engine.halt] * 2

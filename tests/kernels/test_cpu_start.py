@@ -49,17 +49,17 @@ def test_any_layout_runs_the_one_code():
 COLD = """
 import sys
 import numpy as np
-from headcount.kernels import cpu_start
+from headcount.kernels.step import numba_cache
 from headcount.models.transformer.compiled import Compiled
 sys.path.insert(0, {tests!r})
 from test_cpu_start import draw
-assert cpu_start.is_on_disk("float64") == {warm}
+assert numba_cache.is_on_disk("float64") == {warm}
 compiled, theta, X, y = draw()
 loss, grad = compiled.gradient(theta, X, y)
 first, second = np.zeros_like(theta), np.zeros_like(theta)
 index = np.arange(28).reshape(7, 4) % 7
 compiled.steps(theta, first, second, X, y, np.zeros((0, 0), bool), index, np.full(7, 1e-2), 0, 0.0, False)
-assert not cpu_start.run.stats.cache_misses
+assert not numba_cache.run.stats.cache_misses
 print(loss.hex(), grad.tobytes().hex(), theta.tobytes().hex(), compiled.predict(theta, X).tobytes().hex())
 """
 

@@ -68,6 +68,7 @@ def test_unfinished_runs_are_kept_by_name_alone(tmp_path: Path, capsys: pytest.C
     from headcount.reproduction.real_items import real_plan
     from headcount.store.store import Store
     from headcount.sweeps.open_data import open_cifar
+    from headcount.sweeps.run import run_on_store
     from real_tiny import write_pictures
 
     plan = real_plan("cifar", "smoke")
@@ -75,12 +76,12 @@ def test_unfinished_runs_are_kept_by_name_alone(tmp_path: Path, capsys: pytest.C
     spec = plan.spec(source.data).model_copy(update={"name": "cifar-paper"})
     keep = benchmark("real_runs")
     with Store.open(tmp_path / "store") as store:
-        run_real(spec, store, source.feeds("cpu"), quiet=True, seconds=0.0)
+        run_on_store(spec, store, feeds=source.feeds("cpu"), quiet=True, seconds=0.0)
     assert keep.main([str(tmp_path / "store"), "--folder", str(tmp_path)]) == 0
     assert "not finished" in capsys.readouterr().out
     assert not list(tmp_path.glob("real-*"))
     with Store.open(tmp_path / "store") as store:
-        run_real(spec, store, source.feeds("cpu"), quiet=True)
+        run_on_store(spec, store, feeds=source.feeds("cpu"), quiet=True)
     assert keep.main([str(tmp_path / "store"), "--folder", str(tmp_path)]) == 0
     about = read_json(tmp_path / "real-cifar.json")
     assert about["counts"] == {"done": 4, "left": 0}

@@ -22,7 +22,7 @@ from headcount.store.store import Store
 
 STEPS, STRIDE = 12, 3
 RUN = "chains"
-TRACED = ("headcount/store/", "headcount/base/files.py")
+TRACED = ("headcount/store/", "headcount/core/files.py")
 
 
 def spec(number: int) -> dict[str, Any]:

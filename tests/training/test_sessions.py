@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -58,8 +58,8 @@ def jobs(change: dict[str, Any] | None = None, model: dict[str, Any] | None = No
 class _Alone(SessionSuite):
     """A kind that trains one trial: the others have a session each."""
 
-    change: dict[str, Any] = {}
-    model: dict[str, Any] = {}
+    change: ClassVar[dict[str, Any]] = {}
+    model: ClassVar[dict[str, Any]] = {}
 
     def members(self) -> Members:
         return named(jobs(self.change, self.model))[:1]
@@ -71,11 +71,11 @@ class TestPlainLoop(_Alone):
 
 
 class TestPlainLoopOnFreshData(TestPlainLoop):
-    change = {"fresh": True, "steps": 80}
+    change: ClassVar = {"fresh": True, "steps": 80}
 
 
 class TestPlainLoopWithAPolish(TestPlainLoop):
-    change = {"polish": 3, "optimiser": "adamw", "weight_decay": 0.1}
+    change: ClassVar = {"polish": 3, "optimiser": "adamw", "weight_decay": 0.1}
 
 
 class TestOnACore(_Alone):
@@ -97,7 +97,7 @@ class TestOnACore(_Alone):
 
 
 class TestOnACoreInTorch(TestOnACore):
-    model = {"depth": 2}
+    model: ClassVar = {"depth": 2}
 
 
 class TestStack(SessionSuite):
@@ -177,6 +177,7 @@ class Repeats(PlainSession):
         self.taken = 0
 
     def _take(self, step: int) -> None:
+        del step
         super()._take(self.taken)
         self.taken += 1
 

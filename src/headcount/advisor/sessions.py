@@ -25,7 +25,6 @@ from headcount.training import (
     Moments,
     Session,
     StackTrainer,
-    evaluation_every,
     keys,
     record,
     stacked_indices,
@@ -128,7 +127,6 @@ class BestStack(Session[Asked]):
         self.spec = wanted[0].train
         if not plain and all(one.heads < largest for one in wanted):
             wanted.append(replace(wanted[0], heads=largest))
-        self.window = evaluation_every(self.spec.steps, self.spec.evaluations)
         rows, counts = _rows(data, wanted, device)
         keys_of = torch.from_numpy(keys([one.seed for one in wanted], "batches")).to(device)
 
@@ -154,8 +152,8 @@ class BestStack(Session[Asked]):
         return self.trainer.steps
 
     def launch(self, stop: threading.Event) -> None:
-        del stop  # a window ends at an evaluation, and each is one
-        self._launched = time.perf_counter()
+        del stop  # a window ends at the next evaluation, however long that takes
+        self._launched, self.window = time.perf_counter(), self.spec.steps
         self._taken = self._next_target(self.spec.steps, self.spec.evaluations) - self.steps
         self.trainer.launch(self._taken)
         self._errors = self.measurer.launch(self.trainer)

@@ -139,17 +139,19 @@ class Source:
             )
         return self._parsed[name]
 
-    def resolve(self, module: _Module, name: str) -> list[Place]:
+    def resolve(self, module: _Module, name: str, asked: frozenset[Place] = frozenset()) -> list[Place]:
         """What a name of a module means: a definition, a module (its name empty), or nothing of ours."""
         if name in module.definitions:
             return [(module.name, name)]
+        if (module.name, name) in asked:  # a door that offers what is not there
+            return []
         found: list[Place] = []
         for origin, imported in module.imports.get(name, ()):
             inner = f"{origin}.{imported}" if imported else origin
             if inner in self.texts:
                 found.append((inner, ""))
             elif origin in self.texts:
-                found += self.resolve(self._module(origin), imported)
+                found += self.resolve(self._module(origin), imported, asked | {(module.name, name)})
         return found
 
     def _text(self, module: _Module, value: Any) -> str:

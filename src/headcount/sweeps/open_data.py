@@ -2,7 +2,7 @@
 
 source = open_marco("data/msmarco", lengths=[8, 16], queries=2000, validation=500)
 spec = RealSpec(name="marco", kind="marco", source=source.data, heads=[1, 2], lengths=[8, 16])
-run_real(spec, store, source.feeds("cuda"), device="cuda")
+run_on_store(spec, store, feeds=source.feeds("cuda"), device="cuda")
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from headcount.training.loop import saved_model as saved_model
     from headcount.training.loop import whole_seed as whole_seed
     from headcount.training.memory import check_memory as check_memory
-    from headcount.training.on_cores import Stepper as Stepper
     from headcount.training.on_cores import polish_steps as polish_steps
     from headcount.training.on_cores import single_threaded_blas as single_threaded_blas
     from headcount.training.on_cores import start_kernels as start_kernels
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from headcount.training.session import OnStep as OnStep
     from headcount.training.session import Session as Session
     from headcount.training.session import Stopped as Stopped
-    from headcount.training.session import evaluation_every as evaluation_every
     from headcount.training.spec import TrainSpec as TrainSpec
     from headcount.training.stack_session import StackSession as StackSession
     from headcount.training.stacked import StackTrainer as StackTrainer

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Where each tensor begins in the flat weights, in the order of `cpu_step.TENSORS`.
+# Where each tensor begins in the flat weights, in the order of `numba.TENSORS`.
 PLACES = ("C", "W1", "B1", "HB", "W2", "B2", "WQ", "WK", "WV", "WO", "GT", "LB", "F1", "BF1", "F2", "BF2")
 ROWS = 128  # tokens of one product in the gradient of W1: one product of all would keep one multiprocessor busy
 _aten: Any = torch.ops.aten

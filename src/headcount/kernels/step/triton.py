@@ -1,6 +1,6 @@
 """Loss and gradient of a stack of one-layer models on a GPU, from flat weights to flat gradient, in five launches.
 
-The algebra is at the head of `cpu_step.py`, with the products of a head taken together, G_i = F1 W_O,i W_V,i W2 and
+The algebra is at the head of `numba.py`, with the products of a head taken together, G_i = F1 W_O,i W_V,i W2 and
 g = F1 (c + Σ_i W_O,i W_V,i b2) + f1. `_fold` makes score, G and g of the weights, `pool_triton` meets the tokens,
 `_feed` takes a tile of the batch through F and back,
 
