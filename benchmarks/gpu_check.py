@@ -25,9 +25,11 @@ import torch
 import triton_cases as cases
 from torch import Tensor
 
-from headcount.kernels.adam.plain import adam, adam_plain
-from headcount.kernels.pool.plain import pool, pool_plain
-from headcount.kernels.pool.triton import pool_triton, why_not
+from headcount.kernels import explain, pool_tokens
+from headcount.kernels.adam.plain import adam_plain
+from headcount.kernels.adam.triton import adam_triton
+from headcount.kernels.pool.plain import pool_plain
+from headcount.kernels.pool.triton import pool_triton
 from headcount.models.transformer.flat import Flat
 from headcount.models.transformer.spec import ModelSpec
 from headcount.training.spec import TrainSpec
@@ -89,12 +91,12 @@ def check_pool(case: tuple[Any, ...]) -> dict[str, Any]:
     data = cases.draw(case, "cuda")
     assert cases.is_exact(data["x"], data["W1"], data["hidden_bias"])
     exact, twin = (cases.pooled_and_gradients(pool_plain, data, t) for t in (torch.float64, torch.float32))
-    ours, again = (cases.pooled_and_gradients(pool, data, torch.float32) for _ in range(2))
-    alone = cases.pooled_and_gradients(pool, cases.first_only(data), torch.float32)
+    ours, again = (cases.pooled_and_gradients(pool_tokens, data, torch.float32) for _ in range(2))
+    alone = cases.pooled_and_gradients(pool_tokens, cases.first_only(data), torch.float32)
     u = torch.einsum("std,mdk->mstk", data["x"], data["W1"]) + data["hidden_bias"][:, None]
     scale = exact["pooled"].flatten(1).shape[1] ** 0.5 * u.flatten(1).abs().amax(1).double()  # ‖d_pooled‖ ~ its root
     row = {"kind": "pool", "case": str(case), **cases.judge(ours, twin, exact, scale, case[-1] >= 1e3)}
-    row |= {"kernel": why_not(*data["W1"].shape[1:], data["score"].shape[1]) is None, "repeats": same(ours, again)}
+    row |= {"kernel": explain("pool_tokens", data["x"], data["score"])[0].why_not is None, "repeats": same(ours, again)}
     return row | ({"alone": same(ours, alone)} if row["kernel"] else {})  # the twin's library may cut as it likes
 
 
@@ -113,7 +115,7 @@ def check_step(options: dict[str, Any], models: int, batch: int, more: dict[str,
 
 def check_adam() -> dict[str, Any]:
     """One step of Adam against float64: a few units in the last place of the terms."""
-    (error, rests), (twin, _) = cases.adam_error(adam, "cuda"), cases.adam_error(adam_plain, "cuda")
+    (error, rests), (twin, _) = cases.adam_error(adam_triton, "cuda"), cases.adam_error(adam_plain, "cuda")
     passes = error < 1e-6 and rests
     return {"kind": "adam", "case": "", "worst": "", "error": error, "twin": twin, "limit": 1e-6, "passes": passes}
 

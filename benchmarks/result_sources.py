@@ -56,6 +56,7 @@ ON_CORES = (
     "training.on_cores:CpuTrial",
     "training.on_cores:TorchTrial",
     *DATA,
+    "!kernels.adam.triton",
     "!kernels.pool.triton",
     "!kernels.step.triton",
 )

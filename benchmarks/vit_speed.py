@@ -25,7 +25,7 @@ import torch
 from headcount.bench.turns import Work, in_turns, ratio, settle, short_reason
 from headcount.bench.vit_peer import VitPlan, drawn_images, plain_loop, stacked_loop
 from headcount.core.origin import cores
-from headcount.models.encoder.kernel_choice import KERNELS, fastest
+from headcount.kernels.attention.trial import KERNELS, fastest_attention
 from headcount.training.devices import device_name, find_device
 from headcount.training.feeds.images import Shelf
 from results import write_result
@@ -67,8 +67,8 @@ def chosen_kernel(plan: VitPlan) -> str:
     if plan.device == "cpu":
         return "torch's choice"
     spec, rows = plan.spec, plan.models * plan.batch
-    found = fastest(
-        rows, spec.tokens, spec.heads, spec.head_dim, torch.bfloat16, False, torch.device(plan.device)
+    found = fastest_attention(
+        rows, spec.tokens, spec.head_dim, torch.bfloat16, False, torch.device(plan.device), spec.heads
     )  # fmt: skip
     return found or "torch's choice"
 

@@ -133,8 +133,7 @@ def test_rooms_talk_through_their_doors(modules):
 
 def test_modules_import_each_other_in_one_direction(modules):
     """No cycles, imports inside functions included."""
-    known = [["headcount.kernels.residual_norm.plain", "headcount.kernels.residual_norm.triton"]]
-    assert cycles(modules.edges()) == known
+    assert cycles(modules.edges()) == []
 
 
 def test_every_door_opens(modules):

@@ -20,7 +20,7 @@ from headcount.advisor.split import FEW
 from headcount.advisor.trials import Outcome, Wanted
 from headcount.core.concurrent import together
 from headcount.core.errors import HeadcountError
-from headcount.kernels.pool.plain import kernels_wanted, pool, whole_step, without_kernels
+from headcount.kernels import dispatch, explain, pool_tokens, whole_step, without_kernels
 from headcount.kernels.step import plain as step_plain
 from headcount.sweeps.engine import Engine as Driver
 from headcount.sweeps.engine import Member
@@ -137,18 +137,16 @@ def test_after_the_deadline_nothing_is_tried_out(engines: tuple[TrialEngine, Tri
 
 def test_without_kernels_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Where kernels are not wanted nothing is said of it; elsewhere one line says why there are none."""
-    from headcount.kernels.pool import plain as module
-
-    module._say_once.cache_clear()  # a test: what was said before is said again
+    dispatch._say_once.cache_clear()  # a test: what was said before is said again
     theta = torch.zeros(1, 4)
-    with caplog.at_level("INFO", logger=module.__name__):
+    with caplog.at_level("INFO", logger=dispatch.__name__):
         with without_kernels():
-            assert not kernels_wanted()
+            assert explain("whole_step", theta, (1,) * 8)[0].why_not == dispatch.UNWANTED
             assert whole_step(theta, (1, 1, 1, 1, 1, 1, 1, 1)) is step_plain.loss_and_gradient
             x, index = torch.randn(3, 4, 2), torch.zeros(1, 2, dtype=torch.int64)
-            pool(x, index, torch.randn(1, 2, 5), torch.zeros(1, 1, 5), torch.randn(1, 2, 5))
+            pool_tokens(x, index, torch.randn(1, 2, 5), torch.zeros(1, 1, 5), torch.randn(1, 2, 5))
         assert caplog.records == []
-        assert kernels_wanted()
+        assert explain("whole_step", theta, (1,) * 8)[0].why_not != dispatch.UNWANTED
         assert whole_step(theta, (1, 1, 1, 1, 1, 1, 1, 1)) is None
     assert [record.getMessage() for record in caplog.records] == [
         "the step goes through autograd: the tensors are on the cpu"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from headcount.kernels.attention.trial import KERNELS, fastest_attention
 from headcount.models.encoder import stacked as encoder_stacked
-from headcount.models.encoder.kernel_choice import KERNELS, fastest
 from headcount.models.encoder.spec import EncoderSpec, initial, pack
 from headcount.models.encoder.stacked import forward
 from headcount.sweeps.encoder_spec import RealTrialSpec
@@ -76,7 +76,7 @@ def test_gradients_are_those_of_the_cpu_in_float64(
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_fastest_kernel_is_one_that_runs(masked: bool) -> None:
-    found = fastest(256, 257, 8, 16, torch.bfloat16, masked, torch.device("cuda"))
+    found = fastest_attention(256, 257, 16, torch.bfloat16, masked, torch.device("cuda"))
     assert found in (set(KERNELS) - {"flash"} if masked else KERNELS)
 
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import headcount as hc
-from headcount.kernels.pool.plain import has_triton
+from headcount.kernels.dispatch import has_triton
 from headcount.store.schema import DATABASE
 from headcount.store.store import Store
 from headcount.sweeps import engine as stacks

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from headcount.kernels.adam.plain import adam, adam_plain
-from headcount.kernels.pool.plain import pool, pool_plain
+from headcount.kernels import dispatch, pool_tokens
+from headcount.kernels.adam.plain import adam_plain
+from headcount.kernels.pool.plain import pool_plain
 
 # models, samples, batch, length, dim, hidden, heads, positions, gates, mask, size of the scores
 CASES = [
@@ -155,12 +156,10 @@ def assert_near(got: np.ndarray, wanted: np.ndarray, *, spoil: bool = False) -> 
 
 
 def test_dispatcher_says_once_why_it_is_plain(caplog):
-    from headcount.kernels.pool import plain as module
-
-    module._say_once.cache_clear()
+    dispatch._say_once.cache_clear()
     data = draw(CASES[0])
     with caplog.at_level(logging.INFO):
-        first, second = pool(**data), pool(**data)
+        first, second = pool_tokens(**data), pool_tokens(**data)
     assert torch.equal(first, second)
     assert [r.message for r in caplog.records if "plain PyTorch" in r.message] == [
         "pooling runs in plain PyTorch: the tensors are on the cpu"
@@ -183,7 +182,7 @@ def test_adam_is_torchs_and_leaves_the_dead_alone(decoupled):
             [r / (1 - 0.9**step), 1 / math.sqrt(1 - 0.999**step), 1 - r * w if decoupled else 1, 0 if decoupled else w]
             for r, w in zip(rate, decay, strict=True)
         ]
-        (adam if step % 2 else adam_plain)(ours, grad, first, second, torch.tensor(rows, dtype=torch.float64).T, alive)
+        adam_plain(ours, grad, first, second, torch.tensor(rows, dtype=torch.float64).T, alive)
         for m, (p, optimiser) in enumerate(zip(alone, optimisers, strict=True)):
             p.grad = grad[m].clone()
             optimiser.step()

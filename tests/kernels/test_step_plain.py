@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from headcount.kernels.pool.plain import without_kernels
+from headcount.kernels import without_kernels
 from headcount.kernels.step import plain as step_plain
 from headcount.models.transformer.flat import Flat, covering
 from headcount.models.transformer.reference import Transformer

@@ -110,12 +110,10 @@ def check_divergence() -> None:
 
 def check_adam() -> None:
     """Against float64; and the step at a cursor is the plain step, bit for bit, with the dead left alone."""
-    from headcount.kernels.adam.plain import _launch, adam_plain
+    from headcount.kernels.adam.plain import adam_plain
+    from headcount.kernels.adam.triton import adam_triton
 
-    def ours(*tensors: torch.Tensor) -> None:
-        _launch(*tensors, None, None, None)
-
-    for step in (ours, adam_plain):
+    for step in (adam_triton, adam_plain):
         error, rests = cases.adam_error(step)
         assert error < 1e-6, (step, error)
         assert rests
@@ -124,8 +122,8 @@ def check_adam() -> None:
     rates, losses = torch.rand(3, 4, 4, generator=g), torch.zeros(3, 4)
     loss, alive = torch.tensor([1.0, torch.nan, 2.0, torch.inf]), torch.tensor([True, True, False, True])
     plain, at = [t.clone() for t in (theta, first, second)], [t.clone() for t in (theta, first, second)]
-    ours(plain[0], grad, plain[1], plain[2], rates[1], alive & torch.isfinite(loss))
-    _launch(at[0], grad, at[1], at[2], rates, alive, torch.tensor([1]), loss, losses)
+    adam_triton(plain[0], grad, plain[1], plain[2], rates[1], alive & torch.isfinite(loss))
+    adam_triton(at[0], grad, at[1], at[2], rates, alive, torch.tensor([1]), loss, losses)
     assert all(torch.equal(a, b) for a, b in zip(plain, at, strict=True))
     assert torch.equal(at[0][1:], theta[1:])
     assert not torch.equal(at[0][0], theta[0])
@@ -138,12 +136,9 @@ def check_encoder(sample: bool = False) -> None:
     """Narrow attention and the join in float32, against the twins in float64; and a twin that is slightly off."""
     import encoder_kernel_cases as encoders
 
-    from headcount.kernels.attention.plain import attend_narrow, attend_plain
-    from headcount.kernels.residual_norm.triton import Join
-
-    def joined(s, added, keep, dropout):
-        found = Join.apply(s, added, keep, dropout)
-        return (s, found) if added is None else found
+    from headcount.kernels.attention.plain import attend_plain
+    from headcount.kernels.attention.triton import attend_narrow
+    from headcount.kernels.residual_norm.triton import join_triton
 
     def unscaled(packed, seen):
         return attend_plain(packed * torch.tensor([1.01, 1.0, 1.0])[:, None, None], seen)
@@ -153,7 +148,7 @@ def check_encoder(sample: bool = False) -> None:
         assert max(errors.values()) < 1e-6 * max(1.0, case[-1] / 3), (case, errors)
         assert max(encoders.attention_errors(unscaled, case, "cpu", torch.float32).values()) > 1e-3
     for case in encoders.JOIN:
-        errors = encoders.join_errors(joined, case, "cpu", torch.float32)
+        errors = encoders.join_errors(join_triton, case, "cpu", torch.float32)
         assert max(errors.values()) < 1e-6, (case, errors)
 
 

@@ -36,7 +36,10 @@ def odd(values: Tensor) -> Tensor:
 
 
 def draw(case: tuple[Any, ...], device: str = "cpu") -> dict[str, Any]:
-    """Arguments of `pool`; a case is models, samples, batch, length, dim, hidden, heads, three switches, score size."""
+    """Arguments of `pool_plain`.
+
+    A case is models, samples, batch, length, dim, hidden, heads, three switches, score size.
+    """
     M, S, B, T, d, N, h, positions, gates, mask, size = case
     g = torch.Generator().manual_seed(7)
 

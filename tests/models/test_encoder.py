@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from headcount.core.errors import BadInput
-from headcount.models.encoder import kernel_choice as encoder_attention
+from headcount.kernels.attention.trial import KERNELS, prefer_attention
 from headcount.models.encoder import stacked as encoder_stacked
-from headcount.models.encoder.kernel_choice import KERNELS, attention, fastest
 from headcount.models.encoder.reference import check, encode
 from headcount.models.encoder.spec import EncoderSpec, counts, decayed, initial, pack, shapes, size, unpack
 from headcount.models.encoder.stacked import forward, split
@@ -220,31 +219,10 @@ def test_an_attention_kernel_is_preferred_by_name() -> None:
     case = Case({**CLASS, "tokens": 41}, False)
     true = case.reference()
     for name in (None, *KERNELS):  # where a kernel does not apply, another takes its place
-        with attention(name):
+        with prefer_attention(name):
             assert case.error(case.stacked(torch.float64), true) < 1e-10
-    with pytest.raises(BadInput, match="no attention kernel: did you mean 'flash'"), attention("flush"):
+    with pytest.raises(BadInput, match="no attention kernel: did you mean 'flash'"), prefer_attention("flush"):
         pass
-
-
-def test_the_fastest_kernel_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    enabled = {
-        "flash": torch.backends.cuda.flash_sdp_enabled, "efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
-        "cudnn": torch.backends.cuda.cudnn_sdp_enabled,
-    }  # fmt: skip
-    times = {"flash": [9.0, 4.0, 4.0, 5.0], "efficient": [8.0, 7.0, 3.0, 7.0]}
-
-    def timed(parts: Tensor, seen: Tensor | None) -> float:
-        (name,) = [name for name, on in enabled.items() if on()]
-        if name not in times:
-            raise RuntimeError("No available kernel")
-        return times[name].pop(0)
-
-    monkeypatch.setattr(encoder_attention, "_milliseconds", timed)
-    shape = (2, 40, 1, 4, torch.float32, False, torch.device("cpu"))
-    assert fastest(*shape) == "efficient"
-    assert fastest(*shape) == "efficient"  # from memory: there are no more times
-    times.clear()
-    assert fastest(3, *shape[1:]) is None
 
 
 def test_weights_have_streams_of_their_own() -> None:

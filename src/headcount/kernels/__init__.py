@@ -1,1 +1,24 @@
-"""The one hot operation, tokens → pooled hidden state per head, and the training step around it."""
+"""The hot operations, each in plain PyTorch and in the kernels that replace it; `dispatch.py` lists what runs when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headcount.core import open_door
+
+if TYPE_CHECKING:
+    from headcount.kernels.attention.trial import fastest_attention as fastest_attention
+    from headcount.kernels.attention.trial import prefer_attention as prefer_attention
+    from headcount.kernels.attention.trial import tries_attention as tries_attention
+    from headcount.kernels.dispatch import explain as explain
+    from headcount.kernels.dispatch import without_kernels as without_kernels
+    from headcount.kernels.operations import adam_at as adam_at
+    from headcount.kernels.operations import attend as attend
+    from headcount.kernels.operations import join as join
+    from headcount.kernels.operations import load_kernels as load_kernels
+    from headcount.kernels.operations import pool_tokens as pool_tokens
+    from headcount.kernels.operations import step_on_core as step_on_core
+    from headcount.kernels.operations import whole_step as whole_step
+    from headcount.kernels.residual_norm.plain import grown as grown
+
+__getattr__, __dir__ = open_door(__name__)

@@ -8,7 +8,6 @@ of it; cores work on different trials side by side, of whatever shapes and lengt
 from __future__ import annotations
 
 import abc
-import logging
 import math
 import threading
 from collections.abc import Callable, Generator, Iterable
@@ -21,12 +20,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.core import Progress
+from headcount.kernels import load_kernels, step_on_core
 from headcount.models.transformer import (
     Compiled,
     Flat,
     ModelSpec,
     Transformer,
-    load_kernels,
+    collapses,
     loss_and_gradient,
     why_plain,
 )
@@ -44,7 +44,6 @@ from headcount.training.session import OnStep, Stopped, evaluation_every
 from headcount.training.spec import TrainSpec
 from headcount.training.stacked import Pools, StackTrainer
 
-log = logging.getLogger("headcount")
 WINDOW_TOKENS = 2_000_000  # tokens a compiled call works on at most: about a second, the grain of progress and stopping
 CHUNK_TOKENS = 500_000  # tokens evaluated at once on validation sets
 _blas_lock = threading.Lock()
@@ -258,10 +257,7 @@ def polish_steps(spec: TrainSpec) -> int:
 
 def trial_of(job: Job) -> Stepper:
     """Return a job as a trial on this machine's cores: on the kernels, or in torch, with one line on why."""
-    reason = why_plain(job.model)
-    if reason is not None:
-        log.info("the general stacked forward trains this model: %s", reason)
-    kind = CpuTrial if reason is None else TorchTrial
+    kind = TorchTrial if step_on_core(collapses(job.model)) is None else CpuTrial
     return kind(job.task, job.model, job.train, job.seed, job.data, job.moments)
 
 

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.core import BadInput
-from headcount.kernels.adam import adam_at
-from headcount.kernels.pool import without_kernels
+from headcount.kernels import adam_at, without_kernels
 from headcount.models.transformer import Flat, ModelSpec, Transformer, covering, forward, loss_and_gradient
 from headcount.training.batches import FRESH_STEPS, keys, stacked_fresh_order, stacked_indices
 from headcount.training.checkpoint import Moments

@@ -7,33 +7,14 @@ shrink = 1 − rate·decay and pull = 0. A model that is not alive keeps its wei
 # pyright: basic
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from headcount.kernels.pool.plain import has_triton, kernels_wanted
-
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 
 
-def adam(
-    theta: Float[Tensor, "models size"],
-    grad: Float[Tensor, "models size"],
-    first: Float[Tensor, "models size"],
-    second: Float[Tensor, "models size"],
-    rates: Float[Tensor, "4 models"],
-    alive: Bool[Tensor, " models"],
-) -> None:
-    """Update theta and the moments in place; rates has the rows size, root, shrink and pull."""
-    if _on_gpu(theta):
-        _launch(theta, grad, first, second, rates, alive, None, None, None)
-    else:
-        adam_plain(theta, grad, first, second, rates, alive)
-
-
-def adam_at(
+def adam_at_plain(
     theta: Float[Tensor, "models size"],
     grad: Float[Tensor, "models size"],
     first: Float[Tensor, "models size"],
@@ -45,27 +26,9 @@ def adam_at(
     losses: Float[Tensor, "steps models"],
 ) -> None:
     """The step at the cursor of a block of steps: note the losses, freeze where one is not finite, move the others."""
-    if _on_gpu(theta):
-        _launch(theta, grad, first, second, rates, alive, cursor, loss, losses)
-    else:
-        alive.logical_and_(loss - loss == 0)  # finite: neither inf − inf nor NaN − NaN is 0
-        adam_plain(theta, grad, first, second, rates.index_select(0, cursor)[0], alive)
-        losses.index_copy_(0, cursor, loss[None])
-
-
-def _on_gpu(theta: Tensor) -> bool:
-    return theta.device.type == "cuda" and theta.dtype == torch.float32 and has_triton() and kernels_wanted()
-
-
-def _launch(theta: Tensor, grad: Tensor, *rest: Tensor | None) -> None:
-    """Start the kernel on all weights of all models."""
-    from headcount.kernels.adam.triton import step
-
-    first, second, rates, alive, *block = rest
-    assert alive is not None
-    models, size = theta.shape
-    launch: Any = step[(models, -(-size // 1024))]
-    launch(theta, grad, first, second, rates, alive.view(torch.uint8), *block, size, models, BLOCK=1024)
+    alive.logical_and_(loss - loss == 0)  # finite: neither inf − inf nor NaN − NaN is 0
+    adam_plain(theta, grad, first, second, rates.index_select(0, cursor)[0], alive)
+    losses.index_copy_(0, cursor, loss[None])
 
 
 def adam_plain(

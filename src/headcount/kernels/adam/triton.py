@@ -7,8 +7,12 @@ place. Errors are a few units of the largest term: a step divided by a small roo
 # pyright: basic, reportGeneralTypeIssues=false
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 
 @triton.jit
@@ -41,3 +45,15 @@ def step(theta, grad, first, second, rates, alive, cursor, loss, losses, size, m
     tl.store(theta + at, old * shrink - tl.div_rn(step_size * m, tl.sqrt_rn(v) * root + 1e-8), live)
     tl.store(first + at, m, live)
     tl.store(second + at, v, live)
+
+
+def adam_triton(
+    theta: Tensor, grad: Tensor, first: Tensor, second: Tensor, rates: Tensor, alive: Tensor,
+    cursor: Tensor | None = None, loss: Tensor | None = None, losses: Tensor | None = None,
+) -> None:  # fmt: skip
+    """Start the kernel on all weights of all models; without a cursor rates[4, models] are those of one step."""
+    models, size = theta.shape
+    launch: Any = step[(models, -(-size // 1024))]
+    launch(
+        theta, grad, first, second, rates, alive.view(torch.uint8), cursor, loss, losses, size, models, BLOCK=1024
+    )  # fmt: skip

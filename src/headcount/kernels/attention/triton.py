@@ -28,16 +28,6 @@ from headcount.kernels.pool.triton import INTERPRETED, power
 _FAR = tl.constexpr(-1e30)  # below every score, and still a number: −inf − (−inf) is none
 
 
-def why_not(packed: Tensor) -> str | None:
-    """Say why the kernel cannot take such heads; None where it can."""
-    n = packed.shape[-1]
-    if n not in (16, 32, 64):
-        return f"heads of {n} numbers are not 16, 32 or 64"
-    if packed.dtype != torch.bfloat16 and not INTERPRETED.value:
-        return f"it computes in bfloat16, not {str(packed.dtype).removeprefix('torch.')}"
-    return None
-
-
 @triton.jit
 def _dot(a, b):
     """The product of two tiles; Triton's interpreter multiplies what it was given."""
@@ -267,3 +257,8 @@ class NarrowAttention(torch.autograd.Function):
         _launch(query_kernel, (packed, seen, out, pull, level, delta, gradient), packed, numbers, PLANS["query"])
         _launch(key_kernel, (packed, seen, pull, level, delta, gradient), packed, numbers, PLANS["key"])
         return gradient, None
+
+
+def attend_narrow(packed: Tensor, seen: Tensor | None = None) -> Tensor:
+    """`attend_plain` by the kernels above, for heads of 16, 32 or 64 numbers."""
+    return NarrowAttention.apply(packed.contiguous(), None if seen is None else seen.contiguous())  # pyright: ignore[reportReturnType]

@@ -1,14 +1,1 @@
 """Tokens to the pooled hidden state of every head, in plain PyTorch, numba and Triton."""
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from headcount.core import open_door
-
-if TYPE_CHECKING:
-    from headcount.kernels.pool.plain import pool as pool
-    from headcount.kernels.pool.plain import whole_step as whole_step
-    from headcount.kernels.pool.plain import without_kernels as without_kernels
-
-__getattr__, __dir__ = open_door(__name__)

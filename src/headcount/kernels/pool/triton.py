@@ -37,7 +37,6 @@ from torch import Tensor
 
 # Triton's interpreter multiplies bfloat16 wrongly: there the parts stay float32 with the same values.
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
-MAX_DIM, MAX_HIDDEN, MAX_HEADS = 31, 64, 32  # larger ones would compile for minutes and spill registers
 
 
 @dataclass(frozen=True)
@@ -301,7 +300,7 @@ def _backward(
 
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
-"""x, index, W1, hidden_bias, score, score_bias and mask, as `pool` takes them."""
+"""x, index, W1, hidden_bias, score, score_bias and mask, as `pool_plain` takes them."""
 
 
 def ready(inputs: Inputs) -> Inputs:
@@ -381,7 +380,7 @@ def backward(
 
 
 class _Pool(torch.autograd.Function):
-    """Forward and backward of `pool` with one launch each, and the sums of the partial gradients."""
+    """Forward and backward of `pool_plain` with one launch each, and the sums of the partial gradients."""
 
     @staticmethod
     def forward(ctx: Any, tuning: dict[str, int], *inputs: Any) -> Tensor:
@@ -403,17 +402,9 @@ class _Pool(torch.autograd.Function):
         return None, None, None, sums[:, :dim, :hidden], bias, by_head, gates, None
 
 
-def why_not(dim: int, hidden: int, heads: int) -> str | None:
-    """Say why a shape is beyond the kernel; None where it fits."""
-    for name, size, most in (("dim", dim, MAX_DIM), ("hidden", hidden, MAX_HIDDEN), ("heads", heads, MAX_HEADS)):
-        if size > most:
-            return f"{name} = {size} is above the kernel's {most}"
-    return None
-
-
 def pool_triton(
     x: Tensor, index: Tensor, W1: Tensor, hidden_bias: Tensor, score: Tensor, score_bias: Tensor | None = None,
     mask: Tensor | None = None, **tuning: int,
 ) -> Tensor:  # fmt: skip
-    """`pool` by the kernels above; tuning overrides `plan`."""
+    """`pool_plain` by the kernels above; tuning overrides `plan`."""
     return _Pool.apply(tuning, x, index, W1, hidden_bias, score, score_bias, mask)  # type: ignore[return-value]

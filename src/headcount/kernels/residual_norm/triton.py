@@ -1,4 +1,4 @@
-"""The join of `join.py` in Triton: each row is read and written once, forward and back.
+"""The join of `plain.py` in Triton: each row is read and written once, forward and back.
 
 The gradient of the norm needs its result and one number a row, 1/deviation:
 
@@ -18,7 +18,6 @@ from torch import Tensor
 from headcount.kernels.pool.triton import power
 from headcount.kernels.residual_norm.plain import EPSILON
 
-MOST = 4096  # numbers of a row; a program holds whole rows in registers
 _TILE = 2048  # numbers of a program
 
 
@@ -101,3 +100,11 @@ class Join(torch.autograd.Function):
         grid = (triton.cdiv(len(slope), settings["ROWS"]),)
         backward_kernel[grid](pull_s, pull_u, u, slope, keep, ds, dadded, len(slope), E, ctx.factor, **settings)
         return ds, None if pull_s is None else dadded, None, None
+
+
+def join_triton(
+    s: Tensor, added: Tensor | None = None, keep: Tensor | None = None, dropout: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """`join_plain` by the kernels above."""
+    found = Join.apply(s, added, keep, dropout)
+    return (s, found) if added is None else found  # pyright: ignore[reportReturnType]

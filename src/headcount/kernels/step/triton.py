@@ -29,8 +29,6 @@ from headcount.kernels.pool import triton as pool_triton
 from headcount.kernels.pool.triton import INTERPRETED, _product, _thirds, power
 from headcount.kernels.step.plain import PLACES
 
-MAX_HEAD, MAX_FF = 64, 64  # larger ones would not fit a program's registers
-
 
 @triton.jit
 def _matmul(a, b):
@@ -251,15 +249,6 @@ def _unfold(
         tl.store(grad + W2 + e[:, None] * N + m[None, :], d_w2, (e < E)[:, None] & (m < N)[None, :])
         tl.store(grad + C + e, d_c, e < E)
         tl.store(grad + B2 + e, d_b2, e < E)
-
-
-def why_not(sizes: tuple[int, ...]) -> str | None:
-    """Say why a model is beyond these kernels; None where it fits."""
-    d, _, N, _, h, n, K, _ = sizes
-    for name, value, most in (("head_dim", n, MAX_HEAD), ("hidden_ff", K, MAX_FF)):
-        if value > most:
-            return f"{name} = {value} is above the kernel's {most}"
-    return pool_triton.why_not(d, N, h)
 
 
 def loss_and_gradient(

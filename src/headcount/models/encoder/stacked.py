@@ -24,9 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from headcount.kernels.attention import attend_plain
-from headcount.kernels.residual_norm import grown, join
-from headcount.models.encoder.kernel_choice import attend
+from headcount.kernels import attend, grown, join
 from headcount.models.encoder.reference import check
 from headcount.models.encoder.spec import MAPS, EncoderSpec, shapes
 
@@ -34,7 +32,6 @@ Weights = dict[str, Tensor]
 Mask = Callable[[torch.Size, torch.dtype], Tensor]
 """(shape, dtype) → 0 where what a block adds is dropped and 1 where it is kept."""
 
-SHORT = 32  # up to so many tokens written scores are faster than the fused kernel, whose tiles are mostly empty
 _GROUP = 2048  # rows of one product of a map's gradient, at least
 _ALONE = 8192  # rows of a model from which one product a model fills a GPU, and its bias costs nothing
 
@@ -114,7 +111,7 @@ def _attend(
     weight, bias = _folded(w, f"{at}.norm_attention", w[f"{at}.attention.maps"].reshape(models, 3 * h * n, E))
     packed = _affine(u, weight, bias).reshape(models * batch, T, 3, h, n)
     allowed = None if seen is None else seen.reshape(models * batch, T)
-    o = (attend if T > SHORT else attend_plain)(packed, allowed).reshape(models, batch, T, h * n)
+    o = attend(packed, allowed).reshape(models, batch, T, h * n)
     return _affine(o, w[f"{at}.attention.output"].transpose(1, 2).flatten(2), None)  # W_O,i head beside head
 
 

@@ -9,7 +9,6 @@ from headcount.core import open_door
 if TYPE_CHECKING:
     from headcount.models.transformer.compiled import NO_MASK as NO_MASK
     from headcount.models.transformer.compiled import Compiled as Compiled
-    from headcount.models.transformer.compiled import load_kernels as load_kernels
     from headcount.models.transformer.compiled import why_not_compiled as why_not_compiled
     from headcount.models.transformer.compiled import why_plain as why_plain
     from headcount.models.transformer.flat import PADDED as PADDED

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount.kernels import explain, load_kernels, step_on_core
 from headcount.models.transformer.flat import Flat, collapses
 from headcount.models.transformer.spec import ModelSpec
 
 NO_MASK = np.zeros((0, 0), np.bool_)
 
 
-@functools.cache
 def why_not_compiled() -> str | None:
-    """Say why the kernels cannot run here; None where they can. numba may lag behind a new NumPy or Python."""
-    try:
-        importlib.import_module("threadpoolctl")
-        importlib.import_module("headcount.kernels.step.numba_cache")
-    except ImportError as error:
-        return f"numba or threadpoolctl cannot be imported here ({error})"
-    return None
+    """Say why the compiled steps cannot run here; None where they can."""
+    return explain("step_on_core")[0].why_not
 
 
 def why_plain(spec: ModelSpec) -> str | None:
-    """Say why a model is trained by the plain loop; None where the kernels do it."""
-    reason = collapses(spec)
-    return why_not_compiled() if reason is None else f"the kernels do not cover {reason}"
-
-
-def load_kernels(dtype: str) -> None:
-    """Have the kernels for a precision ready: half a second from disk, half a minute the first time."""
-    from headcount.kernels.step import numba_cache as cpu_start
-
-    cpu_start.load_kernels(dtype)
+    """Say why a model is trained by the general stacked forward; None where the compiled steps do it."""
+    return explain("step_on_core", collapses(spec))[0].why_not
 
 
 class Compiled:
@@ -75,9 +60,8 @@ class Compiled:
         done: int = 0, decay: float = 0.0, decoupled: bool = False,
     ) -> int:  # fmt: skip
         """Call the one entry with the one layout that is compiled; what is written to has it already."""
-        from headcount.kernels.step import numba as cpu_step
-
-        kernel: Any = cpu_step.run
+        kernel = step_on_core()
+        assert kernel is not None, "who makes a Compiled asks `why_plain` first"
         load_kernels(str(theta.dtype))
         read = [np.require(a, requirements=("C", "W")) for a in (X, y, masks, index, rates)]
         return int(kernel(theta, first, second, *self._model, *read, done, float(decay), bool(decoupled), losses))

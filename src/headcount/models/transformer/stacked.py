@@ -1,7 +1,7 @@
 """Many models of one spec at once: the reference's function with a leading model axis, from flat weights.
 
 A one-layer model pools (the head of `kernels/step/numba.py` has the algebra): scores and values are folded through
-the pooling once a step, `kernels.pool` meets the tokens, and F meets the pooled state. Every other option goes through
+the pooling once a step, `kernels/pool/` meets the tokens, and F meets the pooled state. Every other option goes through
 the general forward, the reference with an m in front, which keeps the class token and the tokens apart: the tokens
 attend to each other in a fused kernel, the class token, one query a sequence, beside it. The data are held once:
 model m reads the rows index[m] of X.
@@ -16,12 +16,9 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from headcount.kernels.adam import adam_at
-from headcount.kernels.pool import pool, whole_step, without_kernels
+from headcount.kernels import pool_tokens, whole_step
 from headcount.models.transformer.flat import Flat, collapses, pools
 from headcount.models.transformer.spec import ModelSpec
-
-__all__ = ["adam_at", "collapsed", "forward", "general", "loss_and_gradient", "split", "without_kernels"]
 
 Weights = dict[str, Tensor]
 
@@ -114,7 +111,7 @@ def collapsed(
     hidden_bias = w["encoder.inner.bias"][:, None]
     if "encoder.hidden_bias" in w:
         hidden_bias = hidden_bias + w["encoder.hidden_bias"]
-    pooled = pool(
+    pooled = pool_tokens(
         X, index, w["encoder.inner.weight"].mT, hidden_bias, score, None if gates is None else _times(beta, gates), mask
     )
     # G_i = F1 W_O,i W_V,i W2, stored as Gᵀ[heads·hidden, hidden_ff]; g = F1 (c + Σ_i W_O,i W_V,i b2) + f1

@@ -22,20 +22,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headcount.core import BadInput, mixed
-from headcount.kernels.adam import adam_at
-from headcount.models.encoder import (
-    SHORT,
-    EncoderSpec,
-    decayed,
-    fastest,
-    forward,
-    initial,
-    pack,
-    shapes,
-    size,
-    step_numbers,
-)
-from headcount.models.encoder import attention as prefer
+from headcount.kernels import adam_at, fastest_attention, prefer_attention, tries_attention
+from headcount.models.encoder import EncoderSpec, decayed, forward, initial, pack, shapes, size, step_numbers
 from headcount.training.batches import keys, stacked_indices
 from headcount.training.checkpoint import Moments
 from headcount.training.encoder.measures import cross_entropy, ranks, visible
@@ -46,7 +34,6 @@ __all__ = ["Batch", "EncoderTrainer", "Feed", "PartName", "RealTrain"]
 
 _BLOCK_INDICES = 2**22  # numbers in a block of batches: 32 MB
 _CHUNK = {"cpu": 2**26, "cuda": 2**30}  # hidden units of all models that evaluation holds at once
-TRIED_HEADS = 8
 _STATE = ("theta", "first", "second", "alive", "taken")
 MEASURES = ("accuracy", "mrr", "loss")
 """What an evaluation brings, in this order."""
@@ -112,7 +99,7 @@ class EncoderTrainer:
     @contextmanager
     def here(self) -> Generator[None]:
         """Work on this stack's own stream, with its attention kernel; float32 means float32."""
-        with full_precision(), prefer(self.attention):
+        with full_precision(), prefer_attention(self.attention):
             if self.stream is None:
                 yield
                 return
@@ -303,13 +290,12 @@ class EncoderTrainer:
 
 
 def chosen_attention(spec: EncoderSpec, train: RealTrain, models: int, feed: Feed, device: torch.device) -> str | None:
-    """Return the attention kernel of a stack, by trial on a GPU that does nothing else; in float32 there is one."""
+    """Return the attention kernel of a stack, by trial on a GPU that does nothing else; None leaves it to torch."""
     dtype = train.stream_dtype(device)
-    if device.type != "cuda" or spec.tokens <= SHORT or dtype != torch.bfloat16:
+    if not tries_attention(spec.tokens, dtype, device):
         return None
     masked = feed.part("validation", 0, 1)[2] is not None
-    # which one wins hangs on length and head size, so all head counts share one trial: each costs a second to prepare
-    return fastest(models * train.batch, spec.tokens, TRIED_HEADS, spec.head_dim, dtype, masked, device)
+    return fastest_attention(models * train.batch, spec.tokens, spec.head_dim, dtype, masked, device)
 
 
 def stack_bytes(spec: EncoderSpec, train: RealTrain, models: int, feed: Feed, device: torch.device) -> int:
