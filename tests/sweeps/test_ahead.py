@@ -15,6 +15,7 @@ from headcount.sweeps import precompile as ahead
 from headcount.sweeps.engine import Engine
 from headcount.sweeps.experiments import STACKS
 from headcount.sweeps.precompile import Ahead, Shape, serve
+from headcount.training import devices
 
 
 @pytest.mark.parametrize(
@@ -111,13 +112,16 @@ def test_a_process_that_fails_leaves_the_work_to_the_stack(monkeypatch: pytest.M
         found.close()
 
 
-def test_without_memory_or_cores_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_memory_cores_or_triton_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     stacks = [[job(1)], [job(1, length=5)]]
     monkeypatch.setattr(ahead, "cores", lambda: 4)
     assert Ahead(stacks, torch.device("cuda", 0), 2**20).ready(1)
     monkeypatch.setattr(ahead, "cores", lambda: 2)
     assert Ahead(stacks, torch.device("cuda", 0), 10**12).ready(1)
     assert Ahead(stacks, CPU, None).ready(1)
+    monkeypatch.setattr(ahead, "cores", lambda: 4)
+    monkeypatch.setattr(devices, "has_triton", lambda: False)
+    assert Ahead(stacks, torch.device("cuda", 0), 10**12).ready(1)
 
 
 def test_what_is_compiled_already_is_not_compiled_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

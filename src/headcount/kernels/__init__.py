@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headcount.kernels.attention.trial import prefer_attention as prefer_attention
     from headcount.kernels.attention.trial import tries_attention as tries_attention
     from headcount.kernels.dispatch import explain as explain
+    from headcount.kernels.dispatch import has_triton as has_triton
     from headcount.kernels.dispatch import without_kernels as without_kernels
     from headcount.kernels.operations import adam_at as adam_at
     from headcount.kernels.operations import attend as attend

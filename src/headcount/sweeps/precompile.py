@@ -26,7 +26,7 @@ import torch
 from headcount.core import Spec, content_hash, cores
 from headcount.models.transformer import Flat, ModelSpec, covering
 from headcount.sweeps.plan import model_bytes
-from headcount.training import DTYPES, FRESH_STEPS, Job, StackTrainer, TrainSpec
+from headcount.training import DTYPES, FRESH_STEPS, Job, StackTrainer, TrainSpec, compiles_kernels
 
 AT_ONCE = 8
 CONTEXT_BYTES = 2**30  # what a process takes on a GPU before it does anything
@@ -131,7 +131,7 @@ class Ahead:
         self._waiting: list[tuple[str, Shape]] = []
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._most = 0
-        if device.type != "cuda" or len(stacks) < 2 or cores() < 4:
+        if not compiles_kernels(device) or len(stacks) < 2 or cores() < 4:
             return  # with few cores there is nothing to gain
         shapes = [Shape.of(jobs) for jobs in stacks]
         self._of = [shape.hash() for shape in shapes]

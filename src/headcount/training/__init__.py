@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headcount.training.data import Part as Part
     from headcount.training.data import draw_inputs as draw_inputs
     from headcount.training.data import prepare as prepare
+    from headcount.training.devices import compiles_kernels as compiles_kernels
     from headcount.training.devices import device_name as device_name
     from headcount.training.devices import find_device as find_device
     from headcount.training.devices import wake as wake

@@ -8,6 +8,7 @@ import threading
 import torch
 
 from headcount.core import BadInput
+from headcount.kernels import has_triton
 
 
 def find_device(name: str) -> torch.device:
@@ -42,6 +43,11 @@ def wake(name: str) -> None:
 
     if name.startswith("cuda"):
         threading.Thread(target=start).start()  # waited for at the end: none may be cut off inside the driver
+
+
+def compiles_kernels(device: torch.device) -> bool:
+    """Whether a stack on a device may compile kernels that are worth compiling ahead."""
+    return device.type == "cuda" and has_triton()
 
 
 def device_name(device: torch.device) -> str:
