@@ -14,6 +14,10 @@ from headcount.analysis.of_runs import analyse
 from headcount.analysis.record import Analysis
 from headcount.analysis.scaling import theory
 from headcount.core.errors import BadInput
+from headcount.tasks.assumptions.check import check_assumptions
+from headcount.tasks.expressions.tree import Exp, variable
+from headcount.tasks.families import FAMILIES, make_task
+from headcount.tasks.retrieval import GeneralizedRetrieval
 
 
 def test_a_cell_sums_up_seeds_and_targets_apart():
@@ -143,12 +147,24 @@ def test_both_forms_of_the_exponent_are_stated():
     assert all(0 < (s.half_k_printed or 0) < (s.half_k or 0) for s in analyse(runs, resamples=100).scaling)
 
 
-@pytest.mark.parametrize("name", ["sum-of-maxima", "min-plus-max"])
-def test_linear_families_fail_an_assumption(name):
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_tasks_of_linear_functions_fail_an_assumption(name):
+    """Read off the task itself: the same verdict as that of the checker of assumptions."""
     run = panel([trial(1, 0, 0.1)], length=128).model_copy(update={"intrinsic": 4})
-    named = run.model_copy(update={"task": {**run.task, "name": name}})
-    assert "assumption (2.3) fails: the f_i are linear" in theory(named, 1, 128).note
+    made, report = make_task(name), check_assumptions(make_task(name))
+    note = theory(run.model_copy(update={"task": {**run.task, **made.data(), "length": 128}}), 1, 128).note
+    fails = report.applies and report.finding("2.3").verdict == "fails"
+    assert ("assumption (2.3) fails: the f_i are linear" in note) == fails
     assert "(2.3)" not in theory(run, 1, 128).note
+
+
+def test_one_linear_function_among_others_is_enough():
+    x, z = variable(2), variable(2)
+    made = GeneralizedRetrieval([((x - [0.2, 0.9]) ** 2).sum(), 2.0 * x[0] + x[1]], None, z.sum(), length=128)
+    run = panel([trial(1, 0, 0.1)], length=128).model_copy(update={"intrinsic": 4, "task": made.data()})
+    assert "assumption (2.3) fails: some f_i are linear" in theory(run, 1, 128).note
+    bent = GeneralizedRetrieval([((x - [0.2, 0.9]) ** 2).sum(), Exp(of=x[0])], None, z.sum(), length=128)
+    assert "(2.3)" not in theory(run.model_copy(update={"task": bent.data()}), 1, 128).note
 
 
 def test_a_fixed_width_is_divided_among_the_heads():

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from attention_cases import CLOSE, EMBED, HEADS, causal, inputs, pair
+from attention_cases import BATCH, CLOSE, EMBED, HEADS, KEYS, QUERIES, causal, inputs, pair
 from torch import Tensor, nn
 
 from headcount import Attention, BadInput
@@ -117,6 +117,102 @@ def test_removed_heads_are_heads_at_zero(gone, head_dim):
     if gone:
         wrong = layer.without_heads([(gone[0] + 1) % 4, *gone[1:]])
         assert not torch.allclose(wrong(x, x, x)[0], silent(x, x, x)[0])
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("layout", ["batch first", "batch second", "unbatched"])
+def test_a_hook_reaches_what_the_heads_give(need_weights, layout):
+    torch.manual_seed(7)
+    layer = Attention(EMBED, HEADS, head_dim=4, batch_first=layout == "batch first", dtype=torch.float64)
+    given = inputs(batch_first=layer.batch_first, batched=layout != "unbatched")
+    silent, other = copy.deepcopy(layer), copy.deepcopy(layer)
+    with torch.no_grad():
+        silent.o_weight[1], other.o_weight[2] = 0.0, 0.0
+    shapes = []
+
+    def silence(_module, _inputs, o):
+        shapes.append(list(o.shape))
+        return o * torch.tensor([1.0, 0.0, 1.0])[:, None, None]
+
+    hook = layer.head_outputs.register_forward_hook(silence)
+    found = layer(*given, need_weights=need_weights)[0]
+    hook.remove()
+    assert shapes == [[1 if layout == "unbatched" else BATCH, HEADS, QUERIES, 4]]
+    torch.testing.assert_close(found, silent(*given)[0], **CLOSE)
+    assert not torch.allclose(found, other(*given)[0])
+    assert not torch.allclose(found, layer(*given)[0])
+    assert not any("head_outputs" in name for name in layer.state_dict())
+
+
+def test_a_mask_for_every_head_that_there_was_fits_after_a_removal():
+    torch.manual_seed(7)
+    layer = Attention(EMBED, 4, head_dim=2, batch_first=True, dtype=torch.float64)
+    mask = torch.randn(BATCH * 4, QUERIES, KEYS, dtype=torch.float64)
+    smaller = layer.without_heads([1]).without_heads([2])  # its third head is the layer's last
+    assert (smaller.heads_before, smaller.kept_heads) == (4, (0, 2))
+    own = mask.unflatten(0, (BATCH, 4))[:, [0, 2]].flatten(0, 1)
+    given = inputs()
+    expected = smaller(*given, attn_mask=own)[0]
+    assert torch.equal(smaller(*given, attn_mask=mask)[0], expected)
+    assert torch.equal(copy.deepcopy(smaller)(*given, attn_mask=mask)[0], expected)
+    turned = mask.unflatten(0, (BATCH, 4)).roll(1, 1).flatten(0, 1)
+    assert not torch.allclose(smaller(*given, attn_mask=turned)[0], expected)
+    with pytest.raises(BadInput, match=r"= \[6, 4, 5\]; got \[9, 4, 5\]"):
+        smaller(*given, attn_mask=mask[:9])
+
+
+@pytest.mark.parametrize("options", [{}, {"kdim": 4, "vdim": 7}, {"bias": False}, {"add_bias_kv": True}])
+def test_the_numbers_of_torchs_layer_can_be_shared(options):
+    theirs = pair(**options)[0]
+    theirs.out_proj.weight.requires_grad_(False)
+    ours = Attention.from_torch(theirs, copy=False)
+    assert {name for name, p in ours.named_parameters() if not p.requires_grad} == {"o_weight"}
+    with torch.no_grad():
+        for p in theirs.parameters():
+            p.add_(1.0)
+    fresh = Attention.from_torch(theirs)
+    assert all(torch.equal(p, q) for p, q in zip(ours.parameters(), fresh.parameters(), strict=True))
+    storages = {p.untyped_storage().data_ptr() for p in theirs.parameters()}
+    assert {p.untyped_storage().data_ptr() for p in ours.parameters()} == storages
+    assert not storages & {p.untyped_storage().data_ptr() for p in fresh.parameters()}
+
+
+@pytest.mark.parametrize("name", ["in_proj_weight", "out_proj.weight"])
+def test_parametrized_weights_are_read_as_torch_uses_them(name):
+    theirs, plain = pair()
+    owner, _, own = name.rpartition(".")
+    nn.utils.parametrizations.spectral_norm(theirs.get_submodule(owner), own)
+    theirs.eval()
+    ours = Attention.from_torch(theirs)
+    torch.testing.assert_close(ours(*inputs())[0], theirs(*inputs())[0], **CLOSE)
+    assert not torch.allclose(plain(*inputs())[0], theirs(*inputs())[0])
+
+
+STORED = [{}, {"kdim": 4, "vdim": 7}, {"bias": False}, {"add_bias_kv": True}]
+
+
+@pytest.mark.parametrize("options", STORED)
+def test_a_state_dict_of_torchs_layer_is_read(options):
+    theirs, ours = pair(**options)
+    whole = nn.ModuleDict({"inner": nn.Sequential(Attention(EMBED, HEADS, dtype=torch.float64, **options))})
+    stored = {f"inner.0.{name}": weight for name, weight in theirs.state_dict().items()}
+    names = list(stored)
+    whole.load_state_dict(stored)
+    assert list(stored) == names  # the caller's own is left as it is
+    assert all(torch.equal(p, q) for p, q in zip(whole.parameters(), ours.parameters(), strict=True))
+
+
+def test_a_state_dict_of_other_sizes_is_refused():
+    stored = pair()[0].state_dict()
+    with pytest.raises(RuntimeError, match=r"Missing key.*q_weight"):
+        Attention(EMBED, HEADS, head_dim=5).load_state_dict(stored)
+    with pytest.raises(RuntimeError, match=r"Missing key.*q_weight"):
+        Attention(EMBED, HEADS).load_state_dict({name: w for name, w in stored.items() if name != "in_proj_weight"})
+    with pytest.raises(RuntimeError, match="size mismatch for q_weight"):
+        Attention(2 * EMBED, HEADS, head_dim=2).load_state_dict(stored)
+    ours = pair()[1]
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*in_proj_weight"):
+        ours.load_state_dict({**ours.state_dict(), **stored})
 
 
 def test_it_drops_into_torchs_layers():

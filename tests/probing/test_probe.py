@@ -10,13 +10,14 @@ import torch
 from probe_models import PLANTED, Reader, batches, loss, make, planted, reader_batches, reader_loss
 from torch import nn
 
+from headcount import Attention
 from headcount.core.errors import BadInput
 from headcount.probing import prune as probe_remove
-from headcount.probing.architectures import OPEN, Layer, family, find_layers
-from headcount.probing.attention import OpenAttention, opened, plain_paths
+from headcount.probing.architectures import FamilyLayer, family, find_layers
+from headcount.probing.attention import OpenLayer, open_layers, opened, plain_paths
 from headcount.probing.masks import Masks
 from headcount.probing.measure import Meter, carriers
-from headcount.probing.of_model import probe
+from headcount.probing.of_model import Probe, probe
 from headcount.probing.prune import apart, compare, outputs, remove
 from headcount.probing.prune_plan import plan
 from headcount.probing.record import ProbeRecord
@@ -42,7 +43,7 @@ def probed(kind: str, change=lambda model: model, **options) -> ProbeRecord:
 def meter_of(kind: str, **changed) -> Meter:
     if kind == "reader":
         module = opened(Reader().eval())
-        return Meter(module, find_layers(module, [OPEN]), reader_batches(), reader_loss)
+        return Meter(module, open_layers(module), reader_batches(), reader_loss)
     model = make(kind, **changed)
     return Meter(model, find_layers(model, family(model.config.model_type).layouts), batches(kind), loss)
 
@@ -73,11 +74,11 @@ def test_a_head_that_carries_everything_is_found(kind):
 
 @pytest.mark.parametrize("sabotage", ["heads permuted", "another layer's mask"])
 def test_masks_at_the_wrong_place_do_not_find_it(sabotage, monkeypatch):
-    hook, without = Masks._hook, Masks.without
+    right, without = Masks._multiplied, Masks.without
     if sabotage == "heads permuted":
         monkeypatch.setattr(Masks, "without", lambda self, heads: without(self, [(i, (h + 1) % 4) for i, h in heads]))
     else:
-        monkeypatch.setattr(Masks, "_hook", lambda self, i, layer: hook(self, 1 - i, layer))
+        monkeypatch.setattr(Masks, "_multiplied", lambda self, i: right(self, 1 - i))
     assert not finds_planted(probed("bert", planted))
 
 
@@ -193,8 +194,8 @@ def test_a_pruned_model_gives_the_masked_outputs(kind):
 
 
 def test_cutting_the_wrong_heads_is_noticed(monkeypatch):
-    right = Layer.keep
-    monkeypatch.setattr(Layer, "keep", lambda self, heads: right(self, [(h + 1) % self.heads for h in heads]))
+    right = FamilyLayer.keep
+    monkeypatch.setattr(FamilyLayer, "keep", lambda self, heads: right(self, [(h + 1) % self.heads for h in heads]))
     record = probed("gpt2", budget=0.05)
     assert record.pruned is not None
     assert not record.pruned.equal
@@ -226,32 +227,115 @@ def test_the_module_itself_is_left_as_it_was():
 
 # -- nn.MultiheadAttention ----------------------------------------------------------------------------------
 
-PLAIN = {
-    "plain": {}, "no bias": {"bias": False}, "batch first": {"batch_first": True}, "zeros": {"add_zero_attn": True},
-    "other sizes": {"kdim": 7, "vdim": 5},
-}  # fmt: skip
+
+class Asks(nn.Module):
+    """Asks a sequence once or twice, through a layer with the options given, with a mask for every head."""
+
+    def __init__(self, times: int = 1, **options) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        layer = nn.MultiheadAttention(8, 4, **options)
+        self.parts, self.out = nn.ModuleList([layer] * times), nn.Linear(8, 1)
+        with torch.no_grad():
+            for p in self.parameters():
+                p.add_(0.5 * torch.randn(p.shape))
+
+    def forward(self, x):
+        slopes = torch.arange(1.0, 5.0)[:, None, None] * -torch.arange(x.shape[0])  # of the four heads it was made for
+        mask = slopes.expand(4, x.shape[0], -1) if x.dim() == 2 else slopes.repeat(x.shape[1], x.shape[0], 1)
+        for part in self.parts:
+            x = x + part(x, x, x, attn_mask=mask)[0]
+        return self.out(x)
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_open_attention_is_multihead_attention(name):
-    torch.manual_seed(1)
-    layer = nn.MultiheadAttention(12, 3, **PLAIN[name]).eval()
-    mine = OpenAttention(layer)
-    q, k, v = torch.randn(4, 6, 12), torch.randn(5, 6, layer.kdim), torch.randn(5, 6, layer.vdim)
-    if layer.batch_first:
-        q, k, v = (x.transpose(0, 1) for x in (q, k, v))
-    hidden = torch.zeros(6, 5, dtype=torch.bool)
-    hidden[2, 3:] = True
-    masks = [None, torch.ones(4, 5).tril().logical_not(), torch.randn(4, 5), torch.randn(18, 4, 5)]
-    for mask, padding, average in itertools.product(masks, (None, hidden), (True, False)):
-        options = {"attn_mask": mask, "key_padding_mask": padding, "average_attn_weights": average}
-        if padding is not None and mask is not None and mask.dtype != torch.bool:
-            options["key_padding_mask"] = torch.zeros(6, 5).masked_fill(hidden, -torch.inf)
-        for wanted, found in zip(layer(q, k, v, **options), mine(q, k, v, **options), strict=True):
-            torch.testing.assert_close(found, wanted)
-    assert mine(q, k, v, need_weights=False)[1] is None
-    single = [x[:, 0] if not layer.batch_first else x[0] for x in (q, k, v)]
-    torch.testing.assert_close(mine(*single)[0], layer(*single)[0])
+def asked(module: Asks, shape: tuple[int, ...] = (5, 3, 8)) -> Probe:
+    torch.manual_seed(4)
+    return probe(module, [torch.randn(shape) for _ in range(3)], lambda m, x: m(x).square().mean(), budget=5.0)
+
+
+LAYERS = {
+    "a mask for every head": lambda: asked(Asks()),
+    "added keys": lambda: asked(Asks(add_bias_kv=True)),
+    "a zero key": lambda: asked(Asks(add_bias_kv=True, add_zero_attn=True, bias=False)),
+    "one sequence": lambda: asked(Asks(), (5, 8)),
+    "a layer that serves twice": lambda: asked(Asks(2)),
+    "parametrized weights": lambda: asked(parametrized(Asks())),
+    "headcount.Attention": lambda: asked(with_ours(Asks())),
+}
+
+
+def parametrized(module: Asks) -> Asks:
+    nn.utils.parametrizations.spectral_norm(module.parts[0], "in_proj_weight")
+    return module
+
+
+def with_ours(module: Asks) -> Asks:
+    module.parts[0] = Attention.from_torch(module.parts[0])
+    return module
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_heads_of_every_kind_of_layer_are_measured_and_removed(kind):
+    found = LAYERS[kind]()
+    assert found.record.architecture == ("headcount.Attention" if "headcount" in kind else "nn.MultiheadAttention")
+    assert [layer.heads for layer in found.layers] == [4]
+    assert min(max(abs(h.ablation), h.gradient) for h in found.record.heads) > 1e-4
+    assert found.record.pruned is not None
+    assert found.record.pruned.equal
+    assert found.record.pruned.difference < 1e-5
+    left = {id(part): part for part in found.pruned.parts}
+    assert [part.num_heads for part in left.values()] == [4 - len(found.record.plan.gone())]
+    assert left.popitem()[1].kept_heads == tuple(found.kept()["parts.0"])
+
+
+@pytest.mark.parametrize("kind", ["a mask for every head", "a layer that serves twice"])
+def test_removing_other_heads_than_the_masked_is_noticed(kind, monkeypatch):
+    right = OpenLayer.keep
+    monkeypatch.setattr(OpenLayer, "keep", lambda self, heads: right(self, [(h + 1) % self.heads for h in heads]))
+    record = LAYERS[kind]().record
+    assert record.pruned is not None
+    assert not record.pruned.equal
+
+
+def test_a_query_that_sees_no_key_can_be_probed():
+    hidden = torch.zeros(4, 4, dtype=torch.bool)
+    hidden[2] = True
+
+    def blind(module, x):
+        return module(x, hidden).square().mean()
+
+    class Blind(Around):
+        def forward(self, x, hidden):
+            return self.part(x, x, x, attn_mask=hidden, need_weights=False)[0]
+
+    found = probe(Blind(nn.MultiheadAttention(8, 2)), [torch.randn(4, 2, 8)], blind)
+    assert found.record.loss > 0
+
+
+def test_an_opened_module_has_the_numbers_of_the_module_itself():
+    module = Reader()
+    made = opened(module)
+    with torch.no_grad():
+        module.second.in_proj_weight.mul_(2.0)
+    assert torch.equal(made.second.q_weight.flatten(0, 1), module.second.in_proj_weight[:32])
+    assert made.second.o_weight.untyped_storage().data_ptr() == module.second.out_proj.weight.data_ptr()
+
+
+def test_a_state_dict_of_an_earlier_pruned_module_is_still_read():
+    """Its query, key and value were linear maps, as was the output: by those names it was stored."""
+    module = Reader()
+    first = opened(module).second.without_heads([1])
+    rows = [i for i in range(32) if not 8 <= i < 16]
+    old = {
+        f"{name}.{what}": getattr(module.second, f"in_proj_{what}").chunk(3)[i][rows]
+        for i, name in enumerate(("query", "key", "value"))
+        for what in ("weight", "bias")
+    }
+    old |= {"out_proj.weight": module.second.out_proj.weight[:, rows], "out_proj.bias": module.second.out_proj.bias}
+    again = opened(Reader()).second.without_heads([1])
+    nn.init.zeros_(again.q_weight)
+    again.load_state_dict({name: value.detach() for name, value in old.items()})
+    assert all(torch.equal(p, q) for p, q in zip(again.parameters(), first.parameters(), strict=True))
 
 
 def test_an_opened_module_gives_the_same_outputs():
@@ -262,7 +346,7 @@ def test_an_opened_module_gives_the_same_outputs():
         assert apart(wanted, outputs(made, batch, reader_loss)) < 1e-5
         with torch.no_grad():
             turned = copy.deepcopy(made)
-            turned.second.query.weight.neg_()
+            turned.second.q_weight.neg_()
         assert apart(wanted, outputs(turned, batch, reader_loss)) > 1e-3
 
 
@@ -271,6 +355,13 @@ def test_an_opened_module_gives_the_same_outputs():
 
 class Own(nn.MultiheadAttention):
     """Attention with a forward of its own."""
+
+    def forward(self, *inputs, **options):
+        return super().forward(*inputs, **options)
+
+
+class Ours(Attention):
+    """Attention of ours with a forward of its own."""
 
     def forward(self, *inputs, **options):
         return super().forward(*inputs, **options)
@@ -301,8 +392,9 @@ def mean(module, batch):
 BAD = {
     "no attention": (lambda: probe(nn.Linear(8, 8), X, mean), "no nn.MultiheadAttention layer"),
     "bare": (lambda: probe(nn.MultiheadAttention(8, 2), X, mean), "bare nn.MultiheadAttention"),
+    "bare, ours": (lambda: probe(Attention(8, 2), X, mean), "bare headcount.Attention"),
     "own forward": (lambda: probe(Around(Own(8, 2)), X, mean), "Own has a forward of its own"),
-    "bias_kv": (lambda: probe(around(add_bias_kv=True), X, mean), "add_bias_kv"),
+    "own forward, ours": (lambda: probe(Around(Ours(8, 2)), X, mean), "Ours has a forward of its own"),
     "no batches": (lambda: probe(Reader(), [], mean), "no batches"),
     "budget": (lambda: probe(Reader(), X, mean, budget=-1.0), "budget"),
     "loss of many": (lambda: probe(around(), X, lambda m, b: m(b)), "one number"),

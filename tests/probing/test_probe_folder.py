@@ -143,10 +143,10 @@ def test_numbers_keep_their_type_in_a_pruned_folder(tmp_path: Path) -> None:
 
 
 def test_wrong_weights_are_not_saved(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headcount.probing.architectures import Layer
+    from headcount.probing.architectures import FamilyLayer
 
-    right = Layer.keep
-    monkeypatch.setattr(Layer, "keep", lambda self, heads: right(self, [(h + 1) % self.heads for h in heads]))
+    right = FamilyLayer.keep
+    monkeypatch.setattr(FamilyLayer, "keep", lambda self, heads: right(self, [(h + 1) % self.heads for h in heads]))
     with pytest.raises(BadInput, match="not saved"):
         probe_folder(folders / "bert", budget=1.0, samples=8, save=tmp_path / "s", save_at_chance=True)
     assert not (tmp_path / "s").exists()

@@ -20,7 +20,7 @@ from headcount.core.errors import BadInput
 from headcount.probing import of_folder as folders
 from headcount.probing import prune as probe_remove
 from headcount.probing import save as probe_save
-from headcount.probing.architectures import Layer, family, find_layers
+from headcount.probing.architectures import FamilyLayer, family, find_layers
 from headcount.probing.load import HEADS, load_folder
 from headcount.probing.of_model import Probe
 from headcount.probing.record import Plan, Step
@@ -171,7 +171,7 @@ def test_heads_in_the_wrong_place_are_not_passed_off_as_the_model(
     assert loading.loader == "headcount", "zeros in place of heads were taken for the model"
 
 
-def _shifted(layers: list[Layer], count: int) -> None:
+def _shifted(layers: list[FamilyLayer], count: int) -> None:
     for layer in layers:
         layer.arrange([None, *range(layer.heads), *[None] * count][:count])
 

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from headcount.core import BadInput
+from headcount.probing.layers import Layer, OnHeads
 
 
 class Layout(NamedTuple):
@@ -77,8 +79,6 @@ FAMILIES = (
     Family("Llama", ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"), (_SEPARATE,), _GROUPED),
     Family("T5", ("t5", "mt5"), (_BIASED,), ConfigNames("num_heads", "", "d_kv")),
 )
-OPEN = Layout("query", "key", "value", "out_proj", "head_dim", counts=("num_heads",))
-"""That of `probe_attention.OpenAttention`, which stands in for nn.MultiheadAttention."""
 
 
 def family(model_type: str) -> Family:
@@ -91,29 +91,31 @@ def family(model_type: str) -> Family:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """The attention of one layer: heads side by side at the input of the output projection."""
+class FamilyLayer(Layer):
+    """A block of a family: its heads lie side by side at the input of the output projection."""
 
-    name: str
-    block: nn.Module
     layout: Layout
-    heads: int
-    head_dim: int
-    group: int
-    """So many heads share one key and value, and can only go together."""
 
     @property
     def projection(self) -> nn.Module:
         """The output projection, whose input is the heads' outputs side by side."""
         return self.block.get_submodule(self.layout.output)
 
-    def units(self) -> list[tuple[int, ...]]:
-        """What can be removed: single heads, or the heads of one key and value."""
-        return [tuple(range(i, i + self.group)) for i in range(0, self.heads, self.group)]
+    def reach(self, act: OnHeads) -> RemovableHandle:
+        """Let `act` change the heads' outputs until the handle is removed."""
+
+        def change(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+            return (act(inputs[0].unflatten(-1, (self.heads, self.head_dim))).flatten(-2), *inputs[1:])
+
+        return self.projection.register_forward_pre_hook(change)
 
     def keep(self, heads: Sequence[int]) -> None:
         """Remove all other heads, for good: cut the rows of query, key and value and the columns of the output."""
         self.arrange(sorted(heads))
+
+    def alike(self, module: nn.Module) -> list[FamilyLayer]:
+        """Find all blocks of a module that have this one's layout."""
+        return find_layers(module, [self.layout])
 
     def arrange(self, slots: Sequence[int | None], bias: Sequence[int | None] = ()) -> None:
         """Keep the heads named in `slots`, in that order; a slot of None gets weights of zero, and does nothing.
@@ -147,9 +149,9 @@ class Layer:
         return torch.where(starts < 0, starts, starts + torch.arange(self.head_dim)).flatten()
 
 
-def find_layers(module: nn.Module, layouts: Sequence[Layout]) -> list[Layer]:
+def find_layers(module: nn.Module, layouts: Sequence[Layout]) -> list[FamilyLayer]:
     """Find all blocks of a module that have one of the layouts, in the order of the module."""
-    found: list[Layer] = []
+    found: list[FamilyLayer] = []
     for name, block in module.named_modules():
         for layout in layouts:
             layer = _layer(name, block, layout)
@@ -159,7 +161,7 @@ def find_layers(module: nn.Module, layouts: Sequence[Layout]) -> list[Layer]:
     return found
 
 
-def _layer(name: str, block: nn.Module, layout: Layout) -> Layer | None:
+def _layer(name: str, block: nn.Module, layout: Layout) -> FamilyLayer | None:
     parts = [_part(block, path) for path in (layout.query, layout.key, layout.value, layout.output)]
     size = _part(block, layout.size)
     if any(not isinstance(part, nn.Module) or not isinstance(size, int) for part in parts):
@@ -175,7 +177,7 @@ def _layer(name: str, block: nn.Module, layout: Layout) -> Layer | None:
         key = output
     if not key or output % size or key % size or output % key:
         return None
-    return Layer(name, block, layout, output // size, size, output // key)
+    return FamilyLayer(name, block, output // size, size, output // key, layout)
 
 
 def _part(block: nn.Module, path: str) -> Any:

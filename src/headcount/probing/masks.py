@@ -1,15 +1,16 @@
-"""A multiplier on the output of every head, by hooks before the output projections: no model has to know of it."""
+"""A multiplier on the output of every head, by hooks on the layers: no model has to know of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
-from headcount.probing.architectures import Layer
+from headcount.probing.layers import Layer, OnHeads
 
 
 class Masks:
@@ -20,11 +21,11 @@ class Masks:
         self.values = [torch.ones(layer.heads, device=_device(layer)) for layer in layers]
         self.seen: Callable[[int, Tensor], None] | None = None
         """Is shown the heads' outputs of a layer, [..., heads, head_dim], whenever the layer is reached."""
-        self._hooks: list[Any] = []
+        self._hooks: list[RemovableHandle] = []
 
     def __enter__(self) -> Self:
         for i, layer in enumerate(self.layers):
-            self._hooks.append(layer.projection.register_forward_pre_hook(self._hook(i, layer)))
+            self._hooks.append(layer.reach(self._multiplied(i)))
         return self
 
     def __exit__(
@@ -45,16 +46,14 @@ class Masks:
         self.values = [torch.ones_like(value, requires_grad=True) for value in self.values]
         return self.values
 
-    def _hook(self, i: int, layer: Layer) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
-        def multiply(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-            heads: Tensor = inputs[0].unflatten(-1, (layer.heads, layer.head_dim))
+    def _multiplied(self, i: int) -> OnHeads:
+        def multiply(heads: Tensor) -> Tensor:
             if self.seen is not None:
                 self.seen(i, heads)
-            masked = heads * self.values[i].to(heads.dtype)[:, None]
-            return (masked.flatten(-2), *inputs[1:])
+            return heads * self.values[i].to(heads.dtype)[:, None]
 
         return multiply
 
 
 def _device(layer: Layer) -> torch.device:
-    return next(layer.projection.parameters()).device
+    return next(layer.block.parameters()).device

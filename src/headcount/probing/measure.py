@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.core import BadInput
-from headcount.probing.architectures import Layer
+from headcount.probing.layers import Layer
 from headcount.probing.masks import Masks
 
 Loss = Callable[[nn.Module, Any], Tensor]

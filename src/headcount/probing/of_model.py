@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from headcount.core import BadInput, Shown, provenance
-from headcount.probing.architectures import OPEN, Layer, family, find_layers
-from headcount.probing.attention import OpenAttention, few_threads, opened, plain_paths, twin
+from headcount.probing.architectures import FamilyLayer, family, find_layers
+from headcount.probing.attention import KINDS, OpenLayer, few_threads, open_layers, opened, plain_paths, twin
 from headcount.probing.curve import curve_chart, curve_table
 from headcount.probing.heat_map import as_figure, heat_figure
+from headcount.probing.layers import Layer
 from headcount.probing.measure import SHARE, Loss, Meter, Told, carriers
 from headcount.probing.prune import TOLERANCE, apart, compare, outputs, remove
 from headcount.probing.prune_plan import loss_curve, plan
@@ -40,7 +41,7 @@ class Probe(Shown):
 
     record: ProbeRecord
     pruned: nn.Module | None
-    layers: list[Layer]
+    layers: Sequence[Layer]
 
     def kept(self) -> dict[str, list[int]]:
         """The heads that stay, by the name of their layer."""
@@ -126,7 +127,7 @@ def _probe(
         model, layers, architecture = _heads_of(original)
         meter = Meter(model, layers, batches, loss)
         layers = meter.layers
-        if isinstance(layers[0].block, OpenAttention):
+        if isinstance(layers[0], OpenLayer):
             _check_same(original, model, batches[0], loss)
         full = meter.loss()
         check(full)
@@ -144,17 +145,18 @@ def _probe(
     return Probe(record, pruned, layers)
 
 
-def _heads_of(module: nn.Module) -> tuple[nn.Module, list[Layer], str]:
+def _heads_of(module: nn.Module) -> tuple[nn.Module, Sequence[Layer], str]:
     """Find the attention layers, and open those that hide their heads."""
+    for kind, name in KINDS.items():
+        if any(isinstance(part, kind) for part in module.modules()):
+            model = opened(module)
+            return model, open_layers(model), name
     kind = getattr(getattr(module, "config", None), "model_type", None)
-    if any(isinstance(part, nn.MultiheadAttention) for part in module.modules()):
-        model = opened(module)
-        return model, find_layers(model, [OPEN]), "nn.MultiheadAttention"
-    layers = find_layers(module, [OPEN])
-    if layers and isinstance(layers[0].block, OpenAttention):  # a pruned module that is probed again
-        return module, layers, "nn.MultiheadAttention"
     if not isinstance(kind, str):
-        raise BadInput(f"{type(module).__name__} has no nn.MultiheadAttention layer, and is no model of transformers")
+        raise BadInput(
+            f"{type(module).__name__} has no nn.MultiheadAttention layer and no headcount.Attention, "
+            "and is no model of transformers"
+        )
     known = family(kind)
     layers = find_layers(module, known.layouts)
     if not layers:
@@ -181,7 +183,7 @@ def _stage(told: Told, name: str) -> Told:
 
 def _notes(layers: Sequence[Layer]) -> list[str]:
     grouped = max(layer.group for layer in layers)
-    biased = any(layer.layout.bias for layer in layers)
+    biased = any(isinstance(layer, FamilyLayer) and layer.layout.bias for layer in layers)
     shared = "Layers of a stack share one position bias: a head that one of them keeps leaves zeros in the others."
     if grouped == 1:
         return [shared] if biased else []

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.probing.architectures import Layer, find_layers
+from headcount.probing.architectures import FamilyLayer
 from headcount.probing.attention import plain_paths, twin
+from headcount.probing.layers import Layer
 from headcount.probing.measure import Loss, Meter
 from headcount.probing.record import Pruned
 
@@ -30,10 +31,11 @@ def remove(module: nn.Module, layers: Sequence[Layer], gone: Sequence[tuple[int,
     """
     made = twin(module)
     lost = {layer.name: {head for where, head in gone if where == i} for i, layer in enumerate(layers)}
-    found = find_layers(made, list(dict.fromkeys(layer.layout for layer in layers)))
+    found = layers[0].alike(made)
     kept = {layer.name: [h for h in range(layer.heads) if h not in lost.get(layer.name, ())] for layer in found}
-    if any(layer.layout.bias for layer in found):
-        arrange_even(found, kept)
+    blocks = [layer for layer in found if isinstance(layer, FamilyLayer)]
+    if any(layer.layout.bias for layer in blocks):
+        arrange_even(blocks, kept)
         return made
     for layer in found:
         if lost.get(layer.name):
@@ -41,7 +43,7 @@ def remove(module: nn.Module, layers: Sequence[Layer], gone: Sequence[tuple[int,
     return made
 
 
-def arrange_even(layers: Sequence[Layer], kept: Mapping[str, Sequence[int]], count: int = 0) -> None:
+def arrange_even(layers: Sequence[FamilyLayer], kept: Mapping[str, Sequence[int]], count: int = 0) -> None:
     """Give all layers the same number of heads, `count` or the least that holds those kept: the others are zeros."""
     slots, biases = even_slots(layers, kept, count)
     for layer in layers:
@@ -51,11 +53,11 @@ def arrange_even(layers: Sequence[Layer], kept: Mapping[str, Sequence[int]], cou
 Slots = dict[str, list[int | None]]
 
 
-def even_slots(layers: Sequence[Layer], kept: Mapping[str, Sequence[int]], count: int = 0) -> tuple[Slots, Slots]:
+def even_slots(layers: Sequence[FamilyLayer], kept: Mapping[str, Sequence[int]], count: int = 0) -> tuple[Slots, Slots]:
     """Say which head stands where when all layers have equally many, and the same of their stacks' position biases."""
     slots: Slots = {layer.name: [*sorted(kept[layer.name])] for layer in layers}
     biases: Slots = {layer.name: [] for layer in layers}
-    stacks: dict[str, list[Layer]] = {}
+    stacks: dict[str, list[FamilyLayer]] = {}
     for layer in layers:
         stacks.setdefault(re.sub(r"\.\d+", "", layer.name), []).append(layer)
     for stack in stacks.values():

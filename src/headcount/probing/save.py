@@ -18,7 +18,7 @@ import torch
 
 from headcount.core import BadInput, whole_folder, write_json
 from headcount.core.readers import read_json
-from headcount.probing.architectures import Family, Layer, family, find_layers
+from headcount.probing.architectures import Family, FamilyLayer, family, find_layers
 from headcount.probing.load import HEADS, OURS, WEIGHTS, Kept, load_folder, load_whole, model_class, read_kept
 from headcount.probing.measure import Loss
 from headcount.probing.of_model import Probe
@@ -87,7 +87,7 @@ def save_pruned(
     )
 
 
-def kept_of(found: Probe, source: Path, layers: Sequence[Layer]) -> Kept:
+def kept_of(found: Probe, source: Path, layers: Sequence[FamilyLayer]) -> Kept:
     """The heads of every layer of the pruned model, numbered as in the whole one: earlier removals are counted in."""
     before, now = read_kept(source).slots, found.kept()
     stay = {layer.name: now.get(layer.name, list(range(layer.heads))) for layer in layers}

@@ -277,11 +277,6 @@ FAMILIES: dict[str, type[Family]] = {
     )
 }  # fmt: skip
 
-AnyFamily = Annotated[
-    SumOfMaxima | QuadraticBasins | MinPlusMax | SparseRegression | SphereAnchors | Nearest | Mean | Linear,
-    Field(discriminator="family"),
-]
-
 
 def family(name: str, **parameters: Any) -> Family:
     """Return the spec of a named family; unknown names and parameters are answered with the nearest right one."""
@@ -308,4 +303,4 @@ def _compose(outside: Expr, inside: Expr) -> Expr:
     return parse_expr(replace(outside.data()))
 
 
-__all__ = ["FAMILIES", "AnyFamily", "Family", "family", "make_task"]
+__all__ = ["FAMILIES", "Family", "family", "make_task"]

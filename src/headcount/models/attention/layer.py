@@ -10,12 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headcount.core import BadInput
-from headcount.models.attention.torch_weights import filled, to_heads, to_matrices
+from headcount.models.attention.torch_weights import (
+    by_torchs_names,
+    filled,
+    stored_matrices,
+    to_heads,
+    to_matrices,
+    weights_of,
+)
 
 
 class BadAttention(BadInput, ValueError):
@@ -29,6 +38,9 @@ class Attention(nn.Module):
     k_weight[heads, head_dim, kdim], v_weight[heads, head_dim, vdim], o_weight[heads, embed_dim, head_dim]; with
     bias q_bias, k_bias, v_bias[heads, head_dim] and o_bias[embed_dim]; with add_bias_kv bias_k and
     bias_v[heads, head_dim]. Where torch's sizes hold, the same seed draws the same weights as torch does.
+
+    What the heads give, o[batch, heads, queries, head_dim], passes through the module `head_outputs` before o_weight:
+    a forward hook there sees it, and what the hook returns takes its place.
     """
 
     q_bias: nn.Parameter | None
@@ -72,6 +84,9 @@ class Attention(nn.Module):
             raise BadAttention(f"dropout must be from 0 to 1, not {dropout}")
         self.embed_dim, self.num_heads, self.head_dim, self.kdim, self.vdim = embed_dim, num_heads, head_dim, kdim, vdim
         self.dropout, self.batch_first, self.add_zero_attn = float(dropout), batch_first, add_zero_attn
+        self.heads_before, self.kept_heads = num_heads, tuple(range(num_heads))
+        """How many heads the layer had before some were removed, and which of them it has."""
+        self.head_outputs = nn.Identity()
 
         def weight(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -124,7 +139,8 @@ class Attention(nn.Module):
 
         query[batch, queries, embed_dim] with batch_first, [queries, batch, embed_dim] without, [queries, embed_dim]
         for one sequence; key and value alike. key_padding_mask[batch, keys]; attn_mask[queries, keys] or
-        [batch·heads, queries, keys]. A boolean mask is True where a key is hidden; a float mask joins the score.
+        [batch·heads, queries, keys], where heads are those of the layer, or those that it had before some were
+        removed. A boolean mask is True where a key is hidden; a float mask joins the score.
         is_causal is only a hint that attn_mask is causal, and needs it. A query whose keys are all hidden gets what
         torch gives it: NaN if weights are asked for, else heads that return 0.
         """
@@ -135,6 +151,7 @@ class Attention(nn.Module):
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        attn_mask = self._of_kept_heads(attn_mask, query.shape[0])
         _check_masks(key_padding_mask, attn_mask, self.num_heads, query, key)
         if is_causal and attn_mask is None:
             raise BadAttention("is_causal is a hint that attn_mask is causal: give attn_mask as well")
@@ -155,6 +172,7 @@ class Attention(nn.Module):
             o = weights @ v
         else:
             o = nn.functional.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
+        o = self.head_outputs(o)
         first = batched and not self.batch_first
         y = torch.einsum("bhqn,hen->qbe" if first else "bhqn,hen->bqe", o, self.o_weight)
         y = (y if self.o_bias is None else y + self.o_bias).contiguous()
@@ -169,6 +187,14 @@ class Attention(nn.Module):
         if bias is not None:
             x = torch.cat([x, bias.to(x.dtype).unsqueeze(1).expand(x.shape[0], -1, -1, -1)], dim=2)
         return nn.functional.pad(x, (0, 0, 0, 1)) if self.add_zero_attn else x
+
+    def _of_kept_heads(self, mask: Tensor | None, batch: int) -> Tensor | None:
+        """Of a mask for every head that the layer once had, take what is for the heads that it has."""
+        if mask is None or mask.dim() != 3 or self.heads_before == self.num_heads:
+            return mask
+        if mask.shape[0] != batch * self.heads_before:
+            return mask
+        return mask.unflatten(0, (batch, self.heads_before))[:, list(self.kept_heads)].flatten(0, 1)
 
     def _check_inputs(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         """Refuse inputs that do not fit the layer or one another."""
@@ -187,15 +213,18 @@ class Attention(nn.Module):
             raise BadAttention(f"key and value must be of one length, and all of one batch ({order}); got {shapes}")
 
     @classmethod
-    def from_torch(cls, module: nn.MultiheadAttention) -> Attention:
-        """Return the same layer with the same weights, copied to the bit."""
-        theirs = dict(module.named_parameters())
+    def from_torch(cls, module: nn.MultiheadAttention, *, copy: bool = True) -> Attention:
+        """Return the same layer with the same weights, to the bit.
+
+        They are copies; with copy=False they are the numbers of `module` itself, seen through an axis of heads.
+        """
+        theirs = weights_of(module)
         made = cls(
             module.embed_dim, module.num_heads, module.dropout, "in_proj_bias" in theirs, "bias_k" in theirs,
             module.add_zero_attn, module.kdim, module.vdim, module.batch_first,
             device="meta", dtype=theirs["out_proj.weight"].dtype,
         )  # fmt: skip
-        return filled(made, to_heads(theirs, made.num_heads, made.head_dim), module.training)
+        return filled(made, to_heads(theirs, made.num_heads, made.head_dim), module.training, copy=copy)
 
     def to_torch(self) -> nn.MultiheadAttention:
         """Return the same layer as torch's own, where heads times head_dim is embed_dim."""
@@ -223,7 +252,19 @@ class Attention(nn.Module):
             device="meta", dtype=self.q_weight.dtype, head_dim=self.head_dim,
         )  # fmt: skip
         weights = {name: w if name == "o_bias" else w[kept] for name, w in self.named_parameters()}
+        made.heads_before, made.kept_heads = self.heads_before, tuple(self.kept_heads[i] for i in kept)
         return filled(made, weights, self.training)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **options: Any) -> None:
+        """Load weights by their names here, by torch's, or by those of probed modules before they had this layer."""
+        stored = stored_matrices(state_dict, prefix)
+        if stored:
+            with suppress(KeyError, RuntimeError):  # of other sizes: torch says which names it misses
+                mine = to_heads(by_torchs_names(stored), self.num_heads, self.head_dim)
+                for name in stored:
+                    del state_dict[prefix + name]
+                state_dict.update({prefix + name: weight for name, weight in mine.items()})
+        super()._load_from_state_dict(state_dict, prefix, *args, **options)
 
     def extra_repr(self) -> str:
         """The sizes, as printing a module shows them."""

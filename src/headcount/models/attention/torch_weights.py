@@ -16,6 +16,9 @@ Weights = Mapping[str, Tensor]
 Module = TypeVar("Module", bound=nn.Module)
 
 _INPUTS = ("q", "k", "v")
+_OWN = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias", "bias_k", "bias_v")
+_PROBED = ("query", "key", "value")
+"""The input matrices of the layer that probe put into modules before it put `Attention` there."""
 
 
 @torch.enable_grad()  # so that a piece of a frozen matrix is frozen, and one of a trained matrix is not
@@ -50,10 +53,41 @@ def to_matrices(mine: Weights, packed: bool) -> dict[str, Tensor]:
     return theirs | {name: mine[name].reshape(1, 1, -1) for name in ("bias_k", "bias_v") if name in mine}
 
 
+def weights_of(module: nn.MultiheadAttention) -> dict[str, Tensor]:
+    """Return the parameters of torch's layer by their names, as its forward reads them: parametrized ones as well."""
+    found = {name: getattr(module, name) for name in _OWN} | {
+        "out_proj.weight": module.out_proj.weight,
+        "out_proj.bias": module.out_proj.bias,
+    }
+    return {name: weight for name, weight in found.items() if weight is not None}
+
+
+def stored_matrices(stored: Weights, prefix: str) -> dict[str, Tensor]:
+    """Return what a state dict has under a prefix by the names of torch's layer, or of the layer that probe once had.
+
+    It is empty where the heads are an axis already.
+    """
+    known = (*_OWN, *(f"{part}.{what}" for part in (*_PROBED, "out_proj") for what in ("weight", "bias")))
+    found = {name: stored[prefix + name] for name in known if prefix + name in stored}
+    return found if "out_proj.weight" in found and prefix + "q_weight" not in stored else {}
+
+
+def by_torchs_names(stored: Weights) -> dict[str, Tensor]:
+    """Return weights that are stored as matrices by the names that torch gives them."""
+    if "query.weight" not in stored:
+        return dict(stored)
+    found = {f"{x}_proj_weight": stored[f"{part}.weight"] for x, part in zip(_INPUTS, _PROBED, strict=True)}
+    if "query.bias" in stored:
+        found["in_proj_bias"] = torch.cat([stored[f"{part}.bias"] for part in _PROBED])
+    return found | {name: weight for name, weight in stored.items() if name.startswith("out_proj.")}
+
+
 @torch.no_grad()
-def filled(made: Module, weights: Weights, training: bool) -> Module:
-    """Give a module that was made on the meta device, where nothing is drawn, these weights and a place."""
-    made = made.to_empty(device=next(iter(weights.values())).device)
-    for name, parameter in made.named_parameters():
-        parameter.copy_(weights[name]).requires_grad_(weights[name].requires_grad)
+def filled(made: Module, weights: Weights, training: bool, *, copy: bool = True) -> Module:
+    """Give a module that was made on the meta device, where nothing is drawn, these weights, or copies of them."""
+    for path, _ in [*made.named_parameters()]:
+        owner, _, name = path.rpartition(".")
+        weight = weights[path]
+        numbers = weight.clone(memory_format=torch.contiguous_format) if copy else weight.detach()
+        made.get_submodule(owner).register_parameter(name, nn.Parameter(numbers, weight.requires_grad))
     return made.train(training)

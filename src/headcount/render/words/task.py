@@ -29,32 +29,44 @@ _POINTS = "Each input is a sequence of {T} random points with {d} coordinates. "
 _SPHERE = "Each input is a sequence of {T} random points on a sphere. "
 _NEAREST = "the model has to find how close the nearest point comes; the {D} squared distances are then {outer}."
 
-# Families by name; {T}, {d}, {D}, their small forms and {outer} are filled in.
-_WORDS = {
-    "sum-of-maxima": _POINTS + "For each of {D} fixed directions the model has to find how far the points "
-    "reach in that direction; the answer is the sum of these {D} numbers.",
-    "quadratic-basins": _POINTS + "For each of {D} fixed places " + _NEAREST,
-    "min-plus-max": "Each input is a sequence of {T} random numbers. "
-    "The answer is the smallest plus the largest of them.",
-    "sparse-regression": "Each input is a sequence of {T} tokens, of which {D} carry a mark. "
-    "The model has to find the marked tokens; their values are then {outer}.",
-    "sphere-anchors": _SPHERE + "For each of {D} fixed anchors " + _NEAREST,
-    "nearest-neighbour": _SPHERE + "The answer is the earlier point that lies nearest to the last one.",
-    "mean": "A control: the answer is an average over all {T} tokens. Nothing has to be searched for, "
-    "so one head can do it.",
-    "linear": "A control: the answer is a weighted sum of all numbers of the {T} tokens. "
-    "Nothing has to be searched for.",
+_FAMILIES = {
+    "sum-of-maxima": TaskText(
+        _POINTS + "For each of {D} fixed directions the model has to find how far the points reach in that direction; "
+        "the answer is the sum of these {D} numbers.",
+        "y = Σᵢ maxₜ aᵢ·x(t)    i = 1…{D},  t = 1…{T},  x(t) ∈ ℝ{power}",
+    ),
+    "quadratic-basins": TaskText(
+        _POINTS + "For each of {D} fixed places " + _NEAREST,
+        "y = F₀(z₁, …, z{index})    zᵢ = minₜ |x(t) − cᵢ|²/{d},  t = 1…{T}",
+    ),
+    "min-plus-max": TaskText(
+        "Each input is a sequence of {T} random numbers. The answer is the smallest plus the largest of them.",
+        "y = maxₜ x(t) + minₜ x(t)    t = 1…{T}",
+    ),
+    "sparse-regression": TaskText(
+        "Each input is a sequence of {T} tokens, of which {D} carry a mark. The model has to find the marked tokens; "
+        "their values are then {outer}.",
+        "y = F₀(v₁, …, v{index})    vᵢ: the value of the token with mark i",
+    ),
+    "sphere-anchors": TaskText(
+        _SPHERE + "For each of {D} fixed anchors " + _NEAREST,
+        "y = F₀(z₁, …, z{index})    zᵢ = minₜ |x(t) − qᵢ|²/4,  |x(t)| = 1",
+    ),
+    "nearest-neighbour": TaskText(
+        _SPHERE + "The answer is the earlier point that lies nearest to the last one.",
+        "y = the x(t), t < {T}, nearest to x({T})",
+    ),
+    "mean": TaskText(
+        "A control: the answer is an average over all {T} tokens. Nothing has to be searched for, so one head can "
+        "do it.",
+        "y = (1/{T}) Σₜ |x(t) − ½|²",
+    ),
+    "linear": TaskText(
+        "A control: the answer is a weighted sum of all numbers of the {T} tokens. Nothing has to be searched for.",
+        "y = Σₜ w(t)·x(t)    t = 1…{T}",
+    ),
 }
-_FORMULAS = {
-    "sum-of-maxima": "y = Σᵢ maxₜ aᵢ·x(t)    i = 1…{D},  t = 1…{T},  x(t) ∈ ℝ{power}",
-    "quadratic-basins": "y = F₀(z₁, …, z{index})    zᵢ = minₜ |x(t) − cᵢ|²/{d},  t = 1…{T}",
-    "min-plus-max": "y = maxₜ x(t) + minₜ x(t)    t = 1…{T}",
-    "sparse-regression": "y = F₀(v₁, …, v{index})    vᵢ: the value of the token with mark i",
-    "sphere-anchors": "y = F₀(z₁, …, z{index})    zᵢ = minₜ |x(t) − qᵢ|²/4,  |x(t)| = 1",
-    "nearest-neighbour": "y = the x(t), t < {T}, nearest to x({T})",
-    "mean": "y = (1/{T}) Σₜ |x(t) − ½|²",
-    "linear": "y = Σₜ w(t)·x(t)    t = 1…{T}",
-}
+"""The families by name; {T}, {d}, {D}, their small forms and {outer} are filled in."""
 _ENTRY = {
     "means": "Each candidate (query and passage) enters as one vector, the means of its frozen word, position and "
     "segment embeddings; the encoder attends over the candidates.",
@@ -92,12 +104,12 @@ def task_text(run: Run) -> TaskText:
     task, family = run.task, section(run, "task")
     T, d, D = (str(v if v is not None else "?") for v in (task.get("length"), task.get("dim"), run.intrinsic))
     name = str(family.get("family", ""))
-    if name not in _WORDS:
+    if name not in _FAMILIES:
         label = f"The task “{task.get('name', 'without a name')}”"
         return TaskText(f"{label}: from a sequence of {T} tokens with {d} numbers each, predict y.", "")
     outer = _OUTER.get(str(family.get("outer", "sum")), "combined")
     small = {"power": d.translate(_UPPER), "index": D.translate(_LOWER)}
-    words, formula = (text.format(T=T, d=d, D=D, outer=outer, **small) for text in (_WORDS[name], _FORMULAS[name]))
+    words, formula = (text.format(T=T, d=d, D=D, outer=outer, **small) for text in _FAMILIES[name])
     if family.get("sets", "all") != "all":
         words += f" Each search is limited to some of the positions ({family['sets']} sets)."
     return TaskText(words, formula)
