@@ -5,19 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
+import sys
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 import headcount as hc
+from headcount.tasks.expressions.tree import variable
 from headcount.tasks.families import FAMILIES
 from headcount.tasks.serial import parse_task
 from headcount.theory.bounds import related_work as known
 from headcount.theory.bounds.calculator import family_rule, of_share, of_tasks, rows
 from headcount.theory.bounds.counting import Basin, Heads, least_width
 from headcount.theory.bounds.of_task import segments
-from headcount.theory.bounds.too_few_heads import SetRule, counting_width, exponents, pair_width, root
+from headcount.theory.bounds.too_few_heads import SetRule, counting_width, exponents, pair_width, root, rounded_down
 from support import Cli
 
 CELLS = [(h, T) for h in (1, 2, 3) for T in (8, 16, 32, 64, 128)]
@@ -188,6 +191,12 @@ def test_known_results():
     assert known.sparse_regression_heads(5).value == 5
     with pytest.raises(hc.BadInput):
         known.density_primitives(6, 1)
+    for T, d in ((404, 1), (1000, 3), (4000, 1)):
+        told = known.density_primitives(T, d)
+        digits = len(str(2 * d * math.comb(T, T // 4)))
+        assert told.value is None
+        assert re.search(r"> 10\^(\d+) ", told.says)
+        assert digits - 3 <= int(told.says.split("10^")[1].split()[0]) < digits
 
 
 def test_the_command(headcount_here: Cli):
@@ -203,9 +212,43 @@ def test_the_command(headcount_here: Cli):
                 ["--D", "3", "--share", "0.1"], ["--D", "3", "--share", "1/0"], ["--D", "3", "--share", "1e-999999999"],
                 ["--D", "3", "--share", "-0.5"], ["quadratic-basins", "--share", "0.5"],
                 ["--D", "3", "--variation", "0"], ["--D", "3", "--variation", "nan"],
-                ["--D", "3", "--heads", "5:1"], ["--D", "3", "--heads", "1:9999", "--head-dim", "1:99"]):  # fmt: skip
+                ["--D", "3", "--heads", "5:1"], ["--D", "3", "--heads", "1:9999", "--head-dim", "1:99"],
+                ["--D", "3", "--heads", f"1:{10**10}"], ["--D", "9" * 400], ["--D", "3", "--head-dim", "9" * 400],
+                ["--D", "3", "--length", "9" * 400], ["--D", "3", "--dim", "9" * 400]):  # fmt: skip
         done = headcount_here("bounds", *bad)
         assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), (bad, done.stderr)
+
+
+@pytest.mark.parametrize("sizes", [("--D", "3", "--dim", "40", "-T", "1000000"), ("quadratic-basins", "-T", "20000")])
+def test_long_sequences_are_answered(sizes: tuple[str, ...], headcount_here: Cli):
+    """C(T, T/4) has more digits than Python writes out."""
+    for how in ((), ("--json",)):
+        done = headcount_here("bounds", *sizes, "--heads", "1", *how)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("scale", [1e300, 1e308])
+def test_numbers_beyond_doubles_are_cut_to_the_largest(scale: float, headcount_here: Cli, tmp_path: Path):
+    x, file = variable(2), tmp_path / "task.json"
+    f = [((x - c) ** 2).sum() * scale for c in ([0.2, 0.3], [0.8, 0.7])]
+    task = hc.GeneralizedRetrieval(f, None, variable(2).sum() * scale, length=8)
+    file.write_text(json.dumps(task.data()), encoding="utf-8")
+    done = headcount_here("bounds", str(file), "--heads", "1", "--eps", "1e-3", "--json")
+    assert done.returncode == 0, done.stderr
+    assert max(json.loads(done.stdout)["variations"]) == sys.float_info.max
+    assert rounded_down(Fraction(10) ** 400) == sys.float_info.max
+    assert rounded_down(Fraction(1, 3)) < Fraction(1, 3)
+
+
+def test_no_set_is_made_to_count_it():
+    """A rule is asked at lengths far beyond the task's; 10^12 positions would not fit into memory."""
+    for kind in ("all", "bands", "halves", "random"):
+        rule = family_rule("quadratic-basins", {"sets": kind, "share": 0.3})
+        assert rule is not None
+        for T in (*range(3, 60), 1000):
+            task = hc.make_task("quadratic-basins", intrinsic=3, length=T, sets=kind, share=0.3)
+            assert rule(T) == min(len(s) for s in task.S)
+        assert 10**12 // 4 < rule(10**12) <= 10**12
 
 
 BANDS = ("quadratic-basins", "--intrinsic", "2", "--set", "sets=bands", "--heads", "1", "--head-dim", "1")

@@ -32,7 +32,7 @@ class Weights:
 
 
 def read_weights(folder: Path) -> Weights:
-    """Read a model folder: its settings, tensors and hash are what `base.model_file` lets pass."""
+    """Read a model folder: its settings, tensors and hash are what `core/readers/model_file.py` lets pass."""
     try:
         found = read_model_file(folder)
     except BadInput as error:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headcount.tasks.serial import parse_task as parse_task
     from headcount.tasks.serial import sized_family as sized_family
     from headcount.tasks.sets import index_sets as index_sets
+    from headcount.tasks.sets import smallest_size as smallest_size
     from headcount.tasks.task import Task as Task
 
 __getattr__, __dir__ = open_door(__name__)

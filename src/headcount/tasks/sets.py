@@ -33,3 +33,14 @@ def index_sets(kind: SetKind, intrinsic: int, length: int, *, share: float = 0.5
         case "random":
             rng = generator(seed, "index sets")
             return [sorted(rng.choice(length, size=size, replace=False).tolist()) for _ in range(intrinsic)]
+
+
+def smallest_size(kind: SetKind, length: int, *, share: float = 0.5) -> int:
+    """Return the smallest |S_i| of `index_sets` at a length, for any D ≥ 2 and any seed, without the sets."""
+    match kind:
+        case "all":
+            return length
+        case "halves":
+            return max(length // 2, 1)
+        case "bands" | "random":
+            return ceil(share * length)

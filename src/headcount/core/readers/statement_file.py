@@ -1,7 +1,7 @@
 """certificate.json and witness.json read strictly: which keys each kind has, and of what type their values are.
 
-Part of the trusted base, as `base.model_file` is. What is said here is about form alone; whether it is true is for
-`recheck` to find out.
+Part of the trusted base, as `model_file` is. What is said here is about form alone; whether it is true is for `recheck`
+to find out.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headcount.core import open_door
 
 if TYPE_CHECKING:
+    from headcount.theory.bounds.calculator import MOST_ROWS as MOST_ROWS
     from headcount.theory.bounds.calculator import Facts as Facts
     from headcount.theory.bounds.calculator import Row as Row
     from headcount.theory.bounds.calculator import check_rows as check_rows
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from headcount.theory.bounds.calculator import of_share as of_share
     from headcount.theory.bounds.calculator import of_tasks as of_tasks
     from headcount.theory.bounds.calculator import related as related
-    from headcount.theory.bounds.calculator import rounded_down as rounded_down
     from headcount.theory.bounds.calculator import rows as rows
     from headcount.theory.bounds.enough_heads import Upper as Upper
     from headcount.theory.bounds.enough_heads import budget_figure as budget_figure
@@ -24,5 +24,6 @@ if TYPE_CHECKING:
     from headcount.theory.bounds.over_encoders import every_encoder as every_encoder
     from headcount.theory.bounds.related_work import Known as Known
     from headcount.theory.bounds.too_few_heads import exponents as exponents
+    from headcount.theory.bounds.too_few_heads import rounded_down as rounded_down
 
 __getattr__, __dir__ = open_door(__name__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,12 +10,12 @@ from fractions import Fraction
 from typing import Any
 
 from headcount.core import BadInput
-from headcount.tasks import FAMILIES, GeneralizedRetrieval, index_sets
+from headcount.tasks import FAMILIES, GeneralizedRetrieval, smallest_size
 from headcount.tasks.assumptions import SIZES, check_assumptions
 from headcount.theory.bounds import related_work as known
 from headcount.theory.bounds.counting import Basin, Heads, bites_below_eps, least_width
 from headcount.theory.bounds.of_task import segments
-from headcount.theory.bounds.too_few_heads import Exponent, SetRule, all_positions, check, exponents
+from headcount.theory.bounds.too_few_heads import Exponent, SetRule, all_positions, check, exponents, rounded_down
 
 MOST_ROWS = 2000
 
@@ -118,19 +117,15 @@ def family_rule(name: str, settings: Mapping[str, Any]) -> SetRule | None:
     if not chosen:
         return all_positions
 
-    @functools.cache
-    def rule(length: int) -> int:
-        sets = index_sets(chosen["sets"], 2, length, share=chosen["share"])  # neither D nor the seed changes a size
-        return min(len(s) for s in sets)
-
-    return rule
+    return lambda length: smallest_size(chosen["sets"], length, share=chosen["share"])
 
 
 def of_share(
     lengths: Sequence[int], intrinsic: int, share: Fraction = Fraction(1), variation: Fraction | None = None
 ) -> list[Facts]:
     """Return what is stated without a task: D sets of ⌈share·T⌉ positions at every length, and one variation."""
-    check(heads=1, head_dim=1, intrinsic=intrinsic, length=min(lengths))
+    check(intrinsic=intrinsic, length=min(lengths))
+    check(length=max(lengths))
     if not Fraction(1, 4) <= share <= 1:
         raise BadInput(f"each S_i holds a quarter to all of the positions: share must be 0.25 to 1, not {share}")
 
@@ -187,12 +182,6 @@ def _verdict(sharp: Exponent, heads: int, intrinsic: int, failing: Sequence[str]
         since = sharp.bites_from_length
         return "vacuous here" if since is None else f"vacuous here: bites from T = {since}"
     return f"M = Ω(1/ε^{sharp.k:.2f})"
-
-
-def rounded_down(value: Fraction) -> float:
-    """Return the largest double that is at most a value ≥ 0."""
-    near = float(value)
-    return near if Fraction(near) <= value else math.nextafter(near, 0.0)
 
 
 def related(

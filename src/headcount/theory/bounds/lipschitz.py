@@ -66,6 +66,7 @@ from headcount.tasks.assumptions import find_minimiser
 from headcount.tasks.expressions import Node, ball, floor
 from headcount.tasks.expressions import in_balls as expr_ball
 from headcount.tasks.expressions import in_torch as expr_torch
+from headcount.theory.bounds.too_few_heads import root_above, rounded_down
 
 if TYPE_CHECKING:
     from flint import arb
@@ -240,12 +241,12 @@ def least_error(gap: float, reach: float, number: int) -> float:
     """Return the proved least sup error (γ − R/N)/2 of every model with this reach, rounded down, or 0."""
     if number < 1 or not math.isfinite(reach):  # weights so large that their reach is no double
         return 0.0
-    return _down(max(Fraction(0), (Fraction(gap) - Fraction(reach) / number) / 2))
+    return rounded_down(max(Fraction(0), (Fraction(gap) - Fraction(reach) / number) / 2))
 
 
 def least_reach(gap: float, eps: float, number: int) -> float:
     """Return the reach R that every model within ε needs, (γ − 2ε)·N, rounded down; 0 where nothing is needed."""
-    return _down(max(Fraction(0), (Fraction(gap) - 2 * Fraction(eps)) * number))
+    return rounded_down(max(Fraction(0), (Fraction(gap) - 2 * Fraction(eps)) * number))
 
 
 def least_width(gap: float, eps: float, number: int, *, heads: int, head_dim: int, lipschitz: float = 1.0) -> float:
@@ -255,11 +256,4 @@ def least_width(gap: float, eps: float, number: int, *, heads: int, head_dim: in
     of the activation.
     """
     E = heads * head_dim
-    root = Fraction(math.isqrt(E * 4**40 - 1) + 1, 2**40)  # √E rounded up
-    return _down(Fraction(least_reach(gap, eps, number)) / (Fraction(lipschitz) * E * E * 2 * root))
-
-
-def _down(value: Fraction) -> float:
-    """Return a double at or below a number ≥ 0."""
-    near = float(value)
-    return near if Fraction(near) <= value else math.nextafter(near, 0.0)
+    return rounded_down(Fraction(least_reach(gap, eps, number)) / (Fraction(lipschitz) * E * E * 2 * root_above(E)))

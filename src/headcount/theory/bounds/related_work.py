@@ -10,6 +10,10 @@ import math
 from dataclasses import dataclass
 
 from headcount.core import BadInput
+from headcount.theory.bounds.too_few_heads import check
+
+WRITTEN_OUT = 400
+"""Up to this length the number of primitives is written out; at 400 it has some 100 digits."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ def corollary_one(first: int, second: int, length: int) -> Known:
 
     Its proof takes γ ≤ max(D1, D2) whatever d is, and joins 2 (1), whose weights are free, to 2 (2), whose are ≤ 1.
     """
-    _positive(first=first, second=second, length=length)
+    check(first=first, second=second, length=length)
     applies = 50 * (first**2 + second**2) <= length
     says = "D1 and D2 must be equal" if applies else f"says nothing before T = {50 * (first**2 + second**2)}"
     return Known("Corollary 1", "(2.1)–(2.4) for both representations; D1² + D2² ≤ T/50", says, applies, "exact")
@@ -40,7 +44,7 @@ def other_representations(intrinsic: int, length: int) -> Known:
 
     D² + D'² ≤ T/50 is D'² ≤ ⌊T/50⌋ − D², so the excluded D' run from 1 to a largest one, without D itself.
     """
-    _positive(intrinsic=intrinsic, length=length)
+    check(intrinsic=intrinsic, length=length)
     smallest = 2 if intrinsic == 1 else 1
     room = length // 50 - intrinsic**2
     largest = math.isqrt(room) if room >= smallest**2 else 0
@@ -56,7 +60,7 @@ def other_representations(intrinsic: int, length: int) -> Known:
 
 def conjecture_one(depth: int, heads: int, intrinsic: int) -> Known:
     """Conjecture 1: with depth L efficient approximation needs L·h ≥ D; its rate has unknown constants."""
-    _positive(depth=depth, heads=heads, intrinsic=intrinsic)
+    check(depth=depth, heads=heads, intrinsic=intrinsic)
     enough = depth * heads >= intrinsic
     says = (
         "L·h ≥ D holds" if enough else f"L·h = {depth * heads} < D = {intrinsic}: exponentially large M is conjectured"
@@ -70,17 +74,23 @@ def density_primitives(length: int, dim: int) -> Known:
     Minima of x_j and of 1 − x_j over all index sets of size T/4: 2d·C(T, T/4). The paper adds sets that give the order
     statistics without one index; they are redundant.
     """
-    _positive(length=length, dim=dim)
+    check(length=length, dim=dim)
     if length % 4:
         raise BadInput(f"the density construction takes a length that is a multiple of 4, not {length}")
-    count = 2 * dim * math.comb(length, length // 4)
+    count = 2 * dim * math.comb(length, length // 4) if length <= WRITTEN_OUT else None
+    number = f"= {count:,}" if count is not None else f"> 10^{math.floor(_log10_comb(length, length // 4))}"
     return Known("Theorem 1 (its construction)", "T a multiple of 4, continuous F on [0, 1]^(T·d)",
-                 f"D = 2d·C(T, T/4) = {count:,} primitives suffice", count, "exact")  # fmt: skip
+                 f"D = 2d·C(T, T/4) {number} primitives suffice", count, "exact")  # fmt: skip
+
+
+def _log10_comb(n: int, k: int) -> float:
+    """Return log10 of C(n, k), not too large: Stirling's error and rounding are far below 1e-9 of it."""
+    return (1 - 1e-9) * (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(10)
 
 
 def rank_bottleneck(length: int, head_dim: int) -> Known:
     """Bhojanapalli et al. 2020: a head of dimension below the length cannot represent every attention matrix."""
-    _positive(length=length, head_dim=head_dim)
+    check(length=length, head_dim=head_dim)
     full = head_dim >= length
     says = "any stochastic matrix can be a head's attention" if full else f"not from n = {head_dim} < T = {length}"
     return Known("Bhojanapalli et al. 2020", "every position asks; inputs of full rank", says, full, "exact")
@@ -88,7 +98,7 @@ def rank_bottleneck(length: int, head_dim: int) -> Known:
 
 def memorised(heads: int, head_dim: int, length: int) -> Known:
     """Mahdavi et al. 2023: one attention layer memorises of the order h·min(T, n) examples."""
-    _positive(heads=heads, head_dim=head_dim, length=length)
+    check(heads=heads, head_dim=head_dim, length=length)
     count = heads * min(length, head_dim)
     return Known(
         "Mahdavi et al. 2023", "tokens in general position", f"of the order of {count} examples", count, "order"
@@ -97,7 +107,7 @@ def memorised(heads: int, head_dim: int, length: int) -> Known:
 
 def nearest_neighbour_heads(dim: int, rank: int) -> Known:
     """Amsel et al. 2024: the nearest neighbour needs exp(Ω(d − r)) heads of rank r; one of full rank does."""
-    _positive(dim=dim, rank=rank)
+    check(dim=dim, rank=rank)
     says = "one head of full rank suffices" if rank >= dim else f"exp(Ω(d − r)) heads, d − r = {dim - rank}"
     return Known(
         "Amsel et al. 2024", "nearest-neighbour target on the sphere S^(d−1)", says, max(0, dim - rank), "order"
@@ -106,7 +116,7 @@ def nearest_neighbour_heads(dim: int, rank: int) -> Known:
 
 def sparse_averaging(heads: int, head_dim: int, sparsity: int, bits: int = 32) -> Known:
     """Sanford et al. 2023: q-sparse averaging needs (head dimension m)·(heads)·(bits p) ≥ c·q."""
-    _positive(heads=heads, head_dim=head_dim, sparsity=sparsity, bits=bits)
+    check(heads=heads, head_dim=head_dim, sparsity=sparsity, bits=bits)
     room = heads * head_dim * bits
     says = f"h·n·p = {room} against q = {sparsity}: needed is h·n·p ≥ c·q with a hidden constant c"
     return Known("Sanford et al. 2023", "q-sparse averaging, numbers of p bits", says, room / sparsity, "order")
@@ -114,12 +124,6 @@ def sparse_averaging(heads: int, head_dim: int, sparsity: int, bits: int = 32) -
 
 def sparse_regression_heads(sparsity: int) -> Known:
     """Mousavi-Hosseini et al. 2025: q-sparse token regression needs at least q heads."""
-    _positive(sparsity=sparsity)
+    check(sparsity=sparsity)
     says = f"at least {sparsity} heads"
     return Known("Mousavi-Hosseini et al. 2025", "q-sparse token regression, one layer", says, sparsity, "exact")
-
-
-def _positive(**sizes: int) -> None:
-    for name, number in sizes.items():
-        if number < 1:
-            raise BadInput(f"{name} must be at least 1, not {number}")

@@ -7,12 +7,15 @@ constant, in exact rational arithmetic rounded to the safe side. `counting` has 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
 from headcount.core import BadInput
 
+MOST_SIZE = 10_000_000
+"""Of head counts, dimensions and lengths: the count runs over all positions, and ratios of sizes are doubles."""
 SetRule = Callable[[int], int]
 """The smallest |S_i| at a length T, for one rule of choosing the sets; it never falls when T rises."""
 
@@ -42,11 +45,13 @@ class Exponent:
         return "" if self.bites_from_length is None else f", it bites from T = {self.bites_from_length}"
 
 
-def check(*, heads: int, head_dim: int, intrinsic: int, length: int) -> None:
-    """Refuse sizes that are none."""
-    for name, number in (("heads", heads), ("head_dim", head_dim), ("intrinsic", intrinsic), ("length", length)):
+def check(**sizes: int) -> None:
+    """Refuse sizes that are none, and those beyond `MOST_SIZE`."""
+    for name, number in sizes.items():
         if number < 1:
             raise BadInput(f"{name} must be at least 1, not {number}")
+        if number > MOST_SIZE:
+            raise BadInput(f"{name} must be at most {MOST_SIZE:,}")
 
 
 def all_positions(length: int) -> int:
@@ -118,6 +123,14 @@ def root(number: int, degree: int) -> int:
 def root_above(number: int) -> Fraction:
     """Return a rational number at least the square root, by at most 2^-40 too large."""
     return Fraction(math.isqrt(number * 4**40 - 1) + 1, 2**40)
+
+
+def rounded_down(value: Fraction) -> float:
+    """Return the largest double that is at most a value ≥ 0."""
+    if value >= sys.float_info.max:
+        return sys.float_info.max
+    near = float(value)
+    return near if Fraction(near) <= value else math.nextafter(near, 0.0)
 
 
 def movement(positions: int, *, heads: int, head_dim: int, lipschitz: float = 1.0) -> Fraction:

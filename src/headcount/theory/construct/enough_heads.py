@@ -297,7 +297,8 @@ def _transformer(
         tensors["layers.0.attention.key"][i, 0, value] = -1.0
         tensors["layers.0.attention.value"][i, 0, value] = 1.0
         tensors["layers.0.attention.output"][i, value, 0] = 1.0
-        outside = [t for t in range(task.length) if t not in set(task.S[i])]
+        members = set(task.S[i])
+        outside = [t for t in range(task.length) if t not in members]
         tensors["layers.0.attention.gates"][i, outside] = -gates[i]
         if feedforward.units:
             tensors[f"{first}.weight"][:, value] = torch.from_numpy(feedforward.inner[:, i] / scale)
