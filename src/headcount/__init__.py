@@ -21,10 +21,20 @@ if TYPE_CHECKING:
     from headcount.advisor import advise as advise
     from headcount.analysis import find_transition as find_transition
     from headcount.api import AttackResult as AttackResult
+    from headcount.api import BoundsResult as BoundsResult
+    from headcount.api import IrreducibleResult as IrreducibleResult
     from headcount.api import SweepResult as SweepResult
+    from headcount.api import analyse as analyse
     from headcount.api import attack as attack
+    from headcount.api import bounds as bounds
+    from headcount.api import certify as certify
+    from headcount.api import density as density
+    from headcount.api import export as export
+    from headcount.api import irreducible as irreducible
+    from headcount.api import report as report
     from headcount.api import sweep as sweep
     from headcount.api import train as train
+    from headcount.api import verify as verify
     from headcount.core import BadInput as BadInput
     from headcount.core import HeadcountError as HeadcountError
     from headcount.models import SavedModel as SavedModel
@@ -35,7 +45,6 @@ if TYPE_CHECKING:
     from headcount.probing import load_pruned as load_pruned
     from headcount.probing import probe as probe
     from headcount.probing import probe_folder as probe_folder
-    from headcount.recheck import verify as verify
     from headcount.recheck import verify_witness as verify_witness
     from headcount.render import write_report as write_report
     from headcount.sweeps import SweepSpec as SweepSpec
@@ -53,4 +62,4 @@ __version__ = "0.1.0"
 
 __getattr__, __dir__ = open_door(__name__)
 
-set_view_maker(lambda result: importlib.import_module("headcount.views").view_of(result))
+set_view_maker(lambda result: importlib.import_module("headcount.api").view_of(result))

@@ -1,7 +1,7 @@
 """Results that show themselves: sentence, table and picture in a notebook, rows for pandas, a figure from `plot()`.
 
 What is shown is a view (`headcount.render.notebook.View`). A result whose room may not import that room gets its view
-from the front door (`headcount.views`), which may import everything.
+from the front door (`headcount.api.views`), which may import everything.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headcount.recheck.weights import read_weights as read_weights
     from headcount.recheck.wide import CheckedWide as CheckedWide
     from headcount.recheck.witness import NoInclusion as NoInclusion
+    from headcount.recheck.witness import WitnessVerdict as WitnessVerdict
     from headcount.recheck.witness import prove as prove
     from headcount.recheck.witness import reader as reader
     from headcount.recheck.witness import verify_witness as verify_witness

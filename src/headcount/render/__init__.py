@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headcount.render.figures import Point as Point
     from headcount.render.figures import Region as Region
     from headcount.render.figures import Series as Series
+    from headcount.render.irreducible import curve_picture as curve_picture
     from headcount.render.irreducible import curve_png as curve_png
     from headcount.render.irreducible import curve_rows as curve_rows
     from headcount.render.irreducible import curve_table as curve_table

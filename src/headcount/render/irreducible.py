@@ -87,8 +87,13 @@ def _spread(values: Sequence[float], effort: Mapping[str, Any]) -> str:
 
 def curve_png(summary: Sequence[Mapping[str, Any]], title: str) -> bytes:
     """Draw one panel a task and head size, as a PNG, the same bytes every time."""
+    return curve_picture(summary, title).as_png(160)
+
+
+def curve_picture(summary: Sequence[Mapping[str, Any]], title: str) -> Any:
+    """Draw one panel a task and head size."""
     with _settings():
-        return _draw(summary, title).as_png(160)
+        return _draw(summary, title)
 
 
 def _draw(summary: Sequence[Mapping[str, Any]], title: str) -> Any:

@@ -1,7 +1,4 @@
-"""The front door's own pieces: `hc.sweep(task, heads=range(1, 6), seeds=8).plot()` is the whole of an experiment.
-
-`hc.attack(model).save(folder)` is the whole of an attack.
-"""
+"""`hc.sweep(task, heads=range(1, 6), seeds=8).plot()` is the whole of an experiment."""
 
 from __future__ import annotations
 
@@ -9,19 +6,16 @@ import inspect
 import logging
 import operator
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from headcount.analysis import BLIND, Analysis, Dimension, analyse, answers, blind_note, head_rows
+from headcount.analysis import Analysis, Dimension, analyse, answers, blind_note, head_rows
 from headcount.core import BadInput, Shown, nearest
 from headcount.core.text import plain, tell
-from headcount.models import SavedModel, load_model
-from headcount.models.transformer import ModelSpec
 from headcount.render import View, figures, tables, write_run_report
-from headcount.render.pair import picture as pair
 from headcount.store import Run, Store
 from headcount.sweeps import (
     ModelOptions,
@@ -36,12 +30,10 @@ from headcount.sweeps import (
     run_panels,
     stored_runs,
 )
-from headcount.tasks import FAMILIES, Box, GeneralizedRetrieval, MeanTask, Task, family, known_task
+from headcount.tasks import FAMILIES, MeanTask, Task, family
 from headcount.tasks.arrays import ArrayTask
 from headcount.tasks.expressions import variable
-from headcount.theory.attack import Witness, conclusions, make_witness, pair_figure, search
-from headcount.theory.irreducible import Enclosed, irreducible_bound
-from headcount.training import Trained, TrainSpec, find_device, train_fast
+from headcount.training import TrainSpec, find_device
 
 log = logging.getLogger("headcount")
 
@@ -104,116 +96,6 @@ class SweepResult(Shown):
             shown = [tables.row_table(head_rows(run.trials), None, run_label(run)) for run in self.runs]
         rows = [{**run.values, **trial.model_dump(exclude={"curve"})} for run in self.runs for trial in run.trials]
         return View(self._sentences(), shown, [figure], rows)
-
-
-def train(
-    task: Task | ArrayTask,
-    model: ModelSpec,
-    recipe: TrainSpec | None = None,
-    *,
-    seed: int = 0,
-    on_step: Callable[[int, float | None], None] | None = None,
-) -> Trained:
-    """Train one model on the compiled engine and return it with its record; `.save(folder)` keeps it.
-
-    The same arguments give the same weights. `on_step(steps done, validation error or None)` is called now and then.
-    """
-    if model.positions == "none" and default_positions(task) != "none":
-        log.warning(BLIND)
-    return train_fast(task, model, recipe, seed=seed, on_step=on_step)
-
-
-@dataclass(frozen=True)
-class AttackResult(Shown):
-    """Two inputs with (nearly) equal attention output and different targets, with what is proved of them."""
-
-    witness: Witness
-    model: SavedModel
-    task: Task | None
-    learned: bool = False
-    """Whether a surrogate stood in for the task."""
-
-    @property
-    def kind(self) -> str:
-        """Which it is: exact (proved), near, or evidence."""
-        return self.witness.kind
-
-    @property
-    def gap(self) -> float:
-        """The gap between the two targets; half of it is a lower bound of the sup error where the pair is exact."""
-        return self.witness.gap
-
-    @property
-    def deviations(self) -> float:
-        """The gap in standard deviations of the target over the task's own inputs."""
-        return self.witness.gap / self.witness.unit
-
-    @property
-    def in_support(self) -> bool | None:
-        """Whether the two are inputs of the task, as its law draws them; None where only data are known."""
-        return self.witness.in_support
-
-    def figure(self) -> dict[str, Any]:
-        """Return the data of the picture."""
-        return pair_figure(self.model, self.task, self.witness)
-
-    def _view(self) -> View:
-        return View(conclusions(self.witness), figures=[pair.pair_drawing(self.figure())])
-
-    def save(self, folder: str | Path, enclosed: Enclosed | None = None) -> str:
-        """Write the model, witness.json, pair.png and pair.html; `headcount recheck FOLDER` verifies it.
-
-        An upper bound that `enclose` proved is kept in enclosure.json; no second program verifies that one. A pair
-        without a gap is no witness, and is not written.
-        """
-        if not self.witness.shows_a_gap:
-            raise BadInput(
-                f"a gap of {max(self.gap, 0.0):.3g} is no witness, so nothing is written: "
-                f"{self.witness.found.effort} (try more starts or more time)"
-            )
-        figure = self.figure()
-        files: dict[str, Any] = {"pair.png": pair.pair_png(figure), "pair.html": pair.pair_html(figure).encode()}
-        if enclosed is not None:
-            files["enclosure.json"] = {**asdict(enclosed), "sup_error_at_most": enclosed.bound / 2}
-        return self.model.save(folder, {"witness.json": self.witness.data, **files})
-
-    def enclose(
-        self, seconds: float = 60.0, goal: float = 1.1, on_step: Callable[[float, int, float], None] | None = None
-    ) -> Enclosed:
-        """Prove an upper bound of the largest gap too, by branch and bound over the box: for few tokens only."""
-        if not isinstance(self.task, GeneralizedRetrieval) or self.learned or not self.task.symbolic:
-            raise BadInput("only a retrieval task of expressions can be enclosed: here the target is numbers")
-        lower = self.gap if self.kind == "exact" else 0.0
-        return irreducible_bound(
-            self.model, self.task, self.witness.found.box, output=self.witness.data["output"], seconds=seconds,
-            lower=lower, goal=goal, on_step=on_step,
-        )  # fmt: skip
-
-    def __repr__(self) -> str:
-        return "\n".join(conclusions(self.witness))
-
-
-def attack(
-    model: SavedModel | str | Path, task: Task | None = None, box: Box | None = None, *,
-    surrogate: SavedModel | str | Path | None = None, among: search.Among = "all", starts: int = 64,
-    seconds: float = 55.0, seed: int = 0, device: str = "cpu", told: search.Told | None = None,
-) -> AttackResult:  # fmt: skip
-    """Find two inputs that a model's attention cannot tell apart although their targets differ, and prove it.
-
-    `model` is a saved model or its folder, `task` its own unless stated, `box` the two corners of the tokens' box.
-    Both are inputs of the task, in the support of its law; among="typical" keeps to sequences like those that it draws,
-    among="box" searches all of the box, inputs of the task or not. With the predictions of a `surrogate` in place of a
-    task the result is evidence.
-    """
-    find_device(device)
-    saved = model if isinstance(model, SavedModel) else load_model(model)
-    stand_in = surrogate if isinstance(surrogate, SavedModel) or surrogate is None else load_model(surrogate)
-    task = task or known_task(saved.task)
-    found = search.attack(
-        saved, task, box, surrogate=stand_in, among=among, starts=starts, seconds=seconds, seed=seed, device=device,
-        told=told,
-    )  # fmt: skip
-    return AttackResult(make_witness(saved, task, found, stand_in), saved, task, stand_in is not None)
 
 
 def _shows_itself() -> bool:

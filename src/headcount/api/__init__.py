@@ -1,0 +1,27 @@
+"""What `import headcount as hc` offers beyond the rooms' own names: every verb of the command line as a function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headcount.core import open_door
+
+if TYPE_CHECKING:
+    from headcount.api.attack import AttackResult as AttackResult
+    from headcount.api.attack import attack as attack
+    from headcount.api.bounds import BoundsResult as BoundsResult
+    from headcount.api.bounds import bounds as bounds
+    from headcount.api.irreducible import IrreducibleResult as IrreducibleResult
+    from headcount.api.irreducible import irreducible as irreducible
+    from headcount.api.proofs import certify as certify
+    from headcount.api.proofs import density as density
+    from headcount.api.proofs import verify as verify
+    from headcount.api.stored import analyse as analyse
+    from headcount.api.stored import export as export
+    from headcount.api.stored import report as report
+    from headcount.api.sweep import SweepResult as SweepResult
+    from headcount.api.sweep import sweep as sweep
+    from headcount.api.train import train as train
+    from headcount.api.views import view_of as view_of
+
+__getattr__, __dir__ = open_door(__name__)

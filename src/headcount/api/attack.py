@@ -1,0 +1,110 @@
+"""`hc.attack(model).save(folder)` is the whole of an attack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headcount.core import BadInput, Shown
+from headcount.models import SavedModel, load_model
+from headcount.render import View
+from headcount.render.pair import picture as pair
+from headcount.tasks import Box, GeneralizedRetrieval, Task, known_task
+from headcount.theory.attack import Witness, conclusions, make_witness, pair_figure, search
+from headcount.theory.irreducible import Enclosed, irreducible_bound
+from headcount.training import find_device
+
+
+@dataclass(frozen=True)
+class AttackResult(Shown):
+    """Two inputs with (nearly) equal attention output and different targets, with what is proved of them."""
+
+    witness: Witness
+    model: SavedModel
+    task: Task | None
+    learned: bool = False
+    """Whether a surrogate stood in for the task."""
+
+    @property
+    def kind(self) -> str:
+        """Which it is: exact (proved), near, or evidence."""
+        return self.witness.kind
+
+    @property
+    def gap(self) -> float:
+        """The gap between the two targets; half of it is a lower bound of the sup error where the pair is exact."""
+        return self.witness.gap
+
+    @property
+    def deviations(self) -> float:
+        """The gap in standard deviations of the target over the task's own inputs."""
+        return self.witness.gap / self.witness.unit
+
+    @property
+    def in_support(self) -> bool | None:
+        """Whether the two are inputs of the task, as its law draws them; None where only data are known."""
+        return self.witness.in_support
+
+    def figure(self) -> dict[str, Any]:
+        """Return the data of the picture."""
+        return pair_figure(self.model, self.task, self.witness)
+
+    def _view(self) -> View:
+        return View(conclusions(self.witness), figures=[pair.pair_drawing(self.figure())])
+
+    def save(self, folder: str | Path, enclosed: Enclosed | None = None) -> str:
+        """Write the model, witness.json, pair.png and pair.html; `headcount recheck FOLDER` verifies it.
+
+        An upper bound that `enclose` proved is kept in enclosure.json; no second program verifies that one. A pair
+        without a gap is no witness, and is not written.
+        """
+        if not self.witness.shows_a_gap:
+            raise BadInput(
+                f"a gap of {max(self.gap, 0.0):.3g} is no witness, so nothing is written: "
+                f"{self.witness.found.effort} (try more starts or more time)"
+            )
+        figure = self.figure()
+        files: dict[str, Any] = {"pair.png": pair.pair_png(figure), "pair.html": pair.pair_html(figure).encode()}
+        if enclosed is not None:
+            files["enclosure.json"] = {**asdict(enclosed), "sup_error_at_most": enclosed.bound / 2}
+        return self.model.save(folder, {"witness.json": self.witness.data, **files})
+
+    def enclose(
+        self, seconds: float = 60.0, goal: float = 1.1, on_step: Callable[[float, int, float], None] | None = None
+    ) -> Enclosed:
+        """Prove an upper bound of the largest gap too, by branch and bound over the box: for few tokens only."""
+        if not isinstance(self.task, GeneralizedRetrieval) or self.learned or not self.task.symbolic:
+            raise BadInput("only a retrieval task of expressions can be enclosed: here the target is numbers")
+        lower = self.gap if self.kind == "exact" else 0.0
+        return irreducible_bound(
+            self.model, self.task, self.witness.found.box, output=self.witness.data["output"], seconds=seconds,
+            lower=lower, goal=goal, on_step=on_step,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return "\n".join(conclusions(self.witness))
+
+
+def attack(
+    model: SavedModel | str | Path, task: Task | None = None, box: Box | None = None, *,
+    surrogate: SavedModel | str | Path | None = None, among: search.Among = "all", starts: int = 64,
+    seconds: float = 55.0, seed: int = 0, device: str = "cpu", told: search.Told | None = None,
+) -> AttackResult:  # fmt: skip
+    """Find two inputs that a model's attention cannot tell apart although their targets differ, and prove it.
+
+    `model` is a saved model or its folder, `task` its own unless stated, `box` the two corners of the tokens' box.
+    Both are inputs of the task, in the support of its law; among="typical" keeps to sequences like those that it draws,
+    among="box" searches all of the box, inputs of the task or not. With the predictions of a `surrogate` in place of a
+    task the result is evidence.
+    """
+    find_device(device)
+    saved = model if isinstance(model, SavedModel) else load_model(model)
+    stand_in = surrogate if isinstance(surrogate, SavedModel) or surrogate is None else load_model(surrogate)
+    task = task or known_task(saved.task)
+    found = search.attack(
+        saved, task, box, surrogate=stand_in, among=among, starts=starts, seconds=seconds, seed=seed, device=device,
+        told=told,
+    )  # fmt: skip
+    return AttackResult(make_witness(saved, task, found, stand_in), saved, task, stand_in is not None)

@@ -1,0 +1,184 @@
+"""`hc.bounds`: what the theorems say for given sizes, for a task or for a model."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from headcount.core import BadInput, Shown
+from headcount.core.readers import read_json
+from headcount.models import SavedModel, load_model
+from headcount.render import View
+from headcount.tasks import GeneralizedRetrieval, Task, known_task, parse_task, sized_family
+from headcount.theory.bounds import (
+    Facts,
+    Known,
+    Row,
+    Transition,
+    Upper,
+    check_rows,
+    every_encoder,
+    family_rule,
+    of_share,
+    of_tasks,
+    related,
+    rounded_down,
+    rows,
+    uppers,
+)
+
+
+@dataclass(frozen=True, repr=False)
+class BoundsResult(Shown):
+    """The theorems' bounds: what too few heads cost, proved; what enough heads cost; and what others have shown."""
+
+    rows: list[Row]
+    """Theorem 2 (2): a row for every combination of a length, a head dimension and a head count."""
+    facts: list[Facts]
+    """What the rows know of the task, at every length."""
+    upper: list[Upper]
+    """The constructions of Theorem 2 (1) and (3) at the first length; needs a task and eps."""
+    upper_missing: list[str]
+    """Why a construction is missing."""
+    every_encoder: list[Transition]
+    """The bound over all encoders and attentions, at every length of a task."""
+    related: list[Known]
+    """The results of other theorems, for the last row's sizes."""
+    tasks: list[GeneralizedRetrieval]
+    eps: float | None = None
+
+    @property
+    def failing(self) -> list[str]:
+        """The assumptions of the theorem that fail at some length, each once."""
+        return list(dict.fromkeys(name for one in self.facts for name in one.failing))
+
+    def data(self) -> dict[str, Any]:
+        """Return everything as JSON data; bounds are rounded to the side on which they still hold."""
+        first = self.facts[0]
+        variations = None if first.variations is None else [rounded_down(v) for v in first.variations]
+        return {
+            "variation": min(variations) if variations else None, "variations": variations, "failing": self.failing,
+            "why": first.why, "rows": [row.data() for row in self.rows], "upper": [asdict(u) for u in self.upper],
+            "upper_missing": self.upper_missing, "every_encoder": [asdict(one) for one in self.every_encoder],
+            "related": [asdict(one) for one in self.related],
+        }  # fmt: skip
+
+    def _view(self) -> View:
+        told = [f"h = {row.heads}, n = {row.head_dim}, T = {row.length}: {row.verdict}." for row in self.rows]
+        return View(told, rows=[row.data() for row in self.rows], headline=told[-1])
+
+
+def bounds(
+    task: Task | str | None = None,
+    *,
+    heads: Iterable[int] | int = range(1, 6),
+    head_dim: Iterable[int] | int = 2,
+    length: Iterable[int] | int | None = None,
+    intrinsic: int | None = None,
+    eps: float | None = None,
+    share: float | str | Fraction | None = None,
+    variation: float | None = None,
+    dim: int | None = None,
+    depth: int = 1,
+    model: SavedModel | str | Path | None = None,
+    **options: Any,
+) -> BoundsResult:
+    """Compute the theorems' bounds: the exponent k, whether it is vacuous here, and from where on it bites.
+
+    task: a task, a file with its JSON, or the name of a family, whose parameters go into `options`; or none, with
+    `intrinsic`, or a `model`.
+    heads, head_dim, length: head counts h, head dimensions n and sequence lengths T, one or several of each (length:
+    the task's, or 128). intrinsic: the intrinsic dimension D. eps: the accuracy, from which widths are computed.
+    share: the share of positions in the smallest S_i, 0.25 to 1, rounded up; a text such as "7/25" is exact; without a
+    task only. variation: how much the target varies on the adversary's segment, where no task says so. dim: the
+    dimension d of a token. depth: layers, for the conjecture on depth. model: a saved model or its folder, which brings
+    its own task and heads, and the reach of its own block.
+    """
+    many = {"heads": whole_numbers(heads, "heads"), "head_dims": whole_numbers(head_dim, "head_dim")}
+    lengths = [] if length is None else whole_numbers(length, "length")
+    check_rows(**many, lengths=lengths or [1], eps=eps)
+    stated = _variation(variation)
+    made, saved = list[GeneralizedRetrieval](), None
+    if model is not None:
+        if task is not None or lengths or intrinsic is not None or share is not None:
+            raise BadInput("a model brings its own task, length, heads and head size: state it alone, or with eps")
+        saved = model if isinstance(model, SavedModel) else load_model(model)
+        made = [_own_task(saved, model)]
+        spec = saved.transformer.spec
+        many = {"heads": [spec.heads], "head_dims": [spec.head_dim]}
+        facts = of_tasks(made, None, stated)
+    elif task is None:
+        if intrinsic is None:
+            raise BadInput("bounds needs a task, a model or intrinsic, the task's intrinsic dimension D")
+        facts = of_share(lengths or [128], intrinsic, Fraction(1) if share is None else Fraction(share), stated)
+    else:
+        if share is not None:
+            raise BadInput("share is for sizes without a task: a task has its own S_i (a family: its option share)")
+        made = _tasks(task, lengths, {"intrinsic": intrinsic, "dim": dim, **options})
+        facts = of_tasks(made, family_rule(task, options) if isinstance(task, str) else None, stated)
+    if made:
+        intrinsic, dim = made[0].intrinsic, made[0].dim
+    assert intrinsic is not None
+    found = rows(facts, intrinsic=intrinsic, **many, eps=eps)
+    built, missing = uppers(made[0], eps) if made and eps is not None else ([], [])
+    last = found[-1]
+    proved = [every_encoder(one, many["heads"], head_dim=many["head_dims"][0], eps=eps, model=saved) for one in made]
+    others = related(
+        intrinsic=intrinsic, heads=last.heads, head_dim=last.head_dim, length=last.length, dim=dim, depth=depth
+    )
+    return BoundsResult(found, facts, built, missing, proved, others, made, eps)
+
+
+def whole_numbers(values: Iterable[int] | int, name: str) -> list[int]:
+    """Read one whole number from 1 on, or several."""
+    try:
+        given: list[Any] = list(values) if isinstance(values, Iterable) else [values]
+        if any(isinstance(value, bool | str) for value in given):
+            raise TypeError
+        found = [operator.index(value) for value in given]
+    except TypeError:
+        raise BadInput(f"{name} must be whole numbers, not {values!r}") from None
+    if not found or min(found) < 1:
+        raise BadInput(f"{name} must be whole numbers from 1 on, not {values!r}")
+    return found
+
+
+def _variation(stated: float | None) -> Fraction | None:
+    if stated is None:
+        return None
+    if not 0 < stated < float("inf"):
+        raise BadInput(f"variation must be above 0, not {stated}")
+    return Fraction(stated)
+
+
+def _own_task(saved: SavedModel, model: SavedModel | str | Path) -> GeneralizedRetrieval:
+    """Return the task of a model, whose reach and heads the bound then speaks of."""
+    own = None if saved.task is None else known_task(saved.task)
+    if not isinstance(own, GeneralizedRetrieval):
+        where = "" if isinstance(model, SavedModel) else f" in {model}"
+        raise BadInput(f"the model{where} has no task that is stated as f, S and F0: the bounds do not speak of it")
+    return own
+
+
+def _tasks(task: Task | str, lengths: Sequence[int], options: dict[str, Any]) -> list[GeneralizedRetrieval]:
+    """Return the task at every length."""
+    if isinstance(task, str) and not task.endswith(".json"):
+        given = {key: value for key, value in options.items() if value is not None}
+        if task == "sparse-regression" and "intrinsic" in given:
+            given["q"] = given.pop("intrinsic")  # its D is called q in the literature; both names work
+        found: list[Task] = [
+            sized_family(task, **given, **({} if T is None else {"length": T})).task() for T in lengths or [None]
+        ]
+    else:
+        stated = [name for name, value in {**options, "length": lengths or None}.items() if value is not None]
+        if stated:
+            raise BadInput(f"{stated[0]}: the task given has its own; to choose another, give a family by name")
+        found = [parse_task(read_json(Path(task))) if isinstance(task, str) else task]
+    for one in found:
+        if not isinstance(one, GeneralizedRetrieval):
+            raise BadInput(f"{one.name} is not stated as f, S and F0: the theorems do not speak of it")
+    return [one for one in found if isinstance(one, GeneralizedRetrieval)]

@@ -1,0 +1,32 @@
+"""`hc.train(task, model)`: one model on the compiled engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from headcount.analysis import BLIND
+from headcount.models.transformer import ModelSpec
+from headcount.sweeps import default_positions
+from headcount.tasks import Task
+from headcount.tasks.arrays import ArrayTask
+from headcount.training import Trained, TrainSpec, train_fast
+
+log = logging.getLogger("headcount")
+
+
+def train(
+    task: Task | ArrayTask,
+    model: ModelSpec,
+    recipe: TrainSpec | None = None,
+    *,
+    seed: int = 0,
+    on_step: Callable[[int, float | None], None] | None = None,
+) -> Trained:
+    """Train one model on the compiled engine and return it with its record; `.save(folder)` keeps it.
+
+    The same arguments give the same weights. `on_step(steps done, validation error or None)` is called now and then.
+    """
+    if model.positions == "none" and default_positions(task) != "none":
+        log.warning(BLIND)
+    return train_fast(task, model, recipe, seed=seed, on_step=on_step)
