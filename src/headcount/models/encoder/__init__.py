@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headcount.core import open_door
 
 if TYPE_CHECKING:
+    from headcount.models.encoder.kernel_choice import KERNELS as KERNELS
     from headcount.models.encoder.kernel_choice import attention as attention
     from headcount.models.encoder.kernel_choice import fastest as fastest
     from headcount.models.encoder.spec import EncoderSpec as EncoderSpec
