@@ -232,11 +232,6 @@ def try_reproduce(verb: Verb, here: Path) -> None:
     verb("reproduce", "table6", "--scale", "smoke", "--data", here / FILE, *store, status=2)
 
 
-def try_bench(verb: Verb, here: Path) -> None:
-    verb("bench", "--device", EVIL, "--skip", "steps", status=2)
-    verb("bench", "--skip", EVIL, "--out", here / FILE, status=2)
-
-
 @contextmanager
 def a_small_demo() -> Generator[None]:
     """Let the demo train four small models, under a hostile title."""
@@ -254,7 +249,6 @@ TRIES: dict[str, Callable[[Verb, Path], None]] = {
     "tasks bounds build recheck show certify": try_tasks, "attack": try_attack,
     "sweep runs export analyse report": try_store, "train advise": try_data, "density": try_density,
     "irreducible": try_irreducible, "probe": try_probe, "demo": try_demo, "reproduce": try_reproduce,
-    "bench": try_bench,
 }  # fmt: skip
 
 
@@ -286,7 +280,7 @@ def test_hostile_arguments_are_refused_literally(verb: Verb, tmp_path: Path, nam
     """Each flag with all places filled: there is nothing of these names, or no such value."""
     places, flags = parameters(name)
     flags = [flag for flag in flags if flag != "--example"]  # any name will do for a new file
-    trained = name in ("demo", "bench", "reproduce")  # they would begin to work
+    trained = name in ("demo", "reproduce")  # they would begin to work
     for value in (EVIL, "[/x]", FILE, f"in/{FILE}.json", f"{FILE}.npz"):
         nothing = [f"--no-such-flag={value}"] if trained else []
         verb(name, *[value] * len(places), *nothing, *([] if places else ["--out", value]), status=2)

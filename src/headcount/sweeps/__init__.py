@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headcount.sweeps.plan import model_bytes as model_bytes
     from headcount.sweeps.results import stored_model as stored_model
     from headcount.sweeps.results import stored_runs as stored_runs
+    from headcount.sweeps.results import stored_spec as stored_spec
     from headcount.sweeps.run import run_on_store as run_on_store
     from headcount.sweeps.run import run_panels as run_panels
     from headcount.sweeps.run import run_sweep as run_sweep
