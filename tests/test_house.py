@@ -317,7 +317,7 @@ SHARED_BELOW = {
     "tasks/expressions/tree.py", "tasks/expressions/in_balls.py", "core/errors.py", "core/readers/model_file.py",
     "core/readers/statement_file.py",
 }  # fmt: skip
-FURTHER_BELOW = {"core/readers/reading.py", "core/hashing.py", "core/doors.py", "core/spec.py"}
+FURTHER_BELOW = {"core/readers/reading.py", "core/hashing.py", "core/doors.py", "core/spec.py", "core/text/harmless.py"}
 
 
 def shared_files(text: str) -> dict[str, set[str]]:
@@ -386,7 +386,7 @@ def test_the_trusted_part_is_small(source, modules, tmp_path):
     assert lines["rounding"] <= 110  # what float64 adds
     below = {*SHARED_BELOW, *FURTHER_BELOW}
     assert reached_files(modules, "headcount.recheck") == below  # and nothing beyond
-    assert sum(code_lines(source / name) for name in below) <= 785  # what all of it imports from other rooms
+    assert sum(code_lines(source / name) for name in below) <= 830  # what all of it imports from other rooms
     assert lines["wide"] <= 160  # what one of Theorem 2 (3) adds
     assert lines["heads"] + lines["witness"] <= 365  # what a witness of colliding inputs adds
     assert lines["support"] <= 85  # and whether they are inputs of the task

@@ -190,7 +190,7 @@ class AttackResult(Shown):
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        return "\n".join(conclusions(self.witness))
+        return "\n".join(map(plain, conclusions(self.witness)))
 
 
 def attack(
