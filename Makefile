@@ -63,10 +63,10 @@ format: $(LINT)
 	@$(PY) -m ruff format .
 
 bench: $(SETUP)
-	@$(PY) -m headcount bench --out benchmarks/results/bench-cpu.json
+	@$(PY) -m benchmarks.speed --out benchmarks/results/bench-cpu.json
 
 stale: $(SETUP)
-	@$(PY) benchmarks/stale.py $(ARGS)
+	@$(PY) -m benchmarks.stale $(ARGS)
 
 clean:
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis headcount-demo

@@ -1,13 +1,12 @@
 """How long does advice take? D = 4, 10,000 sequences of length 32, by the command that a user types.
 
-    python benchmarks/advisor_speed.py OUT [--device cuda] [--times 2] [--smoke]
+    python -m benchmarks.advisor_speed OUT [--device cuda] [--times 2] [--smoke]
 
 runs `headcount advise` on the same file several times, each in a process of its own, prints the seconds from the
 command to its end (start of Python, compilation, page and picture included), and writes OUT/advisor-speed-DEVICE.json.
 The first run on a machine without compiled kernels is the slow one.
 """
 
-# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse
@@ -25,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import numpy as np
 import torch
 
-from headcount.tasks.serial import parse_task
-from headcount.training.devices import device_name, find_device
+from headcount.tasks import parse_task
+from headcount.training import device_name, find_device
 from results import write_result
 
 TASK = {"family": "sum-of-maxima", "intrinsic": 4, "dim": 4, "length": 32}

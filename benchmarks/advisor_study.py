@@ -1,6 +1,6 @@
 """Is the advice right? Tasks drawn by seed, with noise, distractors and classes, that nobody picks.
 
-    python benchmarks/advisor_study.py OUT [--budget 120] [--device cuda] [--first 0] [--tasks 20] [--controls 10]
+    python -m benchmarks.advisor_study OUT [--budget 120] [--device cuda] [--first 0] [--tasks 20] [--controls 10]
 
 asks the advisor about every task, prints a line each and writes OUT/advisor-study.csv. With --result the outcome of
 the whole study goes to OUT/advisor-study.json, on a GPU advisor-study-cuda.json. Tasks from number 1000 on are for
@@ -8,7 +8,6 @@ development; the study itself is numbers 300 to 319, on a GPU 280 to 299, which 
 several questions at a time: in threads, which a GPU has room for, or with --cores 2 in processes with so many each.
 """
 
-# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse
@@ -23,13 +22,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from dimension_study import fair
 from numpy.typing import NDArray
-from questions import ask_all
 
-from headcount.advisor.advice import advise
-from headcount.tasks.serial import parse_task
-from headcount.training.devices import device_name, find_device
+from benchmarks.dimension_study import fair
+from benchmarks.questions import ask_all
+from headcount.advisor import advise
+from headcount.tasks import parse_task
+from headcount.training import device_name, find_device
 
 OUTER = ["sum", "product", "sum-product", "square", "tanh", "exp"]
 SAMPLES = 10_000
@@ -65,7 +64,7 @@ def study_task(number: int) -> Drawn:
         if fair(whole, length):
             break
     else:
-        raise RuntimeError(f"no fair task of {whole}")
+        raise RuntimeError(f"no fair task of {whole}")  # pyright: ignore[reportPossiblyUnboundVariable]
     return _data(f"task-{number}", {**whole, "length": length}, rng, D)
 
 

@@ -1,12 +1,11 @@
 """Is the estimate of D right? Tasks drawn by seed, each trained with 1 to 8 heads at two lengths; nobody picks them.
 
-    python benchmarks/dimension_study.py OUT [--device cuda] [--part 1/8]
+    python -m benchmarks.dimension_study OUT [--device cuda] [--part 1/8]
 
 trains what is left of the study on a store in OUT and writes OUT/dimension-study.csv, a row a trial, which
 `tests/analysis` reads: the answers are checked without a GPU.
 """
 
-# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse
@@ -15,18 +14,15 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
-from headcount.store.store import Store
-from headcount.sweeps.results import stored_runs
-from headcount.sweeps.run import run_on_store
-from headcount.sweeps.spec import SweepSpec
-from headcount.tasks.expressions.in_torch import evaluate
-from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.tasks.serial import parse_task
+from headcount.store import Store
+from headcount.sweeps import SweepSpec, run_on_store, stored_runs
+from headcount.tasks import GeneralizedRetrieval, parse_task
+from headcount.tasks.expressions import Expr, in_torch
 
 HEADS = list(range(1, 9))
 OUTER = ["sum", "product", "sum-product", "square", "tanh", "exp"]
@@ -70,7 +66,7 @@ def task_spec(number: int) -> dict[str, Any]:
         whole = {"intrinsic": D, "sets": sets, "seed": int(rng.integers(10_000)), **task}
         if fair(whole, lengths[0]):
             return {"task": whole, "lengths": lengths, "model": model}
-    raise RuntimeError(f"no fair task of {whole}")
+    raise RuntimeError(f"no fair task of {whole}")  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
 def fair(task: dict[str, Any], length: int) -> bool:
@@ -81,7 +77,7 @@ def fair(task: dict[str, Any], length: int) -> bool:
     made = parse_task({**task, "length": length})
     assert isinstance(made, GeneralizedRetrieval)
     z = made.features(made.sample(2000, 0, dtype=torch.float64))
-    outer = partial(evaluate, made.F0)
+    outer = partial(in_torch.evaluate, cast("Expr", made.F0))
     y, D = outer(z), z.shape[1]
     for i in range(D):
         other = z.clone()

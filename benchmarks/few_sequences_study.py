@@ -1,7 +1,7 @@
 """Is the advice honest on few sequences? Real labelled sets and tasks with known D, drawn by seed.
 
-    python benchmarks/few_sequences_study.py prepare DATA --sktime FOLDER --shared FOLDER
-    python benchmarks/few_sequences_study.py run DATA OUT [--device cuda] [--first 0] [--draws 5] [--synthetic 8]
+    python -m benchmarks.few_sequences_study prepare DATA --sktime FOLDER --shared FOLDER
+    python -m benchmarks.few_sequences_study run DATA OUT [--device cuda] [--first 0] [--draws 5] [--synthetic 8]
         [--at-once 8 --shared 8 | --at-once 4 --cores 2]
 
 `prepare` writes the six real sets as DATA/NAME.npz: four of them lie in packages (sktime's folder `datasets/data`,
@@ -13,7 +13,6 @@ apart. Of the synthetic tasks (D = 2 and 3, 40 to 400 sequences) D is known. Dra
 synthetic tasks, and all from 100 on, are for development; the study has draws 10 to 17.
 """
 
-# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse
@@ -30,19 +29,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from dimension_study import fair
 from numpy.typing import NDArray
-from questions import ask_all
 
-from headcount.advisor.data import Material, material, prepared
-from headcount.advisor.engine import TrialEngine
-from headcount.advisor.search import Search
-from headcount.advisor.split import Split, Splits
-from headcount.analysis.record import HeadsNeeded
-from headcount.tasks.arrays.task import ArrayTask
-from headcount.tasks.serial import parse_task
-from headcount.training.devices import device_name, find_device
-from headcount.training.stacked import full_precision
+from benchmarks.dimension_study import fair
+from benchmarks.questions import ask_all
+from headcount.advisor import Material, Search, Split, Splits, TrialEngine, material, prepared
+from headcount.analysis import HeadsNeeded
+from headcount.tasks import parse_task
+from headcount.tasks.arrays import ArrayTask
+from headcount.training import device_name, find_device, full_precision
 
 SIZES = (100, 300)
 MORE = 10.0
@@ -96,7 +91,7 @@ def patched(one: NDArray[np.float64], most: int = 128, width: int = 8) -> NDArra
 
 def cifar(folder: Path, images: int = 3000, patch: int = 4) -> Arrays:
     """Return images as patches, [images, 64, 48], with the label animal or vehicle."""
-    from headcount.datasets.cifar10.read import read_cifar
+    from headcount.datasets.cifar10 import read_cifar
 
     found = read_cifar(folder)
     vehicles = [found.classes.index(name) for name in ("airplane", "automobile", "ship", "truck")]
@@ -136,7 +131,7 @@ def prepare(data: Path, sktime: Path, shared: Path) -> None:
     """Write all sets."""
     from sklearn.datasets import load_digits
 
-    digits = load_digits()
+    digits: Any = load_digits()
     plaid, labels = series(sktime, "PLAID")
     made: dict[str, Arrays] = {
         "italy": padded(*series(sktime, "ItalyPowerDemand")),
@@ -217,7 +212,7 @@ def ask_synthetic(case: Case, device: str, budget: float, shared: float) -> dict
         spec |= {"draw": "orthonormal"} if family == "sum-of-maxima" else {"outer": str(rng.choice(["sum", "product"]))}
         if fair(spec, length):
             break
-    task = parse_task({**spec, "length": length})
+    task = parse_task({**spec, "length": length})  # pyright: ignore[reportPossiblyUnboundVariable]
     X = task.sample(case.size, int(rng.integers(10_000)), dtype=torch.float64)
     y: NDArray[Any] = task.value(X)[:, 0].numpy()
     y = y + float(rng.uniform(0.0, 0.1)) * y.std() * rng.standard_normal(case.size)
@@ -292,14 +287,16 @@ def run(options: argparse.Namespace) -> None:
     """Ask everything, several questions at a time, and write rows and counts."""
     draws = list(range(options.first, options.first + options.draws))
     common = (options.device, options.budget, options.shared)
+    names: list[str] = options.names
     jobs: dict[str, Callable[[], dict[str, Any]]] = {}
-    for name, size in itertools.product(options.names if draws else (), SIZES):
+    for name, size in itertools.product(names if draws else (), SIZES):
         jobs[f"truth {name} {size}"] = partial(ask_truth, options.data, name, size, draws, *common)
-    for draw, name, size in itertools.product(draws, options.names, SIZES):
+    for draw, name, size in itertools.product(draws, names, SIZES):
         jobs[f"{name} {size} {draw}"] = partial(ask_real, options.data, Case(name, size, draw), *common)
     some = range(options.first, options.first + options.synthetic)
-    for D, size, draw in itertools.product((2, 3), SYNTHETIC_SIZES, some):
-        jobs[f"D {D} {size} {draw}"] = partial(ask_synthetic, Case("synthetic", size, draw, D), *common)
+    for intrinsic, size, draw in itertools.product((2, 3), SYNTHETIC_SIZES, some):
+        case = Case("synthetic", size, draw, intrinsic)
+        jobs[f"D {intrinsic} {size} {draw}"] = partial(ask_synthetic, case, *common)
     options.out.mkdir(parents=True, exist_ok=True)
     name, start = "few-sequences" if options.draws else "few-sequences-synthetic", time.monotonic()
     with full_precision():

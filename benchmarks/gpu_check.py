@@ -1,11 +1,10 @@
-"""The GPU kernels in one run: precision and determinism, tuning, profile, speed (`headcount bench` has the peers).
+"""The GPU kernels in one run: precision and determinism, tuning, profile, speed (`benchmarks/speed.py` has the peers).
 
-    python benchmarks/gpu_check.py OUT [check] [tune] [profile] [time]
+    python -m benchmarks.gpu_check OUT [check] [tune] [profile] [time]
 
 prints tables and writes OUT/gpu_check.json, with check also OUT/gpu-precision.json. Without names: check and time.
 """
 
-# ruff: noqa: T201
 from __future__ import annotations
 
 import json
@@ -25,15 +24,9 @@ import torch
 import triton_cases as cases
 from torch import Tensor
 
-from headcount.kernels import explain, pool_tokens
-from headcount.kernels.adam.plain import adam_plain
-from headcount.kernels.adam.triton import adam_triton
-from headcount.kernels.pool.plain import pool_plain
-from headcount.kernels.pool.triton import pool_triton
-from headcount.models.transformer.flat import Flat
-from headcount.models.transformer.spec import ModelSpec
-from headcount.training.spec import TrainSpec
-from headcount.training.stacked import StackTrainer
+from headcount.kernels import adam_plain, adam_triton, explain, pool_plain, pool_tokens, pool_triton
+from headcount.models.transformer import Flat, ModelSpec
+from headcount.training import StackTrainer, TrainSpec
 from results import write_result
 
 DIM, HIDDEN, HEADS, HEAD_DIM, BATCH, SAMPLES = 4, 32, 4, 8, 256, 8000
@@ -173,13 +166,13 @@ def tune() -> list[dict[str, Any]]:
         leaves = [data[n].requires_grad_() for n in cases.NAMES[:3]]
         for tokens, warps, registers in ((16, 1, 0), (16, 1, 168), (32, 1, 0), (32, 1, 168), (64, 1, 0), (64, 2, 0)):
             for tiles in (8,):
-                tuning = {"tokens": tokens, "warps": warps, "tiles": tiles, "registers": registers}
+                tuning: dict[str, Any] = {"tokens": tokens, "warps": warps, "tiles": tiles, "registers": registers}
                 out = pool_triton(**data, **tuning)
                 d = torch.randn_like(out)
-                there = triton.testing.do_bench(
+                there: Any = triton.testing.do_bench(
                     lambda q=data, t=tuning: pool_triton(**q, **t), warmup=10, rep=30, return_mode="median"
                 )
-                back = triton.testing.do_bench(
+                back: Any = triton.testing.do_bench(
                     lambda o=out, g=d, q=leaves: torch.autograd.grad(o, q, g, retain_graph=True),
                     warmup=10, rep=30, return_mode="median")  # fmt: skip
                 rows.append({"T": length, **tuning, "forward": there / models * 1e3, "backward": back / models * 1e3})
@@ -196,7 +189,7 @@ def profile() -> list[dict[str, Any]]:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
             trainer.run(10)
             torch.cuda.synchronize()
-        events = sorted(seen.key_averages(), key=lambda e: -e.device_time_total)
+        events: list[Any] = sorted(seen.key_averages(), key=lambda e: -e.device_time_total)
         total = sum(e.device_time_total for e in events) / 2560
         print(f"T = {length}: {total:.2f} µs of kernels a model-step, {sum(e.count for e in events) / 10:.0f} kernels")
         for event in events[:22]:

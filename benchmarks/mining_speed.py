@@ -1,12 +1,11 @@
 """How long does mining take? 12,000 queries × 64 candidates over all passages of an MS MARCO folder.
 
-    python benchmarks/mining_speed.py OUT --data DIR [--embeddings DIR] [--queries 12000]
+    python -m benchmarks.mining_speed OUT --data DIR [--embeddings DIR] [--queries 12000]
 
 reads the folder, turns texts into vectors of frozen word embeddings, mines with both searches and all guards, prints
 the seconds of each part, and writes OUT/mining-speed.json.
 """
 
-# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse
@@ -17,9 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from headcount.datasets.msmarco.collection import read_marco
-from headcount.datasets.msmarco.embeddings import Tokens, read_model
-from headcount.datasets.msmarco.mining import mine
+from headcount.datasets.msmarco import Tokens, mine, read_marco, read_model
 from results import write_result
 
 LENGTH = 64

@@ -1,12 +1,11 @@
 """Keep what `headcount reproduce --scale paper` trained as small files: a row a trial, and the errors of every cell.
 
-    python benchmarks/paper_runs.py STORE
+    python -m benchmarks.paper_runs STORE
 
 reads the runs of a store and writes benchmarks/results/paper-NAME.csv and .json for each; `tests/paper` reads them
 again, and the documents quote them.
 """
 
-# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse
@@ -18,17 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from result_sources import RESULTS, recorded
-
-from headcount.analysis.of_runs import analyse
-from headcount.core.files import write_json, write_text
-from headcount.core.readers.reading import read_toml
-from headcount.reproduction.items import ITEMS, sweep_of
-from headcount.reproduction.shown import trials_csv
-from headcount.store.records import Run
-from headcount.store.store import Store
-from headcount.sweeps.results import stored_runs
-from headcount.sweeps.spec import SweepSpec
+from benchmarks.result_sources import RESULTS, recorded
+from headcount.analysis import analyse
+from headcount.core import write_json, write_text
+from headcount.core.readers import read_toml
+from headcount.reproduction import ITEMS, sweep_of, trials_csv
+from headcount.store import Run, Store
+from headcount.sweeps import SweepSpec, stored_runs
 
 EXTRA = {"table4-longer": Path(__file__).resolve().parent.parent / "src/headcount/specs/table4-longer.toml"}
 

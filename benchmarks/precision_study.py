@@ -1,6 +1,6 @@
 """Does bf16 change the accuracy of the real experiments beyond the spread over seeds? The same seeds in both.
 
-    python benchmarks/precision_study.py OUT (marco | cifar) --data DIR [--embeddings DIR] [--device cuda] [--smoke]
+    python -m benchmarks.precision_study OUT (marco | cifar) --data DIR [--embeddings DIR] [--device cuda] [--smoke]
 
 trains some cells of the paper scale in float32 and in bf16, prints both, and writes OUT/precision-KIND.json. A cell
 differs where the means of the two are further apart than chance explains: a paired t test over seeds, at 1 % for all
@@ -8,7 +8,6 @@ cells together (Bonferroni). With --kept FILE the bf16 trials are those of a kep
 float32 is trained, on whatever device: it takes the same seeds, and --heads and --lengths say which cells.
 """
 
-# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse
@@ -24,12 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import numpy as np
 from scipy import stats
 
-from headcount.reproduction.real_items import real_plan
-from headcount.store.store import Store
-from headcount.sweeps.open_data import CifarSource, MarcoSource, open_cifar, open_marco
-from headcount.sweeps.results import stored_runs
-from headcount.sweeps.run import run_on_store
-from headcount.training.devices import device_name, find_device
+from headcount.reproduction import real_plan
+from headcount.store import Store
+from headcount.sweeps import CifarSource, MarcoSource, open_cifar, open_marco, run_on_store, stored_runs
+from headcount.training import device_name, find_device
 from results import write_result
 
 CELLS: dict[str, dict[str, list[int]]] = {
@@ -53,7 +50,7 @@ def compare(rows: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
                 for precision, these in rows.items()
             }  # fmt: skip
             apart = both["bf16"] - both["float32"]
-            p = 1.0 if np.ptp(apart) == 0 and apart[0] == 0 else float(stats.ttest_1samp(apart, 0.0).pvalue)
+            p = 1.0 if np.ptp(apart) == 0 and apart[0] == 0 else float(stats.ttest_1samp(apart, 0.0).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
             found.append({
                 "length": length, "heads": heads, "part": part, "p": p,
                 **{f"mean_{k}": float(v.mean()) for k, v in both.items()},
@@ -65,7 +62,7 @@ def compare(rows: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 def train(source: MarcoSource | CifarSource, stated: dict[str, Any], device: str) -> list[dict[str, Any]]:
     """Train the cells and return one row a trial."""
-    from headcount.sweeps.encoder_spec import RealSpec
+    from headcount.sweeps import RealSpec
 
     spec = RealSpec.parse({**stated, "source": source.data.data()}, where="the study")
     with TemporaryDirectory() as folder, Store.open(Path(folder)) as store:

@@ -3,7 +3,6 @@
 Rows are kept as they come, so that a run that was cut off can be resumed: what has a row is not asked again.
 """
 
-# ruff: noqa: T201
 from __future__ import annotations
 
 import json

@@ -1,12 +1,11 @@
 """Keep what `headcount reproduce marco | cifar --scale paper` trained as small files: a row a trial, and every cell.
 
-    python benchmarks/real_runs.py STORE [--name long] [--folder benchmarks/results]
+    python -m benchmarks.real_runs STORE [--name long] [--folder benchmarks/results]
 
 reads the runs of a store and writes real-KIND.csv and .json for each (real-KIND-NAME with a name, which also keeps a
 run that is not finished, and says how many trials it lacks); the tests and the documents read them again.
 """
 
-# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse
@@ -16,23 +15,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from result_sources import RESULTS, recorded
-
-from headcount.analysis.of_runs import analyse
-from headcount.core.files import write_json, write_text
-from headcount.reproduction.findings import findings
-from headcount.reproduction.real_cells import real_cells
-from headcount.reproduction.shown import trials_csv
-from headcount.store.records import Run
-from headcount.store.store import Store
-from headcount.store.trials import FINISHED
-from headcount.sweeps.results import stored_runs, stored_spec
+from benchmarks.result_sources import RESULTS, recorded
+from headcount.analysis import analyse
+from headcount.core import write_json, write_text
+from headcount.reproduction import findings, real_cells, trials_csv
+from headcount.store import FINISHED, Run, Store
+from headcount.sweeps import stored_runs, stored_spec
 
 
 def accuracies(runs: Sequence[Run]) -> dict[str, Any]:
     """Return mean, deviation and number of seeds of every cell that has one, by part, length and heads."""
     found: dict[str, Any] = {}
-    for (part, heads, length), cell in real_cells(runs).items():
+    for (part, heads, length), cell in real_cells.real_cells(runs).items():
         if cell.mean is not None:
             numbers = {"mean": round(cell.mean, 5), "seeds": len(cell.accuracies)}
             numbers |= {} if cell.spread is None else {"deviation": round(cell.spread, 5)}
@@ -73,7 +67,7 @@ def keep(kind: Any, name: str, store: Store, run: str, folder: Path) -> None:
         "pieces": times, "seconds": round(sum(piece["seconds"] for piece in times), 1),
     }  # fmt: skip
     if not left:
-        content["findings"] = [one.data() for one in findings(real_cells(runs), kind, on_train)]
+        content["findings"] = [one.data() for one in findings.findings(real_cells.real_cells(runs), kind, on_train)]
     write_text(folder / f"{stem}.csv", trials_csv(runs))
     write_json(folder / f"{stem}.json", content)
     print(stem, content["counts"], flush=True)

@@ -2,7 +2,7 @@
 
 A result has parts. *measured*: what was trained, built, attacked or counted. *timed*: how long it took. *computed*:
 what the analysis made of the rows that are kept. A part with keys covers those keys of the file alone, one without
-covers all of it. Its entries are where the code behind it begins; all that they reach counts (headcount.core.source).
+covers all of it. Its entries are where the code behind it begins; all that they reach counts (benchmarks/source.py).
 
 The choice: for errors, the training step with its data, batches, start and kernels, not who schedules trials, shows
 progress or stores them; for timings, all that runs while the clock does. Reading users' files counts for the advisor
@@ -22,9 +22,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.run import SOURCE as BENCH
-from headcount.core.origin import provenance
-from headcount.core.source import Source, source_of
+from benchmarks.source import Source, source_of
+from headcount.core import provenance
 
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parent
@@ -90,12 +89,25 @@ SHOWN = sorted(
 UNSAID = (*(f"!advisor.{name}" for name in WORDS), *(f"!{name}" for name in SHOWN))
 """How an answer is worded and drawn does not change it."""
 SEARCH = ("advisor.search:Search", "advisor.data:material", "advisor.data:prepared")
-VIT = ("bench.vit_peer:plain_loop", "bench.vit_peer:stacked_loop", "bench.turns:in_turns", "vit_speed:builders")
+STUDY = ("benchmarks.advisor_study:study_task", "benchmarks.advisor_study:study_control")
+FEW = ("benchmarks.few_sequences_study:ask_real", "benchmarks.few_sequences_study:ask_truth")
+VIT = (
+    "benchmarks.peers.vit:plain_loop",
+    "benchmarks.peers.vit:stacked_loop",
+    "benchmarks.peers.turns:in_turns",
+    "benchmarks.vit_speed:builders",
+)
+BENCH = (
+    "benchmarks.peers.run:_steps",
+    "benchmarks.peers.sweep:run_sweep_bench",
+    *("!models.files", "!tasks.task", "!tasks.retrieval", "!tasks.controls", "!tasks.arrays"),
+)
+"""All that runs while the clock does. Tasks are not among it: their sequences are drawn before the clock starts."""
 KEPT = Part(ANALYSIS, ("answers", "slopes", "reversals"))
 
 TABLE: dict[str, dict[str, Part]] = {
     "advisor-speed-*": {"timed": Part(("cli.advise:advise", *ADVICE))},
-    "advisor-study*": {"measured": Part((*ADVICE, *UNSAID, "advisor_study:study_task", "advisor_study:study_control"))},
+    "advisor-study*": {"measured": Part((*ADVICE, *UNSAID, *STUDY))},
     "attack-built": {"measured": Part((*ATTACK, *BUILD))},
     "bench-*": {"timed": Part(BENCH)},
     "built-tasks": {
@@ -111,12 +123,12 @@ TABLE: dict[str, dict[str, Part]] = {
         "computed": Part(("analysis.of_runs:find_transition",), ("transition",)),
     },
     "dimension-study*": {
-        "measured": Part((*ON_GPU, "dimension_study:task_spec")),
+        "measured": Part((*ON_GPU, "benchmarks.dimension_study:task_spec")),
         "computed": Part(ANALYSIS),
     },
     "every-encoder": {"measured": Part(("theory.bounds.lipschitz", "theory.bounds.reach", *ON_CORES))},
-    "few-sequences": {"measured": Part((*SEARCH, "few_sequences_study:ask_real", "few_sequences_study:ask_truth"))},
-    "few-sequences-synthetic": {"measured": Part((*SEARCH, "few_sequences_study:ask_synthetic"))},
+    "few-sequences": {"measured": Part((*SEARCH, *FEW))},
+    "few-sequences-synthetic": {"measured": Part((*SEARCH, "benchmarks.few_sequences_study:ask_synthetic"))},
     "float64-rounding": {
         "measured": Part(
             (*BUILD, "theory.construct.one_wide_head:build_wide", "models.transformer.reference:Transformer")
@@ -132,8 +144,8 @@ TABLE: dict[str, dict[str, Part]] = {
     "paper-table4-longer": {"measured": Part((*ON_CORES, "specs/table4-longer.toml")), "computed": KEPT},
     "paper-times": {"timed": Part(("sweeps.run:run_on_store", *NO_FILES))},
     "paper-*": {"measured": Part(ON_GPU), "computed": KEPT},
-    "precision-marco": {"measured": Part((*MARCO, "precision_study:compare"))},
-    "precision-cifar": {"measured": Part((*CIFAR, "precision_study:compare"))},
+    "precision-marco": {"measured": Part((*MARCO, "benchmarks.precision_study:compare"))},
+    "precision-cifar": {"measured": Part((*CIFAR, "benchmarks.precision_study:compare"))},
     "real-marco*": {
         "measured": Part(MARCO),
         "timed": Part(("sweeps.run:run_on_store", *MARCO, *NO_FILES), ("seconds", "pieces")),
@@ -147,7 +159,7 @@ TABLE: dict[str, dict[str, Part]] = {
     "reference": {"measured": Part(("models.transformer.reference:Transformer",))},
     "store-flips": {"measured": Part(("store.store:Store", "store.check:damage_in_passing"))},
     "store-kills": {"measured": Part(("store.store:Store",))},
-    "store-scale": {"timed": Part(("store.store:Store", "cli.runs:runs", "store_scale:measure"))},
+    "store-scale": {"timed": Part(("store.store:Store", "cli.runs:runs", "benchmarks.store_scale:measure"))},
     "vit-speed-*": {"timed": Part(VIT)},
 }  # fmt: skip
 """Result files by the form of their name, the first that fits; every result file has one (a test holds it)."""
@@ -164,7 +176,7 @@ def parts_of(name: str) -> dict[str, Part]:
 @functools.cache
 def source_now() -> Source:
     """The code of this checkout."""
-    return Source.of_folders(REPO / "src" / "headcount", *sorted(HERE.glob("*.py")))
+    return Source.of_folders(REPO / "src" / "headcount", HERE)
 
 
 @functools.cache
@@ -184,7 +196,7 @@ def source_at(commit: str) -> Source:
                 if member.name.startswith("src/headcount/"):
                     package[member.name.removeprefix("src/headcount/")] = text
                 elif member.name.endswith(".py"):
-                    scripts[Path(member.name).stem] = text
+                    scripts[member.name] = text
     return Source.of_files(package, scripts)
 
 

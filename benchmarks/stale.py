@@ -1,15 +1,14 @@
 """Which figures were measured with other code than today's? Every result file names its source and a hash of it.
 
-    python benchmarks/stale.py                 list them: file, part, when it was measured, what has changed
-    python benchmarks/stale.py --renew FILE    take over today's hash, where a sample comes out equal bit by bit
-    python benchmarks/stale.py --mark          mark stale figures in README and docs with their date, unmark others
+    python -m benchmarks.stale                 list them: file, part, when it was measured, what has changed
+    python -m benchmarks.stale --renew FILE    take over today's hash, where a sample comes out equal bit by bit
+    python -m benchmarks.stale --mark          mark stale figures in README and docs with their date, unmark others
 
 Timings are never renewed: measure them again. Errors are renewed by a sample that is computed anew: the analysis from
 the rows that are kept, a model trained or built again from its seed. Where no sample is cheap, a part is refused, and
 the exit status is 2.
 """
 
-# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse
@@ -25,14 +24,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 sys.path.extend(str(Path(__file__).resolve().parents[1] / folder) for folder in (
-    "benchmarks", "tests", "tests/analysis", "tests/training", "tests/reproduction", "tests/theory",
+    "tests", "tests/analysis", "tests/training", "tests/reproduction", "tests/theory",
 ))  # fmt: skip
 
-from result_sources import REPO, RESULTS, parts_of, source_at, source_now
-
-from headcount.core.files import write_json, write_text
-from headcount.core.origin import provenance
-from headcount.core.source import Source, source_of
+from benchmarks.result_sources import REPO, RESULTS, parts_of, source_at, source_now
+from benchmarks.source import Source, source_of
+from headcount.core import provenance, write_json, write_text
 
 Result = dict[str, Any]
 SHOWN = 4
@@ -118,7 +115,8 @@ def _digits(value: Any) -> str:
 
 def _paper_rows(result: Result) -> dict[str, Any]:
     from kept import kept_runs
-    from paper_runs import computed
+
+    from benchmarks.paper_runs import computed
 
     return computed(kept_runs(result["name"].removeprefix("paper-")))
 

@@ -1,6 +1,6 @@
 """What a large store costs: a sweep of four trials in it, its listings, and one more trial, before and after.
 
-    python benchmarks/store_scale.py --before COMMIT
+    python -m benchmarks.store_scale --before COMMIT
 
 builds a store of 101,000 finished trials with the code of the commit and one with this checkout's, and measures both,
 each question in a process of its own: seconds and memory beyond what imports and the same question to an empty store
@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import resource
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -22,6 +23,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path.append(str(REPO / "tests"))
@@ -39,7 +41,7 @@ PLAN: dict[str, Any] = {
 
 def spec(number: int) -> dict[str, Any]:
     """The spec of one trial, of the size that sweeps have."""
-    from headcount.sweeps.spec import SweepSpec
+    from headcount.sweeps import SweepSpec
 
     if "data" not in _FIRST:
         _FIRST["data"] = SweepSpec.parse({"name": "first", **PLAN}).panels()[0].trial(1, 0).data()
@@ -53,7 +55,7 @@ def outcome(trial: str, number: int, weights: bool = True) -> Any:
     """How a trial ended, with a curve of twenty points and small weights."""
     import numpy as np
 
-    from headcount.store.trials import Outcome
+    from headcount.store import Outcome
 
     metrics = {"heads": 1, "seed": number, "nmse": 1 / (1 + number), "train_nmse": 0.5, "steps": 40, "parameters": 40}
     where = {"commit": "0" * 12, "versions": {"python": "3.11", "torch": "2"}, "machine": {"cores": 2}, "seconds": 0.1}
@@ -64,7 +66,7 @@ def outcome(trial: str, number: int, weights: bool = True) -> Any:
 
 def build(folder: Path, number: int) -> None:
     """Fill a store with so many finished trials, as stacks do."""
-    from headcount.store.store import Store
+    from headcount.store import Store
 
     with Store.open(folder) as store:
         for start in range(0, number, BATCH):
@@ -75,10 +77,8 @@ def build(folder: Path, number: int) -> None:
 
 def sweep(folder: Path, name: str) -> None:
     """A sweep of four new trials, read back."""
-    from headcount.store.store import Store
-    from headcount.sweeps.results import stored_runs
-    from headcount.sweeps.run import run_on_store
-    from headcount.sweeps.spec import SweepSpec
+    from headcount.store import Store
+    from headcount.sweeps import SweepSpec, run_on_store, stored_runs
 
     length = 5 + int(name)  # new trials each time
     plan = SweepSpec.parse({"name": f"new{name}", **PLAN, "task": {"family": "min-plus-max", "length": length}})
@@ -87,26 +87,33 @@ def sweep(folder: Path, name: str) -> None:
         stored_runs(store, plan.name, plan)
 
 
+def headcount(*arguments: str) -> None:
+    """Run the command line in this process."""
+    with mock.patch.object(sys, "argv", ["headcount", *arguments]):
+        try:
+            runpy.run_module("headcount", run_name="__main__")
+        except SystemExit as left:
+            if left.code:
+                raise
+
+
 def listing(folder: Path, _: str) -> None:
     """`headcount runs --json`."""
-    from headcount.cli.runs import runs
-
-    runs(store=folder, json=True)
+    headcount("runs", "--store", str(folder), "--json")
 
 
 def rows(folder: Path, _: str) -> None:
     """`headcount runs RUN --json` of all trials, or of the few of an empty store."""
-    from headcount.cli.runs import runs
-    from headcount.store.store import Store
+    from headcount.store import Store
 
     with Store.open(folder, create=False) as store:
         run = next(iter(store.runs()))
-    runs(run, store=folder, json=True)
+    headcount("runs", run, "--store", str(folder), "--json")
 
 
 def trial(folder: Path, name: str) -> None:
     """Claim and finish some trials, each by itself."""
-    from headcount.store.store import Store
+    from headcount.store import Store
 
     with Store.open(folder) as store:
         first = 10_000_000 + int(name) * TRIALS
@@ -161,12 +168,12 @@ def both(source: Path, place: Path) -> dict[str, Any]:
     large, thousand = place / "large", place / "thousand"
     begun = time.perf_counter()
     ask(source, "build", str(large), str(ROWS))
-    print(f"built in {time.perf_counter() - begun:.0f} s", flush=True)  # noqa: T201
+    print(f"built in {time.perf_counter() - begun:.0f} s", flush=True)
     ask(source, "build", str(thousand), "1000")
     found: dict[str, Any] = {}
     for number, question in enumerate(QUESTIONS):
         found[question.replace(" ", "_")] = least(source, question, large, 10 * (number + 1))
-        print(question, found[question.replace(" ", "_")], flush=True)  # noqa: T201
+        print(question, found[question.replace(" ", "_")], flush=True)
     small = least(source, "trial", thousand, 100)
     large_ms, small_ms = (1e3 * one["seconds"] / TRIALS for one in (found["trial"], small))
     found["milliseconds_a_trial"] = {"in_1000": round(small_ms, 3), "in_101000": round(large_ms, 3)}

@@ -1,13 +1,12 @@
 """Images per second of eight vision transformers: a plain loop, one model after the other, and our stack, in turns.
 
-    python benchmarks/vit_speed.py OUT [--device cuda] [--smoke] [--profile] [--kernels] [--skip ROW ...]
+    python -m benchmarks.vit_speed OUT [--device cuda] [--smoke] [--profile] [--kernels] [--skip ROW ...]
 
 prints a table and writes OUT/vit-speed-DEVICE.json (…-dropout.json with --dropout). Every row trains the same models
 on frames of side 64 in patches of 4 (257 tokens), h = 8, head size 16, four layers, batches of 128; compiling, capture
 and the first turn are not timed. A ratio is the median over turns of the times of the same turn.
 """
 
-# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse
@@ -22,12 +21,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import torch
 
-from headcount.bench.turns import Work, in_turns, ratio, settle, short_reason
-from headcount.bench.vit_peer import VitPlan, drawn_images, plain_loop, stacked_loop
-from headcount.core.origin import cores
-from headcount.kernels.attention.trial import KERNELS, fastest_attention
-from headcount.training.devices import device_name, find_device
-from headcount.training.feeds.images import Shelf
+from benchmarks.peers.turns import Work, in_turns, ratio, settle, short_reason
+from benchmarks.peers.vit import VitPlan, drawn_images, plain_loop, stacked_loop
+from headcount.core import cores
+from headcount.kernels import KERNELS, fastest_attention
+from headcount.training import device_name, find_device
+from headcount.training.feeds import Shelf
 from results import write_result
 
 ROWS = {

@@ -27,10 +27,17 @@ class Import:
 
 
 class Modules:
-    """The modules below a package's folder by dotted name, their imports, and what each door lists."""
+    """The modules of the package by dotted name, their imports, and what each door lists.
 
-    def __init__(self, root: Path) -> None:
+    Modules of a folder `beside` the package are named after that folder; they use the package and are no part of it.
+    """
+
+    def __init__(self, root: Path, beside: Path | None = None) -> None:
         paths = {path: [PACKAGE, *path.relative_to(root).with_suffix("").parts] for path in sorted(root.rglob("*.py"))}
+        if beside is not None:
+            paths |= {
+                path: path.relative_to(beside.parent).with_suffix("").parts for path in sorted(beside.rglob("*.py"))
+            }
         self.paths = {".".join(parts).removesuffix(".__init__"): path for path, parts in paths.items()}
         self.packages = {name for name, path in self.paths.items() if path.name == "__init__.py"}
         texts = {name: path.read_text(encoding="utf-8") for name, path in self.paths.items()}
@@ -86,8 +93,10 @@ def _listed(text: str) -> dict[str, tuple[str, str]]:
 
 
 def room_of(module: str) -> str:
-    """Return the room of a module: the folder below the package; the front door is a room of its own."""
+    """Return the room of a module: the folder below the package, or the one beside it; the front door is a room too."""
     parts = module.split(".")
+    if parts[0] != PACKAGE:
+        return f"{parts[0]} beside the package"
     return parts[1] if len(parts) > 1 else ""
 
 
@@ -96,7 +105,8 @@ def past_doors(modules: Modules) -> list[str]:
     problems: list[str] = []
     for module, found in modules.imports.items():
         for one in found:
-            if room_of(one.module) in ("", "api", "views", room_of(module)) or room_of(module) == "__main__":
+            own = ("api", "views", room_of(module)) if module.startswith(PACKAGE) else ()
+            if room_of(one.module) in ("", *own) or room_of(module) == "__main__":
                 continue
             package, _, name = one.module.rpartition(".")
             if not one.name and name in modules.doors.get(package, {}):
@@ -109,7 +119,7 @@ def past_doors(modules: Modules) -> list[str]:
 
 
 def unused_offers(modules: Modules) -> list[str]:
-    """Return what doors list and no other room imports."""
+    """Return what doors list and neither another room nor a module beside the package imports."""
     used = {
         (one.module, one.name)
         for module, found in modules.imports.items()

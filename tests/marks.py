@@ -4,7 +4,7 @@
 
 A mark covers the paragraph, list item or table that it stands in. In a paragraph without figures it covers the rest
 of its section, those below it included; below a document's title that is the whole document. A mark for which nothing
-stale is left is as wrong as a missing one. `python benchmarks/stale.py --mark` writes and removes them.
+stale is left is as wrong as a missing one. `python -m benchmarks.stale --mark` writes and removes them.
 """
 
 from __future__ import annotations

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.result_sources import RESULTS, parts_of, recorded
 from headcount.core.files import write_json
 from headcount.core.origin import provenance
-
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
-
-from result_sources import RESULTS, parts_of, recorded
 
 RESERVED = ("name", "provenance", "source", "seeds", "counts")
 

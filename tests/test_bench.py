@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,18 +14,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headcount.bench import floor, run, steps, sweep, tables, turns, vmap_peer
-from headcount.bench.jax_peer import Jax, JaxTraining
-from headcount.bench.peers import TorchLayers, one_at_a_time
-from headcount.bench.sweep_plan import Sweep
-from headcount.bench.turns import RATE, Absent
-from headcount.cli.main import main
+from benchmarks import speed
+from benchmarks.peers import floor, run, steps, sweep, tables, turns, vmap
+from benchmarks.peers.jax import Jax, JaxTraining
+from benchmarks.peers.sweep_plan import Sweep
+from benchmarks.peers.torch_layers import TorchLayers, one_at_a_time
+from benchmarks.peers.turns import RATE, Absent
 from headcount.core.text.terminal import Terminal
 from headcount.models.transformer.reference import Transformer
 from headcount.models.transformer.spec import ModelSpec
 from headcount.training.data import Part
 from headcount.training.spec import TrainSpec
 from results import shape_problems
+from support import Cli
 
 Predict = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 SPEC = ModelSpec(dim=3, length=5, heads=2, head_dim=4, hidden=6)
@@ -59,7 +61,7 @@ def with_jax(w: Mapping[str, Tensor], X: Tensor) -> Tensor:
     return torch.tensor(peer.jax.device_get(out))
 
 
-PREDICTORS = [vmap_peer.predict, pytest.param(with_jax, marks=needs_jax)]
+PREDICTORS = [vmap.predict, pytest.param(with_jax, marks=needs_jax)]
 
 
 @pytest.mark.parametrize("predict", PREDICTORS)
@@ -69,18 +71,18 @@ def test_a_peer_is_the_reference(predict, size):
 
 
 def half_as_sharp(w: Mapping[str, Tensor], X: Tensor) -> Tensor:
-    return vmap_peer.predict({**w, "layers.0.attention.query": w["layers.0.attention.query"] / 2}, X)
+    return vmap.predict({**w, "layers.0.attention.query": w["layers.0.attention.query"] / 2}, X)
 
 
 def no_class_token(w: Mapping[str, Tensor], X: Tensor) -> Tensor:
     """Drop the "c +" of equation 4, which a peer could save."""
     F = "layers.0.feedforward.layers.0"
-    return vmap_peer.predict({**w, f"{F}.bias": w[f"{F}.bias"] - w[f"{F}.weight"] @ w["class_token"]}, X)
+    return vmap.predict({**w, f"{F}.bias": w[f"{F}.bias"] - w[f"{F}.weight"] @ w["class_token"]}, X)
 
 
 def fewer_heads(w: Mapping[str, Tensor], X: Tensor) -> Tensor:
     cut = {name: t[:1] if ".attention." in name else t for name, t in w.items()}
-    return vmap_peer.predict(cut, X)
+    return vmap.predict(cut, X)
 
 
 @pytest.mark.parametrize("sabotaged", [half_as_sharp, no_class_token, fewer_heads])
@@ -110,7 +112,7 @@ def same_weights(found: Mapping[str, Tensor], count: int) -> bool:
 
 
 def test_vmap_trains_as_the_plain_loop():
-    training = vmap_peer.VmapTraining(vmap_peer.stacked_weights(SPEC, [0, 1]), one_sequence(), 4, compiled=False)
+    training = vmap.VmapTraining(vmap.stacked_weights(SPEC, [0, 1]), one_sequence(), 4, compiled=False)
     assert training.run(6) == 12
     found = {name: w.detach() for name, w in training.weights.items()}
     assert same_weights(found, 6)
@@ -119,7 +121,7 @@ def test_vmap_trains_as_the_plain_loop():
 
 @needs_jax
 def test_jax_trains_as_the_plain_loop():
-    training = JaxTraining("cpu", vmap_peer.stacked_weights(SPEC, [0, 1]), one_sequence(), 4, 3)
+    training = JaxTraining("cpu", vmap.stacked_weights(SPEC, [0, 1]), one_sequence(), 4, 3)
     assert training.run() + training.run() == 12
     found = {name: torch.tensor(training.peer.jax.device_get(w)) for name, w in training.state[0].items()}
     assert same_weights(found, 6)
@@ -338,28 +340,42 @@ BAD = {
     "no steps": (["--sweep", "--steps", "0"], "at least 1"),
     "half a step": (["--sweep", "--steps", "2.5"], "whole number"),
     "out below a file": (["--out", "/dev/null/result.json"], "choose another"),
-    "unknown flag": (["--devise", "cpu"], "--devise"),
+    "a folder as out": (["--out", "/dev"], "give the name of a file"),
+    "out without a value": (["--out", ""], "an empty text"),
+    "unknown flag": (["--devise", "cpu"], "did you mean '--device'"),
+    "half a flag": (["--dev", "cpu"], "did you mean '--device'"),
+    "a flag without its value": (["--device"], "--help lists what is allowed"),
 }
+
+
+def asked(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run the command, which refuses its arguments; return its one line."""
+    assert speed.main(arguments) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("headcount: ")
+    assert error.count("\n") == 1
+    return error
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_gets_one_line(case, capsys):
     arguments, said = BAD[case]
-    with pytest.raises(SystemExit) as caught:
-        main(["bench", *arguments])
-    error = capsys.readouterr().err
-    assert caught.value.code == 2
-    assert error.startswith("headcount: ")
-    assert error.count("\n") == 1
-    assert said in error
+    assert said in asked(arguments, capsys)
+
+
+@pytest.mark.parametrize("option", ["--device", "--skip", "--steps", "--out", ""])
+def test_hostile_arguments_are_shown_literally(option, capsys, tmp_path):
+    evil = "\x1b[31mred\r\n[bold]twice"
+    rest = [option, str(tmp_path / "none" / evil), "--device", "tpu"] if option == "--out" else [option, evil]
+    error = asked(rest if option else [evil], capsys)
+    assert "\x1b" not in error
+    assert "\r" not in error
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_gets_one_line(capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["bench", "--device", "cuda"])
-    assert caught.value.code == 2
-    assert "is not there" in capsys.readouterr().err
+    assert "is not there" in asked(["--device", "cuda"], capsys)
 
 
 def test_the_command_prints_and_writes(monkeypatch, no_jax, capsys, tmp_path: Path):
@@ -367,10 +383,22 @@ def test_the_command_prints_and_writes(monkeypatch, no_jax, capsys, tmp_path: Pa
     result = tiny_result(monkeypatch, plan, sweep=True, trials=tiny_sweep((1,)))
     monkeypatch.setattr(run, "run_bench", lambda *_, **__: result)
     for flag in ([], ["--json"]):
-        with pytest.raises(SystemExit) as caught:
-            main(["bench", "--sweep", "--out", str(tmp_path / "a.json"), *flag])
-        assert caught.value.code == 0
+        assert speed.main(["--sweep", "--out", str(tmp_path / "a.json"), *flag]) == 0
         out = capsys.readouterr().out
         assert json.loads(out) == result if flag else "nn.MultiheadAttention, all rows ask" in out
         assert flag or "arithmetic floor" in out
     assert json.loads((tmp_path / "a.json").read_text()) == result
+
+
+def test_make_bench_runs_the_command(repo: Path):
+    done = subprocess.run(["make", "-n", "bench"], cwd=repo, capture_output=True, text=True, check=True)
+    (line,) = (line for line in done.stdout.splitlines() if "benchmarks" in line and "-m" in line)
+    arguments = line.partition("-m benchmarks.speed ")[2].split()
+    assert speed.read_options(arguments).out == Path("benchmarks/results/bench-cpu.json")
+
+
+def test_headcount_bench_says_where_it_went(headcount_here: Cli):
+    done = headcount_here("bench", "--device", "cuda")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "python -m benchmarks.speed" in done.stderr

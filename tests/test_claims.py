@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks.stale import all_stale
 from claims import MARK, NUMBER, claim_problems
 from computed import COMPUTED, Results
 from computed.rows import WORDS, at_least, at_most, digits, listed, share, span
 from documents import document_paths
 from marks import mark_problems
 from results import RESULTS, result_problems, write_result
-from support import REPO, benchmark
+from support import REPO
 
 DOCUMENTS = [*document_paths(REPO), REPO / "CHANGELOG.md"]
 
@@ -30,13 +31,13 @@ def test_every_figure_is_in_a_result_file(document: Path):
 
 @pytest.fixture(scope="module")
 def stale_figures() -> list[Any]:
-    return benchmark("stale").all_stale()
+    return all_stale()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=[str(path.relative_to(REPO)) for path in DOCUMENTS])
 def test_stale_figures_are_marked(document: Path, stale_figures: list[Any]):
     problems = mark_problems(document, stale_figures)
-    assert not problems, "python benchmarks/stale.py --mark\n" + "\n".join(problems)
+    assert not problems, "python -m benchmarks.stale --mark\n" + "\n".join(problems)
 
 
 def test_every_result_says_where_it_comes_from():

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import shutil
+import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,7 @@ from headcount.core.text.harmless import plain
 from headcount.models.files import SavedModel
 from headcount.models.transformer.reference import Transformer
 from headcount.models.transformer.spec import ModelSpec
+from headcount.tasks import parse_task
 from hostile import CONTROL, EVIL, FILE, MARKUP, forged, hidden, hidden_in_files, renamed, write_csv
 from support import Cli
 
@@ -232,11 +234,6 @@ def try_reproduce(verb: Verb, here: Path) -> None:
     verb("reproduce", "table6", "--scale", "smoke", "--data", here / FILE, *store, status=2)
 
 
-def try_bench(verb: Verb, here: Path) -> None:
-    verb("bench", "--device", EVIL, "--skip", "steps", status=2)
-    verb("bench", "--skip", EVIL, "--out", here / FILE, status=2)
-
-
 @contextmanager
 def a_small_demo() -> Generator[None]:
     """Let the demo train four small models, under a hostile title."""
@@ -254,7 +251,6 @@ TRIES: dict[str, Callable[[Verb, Path], None]] = {
     "tasks bounds build recheck show certify": try_tasks, "attack": try_attack,
     "sweep runs export analyse report": try_store, "train advise": try_data, "density": try_density,
     "irreducible": try_irreducible, "probe": try_probe, "demo": try_demo, "reproduce": try_reproduce,
-    "bench": try_bench,
 }  # fmt: skip
 
 
@@ -286,7 +282,7 @@ def test_hostile_arguments_are_refused_literally(verb: Verb, tmp_path: Path, nam
     """Each flag with all places filled: there is nothing of these names, or no such value."""
     places, flags = parameters(name)
     flags = [flag for flag in flags if flag != "--example"]  # any name will do for a new file
-    trained = name in ("demo", "bench", "reproduce")  # they would begin to work
+    trained = name in ("demo", "reproduce")  # they would begin to work
     for value in (EVIL, "[/x]", FILE, f"in/{FILE}.json", f"{FILE}.npz"):
         nothing = [f"--no-such-flag={value}"] if trained else []
         verb(name, *[value] * len(places), *nothing, *([] if places else ["--out", value]), status=2)
@@ -294,6 +290,23 @@ def test_hostile_arguments_are_refused_literally(verb: Verb, tmp_path: Path, nam
             verb(name, *[value] * len(places), flag, value, *nothing, status=2)
     verb(EVIL, status=2)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_python_shows_errors_and_results_literally(tmp_path: Path) -> None:
+    """A traceback and a prompt print what `str` and `repr` return."""
+    task = parse_task({**hc.make_task("quadratic-basins", intrinsic=2).data(), "name": EVIL})
+    assert task.name == EVIL
+    assert hidden(repr(task) + str(task)) == set()
+    data = hc.ArrayTask.from_arrays(np.zeros((12, 3, 1)), np.arange(12.0), name=EVIL)
+    assert hidden(repr(data)) == set()
+    for wrong in (
+        lambda: hc.make_task(EVIL), lambda: hc.load_model(tmp_path / FILE), lambda: hc.verify(tmp_path / FILE),
+        lambda: hc.make_task("quadratic-basins", **{EVIL: 1}), lambda: hc.ArrayTask.load(tmp_path / f"{FILE}.npz"),
+    ):  # fmt: skip
+        with pytest.raises(hc.HeadcountError) as told:
+            wrong()
+        assert hidden(str(told.value)) == set()
+        assert hidden("".join(traceback.format_exception_only(told.value))) == set()
 
 
 def test_a_traceback_of_debug_is_shown_literally(headcount_here: Cli) -> None:

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from headcount.bench.run import SOURCE as BENCH
-from headcount.core.source import Source, source_of
+from benchmarks import result_sources as sources
+from benchmarks import stale
+from benchmarks.result_sources import BENCH
+from benchmarks.source import Source
 from marks import mark_problems, marked
 from results import RESULTS
-from support import REPO, benchmark
-
-sources = benchmark("result_sources")
-stale = benchmark("stale")
+from support import REPO
 
 # -- the hash ------------------------------------------------------------------------------------------------
 
@@ -96,6 +95,20 @@ def test_a_move_with_its_imports_changes_no_hash():
     assert Source.of_files(away).hash(ENTRIES) == WHOLE  # the entry itself is found by its name
 
 
+def test_scripts_keep_their_hash_when_their_folder_becomes_a_package():
+    """Bare names before, those of the folder's modules afterwards."""
+    one, two = "def f(x):\n    return 2 * x\n", "from one import f\ndef run():\n    return f(1)\n"
+    before = Source.of_files(PACKAGE, {"benchmarks/one.py": one, "benchmarks/two.py": two})
+    packed = {"benchmarks/__init__.py": "", "benchmarks/peers/one.py": one}
+    packed |= {"benchmarks/two.py": two.replace("from one", "from benchmarks.peers.one")}
+    after = Source.of_files(PACKAGE, packed)
+    assert set(before.definitions(["two:run"])) == {"one:f", "two:run"}
+    assert set(after.definitions(["benchmarks.two:run"])) == {"benchmarks.peers.one:f", "benchmarks.two:run"}
+    assert after.hash(["benchmarks.two:run"]) == before.hash(["two:run"])
+    changed_peer = {**packed, "benchmarks/peers/one.py": one.replace("2", "3")}
+    assert Source.of_files(PACKAGE, changed_peer).hash(["benchmarks.two:run"]) != before.hash(["two:run"])
+
+
 def test_data_files_count_by_their_values():
     assert Source.of_files({**PACKAGE, "specs/a.toml": "# three\nsteps=3"}).hash(ENTRIES) == WHOLE
     assert Source.of_files({**PACKAGE, "specs/a.toml": "steps = 4"}).hash(ENTRIES) != WHOLE
@@ -121,13 +134,19 @@ def package_files() -> dict[str, str]:
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in kept}
 
 
+SCRIPTS = {
+    path.relative_to(REPO).as_posix(): path.read_text(encoding="utf-8") for path in (REPO / "benchmarks").rglob("*.py")
+}
+
+
 def test_the_bench_is_stale_after_a_change_and_not_after_a_move_or_a_format():
     files = package_files()
-    here = Source.of_files(files)
+    here = Source.of_files(files, SCRIPTS)
     before = here.hash(BENCH)
-    assert before == source_of(BENCH)["hash"]  # what a new measurement writes
+    assert before == sources.recorded("bench-cpu")["timed"]["hash"]  # what a new measurement writes
     reached = {place.split(":")[0] for place in here.definitions(BENCH)}
     assert {"headcount.kernels.step.numba", "headcount.kernels.step.triton", "headcount.training.stacked"} <= reached
+    assert "benchmarks.peers.turns" in reached
     new = {
         name.replace("step/numba.py", "step/on_cores.py").replace("kernels/", "maths/"): re.sub(
             r"(kernels\.step(?:\.| import ))numba\b", r"\1on_cores", text
@@ -137,11 +156,11 @@ def test_the_bench_is_stale_after_a_change_and_not_after_a_move_or_a_format():
     formatted = {f"{place.removeprefix('headcount.').replace('.', '/')}.py" for place in reached}
     assert formatted & new.keys()
     new |= {name: ast.unparse(ast.parse(new[name])) for name in formatted & new.keys()}
-    assert Source.of_files(new).hash(BENCH) == before
+    assert Source.of_files(new, SCRIPTS).hash(BENCH) == before
     text = files["kernels/adam/plain.py"].replace("BETA1, BETA2, EPS = 0.9, 0.999", "BETA1, BETA2, EPS = 0.9, 0.99")
     sabotaged = {**files, "kernels/adam/plain.py": text}
     assert sabotaged != files
-    assert Source.of_files(sabotaged).hash(BENCH) != before
+    assert Source.of_files(sabotaged, SCRIPTS).hash(BENCH) != before
 
 
 def test_the_table_covers_every_result_and_names_what_exists():
@@ -186,7 +205,7 @@ def test_a_fresh_result_is_not_listed_and_one_of_other_code_is(result: Path):
     constant = re.search(r"\nPOOL = (\d+)", text)
     assert constant is not None
     sabotaged = {**files, "theory/certify/worst_found.py": text[: constant.start(1)] + "7" + text[constant.end(1) :]}
-    (found,) = stale.stale_parts(result, Source.of_files(sabotaged))
+    (found,) = stale.stale_parts(result, Source.of_files(sabotaged, SCRIPTS))
     assert (found.part, found.date) == ("measured", "2026-11-16")
     assert found.covers("rows")
 

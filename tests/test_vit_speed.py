@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from headcount.bench.turns import Work
-from headcount.bench.vit_peer import Frames, PlainViT, VitPlan, drawn_images, plain_loop, stacked_loop
+from benchmarks import vit_speed
+from benchmarks.peers.turns import Work
+from benchmarks.peers.vit import Frames, PlainViT, VitPlan, drawn_images, plain_loop, stacked_loop
 from headcount.datasets.cifar10.frames import patches
 from headcount.models.encoder.reference import encode
 from headcount.models.encoder.spec import initial
 from headcount.training.feeds.images import Shelf
 from results import RESULTS, shape_problems
-from support import benchmark
 
 PLAN = VitPlan(
     device="cpu", side=32, patch=8, heads=2, head_dim=4, depth=2, batch=4, models=2, images=24, steps=2, turns=2,
@@ -68,7 +68,7 @@ def test_every_loop_takes_its_steps() -> None:
 @pytest.fixture
 def script() -> ModuleType:
     """The measurement as a module."""
-    return benchmark("vit_speed")
+    return vit_speed
 
 
 def test_the_measurement_runs_tiny(

@@ -23,7 +23,7 @@ from support import REPO, tracked_files
 from wheel_smoke import COMMANDS
 
 SOURCE = REPO / "src" / "headcount"
-ONLY_FOR_DEVELOPMENT = ("test", "lint")
+ONLY_FOR_DEVELOPMENT = ("test", "bench", "lint")
 """Extras whose packages no module of the package may import."""
 
 # -- the files of the wheel ---------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("copy")
     for path in tracked_files(REPO):
         name = path.relative_to(REPO)
-        if name.parts[0] == "src" or name.name in ("pyproject.toml", "README.md", "LICENSE"):
+        if name.parts[0] in ("src", "benchmarks") or name.name in ("pyproject.toml", "README.md", "LICENSE"):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, copy / name)
     pip("wheel", "--no-build-isolation", "--wheel-dir", copy / "dist", copy)
@@ -80,7 +80,8 @@ def test_the_wheel_has_every_data_file(wheel: Path):
     assert missing_files(wheel) == [], "name them in [tool.setuptools.package-data] of pyproject.toml"
 
 
-def test_the_wheel_has_nothing_of_the_machine(wheel: Path):
+def test_the_wheel_has_the_package_alone(wheel: Path):
+    """Nothing of the machine, and no benchmarks."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
     assert [name for name in names if not name.startswith("headcount/") or "__pycache__" in name] == []

@@ -64,7 +64,6 @@ COMMANDS = [
     "irreducible curve.toml --out curve --workers 1",
     "advise data.npz --steps 20 --heads-max 2 --out advice",
     "probe bert --samples 2 --batch 2 --out heads",
-    "bench --sweep --steps 2 --skip steps --skip jax",
     "demo --out tour",
 ]
 """Every verb that `headcount --help` lists; commands that need what others wrote come after them."""

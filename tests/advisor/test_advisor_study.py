@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks import advisor_study
 from headcount.core.readers.reading import read_json
 from results import RESULTS
-from support import benchmark
 
 
 @pytest.fixture(scope="module")
 def study() -> ModuleType:
-    return benchmark("advisor_study")
+    return advisor_study
 
 
 @pytest.fixture(scope="module", params=["advisor-study", "advisor-study-cuda"])

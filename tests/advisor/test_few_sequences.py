@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import few_sequences_study
 from headcount.core.readers.reading import read_json
 from results import RESULTS
-from support import benchmark
 
 FILES = ("few-sequences", "few-sequences-synthetic")
 
 
 @pytest.fixture(scope="module")
 def study() -> ModuleType:
-    return benchmark("few_sequences_study")
+    return few_sequences_study
 
 
 @pytest.fixture(scope="module", params=FILES)

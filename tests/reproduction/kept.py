@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from headcount.core.readers.reading import read_json
 from headcount.store.records import Run, Trial
-from support import benchmark
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -47,8 +45,3 @@ def _trial(row: dict[str, str]) -> Trial:
         **{k: float(row[k]) if row[k] else None for k in ("nmse", "train_nmse")},
         "state": row["state"], "seconds": float(row["seconds"]),
     })  # fmt: skip
-
-
-def script() -> ModuleType:
-    """Return benchmarks/paper_runs.py."""
-    return benchmark("paper_runs")

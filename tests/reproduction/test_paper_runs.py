@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from kept import NAMES, kept_json, kept_runs, script
+from kept import NAMES, kept_json, kept_runs
 
+from benchmarks import paper_runs
 from headcount.analysis.of_runs import analyse, answers
 from headcount.reproduction.charts import smallest_hidden
 from headcount.reproduction.items import ITEMS, sweep_of
@@ -35,18 +36,18 @@ def missed(ours: Best, table: str, draw: int, enough: int) -> list[tuple[int, in
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_documents_quote_is_in_the_rows(name: str) -> None:
-    about, runs, kept = kept_json(name), kept_runs(name), script()
-    assert kept.errors(runs) == about["errors"]
+    about, runs = kept_json(name), kept_runs(name)
+    assert paper_runs.errors(runs) == about["errors"]
     assert sum(len(run.trials) for run in runs) == about["counts"]["done"]
     wrong = runs[0].model_copy(update={"trials": runs[0].trials[1:]})
     if len({t.seed for t in runs[0].trials}) > 1:
-        assert kept.errors([wrong, *runs[1:]]) != about["errors"]
+        assert paper_runs.errors([wrong, *runs[1:]]) != about["errors"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_kept_answers_are_those_of_the_rule(name: str) -> None:
-    kept, slug = kept_json(name)["answers"], script().slug
-    found = {slug(d.setting) or "all": d for d in answers(kept_runs(name))}
+    kept = kept_json(name)["answers"]
+    found = {paper_runs.slug(d.setting) or "all": d for d in answers(kept_runs(name))}
     assert {
         key: {"estimate": d.estimate, "low": d.low, "high": d.high, "sentence": d.sentence} for key, d in found.items()
     } == kept

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from kept import RESULTS
 
+from benchmarks import precision_study, real_runs
 from headcount.core.readers.reading import read_json
-from support import benchmark
 
 NAMES = sorted(path.stem for path in RESULTS.glob("real-*.csv"))
 
@@ -45,9 +45,8 @@ def test_the_grid_is_whole_and_took_less_than_25_minutes(kind: str, cells: int) 
 @pytest.mark.parametrize(("kind", "beyond"), [("marco", 0), ("cifar", 1)])
 def test_bf16_keeps_the_accuracy(kind: str, beyond: int) -> None:
     """No comparison differs beyond chance; so many means lie further apart than the deviation over seeds."""
-    study = benchmark("precision_study")
     about = read_json(RESULTS / f"precision-{kind}.json")
-    again = study.compare(about["rows"])
+    again = precision_study.compare(about["rows"])
     assert [(row["p"], row["differs"]) for row in again] == [(row["p"], False) for row in about["cells"]]
     apart = [row["mean_bf16"] - row["mean_float32"] for row in again]
     assert min(apart) < 0 < max(apart)  # now one is better, now the other
@@ -74,15 +73,14 @@ def test_unfinished_runs_are_kept_by_name_alone(tmp_path: Path, capsys: pytest.C
     plan = real_plan("cifar", "smoke")
     source = open_cifar(write_pictures(tmp_path / "images"), train=60, validation=30, patch=16)
     spec = plan.spec(source.data).model_copy(update={"name": "cifar-paper"})
-    keep = benchmark("real_runs")
     with Store.open(tmp_path / "store") as store:
         run_on_store(spec, store, feeds=source.feeds("cpu"), quiet=True, seconds=0.0)
-    assert keep.main([str(tmp_path / "store"), "--folder", str(tmp_path)]) == 0
+    assert real_runs.main([str(tmp_path / "store"), "--folder", str(tmp_path)]) == 0
     assert "not finished" in capsys.readouterr().out
     assert not list(tmp_path.glob("real-*"))
     with Store.open(tmp_path / "store") as store:
         run_on_store(spec, store, feeds=source.feeds("cpu"), quiet=True)
-    assert keep.main([str(tmp_path / "store"), "--folder", str(tmp_path)]) == 0
+    assert real_runs.main([str(tmp_path / "store"), "--folder", str(tmp_path)]) == 0
     about = read_json(tmp_path / "real-cifar.json")
     assert about["counts"] == {"done": 4, "left": 0}
     (piece,) = about["pieces"]
@@ -92,7 +90,7 @@ def test_unfinished_runs_are_kept_by_name_alone(tmp_path: Path, capsys: pytest.C
 
 
 def test_the_precision_study_sees_a_difference_and_only_that() -> None:
-    study, rng = benchmark("precision_study"), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     seeds = [(seed, float(rng.normal(0.7, 0.01))) for seed in range(6)]
 
     def rows(shift: float) -> list[dict[str, float]]:
@@ -102,15 +100,14 @@ def test_the_precision_study_sees_a_difference_and_only_that() -> None:
             for seed, value in seeds
         ]  # fmt: skip
 
-    same = study.compare({"float32": rows(0.0), "bf16": rows(0.0)})
+    same = precision_study.compare({"float32": rows(0.0), "bf16": rows(0.0)})
     assert [row["differs"] for row in same] == [False, False]
-    worse = study.compare({"float32": rows(0.0), "bf16": rows(-0.02)})
+    worse = precision_study.compare({"float32": rows(0.0), "bf16": rows(-0.02)})
     assert [row["differs"] for row in worse] == [True, False]
 
 
 def test_the_precision_study_reads_kept_trials_by_cell() -> None:
-    study = benchmark("precision_study")
-    rows = study.kept_rows(RESULTS / "real-cifar.csv", {"heads": [2], "lengths": [32, 64]}, {32: 65, 64: 257})
+    rows = precision_study.kept_rows(RESULTS / "real-cifar.csv", {"heads": [2], "lengths": [32, 64]}, {32: 65, 64: 257})
     assert [(row["length"], row["heads"], row["seed"]) for row in rows] == [
         (65, 2, 0), (65, 2, 1), (65, 2, 2), (257, 2, 0), (257, 2, 1), (257, 2, 2),
     ]  # fmt: skip

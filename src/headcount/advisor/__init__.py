@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from headcount.advisor.advice import check_numbers as check_numbers
     from headcount.advisor.configuration import Configuration as Configuration
     from headcount.advisor.configuration import check_width as check_width
+    from headcount.advisor.data import Material as Material
+    from headcount.advisor.data import material as material
+    from headcount.advisor.data import prepared as prepared
+    from headcount.advisor.engine import TrialEngine as TrialEngine
+    from headcount.advisor.search import Search as Search
     from headcount.advisor.sklearn import HeadCountAdvisor as HeadCountAdvisor
+    from headcount.advisor.split import Split as Split
+    from headcount.advisor.split import Splits as Splits
     from headcount.advisor.witness import SHORTEST as SHORTEST
     from headcount.advisor.witness_words import WitnessRecord as WitnessRecord
     from headcount.advisor.words import curve_table as curve_table

@@ -37,7 +37,7 @@ from headcount.advisor.words import (
 )
 from headcount.analysis import HeadsNeeded, Reason
 from headcount.core import BadInput, Progress, Shown, check_own, json_bytes, provenance, together, write_all
-from headcount.core.text import duration
+from headcount.core.text import duration, plain
 from headcount.render import FigureData, View, draw
 from headcount.sweeps import ModelOptions
 from headcount.tasks import Task
@@ -141,7 +141,7 @@ class Advice(Shown):
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        return self.record.sentence
+        return plain(self.record.sentence)
 
 
 def advise(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.core import BadInput, Shown
+from headcount.core.text import plain
 from headcount.models import SavedModel, load_model
 from headcount.render import View
 from headcount.render.pair import picture as pair
@@ -84,7 +85,7 @@ class AttackResult(Shown):
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        return "\n".join(conclusions(self.witness))
+        return "\n".join(map(plain, conclusions(self.witness)))
 
 
 def attack(

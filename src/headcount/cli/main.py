@@ -24,7 +24,6 @@ VERBS = {
     "analyse": "Say what a run shows: D with its interval, drops, slopes, scaling, laws (also: analyze).",
     "report": "Write the page of a run, or show it in the terminal.",
     "reproduce": "Train the paper's tables and figures, and show theirs and ours side by side.",
-    "bench": "Time training beside what people use instead (torch layers, vmap, JAX), in one run.",
     "certify": "Prove a bound of a saved model's worst error on a box, beside the worst error found.",
     "attack": "Find two inputs that a layer cannot tell apart although their targets differ; prove it.",
     "irreducible": "Attack trained layers of every head count: what no feed-forward block can repair.",
@@ -33,6 +32,8 @@ VERBS = {
     "show": "Show a saved model: its sizes, its hash, its error on fresh data.",
 }
 
+MOVED = {"bench": "run python -m benchmarks.speed with the same options in headcount's source folder"}
+"""Verbs that the command line had, and what to do instead."""
 TRAINING = ("sweep", "reproduce", "irreducible")
 """Verbs whose exit status says what became of their trials."""
 NO_MEMORY = (
@@ -117,6 +118,8 @@ def _run(tokens: list[str]) -> int:
     if "" in tokens:  # as a path it would be this folder
         before = tokens[: tokens.index("")]
         raise BadInput(f"an empty text is no value: give one after {before[-1] if before else 'headcount'}")
+    if tokens and tokens[0] in MOVED:
+        raise BadInput(f"{tokens[0]} is no command of headcount any more: {MOVED[tokens[0]]}")
 
     app = App(
         name="headcount",

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from headcount.core.random import stream_key as stream_key
     from headcount.core.shown import Shown as Shown
     from headcount.core.shown import set_view_maker as set_view_maker
-    from headcount.core.source import source_of as source_of
     from headcount.core.spec import Integers as Integers
     from headcount.core.spec import Matrix as Matrix
     from headcount.core.spec import Spec as Spec

@@ -5,9 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from headcount.core.text.harmless import plain
+
 
 class HeadcountError(Exception):
     """The base of all errors that a user may meet; the command line prints one line and exits with status 2."""
+
+    def __str__(self) -> str:
+        """Return the message; Python prints it in a traceback, and names in it come from files and users."""
+        return plain(super().__str__(), lines=True)
 
 
 class BadInput(HeadcountError):

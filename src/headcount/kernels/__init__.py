@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from headcount.core import open_door
 
 if TYPE_CHECKING:
+    from headcount.kernels.adam.plain import adam_plain as adam_plain
+    from headcount.kernels.adam.triton import adam_triton as adam_triton
+    from headcount.kernels.attention.trial import KERNELS as KERNELS
     from headcount.kernels.attention.trial import fastest_attention as fastest_attention
     from headcount.kernels.attention.trial import prefer_attention as prefer_attention
     from headcount.kernels.attention.trial import tries_attention as tries_attention
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from headcount.kernels.operations import pool_tokens as pool_tokens
     from headcount.kernels.operations import step_on_core as step_on_core
     from headcount.kernels.operations import whole_step as whole_step
+    from headcount.kernels.pool.plain import pool_plain as pool_plain
+    from headcount.kernels.pool.triton import pool_triton as pool_triton
     from headcount.kernels.residual_norm.plain import grown as grown
 
 __getattr__, __dir__ = open_door(__name__)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from headcount.core import open_door
 
 if TYPE_CHECKING:
+    from headcount.reproduction import findings as findings
+    from headcount.reproduction import real_cells as real_cells
     from headcount.reproduction.items import BEYOND as BEYOND
     from headcount.reproduction.items import GROUPS as GROUPS
     from headcount.reproduction.items import ITEMS as ITEMS
@@ -31,5 +33,6 @@ if TYPE_CHECKING:
     from headcount.reproduction.shown import page as page
     from headcount.reproduction.shown import read_run as read_run
     from headcount.reproduction.shown import show as show
+    from headcount.reproduction.shown import trials_csv as trials_csv
 
 __getattr__, __dir__ = open_door(__name__)

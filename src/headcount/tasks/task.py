@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from headcount.core import BadInput, content_hash, generator
+from headcount.core.text import plain
 from headcount.tasks.sampling import LAW, SUPPORT_TOLERANCE, Box, Law
 
 
@@ -94,4 +95,4 @@ class Task(abc.ABC):
 
     def __repr__(self) -> str:
         D = "none" if self.intrinsic is None else self.intrinsic
-        return f"<{type(self).__name__} {self.name}: D={D}, d={self.dim}, T={self.length}, out={self.out_dim}>"
+        return f"<{type(self).__name__} {plain(self.name)}: D={D}, d={self.dim}, T={self.length}, out={self.out_dim}>"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.core import BadInput
-from headcount.tasks.arrays.tensors import plain
+from headcount.tasks.arrays.tensors import readable
 
 Kind = Literal["auto", "regression", "classification"]
 MOST_CLASSES = 20
@@ -27,7 +27,7 @@ def check_kind(kind: str) -> None:
 def class_labels(where: str, y: Any, kind: Kind) -> NDArray[Any] | None:
     """Return y as labels where it holds classes; None where it holds numbers."""
     try:
-        labels = np.asarray(plain(y))
+        labels = np.asarray(readable(y))
     except ValueError:
         raise BadInput(f"{where}: the rows of y differ in length: give one number, label or vector a sample") from None
     if kind == "regression":

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.core import BadInput, arrays_hash, generator
-from headcount.core.text import valid_text
+from headcount.core.text import plain, valid_text
 from headcount.tasks.arrays.codes import Codes, id_codes
 from headcount.tasks.arrays.files import read_arrays
 from headcount.tasks.arrays.labels import Kind, check_kind, class_labels, one_hot
-from headcount.tasks.arrays.tensors import plain as plain
+from headcount.tasks.arrays.tensors import readable
 
 MIN_SAMPLES = 10
 
@@ -132,7 +132,7 @@ class ArrayTask:
 
     def __repr__(self) -> str:
         sizes = f"{self.samples} samples, d={self.dim}, T={self.length}, out={self.out_dim}"
-        return f"<ArrayTask {self.name}: {sizes}>"
+        return f"<ArrayTask {plain(self.name)}: {sizes}>"
 
 
 def _checked(name: str, where: str, inputs: Any, targets: Any, padding: Any) -> ArrayTask:
@@ -172,7 +172,7 @@ def _checked(name: str, where: str, inputs: Any, targets: Any, padding: Any) -> 
 def _array(where: str, what: str, value: Any) -> NDArray[Any]:
     """Make an array of numbers or truth values of anything like one, and nothing else."""
     try:
-        array = np.asarray(plain(value))
+        array = np.asarray(readable(value))
     except (TypeError, ValueError):
         remedy = "; pad shorter sequences and mark real tokens True in mask" if what == "X" else ""
         raise BadInput(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def plain(value: Any) -> Any:
+def readable(value: Any) -> Any:
     """Return what NumPy reads of a tensor, whatever its device, gradient and precision; all else as it is."""
     if not isinstance(value, Tensor):
         return value

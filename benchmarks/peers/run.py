@@ -14,23 +14,14 @@ from typing import Any, cast
 
 import torch
 
-from headcount.bench.floor import peak
-from headcount.bench.steps import CPU_ROWS, CUDA_ROWS, Plan, check_device, measure
-from headcount.bench.sweep import Sweep, run_sweep_bench, sweep_of
-from headcount.core import BadInput, Progress, cores, nearest, provenance, source_of
+from benchmarks.peers.floor import peak
+from benchmarks.peers.steps import CPU_ROWS, CUDA_ROWS, Plan, check_device, measure
+from benchmarks.peers.sweep import Sweep, run_sweep_bench, sweep_of
+from benchmarks.result_sources import recorded
+from headcount.core import BadInput, Progress, cores, nearest, provenance
 from headcount.training import full_precision, start_kernels
 
 Result = dict[str, Any]
-SOURCE = (
-    "bench.run:_steps",
-    "bench.sweep:run_sweep_bench",
-    *(f"!{name}" for name in ("experiments.board", "models.files", "tasks.task", "tasks.retrieval", "tasks.controls")),
-    *(f"!{name}" for name in ("tasks.arrays", "tasks.array_csv", "tasks.array_files", "tasks.array_long")),
-)
-"""What the figures of the bench depend on (headcount.core.source): all that runs while the clock does.
-
-Tasks are not among it: their sequences are drawn before the clock starts.
-"""
 
 
 def help_seconds(times: int = 7) -> float:
@@ -77,14 +68,14 @@ def run_bench(
     plan = plan or Plan(device=device, skip=tuple(skip))
     hardware = "cpu" if device == "cpu" else torch.cuda.get_device_name()
     origin = provenance(hardware)
-    told = {**source_of(SOURCE), "commit": origin["commit"], "date": str(origin["time"])[:10]}
     cast("dict[str, str]", origin["versions"]).update(_versions("jax", "triton", "numba"))
     rate = peak(device)
+    name = result_name(device, hardware)
     result: Result = {
-        "name": result_name(device, hardware), "provenance": origin, "seeds": [0],
+        "name": name, "provenance": origin, "source": recorded(name), "seeds": [0],
         "counts": {"turns": plan.turns, "cores": cores(), "models": plan.stacked},
         "what": "µs per model and training step: batch 256, d = 4, h = 4, n = 8, N = 32, Adam included",
-        "peak": rate[1], "source": {"timed": told},
+        "peak": rate[1],
     }  # fmt: skip
     keep = save or (lambda _: None)
     with full_precision():

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from headcount.bench.floor import flop_a_token
-from headcount.bench.jax_sweep import jax_twin
-from headcount.bench.sweep_plan import Errors, Sweep
-from headcount.bench.turns import Absent, settle, short_reason
+from benchmarks.peers.floor import flop_a_token
+from benchmarks.peers.jax_sweep import jax_twin
+from benchmarks.peers.sweep_plan import Errors, Sweep
+from benchmarks.peers.turns import Absent, settle, short_reason
 from headcount.core import BadInput, Progress
 from headcount.sweeps import train_jobs
 from headcount.tasks import Task, make_task

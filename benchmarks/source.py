@@ -59,26 +59,31 @@ class Source:
         self._read: dict[Place, tuple[str, list[Place]]] = {}
 
     @classmethod
-    def of_folders(cls, package: Path, *scripts: Path) -> Source:
-        """The package in a folder, with scripts of other folders beside it."""
-        files = {path.relative_to(package).as_posix(): path for path in sorted(package.rglob("*.*"))}
-        texts = {name: path.read_text(encoding="utf-8") for name, path in files.items() if _counts(name)}
-        return cls.of_files(texts, {path.stem: path.read_text(encoding="utf-8") for path in scripts})
+    def of_folders(cls, package: Path, scripts: Path) -> Source:
+        """The package in a folder, with the scripts of another beside it."""
+        beside = {f"{scripts.name}/{name}": text for name, text in _texts(scripts, ".py").items()}
+        return cls.of_files(_texts(package, ".py", ".toml", ".json"), beside)
 
     @classmethod
     def of_files(cls, package: Mapping[str, str], scripts: Mapping[str, str] | None = None) -> Source:
-        """The texts of a package's files by their path in it, and of scripts by their module's name."""
-        names = {path: ".".join([PACKAGE, *path.removesuffix(".py").split("/")]) for path in package}
-        modules = {
-            names[path].removesuffix(".__init__"): text for path, text in package.items() if path.endswith(".py")
-        }
-        return cls({**modules, **(scripts or {})}, {p: text for p, text in package.items() if not p.endswith(".py")})
+        """The texts of a package's files by their path in it, and of scripts by theirs, their folder included.
+
+        In a folder without an `__init__.py` scripts are modules of their bare names, as they are to each other.
+        """
+        scripts = scripts or {}
+        modules = {f"{PACKAGE}/{path}": text for path, text in package.items() if path.endswith(".py")}
+        for path, text in scripts.items():
+            packed = f"{path.split('/')[0]}/__init__.py" in scripts
+            modules[path if packed else path.rpartition("/")[2]] = text
+        texts = {_module_name(path): text for path, text in modules.items()}
+        return cls(texts, {path: text for path, text in package.items() if not path.endswith(".py")})
 
     def definitions(self, entries: Sequence[str]) -> dict[str, str]:
         """What entries reach, as a digest by name and module; data files by their name.
 
-        An entry is `room.module:name` or `room.module` of the package, `script:name`, or a data file `room/file.toml`;
-        `!room.module` is not followed. A name that has moved is found where it stands now, if only one has it.
+        An entry is `room.module:name` or `room.module` of the package, `benchmarks.script:name`, or a data file
+        `room/file.toml`; `!room.module` is not followed. A name that has moved is found where it stands now, if only
+        one has it.
         """
         found: dict[str, str] = {}
         places: list[Place] = []
@@ -198,18 +203,20 @@ class Source:
                         yield from self._whole(dotted)
 
 
-@functools.cache
-def _here() -> Source:
-    return Source.of_folders(Path(__file__).resolve().parents[1])
-
-
-def source_of(entries: Sequence[str], source: Source | None = None) -> dict[str, Any]:
+def source_of(entries: Sequence[str], source: Source) -> dict[str, Any]:
     """What a result file says of the code it was measured with: the entries, and the hash of all that they reach."""
-    return {"entries": list(entries), "hash": (source or _here()).hash(entries)}
+    return {"entries": list(entries), "hash": source.hash(entries)}
 
 
-def _counts(path: str) -> bool:
-    return path.endswith((".py", ".toml", ".json")) and "__pycache__" not in path
+def _texts(folder: Path, *suffixes: str) -> dict[str, str]:
+    """The texts of a folder's files of some kinds, by their path in it."""
+    paths = (path for path in sorted(folder.rglob("*.*")) if path.suffix in suffixes)
+    kept = {path.relative_to(folder).as_posix(): path for path in paths if "__pycache__" not in path.parts}
+    return {name: path.read_text(encoding="utf-8") for name, path in kept.items()}
+
+
+def _module_name(path: str) -> str:
+    return path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
 def _data(path: str, text: str) -> str:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from headcount.bench.turns import Work
+from benchmarks.peers.turns import Work
 from headcount.datasets.cifar10 import Images, Moments, place
 from headcount.models.encoder import EncoderSpec, initial
 from headcount.training.encoder import EncoderTrainer, RealTrain

@@ -10,9 +10,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from headcount.bench.jax_peer import Jax
-from headcount.bench.sweep_plan import Errors, Sweep
-from headcount.bench.vmap_peer import stacked_weights
+from benchmarks.peers.jax import Jax
+from benchmarks.peers.sweep_plan import Errors, Sweep
+from benchmarks.peers.vmap import stacked_weights
 from headcount.core import Progress, cores
 from headcount.training import Dataset
 

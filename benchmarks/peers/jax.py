@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from headcount.bench.turns import RATE, Absent
+from benchmarks.peers.turns import RATE, Absent
 from headcount.training import Part
 
 Tree = dict[str, Any]

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from headcount.bench.floor import flop_a_token
-from headcount.bench.jax_peer import JaxTraining
-from headcount.bench.peers import TorchLayers, one_at_a_time
-from headcount.bench.turns import RATE, Absent, Work, in_turns, ratio, short_reason
-from headcount.bench.vmap_peer import VmapTraining, stacked_weights
+from benchmarks.peers.floor import flop_a_token
+from benchmarks.peers.jax import JaxTraining
+from benchmarks.peers.torch_layers import TorchLayers, one_at_a_time
+from benchmarks.peers.turns import RATE, Absent, Work, in_turns, ratio, short_reason
+from benchmarks.peers.vmap import VmapTraining, stacked_weights
 from headcount.core import BadInput, Progress, cores
 from headcount.models.transformer import NO_MASK, Compiled, ModelSpec, Transformer, why_not_compiled
 from headcount.tasks import make_task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.turns import RATE, Work
+from benchmarks.peers.turns import RATE, Work
 from headcount.models.transformer import ModelSpec
 from headcount.training import Part
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.turns import RATE
+from benchmarks.peers.turns import RATE
 from headcount.models.transformer import Flat, ModelSpec, Transformer, split
 from headcount.training import Part
 
