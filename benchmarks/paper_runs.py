@@ -23,8 +23,9 @@ from result_sources import RESULTS, recorded
 from headcount.analysis.of_runs import analyse
 from headcount.core.files import write_json, write_text
 from headcount.core.readers.reading import read_toml
-from headcount.reproduction.items import ITEMS, sweep_of
-from headcount.reproduction.shown import trials_csv
+from headcount.reproduction.items import ITEMS
+from headcount.reproduction.plan import plan_of
+from headcount.reproduction.tables import trials_csv
 from headcount.store.records import Run
 from headcount.store.store import Store
 from headcount.sweeps.results import stored_runs
@@ -105,7 +106,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("store", type=Path)
     options = parser.parse_args()
-    specs = {item.spec: sweep_of(item, "paper") for item in ITEMS.values()}
+    specs = {item.spec: plan_of(item.spec, "paper").sweep() for item in ITEMS.values() if item.data is None}
     specs |= {name: SweepSpec.parse(read_toml(path), where=name) for name, path in EXTRA.items()}
     with Store.open(options.store, read_only=True) as store:
         for name, spec in specs.items():

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import numpy as np
 from scipy import stats
 
-from headcount.reproduction.real_items import real_plan
+from headcount.reproduction.plan import plan_of
 from headcount.store.store import Store
 from headcount.sweeps.open_data import CifarSource, MarcoSource, open_cifar, open_marco
 from headcount.sweeps.results import stored_runs
@@ -105,18 +105,20 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     parser.add_argument("--smoke", action="store_true", help="tiny: shows that it runs")
     asked = parser.parse_args(arguments)
     device = find_device(asked.device)
-    plan = real_plan(asked.kind, "smoke" if asked.smoke else "paper")
+    plan = plan_of(asked.kind, "smoke" if asked.smoke else "paper")
     cells = {"heads": [1, 2], "lengths": plan.stated["lengths"]} if asked.smoke else CELLS[asked.kind]
     cells = {"heads": asked.heads or cells["heads"], "lengths": asked.lengths or cells["lengths"]}
     stated = {**plan.stated, **cells, "seeds": asked.seeds}
     if asked.kind == "marco":
         lengths = cells["lengths"]
-        source = open_marco(asked.data, asked.embeddings, lengths=lengths, cache=asked.cache, quiet=True, **plan.data)
+        source = open_marco(
+            asked.data, asked.embeddings, lengths=lengths, cache=asked.cache, quiet=True, **plan.opened_with
+        )
     else:
-        source = open_cifar(asked.data, **plan.data)
+        source = open_cifar(asked.data, **plan.opened_with)
     rows: dict[str, list[dict[str, Any]]] = {}
     if asked.kept:
-        patch = plan.data.get("patch", 4)
+        patch = plan.opened_with.get("patch", 4)
         tokens = {n: (n // patch) ** 2 + 1 if asked.kind == "cifar" else n for n in cells["lengths"]}
         rows["bf16"] = [row for row in kept_rows(asked.kept, cells, tokens) if row["seed"] < asked.seeds]
     for precision in ("float32",) if asked.kept else ("float32", "bf16"):

@@ -20,22 +20,23 @@ from result_sources import RESULTS, recorded
 
 from headcount.analysis.of_runs import analyse
 from headcount.core.files import write_json, write_text
+from headcount.reproduction.cells import mean_and_deviation, read_cells
 from headcount.reproduction.findings import findings
-from headcount.reproduction.real_cells import real_cells
-from headcount.reproduction.shown import trials_csv
+from headcount.reproduction.tables import trials_csv
 from headcount.store.records import Run
 from headcount.store.store import Store
 from headcount.store.trials import FINISHED
 from headcount.sweeps.results import stored_runs, stored_spec
 
 
-def accuracies(runs: Sequence[Run]) -> dict[str, Any]:
+def accuracies(kind: str, runs: Sequence[Run]) -> dict[str, Any]:
     """Return mean, deviation and number of seeds of every cell that has one, by part, length and heads."""
     found: dict[str, Any] = {}
-    for (part, heads, length), cell in real_cells(runs).items():
-        if cell.mean is not None:
-            numbers = {"mean": round(cell.mean, 5), "seeds": len(cell.accuracies)}
-            numbers |= {} if cell.spread is None else {"deviation": round(cell.spread, 5)}
+    for (part, heads, length), cell in read_cells(kind, runs).items():
+        mean, deviation = mean_and_deviation(cell.results)
+        if mean is not None:
+            numbers = {"mean": round(mean, 5), "seeds": len(cell.results)}
+            numbers |= {} if deviation is None else {"deviation": round(deviation, 5)}
             found.setdefault(part, {}).setdefault(f"T{length}", {})[f"h{heads}"] = numbers
     return found
 
@@ -69,11 +70,11 @@ def keep(kind: Any, name: str, store: Store, run: str, folder: Path) -> None:
     content: dict[str, Any] = {
         "name": stem, "provenance": runs[0].provenance,
         "source": recorded(stem, trained=runs[0].provenance["commit"]), "seeds": list(range(spec["seeds"])),
-        "counts": {**trials, "left": left}, "spec": spec, "accuracies": accuracies(runs),
+        "counts": {**trials, "left": left}, "spec": spec, "accuracies": accuracies(kind, runs),
         "pieces": times, "seconds": round(sum(piece["seconds"] for piece in times), 1),
     }  # fmt: skip
     if not left:
-        content["findings"] = [one.data() for one in findings(real_cells(runs), kind, on_train)]
+        content["findings"] = [one.data() for one in findings(read_cells(kind, runs), kind, on_train)]
     write_text(folder / f"{stem}.csv", trials_csv(runs))
     write_json(folder / f"{stem}.json", content)
     print(stem, content["counts"], flush=True)

@@ -121,7 +121,7 @@ def test_the_installed_command_runs(installed: Path, tmp_path: Path):
 
 
 def test_a_wheel_without_a_data_file_is_reported(wheel: Path, installed: Path, tmp_path: Path):
-    lost = "headcount/paper/specs/table4.toml"
+    lost = "headcount/reproduction/specs/table4.toml"
     with zipfile.ZipFile(wheel) as whole, zipfile.ZipFile(tmp_path / wheel.name, "w") as twin:
         for name in whole.namelist():
             if name != lost:
