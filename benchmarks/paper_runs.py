@@ -21,7 +21,7 @@ from benchmarks.result_sources import RESULTS, recorded
 from headcount.analysis import analyse
 from headcount.core import write_json, write_text
 from headcount.core.readers import read_toml
-from headcount.reproduction import ITEMS, sweep_of, trials_csv
+from headcount.reproduction import ITEMS, plan_of, trials_csv
 from headcount.store import Run, Store
 from headcount.sweeps import SweepSpec, stored_runs
 
@@ -100,7 +100,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("store", type=Path)
     options = parser.parse_args()
-    specs = {item.spec: sweep_of(item, "paper") for item in ITEMS.values()}
+    specs = {item.spec: plan_of(item.spec, "paper").sweep() for item in ITEMS.values() if item.data is None}
     specs |= {name: SweepSpec.parse(read_toml(path), where=name) for name, path in EXTRA.items()}
     with Store.open(options.store, read_only=True) as store:
         for name, spec in specs.items():

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import numpy as np
 from scipy import stats
 
-from headcount.reproduction import real_plan
+from headcount.reproduction import plan_of
 from headcount.store import Store
 from headcount.sweeps import CifarSource, MarcoSource, open_cifar, open_marco, run_on_store, stored_runs
 from headcount.training import device_name, find_device
@@ -102,18 +102,20 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     parser.add_argument("--smoke", action="store_true", help="tiny: shows that it runs")
     asked = parser.parse_args(arguments)
     device = find_device(asked.device)
-    plan = real_plan(asked.kind, "smoke" if asked.smoke else "paper")
+    plan = plan_of(asked.kind, "smoke" if asked.smoke else "paper")
     cells = {"heads": [1, 2], "lengths": plan.stated["lengths"]} if asked.smoke else CELLS[asked.kind]
     cells = {"heads": asked.heads or cells["heads"], "lengths": asked.lengths or cells["lengths"]}
     stated = {**plan.stated, **cells, "seeds": asked.seeds}
     if asked.kind == "marco":
         lengths = cells["lengths"]
-        source = open_marco(asked.data, asked.embeddings, lengths=lengths, cache=asked.cache, quiet=True, **plan.data)
+        source = open_marco(
+            asked.data, asked.embeddings, lengths=lengths, cache=asked.cache, quiet=True, **plan.opened_with
+        )
     else:
-        source = open_cifar(asked.data, **plan.data)
+        source = open_cifar(asked.data, **plan.opened_with)
     rows: dict[str, list[dict[str, Any]]] = {}
     if asked.kept:
-        patch = plan.data.get("patch", 4)
+        patch = plan.opened_with.get("patch", 4)
         tokens = {n: (n // patch) ** 2 + 1 if asked.kind == "cifar" else n for n in cells["lengths"]}
         rows["bf16"] = [row for row in kept_rows(asked.kept, cells, tokens) if row["seed"] < asked.seeds]
     for precision in ("float32",) if asked.kept else ("float32", "bf16"):

@@ -18,18 +18,19 @@ from typing import Any
 from benchmarks.result_sources import RESULTS, recorded
 from headcount.analysis import analyse
 from headcount.core import write_json, write_text
-from headcount.reproduction import findings, real_cells, trials_csv
+from headcount.reproduction import findings_of, mean_and_deviation, read_cells, trials_csv
 from headcount.store import FINISHED, Run, Store
 from headcount.sweeps import stored_runs, stored_spec
 
 
-def accuracies(runs: Sequence[Run]) -> dict[str, Any]:
+def accuracies(kind: str, runs: Sequence[Run]) -> dict[str, Any]:
     """Return mean, deviation and number of seeds of every cell that has one, by part, length and heads."""
     found: dict[str, Any] = {}
-    for (part, heads, length), cell in real_cells.real_cells(runs).items():
-        if cell.mean is not None:
-            numbers = {"mean": round(cell.mean, 5), "seeds": len(cell.accuracies)}
-            numbers |= {} if cell.spread is None else {"deviation": round(cell.spread, 5)}
+    for (part, heads, length), cell in read_cells(kind, runs).items():
+        mean, deviation = mean_and_deviation(cell.results)
+        if mean is not None:
+            numbers = {"mean": round(mean, 5), "seeds": len(cell.results)}
+            numbers |= {} if deviation is None else {"deviation": round(deviation, 5)}
             found.setdefault(part, {}).setdefault(f"T{length}", {})[f"h{heads}"] = numbers
     return found
 
@@ -63,11 +64,11 @@ def keep(kind: Any, name: str, store: Store, run: str, folder: Path) -> None:
     content: dict[str, Any] = {
         "name": stem, "provenance": runs[0].provenance,
         "source": recorded(stem, trained=runs[0].provenance["commit"]), "seeds": list(range(spec["seeds"])),
-        "counts": {**trials, "left": left}, "spec": spec, "accuracies": accuracies(runs),
+        "counts": {**trials, "left": left}, "spec": spec, "accuracies": accuracies(kind, runs),
         "pieces": times, "seconds": round(sum(piece["seconds"] for piece in times), 1),
     }  # fmt: skip
     if not left:
-        content["findings"] = [one.data() for one in findings.findings(real_cells.real_cells(runs), kind, on_train)]
+        content["findings"] = [one.data() for one in findings_of(read_cells(kind, runs), kind, on_train)]
     write_text(folder / f"{stem}.csv", trials_csv(runs))
     write_json(folder / f"{stem}.json", content)
     print(stem, content["counts"], flush=True)

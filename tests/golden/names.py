@@ -5,9 +5,12 @@ Whoever moves a module changes the lines below and nothing else here: what the n
 
 from __future__ import annotations
 
+from typing import Any
+
 from headcount.cli.main import main
-from headcount.reproduction.items import ITEMS, SCALES, sweep_of
-from headcount.reproduction.real_items import real_plan
+from headcount.reproduction.items import ITEMS as ALL_ITEMS
+from headcount.reproduction.items import Item
+from headcount.reproduction.plan import SCALES, Scale, plan_of
 from headcount.store.store import Store
 from headcount.sweeps.attack_trials import IrreducibleSpec
 from headcount.sweeps.encoder_spec import CifarData, MarcoData, RealModel, RealSpec
@@ -22,6 +25,22 @@ from headcount.training.encoder.stacked import EncoderTrainer
 from headcount.training.job import Job
 from headcount.training.session import Stopped
 
+ITEMS = {name: item for name, item in ALL_ITEMS.items() if item.data is None}
+
+
+def sweep_of(item: Item, scale: Scale) -> Any:
+    """Return the sweep of a table or figure on a task."""
+    return plan_of(item.spec, scale).sweep()
+
+
+class _RealPlan:
+    """A run on real data, whose spec needs its data."""
+
+    def __init__(self, kind: str, scale: Scale) -> None:
+        self.spec = plan_of(kind, scale).on_data
+
+
+real_plan = _RealPlan
 __all__ = [
     "ITEMS",
     "SCALES",

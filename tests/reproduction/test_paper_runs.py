@@ -7,10 +7,12 @@ from kept import NAMES, kept_json, kept_runs
 
 from benchmarks import paper_runs
 from headcount.analysis.of_runs import analyse, answers
+from headcount.reproduction.cells import compare
 from headcount.reproduction.charts import smallest_hidden
-from headcount.reproduction.items import ITEMS, sweep_of
+from headcount.reproduction.items import ITEMS
 from headcount.reproduction.numbers import cells
-from headcount.reproduction.tables import remarks
+from headcount.reproduction.plan import sweep_of
+from headcount.reproduction.remarks import remarks_of
 from headcount.store.records import Run
 
 Best = dict[tuple[int, int, int], float]
@@ -54,10 +56,10 @@ def test_the_kept_answers_are_those_of_the_rule(name: str) -> None:
 
 
 def test_every_sweep_at_paper_scale_is_kept_whole() -> None:
-    for item in ITEMS.values():
-        if not isinstance(item.spec, str) or item.spec not in NAMES:
+    for name, item in ITEMS.items():
+        if item.spec not in NAMES:
             continue
-        spec = sweep_of(item, "paper")
+        spec = sweep_of(name, "paper")
         assert spec.data() == kept_json(item.spec)["spec"], item.spec
         planned = sum(len(panel.heads) * spec.seeds for panel in spec.panels())
         assert sum(len(run.trials) for run in kept_runs(item.spec)) == planned, item.spec
@@ -122,6 +124,5 @@ def test_the_smallest_hidden_size_for_an_error() -> None:
 
 def test_draws_are_told_apart() -> None:
     """With 3 heads the best errors of the five draws of table 2 differ most at T = 8: 2.2e-4 and 2.1e-3."""
-    runs = kept_runs("table2")
-    told = remarks(analyse(runs, resamples=100), runs, cells("table2"), "", None)
+    told = remarks_of(None, compare("table2", kept_runs("table2"), resamples=100))
     assert any("with 3 heads one differs from another by a factor of up to 9.4" in text for text in told)

@@ -63,16 +63,15 @@ def test_many_passes_are_learned_by_heart() -> None:
 
 
 def test_unfinished_runs_are_kept_by_name_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-
-    from headcount.reproduction.real_items import real_plan
+    from headcount.reproduction.plan import plan_of
     from headcount.store.store import Store
     from headcount.sweeps.open_data import open_cifar
     from headcount.sweeps.run import run_on_store
     from real_tiny import write_pictures
 
-    plan = real_plan("cifar", "smoke")
+    plan = plan_of("cifar", "smoke")
     source = open_cifar(write_pictures(tmp_path / "images"), train=60, validation=30, patch=16)
-    spec = plan.spec(source.data).model_copy(update={"name": "cifar-paper"})
+    spec = plan.on_data(source.data).model_copy(update={"name": "cifar-paper"})
     with Store.open(tmp_path / "store") as store:
         run_on_store(spec, store, feeds=source.feeds("cpu"), quiet=True, seconds=0.0)
     assert real_runs.main([str(tmp_path / "store"), "--folder", str(tmp_path)]) == 0

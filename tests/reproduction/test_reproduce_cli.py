@@ -13,7 +13,8 @@ import pytest
 from headcount.analysis.of_runs import analyse
 from headcount.render.run_page import write_run_report
 from headcount.render.words.task import experiment_html
-from headcount.reproduction.items import ITEMS, Scale, scale_text, sweep_of
+from headcount.reproduction.items import ITEMS
+from headcount.reproduction.plan import Scale, plan_of, sweep_of
 from headcount.store.store import Store
 from headcount.sweeps.file import choose_positions, sweep_toml
 from headcount.sweeps.results import stored_runs
@@ -21,6 +22,8 @@ from headcount.sweeps.run import run_on_store, run_sweep
 from headcount.sweeps.spec import SweepSpec
 
 SMOKE = ("--scale", "smoke")
+SHOWN = {"files", "scale", "remarks", "counts", "dimensions", "cells", "paper"}
+"""The keys of a name in the JSON, the same on real data."""
 
 
 def test_a_table_is_trained_stopped_taken_up_and_shown(tmp_path: Path, headcount_here: Any, monkeypatch: Any) -> None:
@@ -38,6 +41,8 @@ def test_a_table_is_trained_stopped_taken_up_and_shown(tmp_path: Path, headcount
     told = json.loads(again.stdout)
     assert told["unfinished"] == 0
     assert told["trials"] == {"table4-smoke": {"done": 16}}
+    assert set(told) == {"out", "scale", "unfinished", "trials", "pages", "shown"}
+    assert set(told["shown"]["table4"]) == SHOWN
     assert len(told["shown"]["table4"]["cells"]) == 8
     assert len(told["shown"]["table4"]["paper"]) == 20
     assert told["shown"]["table4"]["counts"]["done"] == 16
@@ -55,7 +60,7 @@ def test_a_table_is_trained_stopped_taken_up_and_shown(tmp_path: Path, headcount
     assert page.count(size) == 2  # in the header and beside the paper's numbers
     assert told["shown"]["table4"]["scale"] == size
     shown = SweepSpec.parse(tomllib.loads(unescape(page.split("<pre>")[1].split("</pre>")[0])))
-    assert shown == sweep_of(ITEMS["table4"], "smoke")
+    assert shown == sweep_of("table4", "smoke")
     assert len((folder / "table4" / "trials.csv").read_text().splitlines()) == 17
     origin = json.loads((folder / "table4" / "provenance.json").read_text())
     assert origin["counts"]["done"] == 16
@@ -79,8 +84,8 @@ def test_files_of_the_user_are_refused_before_anything_is_trained(
 
 def test_the_file_of_a_table_is_its_sweep(tmp_path: Path, headcount_here: Any) -> None:
     """Every sweep of the paper is the same again from its file; one of them through both commands."""
-    for item in {item.spec: item for item in ITEMS.values()}.values():
-        spec = sweep_of(item, "small")
+    for file in {item.spec for item in ITEMS.values() if item.data is None}:
+        spec = plan_of(file, "small").sweep()
         again = SweepSpec.parse(tomllib.loads(sweep_toml(spec)))
         assert again == choose_positions(again) == choose_positions(spec) == spec
     wrote = headcount_here("reproduce", "floor", *SMOKE, "--spec", "floor.toml")
@@ -89,7 +94,7 @@ def test_the_file_of_a_table_is_its_sweep(tmp_path: Path, headcount_here: Any) -
     assert sorted(p.name for p in tmp_path.iterdir()) == ["floor.toml"]  # nothing is trained
     assert headcount_here("sweep", "floor.toml", "--for", "0.001s").returncode == 3
     with Store.open(tmp_path / "headcount-runs") as store:
-        wanted = sweep_of(ITEMS["floor"], "smoke")
+        wanted = sweep_of("floor", "smoke")
         names = {p.trial(h, s).hash() for p in wanted.panels() for h in p.heads for s in range(wanted.seeds)}
         assert {trial.hash for trial in store.trials(run="floor-smoke")} == names
 
@@ -118,7 +123,7 @@ def test_the_page_of_settings_shows_the_whole_sweep(tmp_path: Path) -> None:
     ("floor", "beyond", "beyond: 3,000 to 300,000 steps on 8,000 to 65,536 sequences, as at the paper scale."),
 ])  # fmt: skip
 def test_a_scale_in_words(name: str, scale: Scale, text: str) -> None:
-    assert scale_text(ITEMS[name], scale) == text.format(": expect larger errors")
+    assert plan_of(ITEMS[name].spec, scale).size() == text.format(": expect larger errors")
 
 
 def test_trials_of_an_earlier_spec_are_counted(tmp_path: Path) -> None:
@@ -145,7 +150,7 @@ def test_the_list(headcount_here: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("tabel2",), "table2"),
+        (("tabel2",), "unknown table or figure 'tabel2': did you mean 'table2'?"),
         (("table2", "--scale", "huge"), "huge"),
         (("table2", "--workers", "0"), "--workers"),
         (("table2", "--for", "soon"), "soon"),

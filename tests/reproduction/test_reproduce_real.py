@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import tomllib
 from html import unescape
@@ -10,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_reproduce_cli import SHOWN
 
+from headcount.core.text.terminal import Terminal
+from headcount.reproduction.run import Reproduction
 from real_tiny import write_bert, write_corpus, write_pictures
 
 SMOKE = ("--scale", "smoke")
@@ -70,6 +74,9 @@ def test_both_experiments_from_the_folder_to_the_page(
     told = json.loads(again.stdout)
     (run,) = told["trials"]
     assert told["unfinished"] == 0
+    assert set(told) == {"out", "scale", "unfinished", "trials", "pages", "shown"}
+    assert set(told["shown"][tables[0]]) == SHOWN
+    assert {cell["table"] for cell in told["shown"][tables[0]]["paper"]} == {tables[0]}
     assert (tmp_path / "again" / tables[0] / f"{tables[0]}.md").read_text().startswith("# Table")
     for verb in (("analyse", run), ("analyse", run, "--on", "train"), ("report", run, "--out", "page")):
         shown = headcount_here(*verb)
@@ -83,6 +90,25 @@ def test_another_entry_and_another_patch_are_other_runs(folders: dict[str, Path]
         assert made.returncode == 0, made.stderr
         (run,) = json.loads(made.stdout)["trials"]
         assert option.split("=")[1] in run
+
+
+def test_both_data_sets_lie_in_one_folder(folders: dict[str, Path], tmp_path: Path, headcount_here: Any) -> None:
+    sizes = ("--train", "20", "--validation", "8", "--embeddings", folders["bert"])
+    made = headcount_here("reproduce", "real", *SMOKE, "--data", folders["base"], *sizes)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.count("4 trials: none failed or diverged.") == 2  # once a run, not once a name
+    assert {p.name for p in (tmp_path / "reproduce-real").glob("*-page")} == {"marco-page", "cifar-page"}
+
+
+@pytest.mark.parametrize("resumed_by", ["the same command", "this command with --data"])
+def test_what_is_left_is_told(resumed_by: str) -> None:
+    terminal = Terminal(width=100, record=True, file=io.StringIO())
+    counts = {"a": {"done": 1, "pending": 2}, "b": {"done": 3}, "c": {"running": 1, "failed": 2}}
+    Reproduction(Path("out"), "smoke", counts=counts, resumed_by=resumed_by).print(terminal)
+    assert terminal.export_text().splitlines() == [
+        "No trial has finished yet: nothing was written.", "a: 1 done, 2 pending", "c: 1 running, 2 failed",
+        f"Not finished (3 trials left): {resumed_by} goes on from here.",
+    ]  # fmt: skip
 
 
 BAD = {

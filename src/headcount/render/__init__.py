@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from headcount.render.tables import Table as Table
     from headcount.render.tables import as_html as as_html
     from headcount.render.tables import as_markdown as as_markdown
-    from headcount.render.tables import as_terminal as as_terminal
     from headcount.render.tables import terminal_table as terminal_table
     from headcount.render.trial import curve_figure as curve_figure
     from headcount.render.trial import trial_table as trial_table

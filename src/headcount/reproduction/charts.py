@@ -1,21 +1,21 @@
-"""The picture of each name, as data: those of every run's page, and the few that only one name needs."""
+"""The pictures of each name, as data: those of every run's page, and the few that only one name needs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-import numpy as np
-
-from headcount.analysis import Analysis, reversal_score
+from headcount.analysis import Analysis, Part
+from headcount.analysis import measure_words as words
 from headcount.analysis.words import error_text, heads_text
 from headcount.render.charts import (
-    SHAPES,
     Axis,
     Chart,
     ChartSeries,
     Dot,
     PaperValue,
+    Style,
     dot,
     doubling_axis,
     equal_error,
@@ -24,24 +24,44 @@ from headcount.render.charts import (
     errors_axis,
     level,
     log_axis,
+    look,
     numbered,
     ramp,
     scaling,
     whole_axis,
 )
-from headcount.reproduction.items import Item
-from headcount.reproduction.numbers import PaperCell
+from headcount.reproduction import numbers
+from headcount.reproduction.cells import PARTS, WORDS, Cells, ComparedCell, Comparison, mean_and_deviation
+from headcount.reproduction.items import DATA, Item, paper_tables
+from headcount.reproduction.law import FittedLaw, laws_of, reversals_of, signed
 from headcount.store import Run
 
+SHIFT = 5.0
+NEAR = 0.9
+"""Accuracies from here on are shown once more, closer."""
+TITLES = {part: WORDS[part].capitalize() for part in PARTS}
+HEADS, LENGTH = "Number of attention heads", "Sequence length T"
+OURS = "Solid: ours, mean ± standard deviation over seeds."
 
-def charts_of(item: Item, analysis: Analysis, runs: Sequence[Run], theirs: Sequence[PaperCell]) -> list[Chart]:
-    """Return the pictures of a table or figure, each with a name of its own."""
-    return numbered(_charts(item, analysis, runs, theirs))
+
+def charts_of(item: Item, found: Comparison) -> list[Chart]:
+    """Return the pictures of a table or figure, each with a name of its own; empty ones are left out."""
+    charts = _charts(item, found)
+    if item.data is None:
+        return numbered(charts)
+    charts = [chart for chart in charts if any(s.points for s in chart.series)]
+    lengths = found.cells.lengths
+    if len(lengths) > 1:
+        return charts
+    # a line alone has no legend that names its length
+    return [chart.model_copy(update={"title": f"{chart.title}, T = {lengths[0]}"}) for chart in charts]
 
 
-def _charts(item: Item, analysis: Analysis, runs: Sequence[Run], theirs: Sequence[PaperCell]) -> list[Chart]:
-    paper = paper_values(theirs)
-    match item.kind:
+def _charts(item: Item, found: Comparison) -> list[Chart]:
+    analysis, cells, runs = found.analysis, found.cells, found.runs
+    paper = paper_values(item.spec, item.part)
+    parts = sorted(PARTS, key=lambda part: part != item.part)
+    match item.picture:
         case "heads" if len(analysis.settings) > 1:
             return settings_charts(analysis)
         case "heads":
@@ -55,69 +75,82 @@ def _charts(item: Item, analysis: Analysis, runs: Sequence[Run], theirs: Sequenc
             return hidden_charts(analysis)
         case "parameters":
             return equal_error(analysis)
-        case "reversal":
-            return [reversal_chart(analysis, theirs)]
         case "steps":
             return [steps_chart(runs)]
         case "head_dims":
             return [head_dims_chart(runs), *smallest_hidden_chart(runs)]
+        case "reversal":
+            return [reversal_chart(found), *(length_chart(cells, part) for part in parts if item.data)]
+        case "accuracy":
+            return [chart for part in parts for chart in (accuracy_chart(cells, part), *close_charts(cells, part))]
+        case "accuracy-by-length":
+            return [length_chart(cells, part, theirs=theirs) for part in parts for theirs in (False, True)]
+        case "law":
+            return [*law_charts(cells), accuracy_chart(cells, "train")]
+        case "mrr":
+            return [rank_chart(cells, part) for part in parts]
 
 
-def paper_values(theirs: Sequence[PaperCell]) -> list[PaperValue]:
-    """Return the paper's numbers in the form in which a chart shows them; a range below zero has no low end."""
-    return [
-        PaperValue(
-            heads=c.heads, length=c.length, value=c.value, deviation=c.deviation,
-            label=f"paper, {c.table.replace('table', 'table ')}",
-            low=None if c.deviation is None or c.deviation >= c.value else c.value - c.deviation,
-            high=None if c.deviation is None or c.deviation >= c.value else c.value + c.deviation,
-        )
-        for c in theirs
-    ]  # fmt: skip
+def paper_values(spec: str, part: Part) -> list[PaperValue]:
+    """Return the paper's errors on a part as a chart shows them, of accuracies 1 − accuracy.
+
+    A range that reaches below zero has no ends, and accuracy 1 has no place on a log scale.
+    """
+    data, found = DATA.get(spec), list[PaperValue]()
+    if (table := paper_tables(spec).get(part)) is None:
+        return found
+    for cell in numbers.cells(table):
+        error, deviation = cell.value, cell.deviation
+        if data is not None:
+            error = 1.0 - cell.value / data.unit
+            deviation = None if cell.deviation is None else cell.deviation / data.unit
+        spread = deviation if deviation and deviation < error else None
+        if error > 1e-9:
+            found.append(PaperValue(
+                heads=cell.heads, length=cell.length, value=error, deviation=deviation,
+                label=f"paper, {table.replace('table', 'table ')}",
+                low=None if spread is None else error - spread, high=None if spread is None else error + spread,
+            ))  # fmt: skip
+    return found
 
 
 def _shown(item: Item, heads: int | None) -> bool:
     return item.heads is None or heads in item.heads
 
 
-def same_lengths(analysis: Analysis, theirs: Sequence[PaperCell]) -> list[PaperCell]:
-    """Return the paper's cells at the lengths of a run: a score over other lengths is another score."""
-    lengths = {c.length for c in analysis.cells}
-    return [c for c in theirs if c.length in lengths]
-
-
-def paper_reversal(theirs: Sequence[PaperCell]) -> dict[int, float]:
-    """Return the weighted reversal score of each head count of a table of the paper."""
-    counts = sorted({c.heads for c in theirs})
-    tables = {h: [c.value for c in sorted(theirs, key=lambda c: c.length) if c.heads == h] for h in counts}
-    return {h: float(reversal_score(np.array(errors))) for h, errors in tables.items()}
-
-
-def reversal_chart(analysis: Analysis, theirs: Sequence[PaperCell]) -> Chart:
-    """The weighted reversal score against heads, ours with its interval and the paper's from its own table."""
-    ours = [
-        Dot(x=float(r.heads or 0), y=r.score, low=r.low, high=r.high, text=f"p = {r.p:.2g}") for r in analysis.reversals
-    ]
-    theirs = same_lengths(analysis, theirs)
-    paper = [Dot(x=float(h), y=score) for h, score in paper_reversal(theirs).items()]
-    series = [
-        ChartSeries(name="ours", style="band", points=ours),
-        ChartSeries(name="ours", style="line", points=ours),
-        ChartSeries(name="paper, from its table", style="rings", colour=6, shape="square", points=paper),
-    ]
-    top = max([p.high or p.y for p in ours] + [p.y for p in paper] + [1.0])
-    told = "; ".join(f"{heads_text(round(p.x))}: {p.y:.2f}" for p in ours)
+def reversal_chart(found: Comparison) -> Chart:
+    """The weighted reversal score against heads, on every part, the paper's as open marks."""
+    series: list[ChartSeries] = []
+    scores = reversals_of(found)
+    for i, (part, theirs, ours) in enumerate(scores):
+        of = f", {WORDS[part]}" if len(scores) > 1 else ""
+        points = [
+            Dot(x=float(h), y=one.score, low=one.low, high=one.high, text="" if one.p is None else f"p = {one.p:.2g}")
+            for h, one in ours.items()
+        ]
+        # marks at one place must not hide each other
+        beside = look(i, 2, (2 * i - 1) * SHIFT) if len(scores) > 1 else look(1, 2)
+        paper = [Dot(x=float(h), y=score) for h, score in theirs.items()]
+        series.append(ChartSeries(name=f"ours{of}", style="band", points=points, **look(i, 2)))
+        series.append(ChartSeries(name=f"ours{of}", style="line", points=points, **look(i, 2)))
+        series.append(ChartSeries(name=f"paper{of}", style="rings", points=paper, **beside))
+    series = [s for s in series if s.points]
+    series.sort(key=lambda s: ("band", "line", "rings").index(s.style))
+    top = max([v for s in series for p in s.points for v in (p.y, p.high or 0.0)], default=1.0) or 1.0
+    step = next(s for s in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 1e9) if top / s <= 8)
+    ticks = [(k * step, f"{k * step:g}") for k in range(int(top / step) + 1)]
+    drawn = "the draws" if found.data is None else "the draws of seeds"
     return Chart(
         id="reversal", kind="reversal", title="Weighted reversal score by number of heads",
-        subtitle="above zero, some longer sequences are easier",
-        x=whole_axis("Number of attention heads", [round(p.x) for p in ours + paper]),
-        y=Axis(
-            label="Reversal score R(h)", scale="linear", low=-0.08 * top, high=1.08 * top,
-            ticks=[(float(k), str(k)) for k in range(math.ceil(top) + 1) if k <= 1.05 * top],
-        ), series=series,
-        caption="Shaded: 90 % of the draws of seeds and targets. The score alone decides nothing.",
-        alt=f"Line chart of the reversal score against the number of heads. {told}.",
+        subtitle=f"Above zero, some longer sequences are easier. Shaded: 90 % of {drawn}.",
+        x=whole_axis(HEADS, found.cells.heads),
+        y=Axis(label="Reversal score R(h)", scale="linear", low=-0.08 * top, high=1.08 * top, ticks=ticks),
+        series=series, caption="The score alone decides nothing.",
+        alt=_alt("the reversal score against the number of heads", series),
     )  # fmt: skip
+
+
+# -- errors on a task ---------------------------------------------------------------------------------------
 
 
 def settings_charts(analysis: Analysis) -> list[Chart]:
@@ -129,17 +162,15 @@ def settings_charts(analysis: Analysis) -> list[Chart]:
             members = [c for c in analysis.cells if (c.setting, c.length, c.hidden) == (setting, length, hidden)]
             line = [dot(c, float(c.heads or 0)) for c in members if level(c) is not None]
             if line:
-                shape = SHAPES[i % len(SHAPES)]
-                colour = ramp(i, len(analysis.settings))
-                series.append(ChartSeries(name=setting, style="line", shape=shape, colour=colour, points=line))
+                style = look(i, len(analysis.settings))
+                series.append(ChartSeries(name=setting, style="line", points=line, **style))
         if series:
             y, levels = errors_axis(series)
-            told = "; ".join(f"{s.name}: {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}" for s in series)
             charts.append(Chart(
                 id="settings", kind="heads", title=analysis.title, subtitle=f"T = {length}",
-                x=whole_axis("Number of attention heads", [c.heads or 0 for c in analysis.cells]), y=y, levels=levels,
-                series=series, caption="Best seed, averaged over the targets in log scale.",
-                alt=f"Line chart of the error against the number of heads, a line for each setting. {told}.",
+                x=whole_axis(HEADS, [c.heads or 0 for c in analysis.cells]), y=y, levels=levels, series=series,
+                caption="Best seed, averaged over the targets in log scale.",
+                alt=_lines_alt("the error against the number of heads, a line for each setting", series),
             ))  # fmt: skip
     return charts
 
@@ -156,70 +187,89 @@ def hidden_charts(analysis: Analysis) -> list[Chart]:
             )
             for i, s in enumerate(found)
         ]  # fmt: skip
-        told = "; ".join(f"{s.name}: {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}" for s in series)
-        charts.append(Chart(
-            id="error-by-hidden", kind="hidden", title=f"Error by hidden size, {heads_text(heads)}",
-            subtitle=analysis.title, x=doubling_axis("Hidden size N", [int(p.x) for s in series for p in s.points]),
-            y=log_axis("Error (NMSE)", [p.y for s in series for p in s.points]), series=series,
-            caption="Best seed, averaged over the targets in log scale.",
-            alt=f"Line chart of the error against the hidden size. {told}.",
+        charts.append(_error_chart(
+            "error-by-hidden", "hidden", f"Error by hidden size, {heads_text(heads)}", analysis.title,
+            "Hidden size N", series, "Best seed, averaged over the targets in log scale.",
+            "the error against the hidden size",
         ))  # fmt: skip
     return charts
 
 
 def steps_chart(runs: Sequence[Run]) -> Chart:
     """Error against training steps: a line for each recipe and head count; the recipe is the setting's first part."""
-    lines: dict[tuple[int, str], list[Dot]] = {}
-    for run in runs:
-        recipe = str(run.values.get("setting", "Adam, ")).split(", ")[0]
-        steps = int(run.spec["train"]["steps"])
-        for heads in sorted({t.heads for t in run.trials}):
-            errors = sorted(t.nmse for t in run.trials if t.heads == heads and t.nmse is not None)
-            if errors:
-                low, high = errors[0], errors[-1]
-                lines.setdefault((heads, recipe), []).append(Dot(x=steps, y=low, low=low, high=high))
+    lines = _best_lines(
+        (
+            (heads, str(run.values.get("setting", "Adam, ")).split(", ")[0]), int(run.spec["train"]["steps"]),
+            [t.nmse for t in run.trials if t.heads == heads and t.nmse is not None],
+        )
+        for run in runs for heads in sorted({t.heads for t in run.trials})
+    )  # fmt: skip
     recipes = list(dict.fromkeys(recipe for _, recipe in lines))
     series = [
         ChartSeries(
             name=f"{heads_text(heads)}, {recipe}", style="line" if heads == min(h for h, _ in lines) else "dashed",
-            colour=ramp(recipes.index(recipe), len(recipes)), points=sorted(points, key=lambda p: p.x),
+            colour=ramp(recipes.index(recipe), len(recipes)), points=points,
         )
         for (heads, recipe), points in lines.items()
     ]  # fmt: skip
-    told = "; ".join(f"{s.name}: {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}" for s in series)
-    return Chart(
-        id="floor", kind="steps", title="Error by training steps, for each recipe",
-        subtitle=runs[0].title, x=doubling_axis("Training steps", [int(p.x) for s in series for p in s.points]),
-        y=log_axis("Error (NMSE)", [p.y for s in series for p in s.points]), series=series,
-        caption="Best seed. Solid: too few heads. Dashed: enough.", alt=f"Line chart of error against steps. {told}.",
+    return _error_chart(
+        "floor", "steps", "Error by training steps, for each recipe", runs[0].title, "Training steps", series,
+        "Best seed. Solid: too few heads. Dashed: enough.", "error against steps",
     )  # fmt: skip
 
 
 def head_dims_chart(runs: Sequence[Run]) -> Chart:
     """Error against the head size n: a line for each hidden size and kind of F."""
-    lines: dict[str, list[Dot]] = {}
-    for run in runs:
-        name = f"N = {run.values.get('hidden', '?')}, {run.values.get('setting', '')}".removesuffix(", ")
-        errors = sorted(t.nmse for t in run.trials if t.nmse is not None)
-        if errors:
-            low, high = errors[0], errors[-1]
-            lines.setdefault(name, []).append(Dot(x=int(run.values["head_dim"]), y=low, low=low, high=high))
-    settings = list(dict.fromkeys(name.partition(", ")[2] for name in lines))
+    lines = _best_lines(
+        (
+            (run.values.get("hidden", "?"), str(run.values.get("setting", ""))), int(run.values["head_dim"]),
+            [t.nmse for t in run.trials if t.nmse is not None],
+        )
+        for run in runs
+    )  # fmt: skip
+    settings = list(dict.fromkeys(setting for _, setting in lines))
+    sizes = max(1, len(lines) // max(1, len(settings)))
     series = [
         ChartSeries(
-            name=name, style="line" if name.partition(", ")[2] == settings[0] else "dashed",
-            colour=ramp(i % max(1, len(lines) // len(settings)), max(1, len(lines) // len(settings))),
-            points=sorted(points, key=lambda p: p.x),
+            name=f"N = {hidden}, {setting}".removesuffix(", "), style="line" if setting == settings[0] else "dashed",
+            colour=ramp(i % sizes, sizes), points=points,
         )
-        for i, (name, points) in enumerate(lines.items())
+        for i, ((hidden, setting), points) in enumerate(lines.items())
     ]  # fmt: skip
-    told = "; ".join(f"{s.name}: {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}" for s in series)
-    return Chart(
-        id="head-dims", kind="head_dims", title="Error by head size n, one head", subtitle=runs[0].title,
-        x=doubling_axis("Head size n", [int(p.x) for s in series for p in s.points]),
-        y=log_axis("Error (NMSE)", [p.y for s in series for p in s.points]), series=series,
-        caption="Best seed. Solid: two layers in F. Dashed: five.", alt=f"Line chart of error against n. {told}.",
+    return _error_chart(
+        "head-dims", "head_dims", "Error by head size n, one head", runs[0].title, "Head size n", series,
+        "Best seed. Solid: two layers in F. Dashed: five.", "error against n",
     )  # fmt: skip
+
+
+Line = tuple[Any, str]
+"""What tells a line from others: its head count or hidden size, and its recipe or kind of F."""
+
+
+def _best_lines(places: Iterable[tuple[Line, int, Sequence[float]]]) -> dict[Line, list[Dot]]:
+    """Return the points of each line, the best of some errors at each place, with their range."""
+    lines: dict[Line, list[Dot]] = {}
+    for line, x, errors in places:
+        if errors:
+            lines.setdefault(line, []).append(Dot(x=x, y=min(errors), low=min(errors), high=max(errors)))
+    return {line: sorted(points, key=lambda p: p.x) for line, points in lines.items()}
+
+
+def _error_chart(
+    name: str, kind: str, title: str, subtitle: str, x: str, series: Sequence[ChartSeries], caption: str, what: str
+) -> Chart:
+    """Return a chart of errors against a size, both in log scale; `what` says so in words."""
+    points = [p for s in series for p in s.points]
+    return Chart(
+        id=name, kind=kind, title=title, subtitle=subtitle, x=doubling_axis(x, [int(p.x) for p in points]),
+        y=log_axis("Error (NMSE)", [p.y for p in points]), series=list(series), caption=caption,
+        alt=_lines_alt(what, series),
+    )  # fmt: skip
+
+
+def _lines_alt(what: str, series: Sequence[ChartSeries]) -> str:
+    told = "; ".join(f"{s.name}: {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}" for s in series)
+    return f"Line chart of {what}. {told}."
 
 
 def smallest_hidden(runs: Sequence[Run]) -> dict[tuple[str, float], list[tuple[int, int]]]:
@@ -273,3 +323,171 @@ def smallest_hidden_chart(runs: Sequence[Run]) -> list[Chart]:
         "none.",
         alt=f"Line chart of the smallest hidden size against the head size. {told}.",
     )]  # fmt: skip
+
+
+# -- accuracies on real data --------------------------------------------------------------------------------
+
+Pair = tuple[float | None, float | None]
+Value = Callable[[ComparedCell], Pair]
+"""Mean and deviation of what is drawn of a cell, from 0 to 1."""
+
+
+def accuracy_chart(cells: Cells, part: Part) -> Chart:
+    """Accuracy against heads, a line for each length, the paper's dashed in the same colour."""
+    series = _by_length(cells, part, _ours)
+    dashed = _by_length(cells, part, _theirs, "dashed")
+    told = f"{OURS} Dashed: the paper's." if dashed else OURS
+    return Chart(
+        id=f"accuracy-{part}", kind="accuracy", title=f"{TITLES[part]} accuracy by number of heads", subtitle=told,
+        x=whole_axis(HEADS, cells.heads), y=percent_axis(f"{TITLES[part]} accuracy (%)", [*series, *dashed]),
+        series=[*dashed, *series], caption="Higher is better.",
+        alt=_alt(f"{WORDS[part]} accuracy in percent against the number of heads", series),
+    )  # fmt: skip
+
+
+def close_charts(cells: Cells, part: Part) -> list[Chart]:
+    """The same with those head counts alone whose accuracies are all near 100 %: the whole chart has one line there."""
+    near = [
+        h for h in cells.heads
+        if (known := [v for c in cells.with_heads(part, h) for v in (c.mean, c.theirs) if v])
+        and min(known) >= NEAR
+    ]  # fmt: skip
+    if len(near) < 3 or len(near) == len(cells.heads):
+        return []
+    chart = accuracy_chart(Cells({place: cell for place, cell in cells.items() if cell.heads in near}), part)
+    title = f"{chart.title}, from {near[0]} on"
+    return [chart.model_copy(update={"id": f"{chart.id}-close", "title": title})]
+
+
+def rank_chart(cells: Cells, part: Part) -> Chart:
+    """The mean reciprocal rank against heads, a line for each length."""
+    series = _by_length(cells, part, _ranks)
+    return Chart(
+        id=f"mrr-{part}", kind="mrr", title=f"{TITLES[part]} mean reciprocal rank by number of heads", subtitle=OURS,
+        x=whole_axis(HEADS, cells.heads), y=percent_axis("Mean reciprocal rank (%)", series),
+        series=series, caption="100 %: the right passage always comes first.",
+        alt=_alt("the mean reciprocal rank in percent against the number of heads", series),
+    )  # fmt: skip
+
+
+def length_chart(cells: Cells, part: Part, *, theirs: bool = False) -> Chart:
+    """Accuracy against the length, a line for each head count: ours, or the paper's."""
+    counts, value = cells.heads, _theirs if theirs else _ours
+    series: list[ChartSeries] = []
+    for i, heads in enumerate(counts):
+        points = _dots(cells.with_heads(part, heads), value, along="length")
+        if points:
+            series.append(ChartSeries(name=f"h = {heads}", style="line", points=points, **look(i, len(counts))))
+    whose = "the paper's table" if theirs else "ours, mean over seeds"
+    both = [*_by_length(cells, part, _ours), *_by_length(cells, part, _theirs)]
+    return Chart(
+        id=f"{'paper' if theirs else 'accuracy'}-by-length-{part}", kind="accuracy-by-length",
+        title=f"{TITLES[part]} accuracy by length: {whose}", subtitle="A line for each number of heads.",
+        x=doubling_axis(LENGTH, cells.lengths),
+        y=percent_axis(f"{TITLES[part]} accuracy (%)", both),  # one range for theirs and ours
+        series=series, caption="Where a line rises, longer sequences are easier.",
+        alt=_alt(f"{WORDS[part]} accuracy in percent against the length", series),
+    )  # fmt: skip
+
+
+def law_charts(cells: Cells) -> list[Chart]:
+    """Training errors against heads with the fitted law: without the head counts the paper left out, and with all."""
+    places, means, zeros = cells.error_rates("train")
+    lengths = sorted({length for _, length in places})
+    charts: list[Chart] = []
+    low = 0.7 * float(means[0].min()) if places else 0.0
+    for law in (law for law in laws_of(cells) if law.ours):
+        series: list[ChartSeries] = []
+        for i, length in enumerate(lengths):
+            line = [(h, float(means[0, k])) for k, (h, t) in enumerate(places) if t == length]
+            grid = [1 + (max(h for h, _ in line) - 1) * k / 48 for k in range(49)]
+            curve = [Dot(x=h, y=y) for h in grid if low <= (y := _predicted(law, h, length)) <= 1]
+            style = look(i, len(lengths))
+            series.append(ChartSeries(name=f"T = {length}", style="dashed", points=curve, **style))
+            series.append(ChartSeries(
+                name=f"T = {length}", style="rings", points=[Dot(x=h, y=error) for h, error in line], **style
+            ))  # fmt: skip
+        series.sort(key=lambda s: s.style)
+        left = f"without h = {', '.join(map(str, law.without))}" if law.without else "with all h"
+        both = [
+            f"δ = {signed(co['delta'])}, α = {signed(co['alpha'])}" for co in (law.coefficients, numbers.fitted_law())
+        ]
+        note = f"{zeros} trials without any error count as half a wrong answer." if zeros else ""
+        charts.append(Chart(
+            id="law" if law.without else "law-all", kind="law", title="Training error and the law c·T^b·exp(α·h/T^δ)",
+            subtitle=f"Ours, {left}: {both[0]}. The paper: {both[1]}.",
+            x=whole_axis(HEADS, cells.heads),
+            y=log_axis(words("error rate", "train").axis, [p.y for s in series for p in s.points]), series=series,
+            caption=f"Open marks: ours, mean over seeds. Dashed: the law, fitted {left}.",
+            notes=[note] if note else [],
+            alt=_alt("the training error against the number of heads, with a fitted law", series),
+        ))  # fmt: skip
+    return charts
+
+
+def _predicted(law: FittedLaw, heads: float, length: int) -> float:
+    co = law.coefficients
+    exponent = co["alpha"] * heads / length ** co["delta"]
+    return co["c"] * length ** co["b"] * math.exp(min(exponent, 300.0))
+
+
+def percent_axis(label: str, series: Sequence[ChartSeries]) -> Axis:
+    """A linear axis in percent that holds all values, with round ticks."""
+    found = [v for s in series for p in s.points for v in (p.y, p.low, p.high) if v is not None] or [0.0, 100.0]
+    low, high = max(min(found), 0.0), min(max(found), 100.0)
+    step = next(s for s in (1, 2, 5, 10, 20) if (high - low) / s <= 7)
+    low, high = step * math.floor(low / step), step * math.ceil(max(high, low + 1e-9) / step)
+    high = high if high > low else low + step
+    ticks = [(float(v), str(v)) for v in range(low, high + 1, step)]
+    pad = 0.03 * (high - low)
+    return Axis(label=label, scale="linear", low=low - pad, high=high + pad, ticks=ticks)
+
+
+def _ours(cell: ComparedCell) -> Pair:
+    return mean_and_deviation(cell.results)
+
+
+def _theirs(cell: ComparedCell) -> Pair:
+    return cell.theirs, cell.deviation
+
+
+def _ranks(cell: ComparedCell) -> Pair:
+    return mean_and_deviation(cell.ranks)
+
+
+def _dots(cells: Iterable[ComparedCell], value: Value, along: str) -> list[Dot]:
+    found: list[Dot] = []
+    for cell in cells:
+        share, over_seeds = value(cell)
+        if share is not None:
+            mean, deviation = 100 * share, 100 * (over_seeds or 0.0)
+            low, high = (max(mean - deviation, 0.0), min(mean + deviation, 100.0)) if deviation else (None, None)
+            text = f"h = {cell.heads}, T = {cell.length}"
+            found.append(Dot(x=float(getattr(cell, along)), y=mean, low=low, high=high, text=text))
+    return found
+
+
+def _by_length(cells: Cells, part: Part, value: Value, style: Style = "line") -> list[ChartSeries]:
+    """A line for each length, with a band where there are deviations; the dashed ones have neither marks nor band."""
+    lengths = cells.lengths
+    series: list[ChartSeries] = []
+    for i, length in enumerate(lengths):
+        points = _dots(cells.at_length(part, length), value, along="heads")
+        drawn, name = look(i, len(lengths)), f"T = {length}"
+        if style == "dashed":
+            points = [Dot(x=p.x, y=p.y, text=p.text) for p in points]
+        elif any(p.low is not None for p in points):
+            banded = [p if p.low is not None else Dot(x=p.x, y=p.y, low=p.y, high=p.y) for p in points]
+            series.append(ChartSeries(name=name, style="band", points=banded, **drawn))
+        if points:
+            series.append(ChartSeries(name=name, style=style, points=points, **drawn))
+    series.sort(key=lambda s: s.style != "band")
+    return series
+
+
+def _alt(what: str, series: Sequence[ChartSeries]) -> str:
+    told = [
+        f"{s.name}: from {s.points[0].y:.3g} to {s.points[-1].y:.3g}." for s in series
+        if s.points and s.style in ("line", "rings")
+    ]  # fmt: skip
+    return f"Chart of {what}. {' '.join(told)}".strip()

@@ -14,9 +14,9 @@ from pydantic import Field
 from headcount.analysis import Analysis, Part, at_edge
 from headcount.core import Spec
 from headcount.reproduction import numbers
+from headcount.reproduction.cells import PARTS, WORDS, Cells, ComparedCell
+from headcount.reproduction.items import DATA
 from headcount.reproduction.law import FEWEST_SEEDS, laws_of, reversal_scores, signed
-from headcount.reproduction.real_cells import PARTS, Cells, RealCell, heads_of, lengths_of
-from headcount.reproduction.real_items import RealKind
 
 Verdict = Literal["confirmed", "confirmed in part", "not confirmed", "not decided"]
 BEYOND_NOISE = 2.0
@@ -26,8 +26,6 @@ ALIKE = 0.9
 UNLIKE = 0.5
 FEWEST = 6
 """Fewer cells than this have no order to speak of."""
-NAMES: dict[RealKind, str] = {"marco": "MS MARCO", "cifar": "CIFAR-10"}
-WORDS: dict[Part, str] = {"train": "training", "validation": "validation"}
 
 
 class Finding(Spec):
@@ -45,7 +43,7 @@ class Finding(Spec):
         return f"{self.verdict.capitalize()}: {self.claim}. {self.text}"
 
 
-def findings(cells: Cells, kind: RealKind, training: Analysis | None = None) -> list[Finding]:
+def findings(cells: Cells, spec: str, training: Analysis | None = None) -> list[Finding]:
     """Return all that the cells decide or leave open; `training` adds the estimate on training errors."""
     found = [
         rise(cells),
@@ -54,18 +52,17 @@ def findings(cells: Cells, kind: RealKind, training: Analysis | None = None) -> 
         *(order(cells, part) for part in PARTS),
     ]
     if training is not None:
-        found.append(transition(training, kind))
-    found.append(law(cells) if kind == "marco" else reversal(cells, kind, training))
+        found.append(transition(training, spec))
+    found.append(law(cells) if spec == "marco" else reversal(cells, spec, training))
     return found
 
 
-def _line(cells: Cells, part: Part, length: int) -> list[RealCell]:
+def _line(cells: Cells, part: Part, length: int) -> list[ComparedCell]:
     """The cells of one length that have a result, by head count."""
-    line = [cells.get((part, heads, length)) for heads in heads_of(cells)]
-    return [c for c in line if c is not None and c.mean is not None]
+    return [c for c in cells.at_length(part, length) if c.mean is not None]
 
 
-def _change(first: RealCell, second: RealCell) -> int:
+def _change(first: ComparedCell, second: ComparedCell) -> int:
     """1 where the second accuracy is higher beyond the noise, −1 where it is lower, else 0."""
     gap = (second.mean or 0.0) - (first.mean or 0.0)
     return 0 if abs(gap) <= BEYOND_NOISE * math.hypot(first.noise, second.noise) else int(math.copysign(1, gap))
@@ -77,7 +74,7 @@ def rise(cells: Cells) -> Finding:
     ends: dict[int, str] = {}
     fell: list[str] = []
     whole: dict[int, int] = {}
-    for length in lengths_of(cells):
+    for length in cells.lengths:
         line = _line(cells, "train", length)
         if len(line) < 2:
             continue
@@ -103,7 +100,7 @@ def peak(cells: Cells) -> Finding:
     """At which head count is validation accuracy best, and is it worse beyond?"""
     claim = "validation accuracy is best at a head count below the largest"
     best, theirs, worse, rising = dict[int, str](), dict[int, str](), list[int](), list[bool]()
-    for length in lengths_of(cells):
+    for length in cells.lengths:
         line = _line(cells, "validation", length)
         if len(line) < 2:
             continue
@@ -135,12 +132,11 @@ def _by_length(texts: dict[int, str]) -> str:
     return ", ".join(f"{text} at T = {length}" for length, text in texts.items())
 
 
-def _pairs(cells: Cells, part: Part) -> Iterator[tuple[RealCell, RealCell]]:
+def _pairs(cells: Cells, part: Part) -> Iterator[tuple[ComparedCell, ComparedCell]]:
     """Neighbouring lengths at one head count, both with a result."""
-    for heads in heads_of(cells):
-        line = [cells.get((part, heads, length)) for length in lengths_of(cells)]
-        for a, b in pairwise(line):
-            if a is not None and b is not None and a.mean is not None and b.mean is not None:
+    for heads in cells.heads:
+        for a, b in pairwise(cells.with_heads(part, heads)):
+            if a.mean is not None and b.mean is not None:
                 yield a, b
 
 
@@ -191,9 +187,9 @@ def order(cells: Cells, part: Part) -> Finding:
     return Finding(claim=claim, verdict=verdict, text=told, values=values)
 
 
-def transition(training: Analysis, kind: RealKind) -> Finding:
+def transition(training: Analysis, spec: str) -> Finding:
     """Is the estimate of D from training errors the head count where the paper sees its transition?"""
-    theirs = numbers.transition(NAMES[kind])
+    theirs = numbers.transition(DATA[spec].name)
     claim = f"on training data the transition is at {theirs} heads"
     found = training.dimensions[0]
     if found.estimate is None:
@@ -209,7 +205,7 @@ def law(cells: Cells) -> Finding:
     stated = numbers.fitted_law()
     named = f"δ = {signed(stated['delta'])} and α = {signed(stated['alpha'])}"
     claim = f"training errors follow c·T^b·exp(α·h/T^δ) with {named}"
-    ours = [one for one in laws_of(cells, "marco") if one.ours]
+    ours = [one for one in laws_of(cells) if one.ours]
     if not ours:
         return Finding(claim=claim, verdict="not decided", text="There are too few cells to fit it.")
     told: list[str] = []
@@ -230,19 +226,19 @@ def law(cells: Cells) -> Finding:
     return Finding(claim=claim, verdict=verdict, text=f"Ours: {'; '.join(told)} (90 % of the draws of seeds).")
 
 
-def reversal(cells: Cells, kind: RealKind, training: Analysis | None) -> Finding:
+def reversal(cells: Cells, spec: str, training: Analysis | None) -> Finding:
     """Does the reversal score of the training errors turn positive where the paper says so?
 
     Noise alone makes a score positive where errors do not depend on T, so a score counts only where the permutation
     test of the analysis finds it beyond chance.
     """
-    start = numbers.transition(NAMES[kind])
+    start = numbers.transition(DATA[spec].name)
     claim = f"the reversal score of the training error is positive from {start} heads on, and only there"
     scores = reversal_scores(cells, "train")
     below, above = ([h for h in scores if (h >= start) is side] for side in (False, True))
     if not below or not above:
         return Finding(claim=claim, verdict="not decided", text="There are too few lengths or head counts to tell.")
-    positive = [h for h, (score, _, _) in scores.items() if score > 0]
+    positive = [h for h, one in scores.items() if one.score > 0]
     p = {r.heads: r.p for r in training.reversals} if training is not None else {}
     sure = [h for h in positive if p.get(h, 1.0) <= 0.05]
     as_said = set(positive) == set(above) == set(sure)

@@ -1,45 +1,83 @@
-"""What each name stands for, and its sweep at a scale: `specs/NAME.toml` with the changes of [scales.SCALE]."""
+"""What can be reproduced: one list of the paper's tables and figures, and of the questions beyond it."""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from headcount.core import BadInput, nearest
-from headcount.sweeps import SweepSpec
 
-Scale = Literal["smoke", "small", "paper", "beyond"]
-SCALES: tuple[Scale, ...] = get_args(Scale)
-Kind = Literal["heads", "lengths", "hidden", "hidden-by-heads", "reversal", "steps", "parameters", "head_dims"]
+if TYPE_CHECKING:
+    from headcount.analysis import Part
+
+Picture = Literal[
+    "heads", "lengths", "hidden", "hidden-by-heads", "steps", "parameters", "head_dims",  # errors on a task
+    "accuracy", "accuracy-by-length", "law", "mrr",  # on real data
+    "reversal",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RealData:
+    """One of the paper's real data sets: what it is called, what its folder holds, how much of it the paper has."""
+
+    name: str
+    folder: str
+    """The folder inside of --data where both data sets are wanted."""
+    holds: str
+    """What a folder of it must hold."""
+    samples: str
+    sizes: dict[Part, int]
+    """How many samples the paper has."""
+    unit: float
+    """By what accuracies are multiplied in the paper's tables."""
+
+
+DATA: dict[str, RealData] = {
+    "marco": RealData(
+        "MS MARCO", "msmarco",
+        "collection.tsv with queries and qrels, Hugging Face's Parquet files, or passages.jsonl.gz and "
+        "queries.jsonl.gz",
+        samples="queries", sizes={"train": 28_000, "validation": 2_000}, unit=1.0,
+    ),
+    "cifar": RealData(
+        "CIFAR-10", "cifar10",
+        "the official archive or its files, train/ and test/ with a folder a class, or train.npz and test.npz",
+        samples="images", sizes={"train": 50_000, "validation": 10_000}, unit=100.0,
+    ),
+}  # fmt: skip
+"""The data that a spec file needs, by its name; every other spec is a sweep over a task and needs none."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One table or figure: which sweep it needs, what its picture shows, and the paper's table beside it."""
+    """One table or figure: which spec file it needs, what its picture shows, and the paper's table beside it."""
 
     spec: str
-    kind: Kind
-    """What the picture has on its x axis (reversal: the score against heads)."""
+    picture: Picture
+    """What the picture has on its x axis, or what it shows."""
     table: str | None = None
     """The paper's table whose numbers stand beside ours."""
+    part: Part = "validation"
+    """The part of the data that it is about; sweeps over tasks validate on fresh sequences."""
     heads: tuple[int, ...] | None = None
     """The head counts that are shown; all of the sweep's, unless stated."""
     note: str = ""
 
+    @property
+    def data(self) -> RealData | None:
+        """The real data that it needs; None for a sweep over a task."""
+        return DATA.get(self.spec)
+
 
 _NO_NUMBERS = "The paper's figure shows its least errors without numbers: its table 2 stands beside ours."
-PAPER: dict[str, Item] = {
+_AXES = "What the axes of the paper's figure are is not on record here; ours show {}."
+ITEMS: dict[str, Item] = {
     "table2": Item("table2", "heads", "table2"),
     "table3": Item("table3", "heads", "table3"),
     "table4": Item("table4", "heads", "table4"),
     "table5": Item("table5", "heads", "table5"),
-    "figure1a": Item(
-        "table2", "heads", "table2",
-        note=_NO_NUMBERS,
-    ),
+    "figure1a": Item("table2", "heads", "table2", note=_NO_NUMBERS),
     "figure1b": Item(
         "figure1b", "hidden", note="The paper gives no numbers for this figure, and its range of N is unclear."
     ),
@@ -47,16 +85,35 @@ PAPER: dict[str, Item] = {
         "table2", "reversal", "table2",
         note="The weighted reversal score R(h); the paper's is computed from its table 2.",
     ),
-    "figure3": Item(
-        "table2", "lengths", "table2", heads=(4, 5),
-        note=_NO_NUMBERS,
-    ),
+    "figure3": Item("table2", "lengths", "table2", heads=(4, 5), note=_NO_NUMBERS),
     "figure4": Item(
         "figure1b", "hidden-by-heads",
         note="As figure 1b, one picture for each head count; the paper gives no numbers for it.",
     ),
-}  # fmt: skip
-BEYOND: dict[str, Item] = {
+    "table6": Item("marco", "accuracy", "table6", "train"),
+    "table7": Item("marco", "accuracy", "table7"),
+    "figure2a": Item(
+        "marco", "accuracy", "table6", "train",
+        note="The paper has h = 10 and 14 in its figures only, without numbers.",
+    ),
+    "figure2b": Item(
+        "marco", "law", "table6", "train",
+        note=_AXES.format("the training error against heads with the fitted law"),
+    ),
+    "figure5": Item(
+        "marco", "mrr", "table6", "train", note="The paper gives no numbers for its mean reciprocal rank."
+    ),
+    "table8": Item("cifar", "accuracy", "table8", "train"),
+    "table9": Item("cifar", "accuracy", "table9"),
+    "figure2c": Item("cifar", "accuracy", "table8", "train"),
+    "figure2d": Item(
+        "cifar", "reversal", "table8", "train",
+        note=_AXES.format("the weighted reversal score of the errors against heads"),
+    ),
+    "figure6": Item(
+        "cifar", "accuracy-by-length", "table8", "train",
+        note=_AXES.format("accuracy against the length, a line a head count"),
+    ),
     "floor": Item("floor", "steps"),
     "fixed-size": Item("fixed-size", "heads"),
     "dimension": Item("dimension", "heads"),
@@ -65,57 +122,29 @@ BEYOND: dict[str, Item] = {
     "beta": Item("beta", "heads"),
     "smallest": Item("smallest", "parameters"),
     "wide-head": Item("wide-head", "head_dims"),
+}  # fmt: skip
+
+
+def _group(name: str, item: Item) -> str:
+    if item.data is not None:
+        return "real"
+    return "synthetic" if name.startswith(("table", "figure")) else "beyond-the-paper"
+
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    group: tuple(name for name, item in ITEMS.items() if group in (_group(name, item), item.spec))
+    for group in ("synthetic", "beyond-the-paper", *DATA, "real")
 }
-ITEMS = {**PAPER, **BEYOND}
-GROUPS: dict[str, tuple[str, ...]] = {"synthetic": tuple(PAPER), "beyond-the-paper": tuple(BEYOND)}
+"""Names that stand for several tables and figures."""
 
 
-def names_of(name: str, others: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the tables and figures that a name stands for; `others` are names that may have been meant too."""
-    if name in GROUPS:
-        return GROUPS[name]
-    if name not in ITEMS:
-        raise BadInput(f"nothing is called {name!r}: {nearest(name, [*ITEMS, *GROUPS, *others])}")
-    return (name,)
+def names_of(name: str) -> tuple[str, ...]:
+    """Return the tables and figures that a name stands for."""
+    if name not in ITEMS and name not in GROUPS:
+        raise BadInput(f"unknown table or figure {name!r}: {nearest(name, [*ITEMS, *GROUPS])}")
+    return GROUPS.get(name, (name,))
 
 
-def sweep_of(item: Item, scale: Scale) -> SweepSpec:
-    """Return the sweep of a table or figure at a scale."""
-    text = (resources.files("headcount.reproduction") / "specs" / f"{item.spec}.toml").read_text(encoding="utf-8")
-    stated = tomllib.loads(text)
-    change: dict[str, Any] = stated.pop("scales")[scale]
-    merged = {**stated, **change}
-    for part in ("task", "model", "train"):
-        merged[part] = {**stated.get(part, {}), **change.get(part, {})}
-    return SweepSpec.parse({"name": f"{item.spec}-{scale}", **merged}, where=f"{item.spec}.toml, scale {scale}")
-
-
-def scale_text(item: Item, scale: Scale) -> str:
-    """Say how long the trials of a table or figure train at a scale, and how long at the paper scale."""
-    return compare_scales(scale, _amounts(sweep_of(item, scale)), _amounts(sweep_of(item, "paper")), "sequences")
-
-
-def compare_scales(
-    scale: Scale, here: tuple[Sequence[int], Sequence[int]], paper: tuple[Sequence[int], Sequence[int]], samples: str
-) -> str:  # fmt: skip
-    """Put two scales side by side, each with its steps and training samples, from the least to the most."""
-    (steps, sizes), (full, whole) = ((_span(one), _span(two)) for one, two in (here, paper))
-    told = f"{scale}: {steps} steps" + (f" on {sizes} {samples}" if sizes else "")
-    if scale == "paper":
-        return f"{told}."
-    if (steps, sizes) == (full, whole):
-        return f"{told}, as at the paper scale."
-    less = max(here[0]) < max(paper[0]) or max(here[1], default=0) < max(paper[1], default=0)
-    takes = f"; the paper scale takes {full}" + (f" on {whole}" if whole else "")
-    return f"{told}{takes}{': expect larger errors' if less else ''}."
-
-
-def _amounts(spec: SweepSpec) -> tuple[list[int], list[int]]:
-    """Return the steps of a sweep's trials, and the sizes of their fixed training sets."""
-    trains = [panel.train for panel in spec.panels()]
-    return [train.steps for train in trains], [train.train_size for train in trains if not train.fresh]
-
-
-def _span(numbers: Sequence[int]) -> str:
-    """Write 1,500, or 300 to 1,000."""
-    return " to ".join(f"{n:,}" for n in sorted({min(numbers), max(numbers)})) if numbers else ""
+def paper_tables(spec: str) -> dict[Part, str]:
+    """Return the paper's tables that stand beside what a spec file trains, by the part of the data they are about."""
+    return {item.part: item.table for item in ITEMS.values() if item.spec == spec and item.table is not None}

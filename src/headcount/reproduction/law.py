@@ -1,9 +1,10 @@
-"""The law of the error in heads and length on real data, and the reversal scores, the paper's beside ours."""
+"""The law of the error in heads and length on MS MARCO, and the reversal scores, the paper's beside ours."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +13,12 @@ from headcount.analysis import FORMS, LEAST_CELLS, Part, fit, interval, reversal
 from headcount.core import Spec
 from headcount.render import NONE, Column, Table
 from headcount.reproduction import numbers
-from headcount.reproduction.real_cells import PARTS, UNITS, Cells, Place, errors, heads_of, lengths_of
-from headcount.reproduction.real_items import RealKind, paper_table
-from headcount.reproduction.real_tables import PART_NAMES
+from headcount.reproduction.cells import PART_NAMES, Cells, Comparison, Place
+from headcount.reproduction.items import paper_tables
 
 DROPPED = (1, 12, 14, 16)
 """The head counts that the paper left out of its law."""
-
+_TABLE = paper_tables("marco")["train"]
 
 FEWEST_SEEDS = 3
 """With fewer seeds in most cells the draws of seeds are no interval: one drawn again is itself, two are a coin."""
@@ -64,14 +64,14 @@ def fit_law(
     )  # fmt: skip
 
 
-def laws_of(cells: Cells, kind: RealKind) -> list[FittedLaw]:
+def laws_of(cells: Cells) -> list[FittedLaw]:
     """Fit the law to our training errors and to the paper's, without the head counts that it left out and with all."""
-    places, means, _ = errors(cells, "train")
-    seeds = [len(cell.accuracies) for (part, _, _), cell in cells.items() if part == "train" and cell.accuracies]
+    places, means, _ = cells.error_rates("train")
+    seeds = [len(cell.results) for (part, _, _), cell in cells.items() if part == "train" and cell.results]
     if not seeds or statistics.median(seeds) < FEWEST_SEEDS:
         means = means[:1]
-    paper = [c for c in numbers.cells(paper_table(kind, "train")) if c.value < UNITS[kind]]
-    theirs = np.array([[1 - c.value / UNITS[kind] for c in paper]])
+    paper = [c for c in numbers.cells(_TABLE) if c.value < 1]
+    theirs = np.array([[1 - c.value for c in paper]])
     where = [(c.heads, c.length) for c in paper]
     found = [
         fit_law(places, means, DROPPED), fit_law(places, means),
@@ -80,13 +80,13 @@ def laws_of(cells: Cells, kind: RealKind) -> list[FittedLaw]:
     return [law for law in found if law is not None]
 
 
-def law_table(cells: Cells, kind: RealKind) -> Table:
+def law_table(cells: Cells) -> Table:
     """Return the fitted laws below the one that the paper states."""
     stated = numbers.fitted_law()
     rows = [["paper, stated", f"{stated['delta']:.2f}", signed(stated["alpha"]), NONE, NONE, NONE]]
-    table = paper_table(kind, "train").replace("table", "table ")
-    for law in laws_of(cells, kind):
-        name = f"{'ours' if law.ours else table}, {'some h' if law.without else 'all h'}"
+    for law in laws_of(cells):
+        whose = "ours" if law.ours else _TABLE.replace("table", "table ")
+        name = f"{whose}, {'some h' if law.without else 'all h'}"
         rows.append([
             name, _within(law, "delta"), _within(law, "alpha"), signed(law.coefficients["b"]), str(law.cells),
             f"{law.missed:.2f}",
@@ -115,48 +115,83 @@ def _within(law: FittedLaw, key: str) -> str:
     return value if ends is None else f"{value} ({signed(ends[0])}, {signed(ends[1])})"
 
 
-def reversal_scores(cells: Cells, part: Part) -> dict[int, tuple[float, float, float]]:
-    """Return R(h) of our mean errors at every head count that has all lengths, with 90 % of the draws of seeds."""
-    places, means, _ = errors(cells, part)
-    lengths = lengths_of(cells)
-    found: dict[int, tuple[float, float, float]] = {}
-    for heads in heads_of(cells):
+class Score(NamedTuple):
+    """A weighted reversal score R(h) of ours."""
+
+    score: float
+    low: float
+    high: float
+    """90 % of the draws of seeds, and of targets where there are several."""
+    p: float | None = None
+    """The chance of one as large if T had no effect, where it was tested."""
+
+
+class Reversals(NamedTuple):
+    """The reversal scores of a part of the data, by head count."""
+
+    part: Part
+    theirs: dict[int, float]
+    ours: dict[int, Score]
+
+
+def reversals_of(found: Comparison) -> list[Reversals]:
+    """Return the reversal scores of every part: on a task those of the analysis, with their test."""
+    scores: list[Reversals] = []
+    for part, analysis in found.analyses.items():
+        if found.data is None:
+            ours = {r.heads: Score(r.score, r.low, r.high, r.p) for r in analysis.reversals if r.heads is not None}
+        else:
+            ours = reversal_scores(found.cells, part)
+        scores.append(Reversals(part, paper_scores(found, part), ours))
+    return scores
+
+
+def reversal_scores(cells: Cells, part: Part) -> dict[int, Score]:
+    """Return R(h) of our mean error rates at every head count that has all lengths."""
+    places, means, _ = cells.error_rates(part)
+    lengths = cells.lengths
+    found: dict[int, Score] = {}
+    for heads in cells.heads:
         at = [places.index((heads, t)) for t in lengths if (heads, t) in places]
         if len(at) == len(lengths) > 1:
             scores = reversal_score(means[:, at])
-            found[heads] = (float(scores[0]), *interval(scores))
+            found[heads] = Score(float(scores[0]), *interval(scores))
     return found
 
 
-def paper_scores(cells: Cells, part: Part) -> dict[int, float]:
-    """Return R(h) of the paper's errors over our lengths, where it has them all."""
-    found: dict[int, float] = {}
-    for heads in heads_of(cells):
-        line = [cells[part, heads, t].theirs for t in lengths_of(cells) if (part, heads, t) in cells]
-        known = [1.0 - v for v in line if v is not None]
-        if len(known) == len(lengths_of(cells)) > 1:
-            found[heads] = float(reversal_score(np.array(known)))
-    return found
+def paper_scores(found: Comparison, part: Part) -> dict[int, float]:
+    """Return R(h) of the paper's errors over our lengths, where it has them all: over others it is another score."""
+    scores: dict[int, float] = {}
+    for heads in found.cells.heads:
+        line = [cell.theirs for cell in found.cells.with_heads(part, heads)]
+        known = [v if found.data is None else 1.0 - v for v in line if v is not None]
+        if len(known) == len(line) > 1:
+            scores[heads] = float(reversal_score(np.array(known)))
+    return scores
 
 
-def reversal_table(cells: Cells) -> Table:
-    """Return the weighted reversal score of every head count on both parts, the paper's beside ours."""
-    rows: list[list[str]] = []
-    parts = [(paper_scores(cells, part), reversal_scores(cells, part)) for part in PARTS]
-    for heads in heads_of(cells):
-        row = [str(heads)]
-        for theirs, ours in parts:
-            score, low, high = ours.get(heads, (None, None, None))
-            row.append(f"{theirs[heads]:.2f}" if heads in theirs else NONE)
-            row += [NONE, NONE] if score is None else [f"{score:.2f}", f"{low:.2f} to {high:.2f}"]
-        rows.append(row)
-    columns = [Column(name="h", meaning="heads")]
-    for part in PARTS:
-        name = PART_NAMES[part]
+def reversal_table(found: Comparison) -> Table:
+    """Return the weighted reversal score of every head count, the paper's beside ours."""
+    columns, scores = [Column(name="h", meaning="heads")], reversals_of(found)
+    levels = "best seeds, averaged over the draws in log scale" if found.data is None else "mean errors over seeds"
+    for part, *_ in scores:
+        name = "" if found.data is None else PART_NAMES[part]
         columns += [
-            Column(name=f"paper {name}", meaning="R(h) of its table, over our lengths"),
-            Column(name=f"ours {name}", meaning="R(h) of the mean errors over seeds"),
-            Column(name=f"{name} 90 %", meaning="the middle of the draws of seeds"),
+            Column(name=f"paper {name}".strip(), meaning="R(h) of its table, over our lengths"),
+            Column(name=f"ours {name}".strip(), meaning=f"R(h) of the {levels}"),
+            Column(name=f"{name} 90 %".strip(), meaning="the middle of the draws of seeds"),
         ]
+        if found.data is None:
+            columns.append(Column(name="p", meaning="the chance of a score as large if T had no effect"))
+    rows: list[list[str]] = []
+    for heads in found.cells.heads:
+        row = [str(heads)]
+        for _, theirs, ours in scores:
+            row.append(f"{theirs[heads]:.2f}" if heads in theirs else NONE)
+            one = ours.get(heads)
+            row += [NONE, NONE] if one is None else [f"{one.score:.2f}", f"{one.low:.2f} to {one.high:.2f}"]
+            if found.data is None:
+                row.append(NONE if one is None or one.p is None else f"{one.p:.2f}")
+        rows.append(row)
     caption = "Weighted reversal score R(h): above 0, some longer sequences are easier"
     return Table(caption=caption, columns=columns, rows=rows, marked=None)

@@ -1,0 +1,225 @@
+"""What a name trains at a scale: `specs/SPEC.toml` with the changes of [scales.SCALE], before any data are opened."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from headcount.core import BadInput, write_text
+from headcount.reproduction.items import DATA, GROUPS, ITEMS, RealData, names_of
+
+if TYPE_CHECKING:
+    from headcount.sweeps import CifarData, CifarSource, MarcoData, MarcoSource, RealSpec, SweepSpec
+
+Scale = Literal["smoke", "small", "paper", "beyond"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+
+@dataclass(frozen=True)
+class PaperPlan:
+    """The run of a spec file at a scale."""
+
+    spec: str
+    scale: Scale
+    stated: dict[str, Any]
+    """The fields of the sweep; on real data those of its spec but for the description of the data."""
+    opened_with: dict[str, Any]
+    """What the folder of real data is opened with: queries and validation, or train, validation and patch."""
+
+    @property
+    def name(self) -> str:
+        """The name of the run in a store."""
+        return str(self.stated["name"])
+
+    @property
+    def title(self) -> str:
+        """What the run is about."""
+        return str(self.stated["title"])
+
+    @property
+    def data(self) -> RealData | None:
+        """The real data that it needs; None for a sweep over a task."""
+        return DATA.get(self.spec)
+
+    def sweep(self) -> SweepSpec:
+        """Return the sweep over a task."""
+        from headcount.sweeps import SweepSpec
+
+        return SweepSpec.parse(self.stated, where=f"{self.spec}.toml, scale {self.scale}")
+
+    def on_data(self, source: MarcoData | CifarData) -> RealSpec:
+        """Return the spec on real data, as described by who opened them."""
+        from headcount.sweeps import RealSpec
+
+        return RealSpec.parse({**self.stated, "source": source.data()}, where=f"{self.spec}.toml, scale {self.scale}")
+
+    def trials(self) -> int:
+        """Count the trials."""
+        if self.data is None:
+            sweep = self.sweep()
+            return sum(len(panel.heads) * sweep.seeds for panel in sweep.panels())
+        return len(self.stated["heads"]) * len(self.stated["lengths"]) * int(self.stated["seeds"])
+
+    def size(self) -> str:
+        """Say how long its trials train and on how much, and how long at the paper scale."""
+        (steps, sizes), (full, whole) = here, paper = self._amounts(), plan_of(self.spec, "paper")._amounts()
+        samples = "sequences" if self.data is None else self.data.samples
+        told = f"{self.scale}: {_span(steps)} steps" + (f" on {_span(sizes)} {samples}" if sizes else "")
+        if self.scale == "paper":
+            return f"{told}."
+        if [*map(_span, here)] == [*map(_span, paper)]:
+            return f"{told}, as at the paper scale."
+        less = max(steps) < max(full) or max(sizes, default=0) < max(whole, default=0)
+        takes = f"; the paper scale takes {_span(full)}" + (f" on {_span(whole)}" if whole else "")
+        return f"{told}{takes}{': expect larger errors' if less else ''}."
+
+    def _amounts(self) -> tuple[list[int], list[int]]:
+        """Return the steps of its trials, and the sizes of their fixed training sets."""
+        if self.data is None:
+            trains = [panel.train for panel in self.sweep().panels()]
+            return [train.steps for train in trains], [train.train_size for train in trains if not train.fresh]
+        given = self.opened_with
+        return [int(self.stated["train"]["steps"])], [given.get("train") or given["queries"] - given["validation"]]
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """Write 1,500, or 300 to 1,000."""
+    return " to ".join(f"{n:,}" for n in sorted({min(numbers), max(numbers)})) if numbers else ""
+
+
+def plan_of(spec: str, scale: Scale) -> PaperPlan:
+    """Return the run of a spec file at a scale."""
+    if scale not in SCALES:
+        raise BadInput(f"unknown scale {scale!r}: allowed: {', '.join(SCALES)}")
+    text = (resources.files("headcount.reproduction") / "specs" / f"{spec}.toml").read_text(encoding="utf-8")
+    stated = tomllib.loads(text)
+    change: dict[str, Any] = stated.pop("scales")[scale]
+    merged: dict[str, Any] = {"name": f"{spec}-{scale}", **stated, **change}
+    for part in ("task", "data", "model", "train"):
+        if part in merged:
+            merged[part] = {**stated.get(part, {}), **change.get(part, {})}
+    return PaperPlan(spec, scale, stated=merged, opened_with=merged.pop("data", {}))
+
+
+def sweep_of(name: str, scale: Scale) -> SweepSpec:
+    """Return the sweep of a table or figure on a task at a scale."""
+    return plan_of(ITEMS[name].spec, scale).sweep()
+
+
+def write_sweep(name: str, scale: Scale, path: Path) -> str:
+    """Write the sweep of one table or figure on a task as a file; return the name of its run."""
+    from headcount.sweeps import sweep_toml
+
+    names = names_of(name)
+    if any(ITEMS[one].data is not None for one in names):
+        raise BadInput(f"--spec writes sweeps over tasks: {name} is on real data, which only reproduce trains")
+    if name in GROUPS:
+        raise BadInput(f"--spec writes one sweep, and {name} has several: name one of {', '.join(names)}")
+    if path.exists():
+        raise BadInput(f"{path} exists already: choose another name")
+    sweep = sweep_of(name, scale)
+    write_text(path, sweep_toml(sweep, f"headcount reproduce {name} --scale {scale}"))
+    return sweep.name
+
+
+def titles() -> dict[str, str]:
+    """Return what each table or figure is about."""
+    return {name: plan_of(item.spec, "paper").title for name, item in ITEMS.items()}
+
+
+_HEADINGS = {
+    "synthetic": "Of the paper (synthetic runs all of them):",
+    "real": "Of the paper, on real data (marco, cifar or real runs all; --data names the folder):",
+    "beyond-the-paper": "Beyond it (beyond-the-paper runs all of them):",
+}
+
+
+def list_lines() -> list[str]:
+    """Return the list of all names as lines of text."""
+    about = titles()
+    return [
+        line for group, heading in _HEADINGS.items()
+        for line in (heading, *(f"  {name:<12} {about[name]}" for name in GROUPS[group]))
+    ]  # fmt: skip
+
+
+# -- real data ----------------------------------------------------------------------------------------------
+
+_ONLY_FOR = {"--embeddings": "marco", "--entry": "marco", "--patch": "cifar"}
+
+
+@dataclass(frozen=True)
+class RealDataOptions:
+    """Where real data lie and how much of them is taken; None leaves a value to the scale."""
+
+    data: Path | None = None
+    """The folder of the data; with both data sets, of their folders."""
+    embeddings: Path | None = None
+    entry: Literal["means", "tokens"] = "means"
+    patch: int | None = None
+    train: int | None = None
+    validation: int | None = None
+
+    def check(self, name: str, specs: Collection[str]) -> None:
+        """Refuse options of other data than those that a name needs, and numbers that are none."""
+        given = {
+            "--data": self.data, "--embeddings": self.embeddings,
+            "--entry": None if self.entry == "means" else self.entry, "--patch": self.patch, "--train": self.train,
+            "--validation": self.validation,
+        }  # fmt: skip
+        for flag, value in given.items():
+            if value is None:
+                continue
+            if not any(spec in DATA for spec in specs):
+                raise BadInput(f"{flag} is for the tables and figures on real data, not for {name}")
+            if (only := _ONLY_FOR.get(flag)) and only not in specs:
+                raise BadInput(f"{flag} is for {DATA[only].folder} alone: leave it out here")
+            if isinstance(value, int) and value < 1:
+                raise BadInput(f"{flag} must be at least 1, not {value}")
+
+    def applied(self, plan: PaperPlan) -> PaperPlan:
+        """Return a plan with these options; other data than the scale's give the run another name."""
+        if plan.data is None:
+            return plan
+        data, marks = dict(plan.opened_with), list[str]()
+        validation = self.validation or data["validation"]
+        if plan.spec == "marco":
+            train = self.train or data["queries"] - data["validation"]
+            asked = {"queries": train + validation, "validation": validation}
+            marks += [self.entry] if self.entry != "means" else []
+        else:
+            asked = {"train": self.train or data["train"], "validation": validation}
+            if self.patch is not None and self.patch != data["patch"]:
+                _check_patch(self.patch, plan.stated["lengths"])
+                data["patch"] = self.patch
+                marks.append(f"patch{self.patch}")
+        if {k: data[k] for k in asked} != asked:
+            marks.append("-".join(map(str, asked.values())))
+        return replace(
+            plan, opened_with={**data, **asked}, stated={**plan.stated, "name": "-".join([plan.name, *marks])}
+        )
+
+    def open(self, plan: PaperPlan, cache: Path, *, several: bool) -> MarcoSource | CifarSource | None:
+        """Read the folder of a plan's data, one inside of `data` where `several` are wanted; None where none is given.
+
+        Candidate sets are mined once and kept in `cache`.
+        """
+        from headcount.sweeps import open_cifar, open_marco
+
+        if plan.data is None or self.data is None:
+            return None
+        folder = self.data / plan.data.folder if several else self.data
+        if plan.spec == "cifar":
+            return open_cifar(folder, **plan.opened_with)
+        lengths = plan.stated["lengths"]
+        return open_marco(folder, self.embeddings, lengths=lengths, entry=self.entry, cache=cache, **plan.opened_with)
+
+
+def _check_patch(patch: int, sides: Sequence[int]) -> None:
+    if any(side % patch for side in sides):
+        told = ", ".join(map(str, sides))
+        raise BadInput(f"--patch {patch} does not divide all sides of the frames ({told}): 2, 4, 8 do")

@@ -1,0 +1,171 @@
+"""Train what a table or figure needs, or what is left of it, and show theirs and ours: one way for all names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headcount.core import BadInput
+from headcount.reproduction.cells import compare
+from headcount.reproduction.items import ITEMS, names_of
+from headcount.reproduction.plan import PaperPlan, RealDataOptions, Scale, plan_of
+from headcount.reproduction.show import ShownItem, check_folders, print_item, show_item, write_page
+
+if TYPE_CHECKING:
+    import torch
+
+    from headcount.core.text import Terminal
+    from headcount.store import Store
+    from headcount.sweeps import CifarSource, MarcoSource, RealSpec, SweepSpec
+
+Sources = Mapping[str, "MarcoSource | CifarSource"]
+"""The data that are opened, by the spec that needs them."""
+
+
+@dataclass
+class Reproduction:
+    """What `reproduce` has trained and written."""
+
+    folder: Path
+    scale: Scale
+    shown: list[ShownItem] = field(default_factory=list[ShownItem])
+    pages: dict[str, Path] = field(default_factory=dict[str, Path])
+    """The page of every spec that has a finished trial."""
+    counts: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    """How many trials of each run are in which state."""
+    resumed_by: str = "the same command"
+    """What goes on with training."""
+
+    @property
+    def unfinished(self) -> int:
+        """How many trials are left."""
+        return sum(states.get("pending", 0) + states.get("running", 0) for states in self.counts.values())
+
+    def data(self) -> dict[str, Any]:
+        """Return all of it as JSON data."""
+        return {
+            "out": str(self.folder), "scale": self.scale, "unfinished": self.unfinished, "trials": self.counts,
+            "pages": {spec: str(page) for spec, page in self.pages.items()},
+            "shown": {one.name: one.data() for one in self.shown},
+        }  # fmt: skip
+
+    def print(self, terminal: Terminal) -> None:
+        """Print the tables and remarks, where the files are, and what is left."""
+        said: dict[str, set[str]] = {}
+        for one in self.shown:
+            terminal.print()
+            print_item(one, terminal, said.setdefault(ITEMS[one.name].spec, set()))
+        for page in self.pages.values():
+            terminal.print(f"Page     {page}")
+        where = f"Tables and pictures in {self.folder}"
+        terminal.print(where if self.shown else "No trial has finished yet: nothing was written.")
+        for run, states in self.counts.items():
+            if set(states) != {"done"}:
+                terminal.print(f"{run}: {', '.join(f'{n} {state}' for state, n in states.items())}")
+        if self.unfinished:
+            terminal.print(f"Not finished ({self.unfinished} trials left): {self.resumed_by} goes on from here.")
+
+
+def reproduce(
+    name: str, *, scale: Scale = "small", out: Path | None = None, store: Path = Path("headcount-runs"),
+    seconds: float | None = None, device: str = "cpu", workers: int | None = None,
+    options: RealDataOptions | None = None,
+) -> Reproduction:  # fmt: skip
+    """Train what a table or figure of the paper needs, or what is left of it, and show theirs and ours side by side.
+
+    `name` is one of `ITEMS` or `GROUPS`. `out` is the folder to write (reproduce-NAME), `store` the folder of the
+    store; after `seconds` training stops cleanly, and the same call goes on. `workers` cores train (all); `options` say
+    where real data are: without a folder, what is trained already is shown.
+    """
+    from headcount.store import Store
+    from headcount.training import find_device
+
+    end = None if seconds is None else time.monotonic() + seconds
+    names, options = names_of(name), options or RealDataOptions()
+    specs = list(dict.fromkeys(ITEMS[one].spec for one in names))
+    options.check(name, specs)
+    plans = [options.applied(plan_of(spec, scale)) for spec in specs]
+    _check_workers(workers, plans)
+    where = find_device(device)
+    found = Reproduction(out or Path(f"reproduce-{name}"), scale)
+    check_folders(found.folder, {one: ITEMS[one].spec for one in names})
+    sources = _open(name, plans, options, store)  # before a store is made: the folder may hold something else
+    closed = [plan for plan in plans if plan.data and plan.spec not in sources]
+    found.resumed_by = "this command with --data" if closed else "the same command"
+    with Store.open(store, read_only=closed == plans) as opened:
+        for plan in closed:
+            if plan.name not in opened.runs():
+                raise _no_data(name, plan)
+        trained = _train(plans, sources, opened, where, device=device, workers=workers, end=end)
+        for plan in plans:
+            _show(found, plan, [one for one in names if ITEMS[one].spec == plan.spec], opened, trained.get(plan.spec))
+    found.shown.sort(key=lambda one: names.index(one.name))
+    return found
+
+
+def _check_workers(workers: int | None, plans: Sequence[PaperPlan]) -> None:
+    if workers is not None and all(plan.data for plan in plans):
+        raise BadInput("--workers is for the synthetic tables: on real data stacks share the cores")
+    if workers is not None and workers < 1:
+        raise BadInput(f"--workers must be at least 1, not {workers}")
+
+
+def _open(name: str, plans: Sequence[PaperPlan], options: RealDataOptions, store: Path) -> Sources:
+    """Open the data of the plans that need some, as far as their folder is given."""
+    from headcount.store import Store
+
+    real, kept = [plan for plan in plans if plan.data], (store / "trials.sqlite").exists()
+    if real and options.data is None and not kept:
+        raise _no_data(name, real[0])
+    if real and kept:
+        Store.open(store, read_only=True).close()  # a damaged one is told before anything is read or mined
+    opened = {plan.spec: options.open(plan, store / "cache", several=len(real) > 1) for plan in real}
+    return {spec: source for spec, source in opened.items() if source is not None}
+
+
+def _no_data(name: str, plan: PaperPlan) -> BadInput:
+    holds = plan.data.holds if plan.data else ""
+    return BadInput(f"{name} needs data: give --data, a folder with {holds} (what is trained already is shown without)")
+
+
+def _train(
+    plans: Sequence[PaperPlan], sources: Sources, store: Store, where: torch.device, *, device: str,
+    workers: int | None, end: float | None,
+) -> dict[str, SweepSpec | RealSpec]:  # fmt: skip
+    """Train what is left of all plans but those whose data are not at hand; return the specs they were trained by."""
+    from headcount.sweeps import run_on_store
+
+    trained: dict[str, SweepSpec | RealSpec] = {}
+    for plan in plans:
+        source = sources.get(plan.spec)
+        if source is not None:
+            trained[plan.spec] = plan.on_data(source.data).on(where)
+        elif plan.data is None:
+            trained[plan.spec] = plan.sweep()
+        else:
+            continue
+        seconds = None if end is None else end - time.monotonic()
+        if seconds is None or seconds > 0:
+            feeds = None if source is None else source.feeds(device)
+            run_on_store(trained[plan.spec], store, feeds=feeds, workers=workers, seconds=seconds, device=device)
+    return trained
+
+
+def _show(
+    found: Reproduction, plan: PaperPlan, names: Sequence[str], store: Store, spec: SweepSpec | RealSpec | None
+) -> None:
+    """Show the names of one run, and its page; without a spec, in the precision that has more finished trials."""
+    from headcount.sweeps import stored_runs
+
+    if plan.name not in store.runs():
+        found.counts[plan.name] = {"pending": plan.trials()}
+        return
+    compared = compare(plan.spec, stored_runs(store, plan.name, spec))
+    found.counts[plan.name] = compared.counts
+    if compared.counts.get("done"):
+        size = plan.size()
+        found.shown += [show_item(one, compared, found.folder / one, size) for one in names]
+        found.pages[plan.spec] = write_page(compared, found.folder / f"{plan.spec}-page", size)

@@ -1,0 +1,168 @@
+"""From what was trained to what is shown: the tables, pictures and remarks of a name, and the page of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headcount.analysis import Analysis
+from headcount.core import BadInput, check_writable, write_bytes, write_json, write_text
+from headcount.render import Table, as_markdown, check_run_folder, print_table, write_run_report
+from headcount.render.charts import Chart, picture
+from headcount.reproduction import numbers
+from headcount.reproduction.cells import Comparison, same_frames
+from headcount.reproduction.charts import charts_of, paper_values
+from headcount.reproduction.findings import findings
+from headcount.reproduction.items import ITEMS, paper_tables
+from headcount.reproduction.remarks import remarks_of
+from headcount.reproduction.tables import cells_csv, tables_of, trials_csv
+
+if TYPE_CHECKING:
+    from headcount.core.text import Terminal
+
+ENDINGS = (".png", ".pdf", ".csv", ".md", ".json", ".part")
+STANDARD = ("heads", "lengths", "hidden", "parameters")
+"""Pictures that every run's page shows anyway."""
+
+
+@dataclass(frozen=True)
+class ShownItem:
+    """What a name has to show."""
+
+    name: str
+    title: str
+    sentences: list[str]
+    """What the analyses say of the number of heads."""
+    tables: list[Table]
+    remarks: list[str]
+    analysis: Analysis
+    files: list[Path]
+    size: str
+    """How long its trials train, and how long at the paper scale."""
+
+    def data(self) -> dict[str, Any]:
+        """Return all of it as JSON data, the paper's numbers beside every cell."""
+        table = ITEMS[self.name].table
+        return {
+            "files": [str(f) for f in self.files], "scale": self.size, "remarks": self.remarks,
+            "counts": self.analysis.counts, "dimensions": [d.data() for d in self.analysis.dimensions],
+            "cells": [c.data() for c in self.analysis.cells],
+            "paper": [c.data() for c in numbers.cells(table)] if table else [],
+        }  # fmt: skip
+
+
+def show_item(name: str, found: Comparison, folder: Path, size: str) -> ShownItem:
+    """Write NAME.md, NAME.csv, trials.csv and the pictures of one name into a folder of its own."""
+    item, first = ITEMS[name], found.runs[0]
+    analysis = found.analyses[item.part]
+    title = f"{_named(name)}: {analysis.title}"
+    said, tables, remarks = sentences(found), tables_of(item, title, found), remarks_of(item, found)
+    files: list[Path] = []
+    for chart in charts_of(item, found):
+        for ending in ("png", "pdf"):
+            files.append(folder / f"{chart.id}.{ending}")
+            write_bytes(files[-1], picture(chart, ending))
+    written = [text for table in tables for text in (f"**{table.caption}**", as_markdown(table), size)]
+    parts = [f"# {title}", *said, *written, *remarks, f"Source of the paper's numbers: {numbers.source()}."]
+    about: dict[str, Any] = {"provenance": first.provenance, "spec": first.spec, "counts": analysis.counts}
+    if found.data is not None:
+        about["findings"] = [one.data() for one in findings(found.cells, found.spec, found.analysis)]
+    write_text(folder / f"{name}.md", "\n\n".join(parts) + "\n")
+    write_text(folder / f"{name}.csv", cells_csv(name, item, found))
+    write_text(folder / "trials.csv", trials_csv(found.runs))
+    write_json(folder / "provenance.json", about)
+    files += [folder / file for file in (f"{name}.md", f"{name}.csv", "trials.csv", "provenance.json")]
+    return ShownItem(name, title, said, tables, remarks, analysis, files, size)
+
+
+def sentences(found: Comparison) -> list[str]:
+    """Return what the analyses say of the number of heads, each with its part of the data where there are several."""
+    if len(found.analyses) == 1:
+        return [dimension.labelled for dimension in found.analysis.dimensions]
+    return [
+        f"On {analysis.words.data.removeprefix('on ')}: {dimension.sentence}"
+        for analysis in found.analyses.values() for dimension in analysis.dimensions
+    ]  # fmt: skip
+
+
+def _named(name: str) -> str:
+    """Table 2, Figure 1a, or the name as it is."""
+    for word in ("table", "figure"):
+        if name.startswith(word):
+            return f"{word.capitalize()} {name.removeprefix(word)}"
+    return name
+
+
+def write_page(found: Comparison, folder: Path, size: str = "") -> Path:
+    """Write the interactive page of a run, with the charts and remarks of all names that it serves."""
+    analysis, extra = found.analysis, dict[str, Chart]()
+    items = [item for item in ITEMS.values() if item.spec == found.spec]
+    for item in items:
+        if item.picture not in STANDARD or len(analysis.settings) > 1:
+            extra |= {chart.id: chart for chart in charts_of(item, found)}
+    said = remarks_of(None, found) if paper_tables(found.spec) else []
+    tables: list[Table] = []
+    if found.data is not None:  # the errors that the page shows are those of the first part: the other is told
+        said.insert(0, sentences(found)[-1])
+        tables = tables_of(items[0], "The paper's accuracies and ours", found)
+    reference = paper_values(found.spec, analysis.on) if same_frames(found.runs[0]) else []
+    if any(chart.kind == "law" for chart in extra.values()):  # the paper's law is fitted there, and one law is enough
+        analysis = analysis.model_copy(update={"laws": []})
+    shown = list(extra.values())
+    report = write_run_report(
+        found.runs, analysis, folder, reference or None, remarks=said, extra=shown, tables=tables, scale=size
+    )
+    return report.page
+
+
+def print_item(shown: ShownItem, terminal: Terminal, said: set[str] | None = None) -> None:
+    """Print what a name has to show; where columns do not fit side by side they go below each other, uncut.
+
+    Names of one run have most tables and remarks in common: what is in `said` is not said again.
+    """
+    said = set[str]() if said is None else said
+
+    def fresh(text: str) -> bool:
+        known = text in said
+        said.add(text)
+        return not known
+
+    terminal.print(shown.title, style="bold")
+    for text in filter(fresh, shown.sentences):
+        terminal.print(text)
+    for table in shown.tables:
+        names = [column.name for column in table.columns]
+        if fresh(repr((names, table.rows))):
+            print_table(terminal, table.caption, names, table.rows, keys=_keys(names), texts=("Setting", "Remark"))
+            terminal.print(shown.size)
+    for text in filter(fresh, shown.remarks):
+        terminal.print(text)
+
+
+def _keys(names: list[str]) -> int:
+    """Count the columns that say what a row is."""
+    if "Heads" in names:
+        return names.index("Heads") + 1
+    return 2 if "what" in names[1:] else 1
+
+
+def check_folders(folder: Path, specs: Mapping[str, str]) -> None:
+    """Refuse, before anything is trained, a place where something of the user's would be replaced or is in the way.
+
+    `specs` has the spec of every name: each name has a folder, and each spec one with a page.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file, not a folder: choose another --out")
+    check_writable(folder)
+    for name, spec in specs.items():
+        check_run_folder(folder / f"{spec}-page")
+        own = folder / name
+        if own.exists() and not own.is_dir():
+            raise BadInput(f"{own} is a file, not a folder: choose another --out")
+        inside = sorted(own.iterdir()) if own.is_dir() else []
+        foreign = [p.name for p in inside if p.suffix not in ENDINGS or p.is_dir()]
+        if inside and (foreign or not (own / "provenance.json").exists()):
+            told = ", ".join((foreign or [p.name for p in inside])[:3])
+            raise BadInput(f"{own} holds other files ({told}): choose an empty or new folder for --out")
