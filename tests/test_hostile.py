@@ -79,7 +79,7 @@ def collision(folder: Path) -> Path:
 def witness(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A witness that holds."""
     folder = tmp_path_factory.mktemp("witness")
-    hc.attack(collision(folder), starts=4, seconds=10).save(folder / "w")
+    hc.attack(collision(folder), starts=4, budget=10).save(folder / "w")
     return folder / "w"
 
 

@@ -185,7 +185,7 @@ def test_an_attack_shows_itself(tmp_path):
     model = hc.ModelSpec(dim=1, length=3, heads=1, head_dim=2, hidden=4)
     trained = hc.train(task, model, hc.TrainSpec(steps=30, warmup=3, train_size=64, validation_size=32, batch=16))
     trained.save(tmp_path / "model")
-    found = hc.attack(tmp_path / "model", starts=2, seconds=1.0)
+    found = hc.attack(tmp_path / "model", starts=2, budget=1.0)
     assert "img" in Seen(found._repr_html_()).tags
     (tmp_path / "pictures").mkdir()
     check_plot(found, tmp_path / "pictures")

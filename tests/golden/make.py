@@ -182,7 +182,7 @@ def make_statements() -> None:
         ("deep", "exact", "all", {"depth": 2, "width": 3}),
     ):  # fmt: skip
         model = random_model({"heads": 1, "out_dim": 1, **options}, torch.float64)
-        found = hc.attack(hc.SavedModel(model, task=task.data()), among=among, starts=8, seconds=10.0)
+        found = hc.attack(hc.SavedModel(model, task=task.data()), among=among, starts=8, budget=10.0)
         assert found.kind == kind, f"{name}: the search found a pair that is {found.kind}"
         found.save(DATA / "statements" / name)
     for path in (DATA / "statements").glob("*/*.*"):

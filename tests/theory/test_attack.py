@@ -202,14 +202,14 @@ def test_what_is_known_by_numbers_only_is_evidence(tmp_path: Path) -> None:
         attack(model)
     with pytest.raises(BadInput, match="box"):
         attack(model, surrogate=teacher)
-    result = hc.attack(model, box=((-1.0, -1.0), (1.0, 1.0)), surrogate=teacher, starts=6, seconds=20.0)
+    result = hc.attack(model, box=((-1.0, -1.0), (1.0, 1.0)), surrogate=teacher, starts=6, budget=20.0)
     assert result.kind == "evidence"
     assert "not proved" in repr(result)
     result.save(tmp_path / "e")
     with pytest.raises(BadInput, match="evidence"):
         verify_witness(tmp_path / "e")
     task = GeneralizedRetrieval([lambda x: x.sum(-1, keepdim=True)], None, lambda z: z, length=6, dim=2)
-    assert hc.attack(model, task, starts=4, seconds=20.0).kind == "evidence"
+    assert hc.attack(model, task, starts=4, budget=20.0).kind == "evidence"
 
 
 def no_contradiction(seed: int, seconds: float, starts: int) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 from headcount.analysis.blocks import Block, blocks, state_counts
@@ -15,7 +14,7 @@ from headcount.analysis.record import Analysis, Dimension
 from headcount.analysis.scaling import equal_errors, scaling
 from headcount.analysis.slopes import reversals, slopes
 from headcount.analysis.words.heads_needed import comparison, fits
-from headcount.core import BadInput
+from headcount.core import BadInput, warn_deprecated
 from headcount.store import Run
 
 RESAMPLES = 1000
@@ -70,8 +69,8 @@ def find_transition(run: Run, *, resamples: int = RESAMPLES, seed: int = 0) -> D
 
     `SweepResult([run]).transition` is the same.
     """
-    told = "find_transition is deprecated: read .transition of a SweepResult, as in hc.SweepResult([run]).transition"
-    warnings.warn(told, DeprecationWarning, stacklevel=2)
+    instead = "read .transition of a SweepResult, as in hc.SweepResult([run]).transition"
+    warn_deprecated("find_transition", instead, removed="0.3")
     return answers([run], resamples=resamples, seed=seed)[0]
 
 

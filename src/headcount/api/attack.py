@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headcount.core import BadInput, Shown
-from headcount.core.text import plain
+from headcount.core import BadInput, Shown, renamed_argument
+from headcount.core.text import duration, plain
 from headcount.models import SavedModel, load_model
 from headcount.render import View
 from headcount.render.pair import picture as pair
@@ -16,6 +16,10 @@ from headcount.tasks import Box, GeneralizedRetrieval, Task, known_task
 from headcount.theory.attack import Witness, conclusions, make_witness, pair_figure, search
 from headcount.theory.irreducible import Enclosed, irreducible_bound
 from headcount.training import find_device
+
+
+BUDGET = "55s"
+"""Of a search, unless stated."""
 
 
 @dataclass(frozen=True)
@@ -91,21 +95,25 @@ class AttackResult(Shown):
 def attack(
     model: SavedModel | str | Path, task: Task | None = None, box: Box | None = None, *,
     surrogate: SavedModel | str | Path | None = None, among: search.Among = "all", starts: int = 64,
-    seconds: float = 55.0, seed: int = 0, device: str = "cpu", told: search.Told | None = None,
+    budget: float | str | None = None, seed: int = 0, device: str = "cpu", told: search.Told | None = None,
+    seconds: float | str | None = None,
 ) -> AttackResult:  # fmt: skip
     """Find two inputs that a model's attention cannot tell apart although their targets differ, and prove it.
 
     `model` is a saved model or its folder, `task` its own unless stated, `box` the two corners of the tokens' box.
     Both are inputs of the task, in the support of its law; among="typical" keeps to sequences like those that it draws,
     among="box" searches all of the box, inputs of the task or not. With the predictions of a `surrogate` in place of a
-    task the result is evidence.
+    task the result is evidence. starts: of the search, 64 unless stated. budget: seconds, or a text such as "50s" or
+    "5m" (default 55 s); the best pair by then counts. seed: draws the starts. device: "cpu" or "cuda". told: is called
+    with the share of the work that is done, its stage and the best gap. seconds: the old name of budget.
     """
     find_device(device)
+    limit = duration(renamed_argument("seconds", seconds, "budget", budget, removed="0.3") or BUDGET, "budget")
     saved = model if isinstance(model, SavedModel) else load_model(model)
     stand_in = surrogate if isinstance(surrogate, SavedModel) or surrogate is None else load_model(surrogate)
     task = task or known_task(saved.task)
     found = search.attack(
-        saved, task, box, surrogate=stand_in, among=among, starts=starts, seconds=seconds, seed=seed, device=device,
+        saved, task, box, surrogate=stand_in, among=among, starts=starts, seconds=limit, seed=seed, device=device,
         told=told,
     )  # fmt: skip
     return AttackResult(make_witness(saved, task, found, stand_in), saved, task, stand_in is not None)

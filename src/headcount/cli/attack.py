@@ -62,7 +62,7 @@ def attack(
     ] = None,
     starts: Annotated[Whole, Parameter(help="Pairs that are searched at once.")] = 64,
     for_: Annotated[
-        Time, Parameter(name="--for", help="Stop after e.g. 50s, 5m; the best pair by then counts.")
+        Time, Parameter(name=["--budget", "--for"], help="Stop after e.g. 50s, 5m; the best pair by then counts.")
     ] = "55s",
     seed: Annotated[Whole, Parameter(help="Seed of the starts.")] = 0,
     device: Device = "cpu",
@@ -100,7 +100,7 @@ def attack(
 
         found = search(
             saved, stated, read_box(box, saved.transformer.spec.dim), surrogate=surrogate, among=among,
-            starts=starts, seconds=seconds, seed=seed, device=device, told=told,
+            starts=starts, budget=seconds, seed=seed, device=device, told=told,
         )  # fmt: skip
     enclosed = None if more is None else _enclosed(found, more)
     written = out if found.witness.shows_a_gap else None

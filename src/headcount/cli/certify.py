@@ -20,7 +20,7 @@ def certify(
     /,
     *,
     for_: Annotated[
-        Time, Parameter(name="--for", help="Stop after e.g. 90s, 9m; what is proved by then holds.")
+        Time, Parameter(name=["--budget", "--for"], help="Stop after e.g. 90s, 9m; what is proved by then holds.")
     ] = "60s",
     box: BoxSides = None,
     goal: Annotated[float, Parameter(help="Finished when the bound is this multiple of the worst error.")] = 1.1,

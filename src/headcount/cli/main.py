@@ -6,31 +6,90 @@ import logging
 import os
 import sys
 import traceback
+from typing import NamedTuple
 
 from headcount.cli.stops import stops_like_interrupt
 from headcount.core.text import guarded_streams, tell, tell_lines
 
-VERBS = {
-    "demo": "The two-minute tour on a CPU: train, see the transition, open a page.",
-    "tasks": "List the tasks, with D, d, T and the assumptions they meet; or examine one.",
-    "bounds": "Compute the theorems' bounds for given sizes: vacuous or not, from where on they bite.",
-    "density": "Rebuild a continuous function from D minima (Theorem 1), and measure the error.",
-    "build": "Build a transformer whose error on a task is proved, with a certificate (Theorem 2 (1)).",
-    "recheck": "Verify a certificate or a witness from the weights up, in ball arithmetic.",
-    "train": "Train one model on a task or on your own arrays, and save it as a folder.",
-    "sweep": "Train heads × lengths × sizes × seeds from a TOML file; resumes where it stopped.",
-    "runs": "List the runs of a store and their trials; merge stores.",
-    "export": "Take one trained model out of a run, as a folder.",
-    "analyse": "Say what a run shows: D with its interval, drops, slopes, scaling, laws (also: analyze).",
-    "report": "Write the page of a run, or show it in the terminal.",
-    "reproduce": "Train the paper's tables and figures, and show theirs and ours side by side.",
-    "certify": "Prove a bound of a saved model's worst error on a box, beside the worst error found.",
-    "attack": "Find two inputs that a layer cannot tell apart although their targets differ; prove it.",
-    "irreducible": "Attack trained layers of every head count: what no feed-forward block can repair.",
-    "advise": "Say how many heads your sequences need, with an interval, evidence and a price.",
-    "probe": "Say which heads of a Hugging Face model matter, which repeat others, and which can go.",
-    "show": "Show a saved model: its sizes, its hash, its error on fresh data.",
+
+class Verb(NamedTuple):
+    """What `--help` says of a verb."""
+
+    summary: str
+    example: str
+
+    @property
+    def text(self) -> str:
+        """The summary and the example as one paragraph."""
+        return f"{self.summary} Example: headcount {self.example}"
+
+
+GROUPS: dict[str, dict[str, Verb]] = {
+    "Start": {
+        "demo": Verb("The two-minute tour on a CPU: train, see the transition, open a page.", "demo"),
+        "tasks": Verb(
+            "List the tasks, with D, d, T and the assumptions they meet; or examine one.", "tasks quadratic-basins"
+        ),
+        "train": Verb(
+            "Train one model on a task or on your own arrays, and save it as a folder.",
+            "train sum-of-maxima --heads 3 --out model",
+        ),
+        "show": Verb("Show a saved model: its sizes, its hash, its error on fresh data.", "show model"),
+    },
+    "Your data and models": {
+        "advise": Verb(
+            "Say how many heads your sequences need, with an interval, evidence and a price.",
+            "advise data.npz --budget 2m",
+        ),
+        "probe": Verb(
+            "Say which heads of a Hugging Face model matter, which repeat others, and which can go.", "probe my-bert"
+        ),
+    },
+    "Experiments": {
+        "sweep": Verb(
+            "Train heads × lengths × sizes × seeds from a TOML file; resumes where it stopped.", "sweep sweep.toml"
+        ),
+        "runs": Verb("List the runs of a store and their trials; merge stores.", "runs"),
+        "analyse": Verb(
+            "Say what a run shows: D with its interval, drops, slopes, scaling, laws (also: analyze).",
+            "analyse my-sweep",
+        ),
+        "report": Verb("Write the page of a run, or show it in the terminal.", "report my-sweep"),
+        "export": Verb("Take one trained model out of a run, as a folder.", "export my-sweep best --out model"),
+        "reproduce": Verb(
+            "Train the paper's tables and figures, and show theirs and ours side by side.",
+            "reproduce table2 --scale small",
+        ),
+        "irreducible": Verb(
+            "Attack trained layers of every head count: what no feed-forward block can repair.",
+            "irreducible --out gaps --for 20m",
+        ),
+    },
+    "Proofs": {
+        "bounds": Verb(
+            "Compute the theorems' bounds for given sizes: vacuous or not, from where on they bite.",
+            "bounds quadratic-basins --heads 1:3 --eps 0.05",
+        ),
+        "build": Verb(
+            "Build a transformer whose error on a task is proved, with a certificate (Theorem 2 (1)).",
+            "build quadratic-basins --eps 0.1 --out built",
+        ),
+        "attack": Verb(
+            "Find two inputs that a layer cannot tell apart although their targets differ; prove it.",
+            "attack model --out pair",
+        ),
+        "certify": Verb(
+            "Prove a bound of a saved model's worst error on a box, beside the worst error found.",
+            "certify model --for 60s",
+        ),
+        "recheck": Verb("Verify a certificate or a witness from the weights up, in ball arithmetic.", "recheck pair"),
+        "density": Verb(
+            "Rebuild a continuous function from D minima (Theorem 1), and measure the error.", "density --length 8"
+        ),
+    },
 }
+"""The verbs by what a person wants, in the order in which `--help` lists them."""
+VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
 
 MOVED = {"bench": "run python -m benchmarks.speed with the same options in headcount's source folder"}
 """Verbs that the command line had, and what to do instead."""
@@ -109,7 +168,7 @@ def _log() -> None:
 
 
 def _run(tokens: list[str]) -> int:
-    from cyclopts import App
+    from cyclopts import App, Group
 
     from headcount import __version__
     from headcount.cli.common import STATUSES
@@ -130,10 +189,17 @@ def _run(tokens: list[str]) -> int:
         version_format="plaintext",
         suppress_keyboard_interrupt=False,
     )
-    for verb, summary in VERBS.items():
-        more = f"{STATUSES}\n\n" if verb in TRAINING else ""
-        names = [verb, *ALIASES.get(verb, ())]
-        app.command(f"headcount.cli.{verb}:{verb}", name=names, help=summary, help_epilogue=f"{more}{EPILOGUE}")
+    flags = Group("Options", sort_key=len(GROUPS) + 1)
+    for flag in ("--help", "--version"):
+        app[flag].group = flags
+    for place, (title, verbs) in enumerate(GROUPS.items(), 1):
+        group = Group(title, sort_key=place)
+        for order, (verb, told) in enumerate(verbs.items()):
+            more = f"{STATUSES}\n\n" if verb in TRAINING else ""
+            app.command(
+                f"headcount.cli.{verb}:{verb}", name=[verb, *ALIASES.get(verb, ())], help=told.text, group=group,
+                sort_key=order, help_epilogue=f"{more}{EPILOGUE}",
+            )  # fmt: skip
     result = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     return result if isinstance(result, int) else 0
 

@@ -39,7 +39,8 @@ def reproduce(
     out: Annotated[Path | None, Parameter(help="Folder to write (default: reproduce-NAME).")] = None,
     store: StoreFolder = Path("headcount-runs"),
     for_: Annotated[
-        Time | None, Parameter(name="--for", help="Stop cleanly after e.g. 90s, 9m, 2h; the same command goes on.")
+        Time | None,
+        Parameter(name=["--budget", "--for"], help="Stop cleanly after e.g. 90s, 9m, 2h; the same command goes on."),
     ] = None,
     device: Device = "cpu",
     workers: Annotated[Whole | None, Parameter(help="Cores to use (default: all).")] = None,

@@ -30,7 +30,9 @@ def sweep(
     store: StoreFolder = Path("headcount-runs"),
     for_: Annotated[
         Time | None,
-        Parameter(name="--for", help="Stop cleanly after e.g. 90s, 9m, 2h (a first compilation is not cut)."),
+        Parameter(
+            name=["--budget", "--for"], help="Stop cleanly after e.g. 90s, 9m, 2h (a first compilation is not cut)."
+        ),
     ] = None,
     device: Device = "cpu",
     workers: Annotated[Whole | None, Parameter(help="Cores to use (default: all).")] = None,

@@ -8,6 +8,8 @@ from headcount.core.doors import open_door
 
 if TYPE_CHECKING:
     from headcount.core.concurrent import together as together
+    from headcount.core.deprecation import renamed_argument as renamed_argument
+    from headcount.core.deprecation import warn_deprecated as warn_deprecated
     from headcount.core.errors import BadInput as BadInput
     from headcount.core.errors import HeadcountError as HeadcountError
     from headcount.core.errors import MissingExtra as MissingExtra
