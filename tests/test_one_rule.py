@@ -172,7 +172,7 @@ def test_a_surface_with_a_rule_of_its_own_is_found(monkeypatch: pytest.MonkeyPat
         other = "No number of heads stands out: from 1 to 6 heads the best error goes from 0.030 to 0.0040."
         return [found.model_copy(update={"sentence": other, "heads_needed": None})]
 
-    monkeypatch.setattr("headcount.api.sweep.answers", second)
+    monkeypatch.setattr("headcount.api.sweep_result.answers", second)
     wrong = disagreements([run])
     assert {"repr", "title", "transition", "table"} <= set(wrong)
     assert "analysis" not in wrong

@@ -85,15 +85,24 @@ class Advice(Shown):
         return low, high
 
     def predict(self, X: Any, mask: Any = None) -> NDArray[Any]:
-        """Predict new sequences with the best model: y[samples], y[samples, out], or labels."""
+        """Predict new sequences with the best model: y[samples], y[samples, out], or labels.
+
+        X: [samples, length, dim], as in training, of any length. mask: True at real tokens; None where all are real.
+        """
         return predict(self.best, self.material, X, mask)
 
     def configuration(self, embed_dim: int | None = None) -> Configuration:
-        """Sizes and source code for torch's attention and for ours, at a width that one is bound to or at any."""
+        """Sizes and source code for torch's attention and for ours.
+
+        embed_dim: the width that one is bound to; None for the width that was measured.
+        """
         return configuration(self.record, embed_dim)
 
     def witness(self, seconds: float | str = 20.0) -> WitnessRecord:
-        """Two inputs that the layer with one head fewer cannot tell apart, or why there are none."""
+        """Two inputs that the layer with one head fewer cannot tell apart, or why there are none.
+
+        seconds: the most that the search may take, a number or a text such as "20s".
+        """
         seconds = duration(seconds, "seconds")
         if not SHORTEST <= seconds < MOST_SECONDS:
             raise BadInput(f"the search for a witness needs {SHORTEST:g} seconds or more, not {seconds}")
@@ -101,17 +110,26 @@ class Advice(Shown):
         return find_witness(self.trials, self.material, heads, task=self.task, seconds=seconds, seed=seed)
 
     def save_witness(self, found: WitnessRecord, folder: str | Path) -> None:
-        """Write a proved witness and its layer as a folder that `headcount recheck` verifies."""
+        """Write a proved witness and its layer as a folder that `headcount recheck` verifies.
+
+        found: what `witness` returned. folder: must be new or empty.
+        """
         save_witness(found, self.trials, self.material, self.record.named, self.task, Path(folder))
 
     def page(
         self, path: str | Path, config: Configuration | None = None, witness: WitnessRecord | None = None
     ) -> None:  # fmt: skip
-        """Write the plain-language page, one file that needs no other."""
+        """Write the plain-language page, one file that needs no other.
+
+        path: the file. config: what `configuration` returned, to be shown. witness: what `witness` returned.
+        """
         write_page(self.record, Path(path), config, witness or self.looked)
 
     def data(self, config: Configuration | None = None, witness: WitnessRecord | None = None) -> dict[str, Any]:
-        """The record as plain data, with the configuration where it is given and the witness where there is one."""
+        """Return the record as plain data.
+
+        config: what `configuration` returned, to be part of it. witness: what `witness` returned (default: `looked`).
+        """
         witness = witness or self.looked
         return {
             **self.record.data(),
@@ -122,7 +140,10 @@ class Advice(Shown):
     def write(
         self, folder: str | Path, config: Configuration | None = None, witness: WitnessRecord | None = None
     ) -> None:  # fmt: skip
-        """Write a folder with the record, the picture and the page, all or none of them."""
+        """Write a folder with the record, the picture and the page, all or none of them.
+
+        folder: where to; one of an earlier advice is replaced. config, witness: as for `page`.
+        """
         check_own(Path(folder), FILES, FILES[0])
         page = advice_page(self.record, config, witness or self.looked)
         contents = (json_bytes(self.data(config, witness)), draw.png(self.figure()), page.encode())
@@ -168,6 +189,9 @@ def advise(
     answer came quickly. The clock starts when the data are read and the kernels are loaded (compiled, the first time on
     a machine). Ctrl-C ends the search: the answer so far is returned, with `record.interrupted`, where two head counts
     have models that were trained to their end; before that, and at a second Ctrl-C, KeyboardInterrupt is raised.
+
+    heads_max: the largest head count that is tried. confidence: the level of the interval, between 0.5 and 1. device:
+    "cpu" (all cores) or "cuda". seed: draws the splits, the models' weights and their batches. quiet: no progress.
     """
     budget = duration(budget, "budget")
     witness = None if witness is None else duration(witness, "witness")

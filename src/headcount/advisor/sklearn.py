@@ -22,11 +22,13 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
     """How many attention heads do sequences need, as an estimator.
 
     X is [samples, length, dim], or [samples, length] for tokens of one number; whole numbers there (of an integer type)
-    are ids, as everywhere, and become one-hot vectors; y holds numbers, vectors, or with
-    kind="classification" labels; kind="auto" takes text and a few different whole numbers for labels. After `fit`:
-    `recommended_heads_`, `interval_`, `intrinsic_dimension_` (None where no transition was seen), `curve_` (a row a
-    head count), `advice_` (all of it), and `predict` with the best model found. With `steps` every model takes so many
-    steps whatever the budget, so that the same data give the same answer.
+    are ids, as everywhere, and become one-hot vectors; y holds numbers, vectors, or with kind="classification" labels;
+    kind="auto" takes text and a few different whole numbers for labels. After `fit`: `recommended_heads_`, `interval_`,
+    `intrinsic_dimension_` (None where no transition was seen), `curve_` (a row a head count), `advice_` (all of it),
+    and `predict` with the best model found. With `steps` every model takes so many steps whatever the budget, so that
+    the same data give the same answer. `budget` is a number of seconds or a text such as "2m", `heads_max` the largest
+    head count that is tried, `confidence` the level of the interval, `device` "cpu" or "cuda", and `random_state` the
+    seed.
     """
 
     def __init__(
@@ -42,7 +44,10 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, mask: Any = None) -> HeadCountAdvisor:
-        """Search for the smallest head count within a margin of the best; mask is True at real tokens."""
+        """Search for the smallest head count within a margin of the best.
+
+        X, y: sequences and what they are mapped to, as the class describes them. mask: True at real tokens.
+        """
         numbers = self.kind == "regression"
         checked: Any = validate_data(
             self, X, y, allow_nd=True, dtype=np.float64, multi_output=self.kind != "classification", y_numeric=numbers,
@@ -65,7 +70,10 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
         return self
 
     def predict(self, X: Any, mask: Any = None) -> NDArray[Any]:
-        """Predict with the best model that was found, whatever its head count; sequences may have another length."""
+        """Predict with the best model that was found, whatever its head count.
+
+        X: sequences, of another length too. mask: True at real tokens.
+        """
         check_is_fitted(self)
         if self._axes == 3:  # scikit-learn counts the second axis as features, which is the length here
             inputs: Any = check_array(X, allow_nd=True, dtype="float64", estimator=self, input_name="X")
@@ -78,7 +86,10 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
         return predicted.reshape(len(predicted), -1) if self._column else predicted
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return R², or where y was found to hold classes the share of right ones."""
+        """Return R², or where y was found to hold classes the share of right ones.
+
+        X, y: sequences and their true values. sample_weight: one weight a sequence.
+        """
         check_is_fitted(self)
         if self.advice_.material.classes is None:
             return float(super().score(X, y, sample_weight))

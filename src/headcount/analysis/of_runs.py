@@ -67,7 +67,7 @@ def answers(
 def find_transition(run: Run, *, resamples: int = RESAMPLES, seed: int = 0) -> Dimension:
     """Deprecated name of the rule: return how many heads the task of one panel needs.
 
-    `SweepResult([run]).transition` is the same.
+    `SweepResult([run]).transition` is the same. resamples, seed: draws of the bootstrap, and their seed.
     """
     instead = "read .transition of a SweepResult, as in hc.SweepResult([run]).transition"
     warn_deprecated("find_transition", instead, removed="0.3")

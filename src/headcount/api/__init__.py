@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 from headcount.core import open_door
 
 if TYPE_CHECKING:
-    from headcount.api.attack import AttackResult as AttackResult
-    from headcount.api.attack import attack as attack
-    from headcount.api.bounds import BoundsResult as BoundsResult
-    from headcount.api.bounds import bounds as bounds
-    from headcount.api.irreducible import IrreducibleResult as IrreducibleResult
-    from headcount.api.irreducible import irreducible as irreducible
+    from headcount.api.attack_result import AttackResult as AttackResult
+    from headcount.api.attack_result import attack as attack
+    from headcount.api.bounds_result import BoundsResult as BoundsResult
+    from headcount.api.bounds_result import bounds as bounds
+    from headcount.api.irreducible_result import IrreducibleResult as IrreducibleResult
+    from headcount.api.irreducible_result import irreducible as irreducible
     from headcount.api.proofs import certify as certify
     from headcount.api.proofs import density as density
     from headcount.api.proofs import verify as verify
     from headcount.api.stored import analyse as analyse
     from headcount.api.stored import export as export
     from headcount.api.stored import report as report
-    from headcount.api.sweep import SweepResult as SweepResult
-    from headcount.api.sweep import sweep as sweep
-    from headcount.api.train import train as train
+    from headcount.api.sweep_result import SweepResult as SweepResult
+    from headcount.api.sweep_result import sweep as sweep
+    from headcount.api.training import train as train
     from headcount.api.views import view_of as view_of
 
 __getattr__, __dir__ = open_door(__name__)

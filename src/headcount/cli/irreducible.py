@@ -32,7 +32,7 @@ def irreducible(
     store: StoreFolder = Path("headcount-runs"),
     for_: Annotated[
         Time | None,
-        Parameter(name=["--budget", "--for"], help="Stop after e.g. 9m, 2h; an attack under way begins anew later."),
+        Parameter(name=["--budget", "--for"], help="Stop after e.g. 9m; an attack under way begins anew later."),
     ] = None,
     workers: Annotated[Whole | None, Parameter(help="Attacks side by side (default: one a core).")] = None,
     retry: Annotated[bool, Parameter(negative=(), help="Attack layers that failed once more.")] = False,

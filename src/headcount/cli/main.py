@@ -6,10 +6,13 @@ import logging
 import os
 import sys
 import traceback
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headcount.cli.stops import stops_like_interrupt
 from headcount.core.text import guarded_streams, tell, tell_lines
+
+if TYPE_CHECKING:
+    from cyclopts import App
 
 
 class Verb(NamedTuple):
@@ -168,10 +171,6 @@ def _log() -> None:
 
 
 def _run(tokens: list[str]) -> int:
-    from cyclopts import App, Group
-
-    from headcount import __version__
-    from headcount.cli.common import STATUSES
     from headcount.core import BadInput
 
     if "" in tokens:  # as a path it would be this folder
@@ -179,6 +178,18 @@ def _run(tokens: list[str]) -> int:
         raise BadInput(f"an empty text is no value: give one after {before[-1] if before else 'headcount'}")
     if tokens and tokens[0] in MOVED:
         raise BadInput(f"{tokens[0]} is no command of headcount any more: {MOVED[tokens[0]]}")
+
+    app = make_app()
+    result = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    return result if isinstance(result, int) else 0
+
+
+def make_app() -> App:
+    """Return the command line with all its verbs, in groups."""
+    from cyclopts import App, Group
+
+    from headcount import __version__
+    from headcount.cli.common import STATUSES
 
     app = App(
         name="headcount",
@@ -200,8 +211,7 @@ def _run(tokens: list[str]) -> int:
                 f"headcount.cli.{verb}:{verb}", name=[verb, *ALIASES.get(verb, ())], help=told.text, group=group,
                 sort_key=order, help_epilogue=f"{more}{EPILOGUE}",
             )  # fmt: skip
-    result = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
-    return result if isinstance(result, int) else 0
+    return app
 
 
 def _explain(error: Exception) -> int:

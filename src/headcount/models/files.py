@@ -22,7 +22,12 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass
 class SavedModel:
-    """A transformer with what it needs to be used: its task, input box and standardisation."""
+    """A transformer with what it needs to be used.
+
+    transformer: the model. task: the JSON data of its task, None where there is none. box: the two corners of the box
+    of tokens that it is meant for. mean, std: of the targets that it was trained on, one number an output (default 0
+    and 1); its outputs are multiplied by std and shifted by mean. provenance: where it comes from.
+    """
 
     transformer: Transformer
     task: dict[str, Any] | None = None
@@ -41,7 +46,10 @@ class SavedModel:
 
     @torch.no_grad()
     def predict(self, X: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return predictions in the task's own units, y[batch, out_dim]."""
+        """Return predictions in the task's own units, y[batch, out_dim].
+
+        X: [batch, length, dim]. mask: True at real tokens, [batch, length]; None where all are real.
+        """
         y = self.transformer(X.to(self.dtype), mask)
         return y * y.new_tensor(self.std) + y.new_tensor(self.mean)
 

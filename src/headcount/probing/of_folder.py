@@ -32,7 +32,9 @@ def probe_folder(
     """Probe a model folder on a data file, or without one on built-in text or noise; see `headcount probe`.
 
     `save` is the folder for the model without the heads that can go. A model at chance level is refused (BadInput)
-    where it is to be saved, unless `save_at_chance` is true.
+    where it is to be saved, unless `save_at_chance` is true. budget: the share by which the loss may grow when heads
+    go. samples, batch: how many sequences are used, and how many at once. seed: draws those that are made. device:
+    "cpu" or "cuda". told: is called with the share of the work that is done and a text.
     """
     source, target = Path(folder), None if save is None else Path(save)
     if target is not None:

@@ -93,7 +93,9 @@ def probe(
     The module may have nn.MultiheadAttention layers, or be a model of transformers of a known family. It is not
     changed: masks, cuts and losses are those of twins in evaluation mode. `budget` is the share by which the loss
     may grow when heads go, `chance` the loss of guessing, where there is one: a model that is no better is named so,
-    and with `must_beat_chance` refused (BadInput) before its heads are measured.
+    and with `must_beat_chance` refused (BadInput) before its heads are measured. batches: what `loss` takes, one after
+    the other. name, data, loss_name: what the record calls the model, the batches and the loss. notes: lines that the
+    record keeps. told: is called with the share of the work that is done and a text.
     """
     if not 0 <= budget < 100:
         raise BadInput(f"the budget is a share of the loss from 0 on (0.01: one per cent), not {budget:g}")

@@ -96,7 +96,10 @@ def read_witness(path: Path) -> dict[str, Any]:
 
 
 def verify_witness(path: Path | str) -> WitnessVerdict:
-    """Verify a witness from the weights beside it; nothing that it claims is taken for granted."""
+    """Verify a witness from the weights beside it; nothing that it claims is taken for granted.
+
+    path: witness.json, or the folder that holds it.
+    """
     path = Path(path)
     witness = read_witness(path)
     folder = path if path.is_dir() else path.parent

@@ -50,7 +50,7 @@ def check_report_folder(folder: Path) -> None:
 
 
 def write_report(run: Run, transition: Dimension, folder: Path) -> ReportPaths:
-    """Write index.html, transition.png, training.png and run.json; the same run gives the same bytes."""
+    """Write index.html, transition.png, training.png and run.json into a folder; the same run gives the same bytes."""
     check_report_folder(folder)
     curves = training_figure(run, transition)
     paths = ReportPaths(

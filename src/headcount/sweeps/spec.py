@@ -121,7 +121,7 @@ class SweepSpec(Spec):
 
     `lengths`, `hidden`, `head_dims`, `learning_rates` and `targets` (seeds that draw the task itself) are optional
     lists; one that is absent leaves the value of [task], [model] or [train] alone. `settings` are variants of all
-    this, each with a name.
+    this, each with a name. `name` is the run's, `title` what pages call it, and `heads` the head counts.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]

@@ -286,7 +286,7 @@ def family(name: str, **parameters: Any) -> Family:
 
 
 def make_task(name: str, **parameters: Any) -> Task:
-    """Return a task by the name of its family, e.g. "sum-of-maxima" with intrinsic=3, length=16."""
+    """Return a task by the name of its family and its parameters, e.g. "sum-of-maxima" with intrinsic=3, length=16."""
     return family(name, **parameters).task()
 
 

@@ -19,9 +19,12 @@ from headcount.tasks.task import Task
 class GeneralizedRetrieval(Task):
     """A task of the paper's class, for any f_i, index sets and F0.
 
-    f: D functions of one token, R^dim → R. S: D sets of positions (from 0), or None for all positions.
-    F0: a function R^D → R^out. Each is an expression; a bare callable on tensors is allowed too, for training
-    and search only: such a task has no serial form, and nothing about it can be built or proved.
+    f: D functions of one token, R^dim → R. S: D sets of positions (from 0), or None for all positions. F0: a function
+    R^D → R^out. Each is an expression; a bare callable on tensors is allowed too, for training and search only: such a
+    task has no serial form, and nothing about it can be built or proved. length: T. dim: d, where the functions f do
+    not say it. law: what tokens are drawn from (default: uniform on [0, 1]^d). name: of the task.
+
+    Its methods take X[..., length, dim].
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class GeneralizedRetrieval(Task):
         return all(isinstance(g, Node) for g in (*self.f, self.F0))
 
     def tokens(self, X: Tensor) -> Tensor:
-        """Return f_i(x(t)) for every token: [..., D, length]."""
+        """Return f_i(x(t)) for every token of X: [..., D, length]."""
         values = [_call(g, X) for g in self.f]
         for i, v in enumerate(values):
             if v.shape[-1] != 1:
@@ -106,7 +109,7 @@ class GeneralizedRetrieval(Task):
         return torch.stack([v[..., 0] for v in values], dim=-2)
 
     def retrieve(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the minima z[..., D] and the positions [..., D] where they are taken (the first of equals)."""
+        """Return the minima z[..., D] of X and the positions [..., D] where they are taken (the first of equals)."""
         self.check_input(X)
         members = self.members(X.device)
         values = self.tokens(X).masked_fill(~members, torch.inf)
@@ -118,11 +121,11 @@ class GeneralizedRetrieval(Task):
         return torch.gather(values, -1, positions[..., None])[..., 0], positions
 
     def features(self, X: Tensor) -> Tensor:
-        """Return z[..., D]; gradients flow through the active minima only."""
+        """Return z[..., D] of X; gradients flow through the active minima only."""
         return self.retrieve(X)[0]
 
     def positions(self, X: Tensor) -> Tensor:
-        """Return the retrieved positions [..., D]."""
+        """Return the positions [..., D] that are retrieved from X."""
         return self.retrieve(X)[1]
 
     def value(self, X: Tensor) -> Tensor:
@@ -130,7 +133,7 @@ class GeneralizedRetrieval(Task):
         return _call(self.F0, self.features(X))
 
     def gradient(self, X: Tensor) -> Tensor:
-        """Return dH/dX[..., out_dim, length, dim]: zero but at the retrieved positions."""
+        """Return dH/dX[..., out_dim, length, dim] at X: zero but at the retrieved positions."""
         with torch.enable_grad():
             leaf = X.detach().requires_grad_(True)
             totals = self.value(leaf).reshape(-1, self.out_dim).sum(0)
@@ -151,7 +154,7 @@ class GeneralizedRetrieval(Task):
         return {"kind": "retrieval", **self._common(), "f": functions, "S": [list(s) for s in self.S], "F0": F0}
 
     def members(self, device: torch.device) -> Tensor:
-        """Return which positions belong to S_i: bool[D, length]."""
+        """Return which positions belong to S_i: bool[D, length], on a device."""
         members = torch.zeros(len(self.S), self.length, dtype=torch.bool, device=device)
         for i, s in enumerate(self.S):
             members[i, list(s)] = True

@@ -11,7 +11,7 @@ SetKind = Literal["all", "bands", "halves", "random"]
 
 
 def index_sets(kind: SetKind, intrinsic: int, length: int, *, share: float = 0.5, seed: int = 0) -> list[list[int]]:
-    """Return D index sets.
+    """Return D index sets: `intrinsic` sets of positions from 0 to `length` − 1, of one kind.
 
     all: every position. halves: the first and the second half in turn. bands: windows of `share`·T positions
     whose starts are spread evenly. random: `share`·T positions drawn by seed. Definition 1 wants |S_i| ≥ T/4.

@@ -11,7 +11,12 @@ from headcount.core import Spec
 
 
 class TrainSpec(Spec):
-    """How one model is trained: Adam or AdamW, linear warm-up, then a cosine to zero or a constant rate."""
+    """How one model is trained.
+
+    optimiser: adam or adamw, with its learning_rate and weight_decay. warmup: steps of linear warm-up. schedule: after
+    it, a cosine to zero or a constant rate. steps: how many. batch: sequences in a step. train_size, validation_size:
+    sequences of the two sets. dtype: in which numbers are computed.
+    """
 
     optimiser: Literal["adam", "adamw"] = "adam"
     learning_rate: float = Field(default=1e-2, gt=0, le=10)

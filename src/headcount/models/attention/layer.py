@@ -41,6 +41,8 @@ class Attention(nn.Module):
 
     What the heads give, o[batch, heads, queries, head_dim], passes through the module `head_outputs` before o_weight:
     a forward hook there sees it, and what the hook returns takes its place.
+
+    dropout, add_zero_attn, batch_first, device and dtype are those of torch.
     """
 
     q_bias: nn.Parameter | None
@@ -142,7 +144,8 @@ class Attention(nn.Module):
         [batch·heads, queries, keys], where heads are those of the layer, or those that it had before some were
         removed. A boolean mask is True where a key is hidden; a float mask joins the score.
         is_causal is only a hint that attn_mask is causal, and needs it. A query whose keys are all hidden gets what
-        torch gives it: NaN if weights are asked for, else heads that return 0.
+        torch gives it: NaN if weights are asked for, else heads that return 0. need_weights: whether the weights are
+        returned too, their mean over heads with average_attn_weights, else those of each head.
         """
         self._check_inputs(query, key, value)
         batched = query.dim() == 3

@@ -129,6 +129,8 @@ class Transformer(nn.Module):
     class token keeps its residual "c +" of equation 4 in every attention; the tokens have one only where the
     spec says `residual`, which then also goes around the inner feed-forward blocks. Layer norms act on the inputs
     of attention and feed-forward blocks. With depth 1 and no options this is equation 4 to the letter.
+
+    spec: the sizes and options. seed: draws the weights, the same on every device. dtype: of the weights.
     """
 
     def __init__(self, spec: ModelSpec, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> None:
@@ -172,7 +174,10 @@ class Transformer(nn.Module):
     def forward(
         self, X: Float[Tensor, "batch length dim"], mask: Bool[Tensor, "batch length"] | None = None
     ) -> Float[Tensor, "batch out_dim"]:
-        """Return y; `mask` is True on the real tokens of sequences that are shorter than `length`."""
+        """Return y[batch, out_dim] for X[batch, length, dim].
+
+        mask: True on the real tokens of sequences that are shorter than `length`.
+        """
         spec = self.spec
         self._check(X, mask)
         batch, skip = X.shape[0], 0 if spec.class_key else 1  # rows of the stream that are no keys

@@ -16,10 +16,14 @@ FeedForwardKind = Literal["gelu2", "relu2", "relu5"]
 class ModelSpec(Spec):
     """One transformer of the class H(h, n, d, T, M), with the options that the experiments vary.
 
-    positions: none; additive (a learned vector per position joins the embedding); concatenated (the one-hot
-    position joins the token before the encoder); gates (a learned number per head and position joins the score).
-    beta: a fixed number, "learned" (one per head) or "scaled" (1/sqrt(n)).
-    feedforward: two layers with GELU or ReLU, or five with ReLU.
+    positions: none; additive (a learned vector per position joins the embedding); concatenated (the one-hot position
+    joins the token before the encoder); gates (a learned number per head and position joins the score). beta: a fixed
+    number, "learned" (one per head) or "scaled" (1/sqrt(n)). feedforward: two layers with GELU or ReLU, or five with
+    ReLU. dim: numbers in a token, d. length: tokens in a sequence, T. out_dim: numbers in an output. heads: h.
+    head_dim: numbers that a head returns, n. hidden: hidden units of the encoder, N. width: the embedding width E
+    (default n·h). hidden_ff: hidden units of F (default `hidden`). depth: layers. class_key: whether the class token is
+    among its own keys. layer_norm: whether layer norms act on the inputs of attention and feed-forward blocks.
+    residual: whether tokens have residuals in the layers before the last.
     """
 
     dim: Size

@@ -116,7 +116,10 @@ class ArrayTask:
         return arrays_hash(arrays)
 
     def split(self, seed: int, fraction: float = 0.2, *, dtype: torch.dtype = torch.float64) -> tuple[Part, Part]:
-        """Return (training, validation): disjoint, together all samples, the same for the same seed."""
+        """Return (training, validation): disjoint, together all samples, the same for the same seed.
+
+        fraction: the share of the samples that validates. dtype: of the tensors.
+        """
         if not 0 < fraction < 1:
             raise BadInput(f"fraction must lie between 0 and 1, both excluded; got {fraction}")
         if seed < 0:

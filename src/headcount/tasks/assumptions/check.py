@@ -41,7 +41,7 @@ PROOF_DIM = 64  # pivots of a dense Hessian of more coordinates take too long in
 
 
 def check_assumptions(task: Any, *, seed: int = 0) -> AssumptionReport:
-    """Check the domain, assumptions 2.1 to 2.4 and the sizes of the index sets of a task."""
+    """Check a task's domain, assumptions 2.1 to 2.4 and its index sets' sizes; seed draws where it is searched."""
     if not isinstance(task, GeneralizedRetrieval):
         name = str(getattr(task, "name", type(task).__name__))
         text = f"{name} is not stated as f, S and F0: the assumptions do not speak of it"

@@ -25,7 +25,9 @@ def train(
 ) -> Trained:
     """Train one model on the compiled engine and return it with its record; `.save(folder)` keeps it.
 
-    The same arguments give the same weights. `on_step(steps done, validation error or None)` is called now and then.
+    The same arguments give the same weights. task: what is learned, a task or arrays. model: its sizes and options.
+    recipe: how it is trained (default: `TrainSpec()`). seed: draws weights and batches. `on_step(steps done, validation
+    error or None)` is called now and then.
     """
     if model.positions == "none" and default_positions(task) != "none":
         log.warning(BLIND)

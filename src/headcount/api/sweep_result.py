@@ -76,7 +76,7 @@ class SweepResult(Shown):
         return super().plot(path)
 
     def report(self, folder: str | Path) -> Path:
-        """Write one page for all panels, with its charts, cells and analysis as files beside it; return its path."""
+        """Write a folder: one page for all panels, its charts, cells and analysis; return the page's path."""
         return write_run_report(self.runs, self.analysis, Path(folder)).page
 
     def __repr__(self) -> str:

@@ -17,7 +17,6 @@ from headcount.theory.attack import Witness, conclusions, make_witness, pair_fig
 from headcount.theory.irreducible import Enclosed, irreducible_bound
 from headcount.training import find_device
 
-
 BUDGET = "55s"
 """Of a search, unless stated."""
 
@@ -63,7 +62,8 @@ class AttackResult(Shown):
         """Write the model, witness.json, pair.png and pair.html; `headcount recheck FOLDER` verifies it.
 
         An upper bound that `enclose` proved is kept in enclosure.json; no second program verifies that one. A pair
-        without a gap is no witness, and is not written.
+        without a gap is no witness, and is not written. folder: must be new or empty. enclosed: what `enclose`
+        returned.
         """
         if not self.witness.shows_a_gap:
             raise BadInput(
@@ -79,7 +79,11 @@ class AttackResult(Shown):
     def enclose(
         self, seconds: float = 60.0, goal: float = 1.1, on_step: Callable[[float, int, float], None] | None = None
     ) -> Enclosed:
-        """Prove an upper bound of the largest gap too, by branch and bound over the box: for few tokens only."""
+        """Prove an upper bound of the largest gap too, by branch and bound over the box: for few tokens only.
+
+        seconds: the most that it may take. goal: finished when the upper bound is this multiple of the gap found.
+        on_step: is called with the bound, the boxes left and the seconds spent.
+        """
         if not isinstance(self.task, GeneralizedRetrieval) or self.learned or not self.task.symbolic:
             raise BadInput("only a retrieval task of expressions can be enclosed: here the target is numbers")
         lower = self.gap if self.kind == "exact" else 0.0

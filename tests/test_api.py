@@ -1,0 +1,160 @@
+"""The public functions: every verb is one, every parameter is documented, old names warn."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headcount as hc
+from headcount.cli.main import GROUPS, VERBS
+from headcount.core import renamed_argument, warn_deprecated
+from support import REPO
+
+AS_FUNCTION = {
+    "advise": "advise", "analyse": "analyse", "attack": "attack", "bounds": "bounds", "build": "build",
+    "certify": "certify", "density": "density", "export": "export", "irreducible": "irreducible",
+    "probe": "probe_folder", "recheck": "verify", "report": "report", "show": "load_model", "sweep": "sweep",
+    "tasks": "check_assumptions", "train": "train",
+}  # fmt: skip
+"""What each verb is called in Python."""
+ON_THE_COMMAND_LINE_ALONE = {"demo", "runs"}
+"""A tour, and a list of what a store holds."""
+
+
+def undocumented(name: str, thing: Any) -> list[str]:
+    """Return the parameters of a function, or of a class and its methods, that no docstring names."""
+    missing: list[str] = []
+    for owner, function in _functions(name, thing):
+        text = inspect.getdoc(function) or ""
+        if inspect.isclass(function):
+            text += " ".join(_attribute_docs(function))
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except ValueError:
+            continue
+        names = [p.name for p in parameters if p.name not in ("self", "cls") and p.kind not in (p.VAR_POSITIONAL,)]
+        missing += [f"{owner}: {one}" for one in names if not re.search(rf"\b{re.escape(one)}\b", text)]
+    return missing
+
+
+def _functions(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
+    yield name, thing
+    if inspect.isclass(thing):
+        for method, found in vars(thing).items():
+            if not method.startswith("_") and inspect.isfunction(found):
+                yield f"{name}.{method}", found
+
+
+def _attribute_docs(kind: type) -> Iterator[str]:
+    """The fields of a class that stand with a docstring of their own or say in their type what they are."""
+    for base in kind.__mro__:
+        if not base.__module__.startswith("headcount"):
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+            described = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and described:
+                yield field.target.id
+
+
+PUBLIC = {name: getattr(hc, name) for name in dir(hc) if not name.startswith("_")}
+RESULTS = {"Advice", "AttackResult", "BoundsResult", "IrreducibleResult", "SweepResult"}
+"""What functions return and nobody makes: their fields are documented, their constructors are not called."""
+
+
+@pytest.mark.parametrize("name", sorted(name for name, thing in PUBLIC.items() if callable(thing)))
+def test_every_parameter_is_documented(name: str) -> None:
+    found = undocumented(name, PUBLIC[name])
+    assert [one for one in found if not (name in RESULTS and one.startswith(f"{name}:"))] == []
+
+
+def test_an_undocumented_parameter_is_reported() -> None:
+    def function(one: int, two: int) -> None:
+        """Take one."""
+
+    assert undocumented("function", function) == ["function: two"]
+
+
+def test_every_verb_is_a_function() -> None:
+    assert set(AS_FUNCTION) | ON_THE_COMMAND_LINE_ALONE | {"reproduce"} == set(VERBS)
+    assert all(callable(getattr(hc, name)) for name in AS_FUNCTION.values())
+
+
+def test_help_shows_every_verb_in_its_group_with_an_example(headcount_here: Any) -> None:
+    shown = headcount_here("--help").stdout
+    places = [shown.index(title) for title in GROUPS]
+    assert places == sorted(places)
+    text = " ".join(re.sub(r"[│╭╰─╮╯]", " ", shown).split())
+    for verb in VERBS.values():
+        assert f"Example: headcount {verb.example}" in text
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_examples_parse(verb: str) -> None:
+    from headcount.cli.main import make_app
+
+    app = make_app()
+    command, bound, _ = app.parse_args(VERBS[verb].example.split(), exit_on_error=False, print_error=False)
+    assert command.__name__ == verb
+    assert bound is not None
+
+
+def test_documents_import_public_names_alone() -> None:
+    inner = re.compile(r"^\s*(?:from headcount\.[\w.]+ import|import headcount\.)", re.M)
+    found = []
+    for path in [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]:
+        for block in re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.S):
+            found += [f"{path.name}: {line.strip()}" for line in inner.findall(block)]
+    assert found == []
+
+
+def test_an_old_name_warns_and_works(recwarn: pytest.WarningsRecorder) -> None:
+    def old() -> None:
+        warn_deprecated("old", "use new", removed="0.3")
+
+    with pytest.warns(DeprecationWarning, match=r"old is deprecated and goes in headcount 0\.3: use new") as caught:
+        old()
+    assert Path(caught[0].filename) == Path(__file__), "the caller's own line is named"
+    with pytest.warns(DeprecationWarning, match="use budget"):
+        assert renamed_argument("seconds", 3, "budget", None, removed="0.3") == 3
+    assert renamed_argument("seconds", None, "budget", 4, removed="0.3") == 4
+    with pytest.raises(hc.BadInput, match="seconds is the old name of budget"):
+        renamed_argument("seconds", 3, "budget", 4, removed="0.3")
+
+
+def test_both_kinds_of_file_are_verified(tmp_path: Path) -> None:
+    task = hc.make_task("quadratic-basins", intrinsic=1, dim=1, length=2)
+    built = hc.build(task, 0.5)
+    built.save(tmp_path / "built")
+    assert hc.verify(tmp_path / "built").holds
+    assert hc.verify(tmp_path / "built" / "certificate.json").holds
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(hc.BadInput, match="nothing to verify"):
+        hc.verify(tmp_path / "empty")
+
+
+def test_bounds_in_python_are_those_of_the_command(headcount_here: Any) -> None:
+    import json
+
+    told = json.loads(headcount_here("bounds", "quadratic-basins", "--heads", "1:2", "--eps", "0.05", "--json").stdout)
+    found = hc.bounds("quadratic-basins", heads=[1, 2], eps=0.05).data()
+    again = json.loads(json.dumps(found))
+    assert {key: told[key] for key in again} == again
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [({}, "needs a task"), ({"intrinsic": 2, "heads": 0}, "from 1 on"), ({"task": "mean"}, "is not stated as f, S"),
+     ({"task": "quadratic-basins", "share": 0.5}, "share is for sizes without a task")],
+)  # fmt: skip
+def test_bad_bounds_are_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(hc.BadInput, match=said):
+        hc.bounds(**arguments)
