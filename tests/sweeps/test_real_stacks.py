@@ -290,8 +290,11 @@ def test_kernels_are_chosen_before_anything_runs(monkeypatch: pytest.MonkeyPatch
     of_told._panels, of_told._made = dict.fromkeys(told.jobs, panel), {4: told.jobs["1-0"].feed}
     of_told._kernels = {}
     started: list[Any] = []
-    nothing: Any = SimpleNamespace(run=lambda stacks: started.append((list(order), stacks)))
-    of_told.on_device(list(told.jobs), lambda kind: nothing, told, CPU)
+
+    def train(_kind: Any, stacks: Any, _ahead: Any = None) -> None:
+        started.append((list(order), stacks))
+
+    of_told.on_device(list(told.jobs), train, told, CPU)
     assert started == [([("chosen", 2, 3), ("chosen", 1, 3)], told.stacks)]
     found = of_told._kernels
     assert found == {name: "efficient" if name[0] == "2" else "cudnn" for name in told.jobs}

@@ -24,7 +24,17 @@ from headcount.advisor.trials import Outcome, Wanted, in_folds, joined
 from headcount.analysis.words import heads_text
 from headcount.core import HeadcountError, cores
 from headcount.models.transformer import ModelSpec, covering
-from headcount.sweeps import Cores, CutShort, Engine, Failure, Kind, Member, ModelOptions, model_bytes
+from headcount.sweeps import (
+    CutShort,
+    Failure,
+    Kind,
+    Member,
+    ModelOptions,
+    Terms,
+    model_bytes,
+    train_singly,
+    train_stacks,
+)
 from headcount.training import (
     Ending,
     Moments,
@@ -139,13 +149,13 @@ class TrialEngine:
     def _on_cores(self, order: Sequence[Wanted]) -> list[Outcome]:
         """A trial a core; all of them end at the deadline."""
         answers, workers = Answers(self, order), min(self.workers, len(order))
-        begin = partial(BestOnCore, self.data)
-        with single_threaded_blas(), self._until_interrupted():
-            Cores(
-                begin, answers, answers.names, workers, save_every=float("inf"), stop=Halting(self.halt),
-                deadline=self.deadline,
-            ).run()  # fmt: skip
+        with self._until_interrupted():
+            train_singly(partial(BestOnCore, self.data), answers, answers.names, workers, self._terms())
         return answers.in_order()
+
+    def _terms(self) -> Terms:
+        """Nothing is saved, since nothing goes on later."""
+        return Terms(Halting(self.halt), float("inf"), self.deadline)
 
     def _stacked(self, stacks: Sequence[Sequence[Wanted]], *, plain: bool) -> list[Outcome]:
         """Train the trials of each request as a stack of their own on the GPU.
@@ -161,9 +171,7 @@ class TrialEngine:
         answers = Answers(self, [one for order in stacks for one in order])
         names = iter(answers.names)
         with self._until_interrupted():
-            Engine(
-                kind, self.where, answers, stop=Halting(self.halt), save_every=float("inf"), deadline=self.deadline
-            ).run([[next(names) for _ in order] for order in stacks])  # fmt: skip
+            train_stacks(kind, [[next(names) for _ in order] for order in stacks], self.where, answers, self._terms())
         return answers.in_order()
 
     def _needs(self, members: Sequence[tuple[str, Asked]], device: torch.device) -> int:

@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from headcount.sweeps.attack_trials import IrreducibleSpec as IrreducibleSpec
     from headcount.sweeps.attack_trials import attack_rows as attack_rows
     from headcount.sweeps.attack_trials import save_witnesses as save_witnesses
-    from headcount.sweeps.cores import Cores as Cores
+    from headcount.sweeps.backends import Terms as Terms
+    from headcount.sweeps.backends import train_singly as train_singly
+    from headcount.sweeps.backends import train_stacks as train_stacks
     from headcount.sweeps.encoder_spec import CifarData as CifarData
     from headcount.sweeps.encoder_spec import MarcoData as MarcoData
     from headcount.sweeps.encoder_spec import RealSpec as RealSpec
     from headcount.sweeps.engine import CutShort as CutShort
-    from headcount.sweeps.engine import Engine as Engine
     from headcount.sweeps.engine import Failure as Failure
     from headcount.sweeps.engine import Kind as Kind
     from headcount.sweeps.engine import Member as Member

@@ -30,9 +30,10 @@ from headcount.core.readers import parse_json
 from headcount.models import SavedModel
 from headcount.models.transformer import Flat, ModelSpec, Size, Transformer
 from headcount.store import Store, StoredTrial, Trial
+from headcount.sweeps.backends import TrainStacks
 from headcount.sweeps.cores import BeginOnCore
 from headcount.sweeps.engine import Listener
-from headcount.sweeps.experiments import Experiment, StartEngine
+from headcount.sweeps.experiments import Experiment
 from headcount.sweeps.scoreboard import Entry, Score
 from headcount.sweeps.spec import ModelOptions, Sizes
 from headcount.tasks import parse_task
@@ -284,8 +285,8 @@ class Attacks(Experiment):
         del left, progress  # nothing to prepare
         return partial(AttackSession, self._workers)
 
-    def on_device(self, left: Sequence[str], start: StartEngine, listener: Listener, device: torch.device) -> None:
-        del left, start, listener
+    def on_device(self, left: Sequence[str], train: TrainStacks, listener: Listener, device: torch.device) -> None:
+        del left, train, listener
         raise HeadcountError(f"attacks run on a CPU, not on {device}")
 
     def close(self) -> None:

@@ -95,6 +95,8 @@ class Cores:
         """Drive a session to its end, with a checkpoint now and then; None where it was stopped and goes on later."""
         try:
             while True:
+                if self.stop.is_set():  # a session may look at it, and need not
+                    raise Stopped
                 session.launch(self.stop)
                 ended = session.collect()
                 if ended:

@@ -23,7 +23,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from headcount.core import HeadcountError
-from headcount.training import Ending, Moments, Session
+from headcount.training import Ending, Moments, Session, Stopped
 
 log = logging.getLogger("headcount")
 SHARE = 0.8
@@ -172,8 +172,12 @@ class Engine:
                 return
         try:
             session = self.kind.begin(members, self.device)
-            session.launch(self.stop)
-            self.running.append(session)
+            try:
+                session.launch(self.stop)
+            except Stopped:  # it has done nothing yet: its last checkpoint counts
+                session.close()
+            else:
+                self.running.append(session)
             return
         except Exception as error:
             failure = Failure.of(error)
@@ -236,19 +240,27 @@ class Engine:
         if not session.open:
             return False
         if self.stop.is_set():
-            ended = session.cut_short()
-            if ended:
-                self.listener.ended(ended)
-            else:
-                self._save(session)
+            self._leave(session)
             return False
         if session.thins_out and 2 * len(session.open) <= len(session.members):  # they go on faster without the rest
             self.waiting.appendleft(session.rest())
             return False
         if time.perf_counter() - session.last_saved > max(self.save_every, session.saving / SAVING_SHARE):
             self._save(session)
-        session.launch(self.stop)
+        try:
+            session.launch(self.stop)
+        except Stopped:
+            self._leave(session)
+            return False
         return True
+
+    def _leave(self, session: Session[Any]) -> None:
+        """Let trials end as they stand where that counts, or keep them, to go on later."""
+        ended = session.cut_short()
+        if ended:
+            self.listener.ended(ended)
+        else:
+            self._save(session)
 
     def _save(self, session: Session[Any]) -> None:
         start = time.perf_counter()

@@ -1,7 +1,8 @@
 """Experiments as the runner sees them: trials by name, and which sessions train them on a device.
 
-There are two kinds: transformers on tasks, and encoders on real data. What a kind must say is below; everything else
-(claims, checkpoints, endings, progress, stopping) is the runner's, and the same for both.
+What a kind of experiment must say is below, with two of them: transformers on tasks, and encoders on real data
+(`kinds.py` lists all). Everything else (claims, checkpoints, endings, progress, stopping) is the runner's, and the same
+for every kind.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from torch import Tensor
 
 from headcount.core import HeadcountError, Progress, content_hash
 from headcount.models.transformer import ModelSpec, covering
+from headcount.sweeps.backends import TrainStacks
 from headcount.sweeps.cores import BeginOnCore
 from headcount.sweeps.encoder_spec import RealPanel, RealSpec
-from headcount.sweeps.engine import Engine, Kind, Listener, free_memory
+from headcount.sweeps.engine import Kind, Listener, free_memory
 from headcount.sweeps.plan import data_bytes, model_bytes, plan
 from headcount.sweeps.plan import step_cost as model_step_cost
 from headcount.sweeps.precompile import Ahead
@@ -87,8 +89,8 @@ class Experiment(ABC):
         """Return a trial as its session trains it, with its data and its last checkpoint."""
 
     @abstractmethod
-    def on_device(self, left: Sequence[str], start: StartEngine, listener: Listener, device: torch.device) -> None:
-        """Train trials in stacks."""
+    def on_device(self, left: Sequence[str], train: TrainStacks, listener: Listener, device: torch.device) -> None:
+        """Train trials in stacks, with `train(kind, stacks)`; tell the listener of those that cannot be made."""
 
     def in_order(self, left: Sequence[str]) -> list[str]:
         """Sort trials as they are to begin."""
@@ -108,9 +110,6 @@ class Experiment(ABC):
     def kept(self, ending: Ending) -> dict[str, NDArray[Any]] | None:
         """Return what a store keeps of a finished trial in place of its checkpoint."""
         return None if ending.moments is None else ending.moments.arrays()
-
-
-StartEngine = Callable[[Kind], Engine]
 
 
 def cell_name(values: dict[str, Any], heads: int) -> str:
@@ -171,7 +170,7 @@ class JobList(Experiment):
         start_kernels(progress, jobs[0].train.dtype, [job.model for job in jobs])
         return CoreSession
 
-    def on_device(self, left: Sequence[str], start: StartEngine, listener: Listener, device: torch.device) -> None:
+    def on_device(self, left: Sequence[str], train: TrainStacks, listener: Listener, device: torch.device) -> None:
         jobs: list[tuple[str, Job]] = []
         for name in left:
             try:
@@ -181,7 +180,7 @@ class JobList(Experiment):
         free = free_memory(device)
         parts = plan([job for _, job in jobs], free)
         ahead = Ahead([[jobs[n][1] for n in part] for part in parts], device, free)
-        start(STACKS).run([[jobs[n][0] for n in part] for part in parts], ahead)
+        train(STACKS, [[jobs[n][0] for n in part] for part in parts], ahead)
 
 
 def _entry(cell: str, model: ModelSpec, train: TrainSpec) -> Entry:
@@ -311,14 +310,14 @@ class Encoders(Experiment):
         feed = self._made[self._panels[trial].size]
         return EncoderJob(self._trials[trial], feed, moments, self._kernels.get(trial))
 
-    def on_device(self, left: Sequence[str], start: StartEngine, listener: Listener, device: torch.device) -> None:
+    def on_device(self, left: Sequence[str], train: TrainStacks, listener: Listener, device: torch.device) -> None:
         del listener
         stacks = self.stacked(left)
         for names in stacks:  # before any of them runs, or its neighbours would be in the timing
             first, feed = self._trials[names[0]], self._made[self._panels[names[0]].size]
             kernel = chosen_attention(first.model, first.train, len(names), feed, device)
             self._kernels |= dict.fromkeys(names, kernel)
-        start(ENCODER_STACKS if device.type == "cuda" else ONE_ENCODER_STACK).run(stacks)
+        train(ENCODER_STACKS if device.type == "cuda" else ONE_ENCODER_STACK, stacks)
 
     def stacked(self, left: Sequence[str]) -> list[list[str]]:
         """Sort trials into stacks: the seeds of one model on the same data; the largest stacks first."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from headcount.core import BadInput
 from headcount.models import SavedModel
 from headcount.models.transformer import Flat
 from headcount.store import DamagedStore, Run, Store, StoredTrial, Trial, TrialStore, log
 from headcount.sweeps.encoder_spec import RealSpec
+from headcount.sweeps.kinds import kind_of_run, kind_of_trial
 from headcount.sweeps.spec import SweepSpec, TrialSpec
 from headcount.tasks import parse_task
 from headcount.training import Trained, prepare, saved_model
@@ -26,12 +27,12 @@ def stored_spec(store: Store, run: str) -> SweepSpec | RealSpec:
     about = store.about(run)
     if "spec" not in about:
         raise BadInput(f"run {run!r} was not made by a sweep: it has no spec")
-    if "attack" in about["spec"]:
-        raise BadInput(f"run {run!r} holds attacks, not a sweep: headcount irreducible SPEC shows what they found")
-    kind: type[SweepSpec | RealSpec] = RealSpec if "kind" in about["spec"] else SweepSpec
-    spec = kind.parse(about["spec"], where=f"run {run}")
-    if isinstance(spec, SweepSpec):
-        return spec
+    kind = kind_of_run(about["spec"])
+    if kind.shown_by:
+        raise BadInput(f"run {run!r} {kind.shown_by}")
+    spec = kind.spec.parse(about["spec"], where=f"run {run}")
+    if not isinstance(spec, RealSpec):
+        return cast("SweepSpec", spec)
     states = store.states(store.members(run))
     finished = {trial for trial, state in states.items() if state in ("done", "diverged")}
     trains = [spec.train, *(spec.train.model_copy(update={"precision": one}) for one in ("bf16", "float32"))]
@@ -106,10 +107,8 @@ def as_trial(store: TrialStore, stored: StoredTrial) -> Trial:
 def stored_model(store: Store, run: str, trial: str) -> tuple[str, SavedModel, dict[str, Any]]:
     """Return a finished trial of a run, by the beginning of its hash or `best`: its hash, model and history."""
     found = _choose(store, run, trial)
-    if "attack" in found.spec:
-        raise BadInput(f"run {run!r} holds attacks: headcount irreducible SPEC --out DIR writes their layers")
-    if "real" in found.spec:
-        raise BadInput(f"run {run!r} is on real data: its encoders cannot be exported, only the models of a sweep can")
+    if (kind := kind_of_trial(found.spec)).export:
+        raise BadInput(f"run {run!r} {kind.export}")
     checkpoint = store.load_checkpoint(found.hash)
     if checkpoint is None:
         raise BadInput(

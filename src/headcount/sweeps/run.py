@@ -17,13 +17,12 @@ from typing import Any
 
 import torch
 
-from headcount.core import HeadcountError, Progress, cores, provenance
+from headcount.core import HeadcountError, Progress, Spec, cores, provenance
 from headcount.store import FINISHED, STATES, MemoryStore, Outcome, Run, Snapshot, State, Trial, TrialStore
-from headcount.sweeps.attack_trials import Attacks, IrreducibleSpec
-from headcount.sweeps.cores import Cores
-from headcount.sweeps.encoder_spec import RealSpec
-from headcount.sweeps.engine import Engine, Failure, Kind, Member
-from headcount.sweeps.experiments import Encoders, Experiment, Feeds, JobList, Sweep
+from headcount.sweeps.backends import Terms, train_singly, train_stacks
+from headcount.sweeps.engine import Compiling, Failure, Kind, Member
+from headcount.sweeps.experiments import Experiment, Feeds, JobList, Sweep
+from headcount.sweeps.kinds import Given, experiment_of
 from headcount.sweeps.results import as_trial
 from headcount.sweeps.scoreboard import Board
 from headcount.sweeps.spec import Panel, SweepSpec
@@ -34,7 +33,6 @@ from headcount.training import (
     check_task,
     device_name,
     find_device,
-    single_threaded_blas,
 )
 
 log = logging.getLogger("headcount")
@@ -43,32 +41,18 @@ RENEW_SECONDS = 120.0  # a lease lasts for 600
 
 
 def run_on_store(
-    spec: SweepSpec | RealSpec | IrreducibleSpec, store: TrialStore, *, feeds: Feeds | None = None,
+    spec: Spec, store: TrialStore, *, feeds: Feeds | None = None,
     weights: bool = False, workers: int | None = None, seconds: float | None = None, quiet: bool = False,
     device: str = "cpu",
 ) -> dict[State, int]:  # fmt: skip
-    """Train what is left of a spec; return how many of its trials are in which state.
+    """Train what is left of a spec, of any kind in `kinds.py`; return how many of its trials are in which state.
 
     `feeds` gives the data of a panel of an experiment on real data (`MarcoSource.feeds`, `CifarSource.feeds`), and
     `weights` keeps those of its finished trials. `seconds` ends the run in time, to be gone on with by the same call.
     """
     where = find_device(device)
-    experiment = experiment_of(spec, where, feeds, weights=weights)
+    experiment = experiment_of(spec, Given(where, feeds, weights))
     return run(experiment, store, where, workers=workers, seconds=seconds, quiet=quiet)
-
-
-def experiment_of(
-    spec: SweepSpec | RealSpec | IrreducibleSpec, device: torch.device, feeds: Feeds | None = None, *,
-    weights: bool = False,
-) -> Experiment:  # fmt: skip
-    """Return the experiment that a spec states; one on real data needs `feeds`, which give its data."""
-    if isinstance(spec, SweepSpec):
-        return Sweep.of(spec)
-    if isinstance(spec, IrreducibleSpec):
-        return Attacks(spec)
-    if feeds is None:
-        raise HeadcountError("an experiment on real data needs its data: feeds=source.feeds(device)")
-    return Encoders(spec, feeds, device, weights=weights)
 
 
 def run_sweep(spec: SweepSpec, *, workers: int | None = None, quiet: bool = False, device: str = "cpu") -> list[Run]:
@@ -161,18 +145,17 @@ def _train(
     save_every: float, deadline: float | None,
 ) -> None:  # fmt: skip
     """One trial a core, or stacks on the device; what is held is given back at the end, however it comes."""
-    stop, device = threading.Event(), keeper.device
+    terms, device = Terms(threading.Event(), save_every, deadline), keeper.device
 
-    def engine(kind: Kind) -> Engine:
-        return Engine(kind, device, keeper, stop=stop, save_every=save_every, deadline=deadline)
+    def stacks_on_device(kind: Kind, stacks: Sequence[Sequence[str]], ahead: Compiling | None = None) -> None:
+        train_stacks(kind, stacks, device, keeper, terms, ahead)
 
     try:
         begin = experiment.on_cores(left, progress) if device.type != "cuda" else None
         if begin is None:
-            experiment.on_device(left, engine, keeper, device)
-            return
-        with single_threaded_blas():
-            Cores(begin, keeper, left, workers, save_every=save_every, stop=stop, deadline=deadline).run()
+            experiment.on_device(left, stacks_on_device, keeper, device)
+        else:
+            train_singly(begin, keeper, left, workers, terms)
     finally:
         experiment.close()
         keeper.store.release()

@@ -82,7 +82,10 @@ class Session(ABC, Generic[J]):
 
     @abstractmethod
     def launch(self, stop: threading.Event) -> None:
-        """Start the next window of work, and do not wait for it; a long one ends early where the caller stops."""
+        """Start the next window of work, and do not wait for it.
+
+        Where the caller stops, a long one ends early, or raises Stopped: the state is whole, as between two windows.
+        """
 
     def ready(self) -> bool:
         """Whether the device has done what was launched."""
