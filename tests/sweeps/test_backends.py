@@ -188,14 +188,11 @@ class GoesOnAfterAStop(Serial):
                 self.one(member)
 
 
-<<<<<<< HEAD
-=======
 class LeavesTheStopToSessions(Serial):
     def over(self) -> bool:
         return False
 
 
->>>>>>> wt-probe
 class NeverSaves(Serial):
     def __init__(self, begin: Begin, listener: Recorder, terms: Terms) -> None:
         super().__init__(begin, listener, Terms(terms.stop, float("inf"), terms.deadline))
@@ -221,11 +218,8 @@ SABOTAGED: list[tuple[type[Serial], Callable[[Train], None]]] = [
     (LeavesNothing, check_stop),
     (TakesAStopForAFailure, check_stop),
     (GoesOnAfterAStop, check_stop),
-<<<<<<< HEAD
-=======
     (LeavesTheStopToSessions, check_stop),
     (LeavesTheStopToSessions, check_deadline),
->>>>>>> wt-probe
     (NeverAsksWhatCounts, check_counts_when_cut),
     (GoesOnAfterAStop, check_deadline),
     (NeverSaves, check_checkpoints),
