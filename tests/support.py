@@ -38,3 +38,8 @@ def tracked_files(repo: Path) -> list[Path]:
     git = ["git", "-c", "safe.directory=*", "-C", str(repo), "ls-files", "-z", "-co", "--exclude-standard"]
     done = subprocess.run(git, capture_output=True, text=True, check=True)
     return [repo / name for name in done.stdout.split("\0") if name and (repo / name).is_file()]
+
+
+def breakable(html: str) -> str:
+    """Return a page with plain blanks where the engine keeps a number and its unit on one line."""
+    return html.replace("\N{NO-BREAK SPACE}", " ")

@@ -18,7 +18,7 @@ from doors import Modules, cycles, past_doors, room_of, unused_offers
 from support import tracked_files
 
 PACKAGE = "headcount"
-HEAVY = ("torch", "matplotlib", "scipy", "flint", "numpy")
+HEAVY = ("torch", "matplotlib", "scipy", "flint", "numpy", "jinja2")
 
 # -- which room may import which ----------------------------------------------------------------------------
 
@@ -423,9 +423,13 @@ MAY_SHOW = {
     "core/text/harmless.py": "makes text harmless",
     "core/text/streams.py": "writes to standard output and standard error",
     "core/text/terminal.py": "the terminal for results", "render/picture.py": "draws every picture",
+    "render/pages.py": "makes every page",
 }  # fmt: skip
 """The files through which all text goes out, and what each is for (docs/house.md)."""
-ONLY_THERE = {"html", "rich.console", "rich.text", "rich.markup", "matplotlib.figure", "matplotlib.pyplot"}
+ONLY_THERE = {
+    "html", "jinja2", "markupsafe", "rich.console", "rich.text", "rich.markup", "matplotlib.figure",
+    "matplotlib.pyplot",
+}  # fmt: skip
 """Modules that would show a text as it stands."""
 SHOWING = {"print", "savefig", "from_markup", "from_ansi", "StreamHandler", "basicConfig", "get_console", "Console"}
 STREAMS = {f"sys.{name}" for name in ("stdout", "stderr", "__stdout__", "__stderr__")}
@@ -483,7 +487,8 @@ WAYS_AROUND = [
     "sys.__stderr__.write(x)", "from rich.console import Console", "import rich.console", "from rich import print",
     "from rich.text import Text", "from rich.markup import escape", "rich.console.Console(stderr=True)",
     "terminal.print(x, markup=True)", "terminal.print(x, markup=styled)", "Text.from_markup(x)", "import html",
-    "from html import escape", "figure.savefig('a.png')", "from matplotlib.figure import Figure",
+    "from html import escape", "from markupsafe import Markup", "import jinja2",
+    "figure.savefig('a.png')", "from matplotlib.figure import Figure",
     "import matplotlib.pyplot as plt", "logging.StreamHandler()", "os.write(1, x)",
 ]  # fmt: skip
 

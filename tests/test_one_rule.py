@@ -24,7 +24,7 @@ from headcount.core.files import write_text
 from headcount.core.text.terminal import Terminal
 from headcount.render import draw
 from headcount.render.charts.terminal import print_run
-from headcount.render.pages import page_html
+from headcount.render.panel_page import page_html
 from headcount.render.run_page import run_page
 from headcount.render.tables import transition_table
 from headcount.store.records import Run, Trial

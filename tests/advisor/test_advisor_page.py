@@ -19,6 +19,7 @@ from headcount.analysis.record import Reason
 from headcount.analysis.words.numbers import heads_text
 from headcount.render.charts.html import drawing
 from render.browser_pipe import Browser, find_browser
+from support import breakable
 
 HOSTILE = "<script>alert(1)</script>\"'&</title><img src=x onerror=alert(2)>"
 WITNESS = WitnessRecord(
@@ -37,10 +38,13 @@ def words(html: str) -> str:
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_every_verdict_has_its_page(verdict, classes):
     record = made_record(verdict, classes=classes)
-    html = advice_page(record)
+    html = breakable(advice_page(record))
     seen = words(html)
-    claim = record.sentence.partition(": ")[0]
-    assert f"<h1>{claim}" in html
+    claim, _, grounds = record.sentence.partition(": ")
+    low, high = record.interval
+    span = f"{low} or more" if record.interval_open else f"{low} to {high}" if low < high else str(low)
+    assert f"<h1>{claim} (95 % interval {span})" in html
+    assert grounds in seen
     assert record.settle in seen
     if record.named is None:
         best = f"the best model so far has {heads_text(record.recommended_heads)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from marco_tiny import corpus, write_compact
 from safetensors.torch import save_file
 
-from headcount.core.errors import BadInput
+from headcount.core.errors import BadInput, MissingExtra
 from headcount.core.readers.reading import read_json
 from headcount.datasets.msmarco.collection import read_marco
 from headcount.datasets.msmarco.embeddings import PACKAGE, Tables, Tokens, model_folder, read_model, read_vocabulary
@@ -27,7 +28,7 @@ PIECES = [
     *("a", "##a", "b", "w", "##s"), *(str(i) for i in range(10) if i != 5), *(f"##{i}" for i in range(1, 10)),
 ]  # fmt: skip
 
-# the first three are the examples of BERT's own tests; all were compared with the `tokenizers` package
+# the first three are the examples of BERT's own tests
 SPLITS = {
     "unwanted running": "un ##want ##ed runn ##ing",
     "UNwantéd,running": "un ##want ##ed , runn ##ing",
@@ -47,8 +48,26 @@ SPLITS = {
 @pytest.mark.parametrize("text", SPLITS)
 def test_known_splits(text):
     pieces = WordPiece(PIECES)
-    for _ in range(2):  # the second time from memory
-        assert [pieces.pieces[i] for i in pieces.encode(text)] == SPLITS[text].split()
+    assert [pieces.pieces[i] for i in cut(pieces, text)] == SPLITS[text].split()
+
+
+def test_texts_are_cut_each_by_itself():
+    pieces = WordPiece(PIECES)
+    assert pieces.encode(SPLITS) == [pieces.encode([text])[0] for text in SPLITS]
+    assert pieces.encode([]) == []
+    assert pieces.encode(["the\ud800 want\udfffed"]) == pieces.encode(["the wanted"])
+
+
+def test_the_package_that_cuts_is_named_where_it_is_missing(tmp_path, monkeypatch):
+    folder = write_model(tmp_path / "model")
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(MissingExtra, match=r"^[^\n]*tokenizers[^\n]* pip install '\.\[text\]'[^\n]*$"):
+        read_model(folder)
+
+
+def cut(pieces: WordPiece, text: str) -> list[int]:
+    (found,) = pieces.encode([text])
+    return found
 
 
 def write_model(
@@ -160,6 +179,7 @@ def tiny(tmp_path_factory):
 def test_pairs_against_a_loop(tiny):
     pieces = WordPiece(PIECES)
     tokens = Tokens.of(tiny, pieces, quiet=True)
+    one = partial(cut, pieces)
     rng = np.random.default_rng(0)
     queries, passages = rng.integers(len(tiny.queries), size=40), rng.integers(len(tiny.passages), size=40)
     for length in (5, 12, 40, 200):
@@ -167,8 +187,8 @@ def test_pairs_against_a_loop(tiny):
         assert found.ids.dtype == np.uint16
         room = length - 3
         for i, (q, p) in enumerate(zip(queries, passages, strict=True)):
-            asked = pieces.encode(tiny.queries[q].text)[: room // 2]
-            given = pieces.encode(tiny.passages[p])[: room - len(asked)]
+            asked = one(tiny.queries[q].text)[: room // 2]
+            given = one(tiny.passages[p])[: room - len(asked)]
             row = [3, *asked, 4, *given, 4]
             blank = [0] * (length - len(row))
             assert found.ids[i].tolist() == row + blank
@@ -185,11 +205,10 @@ def test_vectors_against_a_loop(tiny, tmp_path):
     vectors = tokens.vectors(tables.words)
     holding = np.zeros(len(PIECES))
     for text in tiny.passages:
-        holding[list(set(pieces.encode(text)))] += 1
+        holding[list(set(cut(pieces, text)))] += 1
     for text, vector in [(tiny.passages[7], vectors.passages[7]), (tiny.queries[3].text, vectors.queries[3])]:
         total = sum(
-            max(math.log(len(tiny.passages) / (1 + holding[i])), 0) * tables.words[i].numpy()
-            for i in pieces.encode(text)
+            max(math.log(len(tiny.passages) / (1 + holding[i])), 0) * tables.words[i].numpy() for i in cut(pieces, text)
         )
         assert vector == pytest.approx(total / np.linalg.norm(total), abs=1e-5)
     found = mine(tiny, 8, seed=0, embeddings=vectors, quiet=True)
@@ -205,7 +224,7 @@ def test_the_real_vocabulary():
     assert (len(tables.words), len(tables.positions), len(tables.segments)) == (30_522, 512, 2)
     text = "Rachel Carson's naïve embeddings, 1,000€!"
     shown = "rachel carson ' s naive em ##bed ##ding ##s , 1 , 000 ##€ !"
-    assert [pieces.pieces[i] for i in pieces.encode(text)] == shown.split()
+    assert [pieces.pieces[i] for i in cut(pieces, text)] == shown.split()
     assert read_vocabulary(folder).ids["[CLS]"] == 101
 
 

@@ -29,7 +29,7 @@ from headcount.probing.page import page
 from headcount.probing.prune_plan import loss_curve
 from headcount.probing.record import CurvePoint, ProbeRecord
 from headcount.probing.words import headline, markdown, sentences
-from support import Cli, check_frame
+from support import Cli, breakable, check_frame
 
 EVIL = '<script>alert("x")</script>'
 
@@ -259,7 +259,7 @@ def test_json_for_programs_writes_no_page(tmp_path: Path, headcount_here: Cli) -
 
 
 def test_a_notebook_shows_sentence_table_and_pictures(found: Probe) -> None:
-    shown = found._repr_html_()
+    shown = breakable(found._repr_html_())
     assert "2 of 8 heads" in shown or "1 of 8 heads" in shown
     assert shown.count("<table>") == 2
     pictures = re.findall(r'<img alt="([^"]+)" src="data:image/png;base64,([^"]+)"', shown)

@@ -181,7 +181,7 @@ def test_ticks_do_not_run_into_each_other(browser, tmp_path, monkeypatch, width)
     found, path = analyse(runs, resamples=100, on="train"), tmp_path / "index.html"
 
     def colliding(text: str) -> int:
-        monkeypatch.setattr("headcount.render.run_page.script", lambda: text)
+        monkeypatch.setattr("headcount.render.pages.script", lambda: text)
         path.write_text(run_page(runs, found), encoding="utf-8")
         browser.open(path, width)
         assert browser.run("document.querySelectorAll('.chart text.x').length") > 8

@@ -81,7 +81,7 @@ def test_extra_charts_stand_at_the_top_and_are_drawn_too(tmp_path: Path):
     assert [chart for chart in embedded(html) if chart in extra] == extra
     assert [chart for chart in embedded(html) if chart not in extra] == run_charts(analysis, runs, PAPER)
     section = re.search(r"<h2>Beside the paper</h2>(.*?)</section>", html, flags=re.DOTALL).group(1)
-    assert "<li>the paper's a_i are &lt;unknown&gt;</li>" in section.replace("&#x27;", "'")
+    assert "<li>the paper's a_i are &lt;unknown&gt;</li>" in section.replace("&#39;", "'")
     names = {f"{name}.{e}" for name in ("reversal", "a-name-of-their-own") for e in ("png", "pdf")}
     assert names < {p.name for p in files.pictures} <= {p.name for p in tmp_path.iterdir()}
     write_run_report(runs, analysis, tmp_path)  # the next report knows them from the page, and takes them away

@@ -12,7 +12,7 @@ import pytest
 
 from headcount.analysis.of_runs import analyse
 from headcount.render.run_page import write_run_report
-from headcount.render.words.task import experiment_html
+from headcount.render.words.task import experiment, experiment_title
 from headcount.reproduction.items import ITEMS
 from headcount.reproduction.plan import Scale, plan_of, sweep_of
 from headcount.store.store import Store
@@ -59,7 +59,7 @@ def test_a_table_is_trained_stopped_taken_up_and_shown(tmp_path: Path, headcount
     assert text.count(size) == 1
     assert page.count(size) == 2  # in the header and beside the paper's numbers
     assert told["shown"]["table4"]["scale"] == size
-    shown = SweepSpec.parse(tomllib.loads(unescape(page.split("<pre>")[1].split("</pre>")[0])))
+    shown = SweepSpec.parse(tomllib.loads(unescape(page.split('<pre tabindex="0">')[1].split("</pre>")[0])))
     assert shown == sweep_of("table4", "smoke")
     assert len((folder / "table4" / "trials.csv").read_text().splitlines()) == 17
     origin = json.loads((folder / "table4" / "provenance.json").read_text())
@@ -108,11 +108,11 @@ def test_the_page_of_settings_shows_the_whole_sweep(tmp_path: Path) -> None:
     })  # fmt: skip
     runs = run_sweep(plan, quiet=True, workers=1)
     page = write_run_report(runs, analyse(runs, resamples=100), tmp_path / "page").page.read_text()
-    assert SweepSpec.parse(tomllib.loads(unescape(page.split("<pre>")[1].split("</pre>")[0]))) == plan
+    assert SweepSpec.parse(tomllib.loads(unescape(page.split('<pre tabindex="0">')[1].split("</pre>")[0]))) == plan
     assert "headcount sweep FILE runs it again" in page
     odd = runs[0].model_copy(update={"sweep": {}, "spec": {"a": [None, "</pre>"]}})  # no TOML: shown as JSON
-    assert '[\n    null,\n    "&lt;/pre&gt;"\n  ]' in experiment_html(odd).replace("&quot;", '"')
-    assert "runs it again" not in experiment_html(odd)
+    assert '[\n    null,\n    "</pre>"\n  ]' in experiment(odd)
+    assert "runs it again" not in experiment_title(odd)
 
 
 @pytest.mark.parametrize(("name", "scale", "text"), [

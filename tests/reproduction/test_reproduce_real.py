@@ -67,7 +67,7 @@ def test_both_experiments_from_the_folder_to_the_page(
         "cifar": "smoke: 20 steps on 60 images; the paper scale takes 1,500 on 25,000: expect larger errors.",
     }[kind]
     assert all(size in text for text in (whole.stdout, page, (out / tables[0] / f"{tables[0]}.md").read_text()))
-    assert tomllib.loads(unescape(page.split("<pre>")[1].split("</pre>")[0]))["kind"] == kind
+    assert tomllib.loads(unescape(page.split('<pre tabindex="0">')[1].split("</pre>")[0]))["kind"] == kind
     assert "http://" not in page.replace("http://www.w3.org", "")
     # without the data what is trained is shown again, and the other verbs read the run
     again = headcount_here("reproduce", tables[0], *SMOKE, *TINY[kind], "--out", "again", "--json")

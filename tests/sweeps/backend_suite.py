@@ -24,6 +24,8 @@ Train = Callable[[Begin, "Recorder", Sequence[str], Terms], None]
 """Trains trials by name, in sessions of one that `begin` begins, until the terms end."""
 WINDOW_SECONDS = 0.002
 ENDLESS = 10**6
+MOST_WINDOWS = 500
+"""A session that nobody stops fails, so that a backend that never stops is noticed and not waited for."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class CountingSession(Session[Counting]):
         time.sleep(WINDOW_SECONDS)
         self.launched += 1
         self._step += 1
+        if self.launched > MOST_WINDOWS:
+            raise RuntimeError("nobody stops it")
         if self._step == job.fails_at:
             raise RuntimeError("it cannot go on")
         self._on_step(self._step, None)
@@ -188,9 +192,9 @@ def check_elsewhere(train: Train) -> None:
 def check_stop(train: Train) -> None:
     """Told to stop, nothing more begins, nothing fails, and what was in training leaves its checkpoint."""
     for raises in (False, True):
-        found = trained(train, numbered(20, steps=ENDLESS, raises=raises), stop_at=4)
+        found = trained(train, numbered(6, steps=ENDLESS, raises=raises), stop_at=4)
         assert found.found == {}
-        assert 0 < len(found.handed) < 20
+        assert 0 < len(found.handed) < 6
         begun = {name for name, session in found.begun.items() if session.steps}
         assert found.kept.keys() == begun
         assert max(found.kept.values()) >= 4
@@ -198,7 +202,7 @@ def check_stop(train: Train) -> None:
 
 def check_counts_when_cut(train: Train) -> None:
     """Told to stop, trials that count as they stand have ended, and leave no checkpoint."""
-    found = trained(train, numbered(20, steps=ENDLESS, counts_as_it_is=True), stop_at=4)
+    found = trained(train, numbered(6, steps=ENDLESS, counts_as_it_is=True), stop_at=4)
     assert found.kept == {}
     assert found.left() <= {name for name in found.handed if name not in found.begun or not found.begun[name].steps}
     assert any(isinstance(one, Trial) and one.steps >= 4 for one in found.found.values())
@@ -207,7 +211,7 @@ def check_counts_when_cut(train: Train) -> None:
 def check_deadline(train: Train) -> None:
     """At the deadline all stops, as if told."""
     before = time.monotonic()
-    found = trained(train, numbered(20, steps=ENDLESS), seconds=0.5)
+    found = trained(train, numbered(6, steps=ENDLESS), seconds=0.3)
     assert time.monotonic() - before < 20
     assert found.found == {}
     assert found.kept

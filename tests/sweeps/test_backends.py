@@ -188,6 +188,11 @@ class GoesOnAfterAStop(Serial):
                 self.one(member)
 
 
+class LeavesTheStopToSessions(Serial):
+    def over(self) -> bool:
+        return False
+
+
 class NeverSaves(Serial):
     def __init__(self, begin: Begin, listener: Recorder, terms: Terms) -> None:
         super().__init__(begin, listener, Terms(terms.stop, float("inf"), terms.deadline))
@@ -213,6 +218,8 @@ SABOTAGED: list[tuple[type[Serial], Callable[[Train], None]]] = [
     (LeavesNothing, check_stop),
     (TakesAStopForAFailure, check_stop),
     (GoesOnAfterAStop, check_stop),
+    (LeavesTheStopToSessions, check_stop),
+    (LeavesTheStopToSessions, check_deadline),
     (NeverAsksWhatCounts, check_counts_when_cut),
     (GoesOnAfterAStop, check_deadline),
     (NeverSaves, check_checkpoints),

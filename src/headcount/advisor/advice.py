@@ -15,7 +15,7 @@ from headcount.advisor.configuration import Configuration, configuration
 from headcount.advisor.data import Kind, Material, from_file, from_task, material
 from headcount.advisor.decide import Table
 from headcount.advisor.engine import TrialEngine
-from headcount.advisor.page import advice_page, recommended_text, write_page
+from headcount.advisor.page import advice_page, write_page
 from headcount.advisor.predict import predict
 from headcount.advisor.prices import by_length, curve_points, other_curves, prices, step_times
 from headcount.advisor.record import AdviceRecord, Curve, CurvePoint, ShorterPoint
@@ -32,6 +32,7 @@ from headcount.advisor.words import (
     data_text,
     figure,
     reasons,
+    recommended_text,
     sentence,
     settles,
 )

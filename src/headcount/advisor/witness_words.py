@@ -56,6 +56,11 @@ class WitnessRecord(Spec):
     seconds: float = 0.0
 
 
+def witness_title(witness: WitnessRecord) -> str:
+    """Say what the page shows of a witness."""
+    return f"What {heads_text(witness.heads)} cannot tell apart" if witness.heads else "A witness against fewer heads"
+
+
 def proved_words(witness: Witness, heads: int, unit: float, among: str) -> WitnessRecord:
     """The record of a pair of a known task; proved where it is exact."""
     exact, gap, least = witness.kind == "exact", witness.gap, witness.gap / 2

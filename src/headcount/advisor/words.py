@@ -8,6 +8,7 @@ from headcount.advisor.record import AdviceRecord, Challenge, Curve, CurvePoint,
 from headcount.analysis import HeadsNeeded, Reason
 from headcount.analysis.words import error_text, heads_text, percent, times_text
 from headcount.render import NONE, Column, FigureData, Jump, Point, Region, Series, Table
+from headcount.render.words import Headline, split
 from headcount.theory.bounds import exponents
 
 LONGER = "a longer budget"
@@ -25,6 +26,52 @@ NOT_COMPARED = (
 )
 WEAK = 1.0
 """A lower bound error^(−k) with k below this rules out no block that anybody would build."""
+
+TAGS = (
+    "Proved: a theorem or exact arithmetic. Measured: seen on the models that were trained here. Extrapolated: "
+    "beyond what was measured."
+)
+
+
+def headline(record: AdviceRecord) -> Headline:
+    """Return the answer and its certainty, then its grounds."""
+    told = split(record.sentence)
+    return told._replace(claim=f"{told.claim} ({percent(record.confidence)} interval {_span(record)})")
+
+
+def recommended_text(record: AdviceRecord) -> str:
+    """Say the recommended heads and the interval."""
+    at = f"at {percent(record.confidence)} confidence"
+    end = f"{_span(record)} only" if _span(record).isdigit() else _span(record)
+    if record.named is None:
+        best = f"the best model so far has {heads_text(record.recommended_heads)}"
+        return f"No number of heads is shown to be right ({best}); the interval {at}: {end}."
+    sure = "" if record.settled else " The answer is not settled."
+    return f"Recommended: {heads_text(record.recommended_heads)}; the interval {at}: {end}.{sure}"
+
+
+def _span(record: AdviceRecord) -> str:
+    """Write the interval."""
+    low, high = record.interval
+    return f"{low} or more" if record.interval_open else f"{low} to {high}" if low != high else f"{low}"
+
+
+def evidence(record: AdviceRecord) -> str:
+    """Say what the answer was measured on: how many models, and how many sequences trained and decided."""
+    sizes = f"{record.train_samples:,} sequences to train on and {record.validation_samples:,} others"
+    if record.folds > 1:
+        sizes = f"{record.validation_samples:,} sequences, {record.train_samples:,} at a time to train on"
+    return f"on {record.trials} models that were trained in {record.seconds:.0f} s, {sizes}."
+
+
+def again(record: AdviceRecord) -> str:
+    """Say what the draws of the bootstrap answer."""
+    named = {h: share for h, share in record.answers.items() if share >= 0.005}
+    if not named or set(named) == {"none"}:
+        return ""
+    words = {h: "more than were tried" if h == "none" else heads_text(int(h)) for h in named}
+    shares = ", ".join(f"{words[h]} in {percent(share)}" for h, share in named.items())
+    return f"If seeds and validation sequences are drawn again, the answer is {shares} of the draws."
 
 
 def sentence(decision: HeadsNeeded, heads_max: int, settled: bool | None = None) -> str:

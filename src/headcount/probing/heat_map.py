@@ -102,7 +102,7 @@ def _draw(figure: HeatFigure, *, titled: bool) -> Picture:
     title = _lines(figure.title, (2 * wide + 3) * 8.2) if titled else []
     subtitle = _lines(figure.subtitle, (2 * wide + 3) * 10.5) if titled else []
     head = 0.25 + 0.28 * len(title) + 0.22 * len(subtitle) if titled else 0.05
-    width, height = 2 * wide + 3.1, head + 0.75 + tall + 1.0
+    width, height = len(figure.panels) * (wide + 1.5) + 0.1, head + 0.75 + tall + 1.0
     fig = Picture(figsize=(width, height), facecolor="white")
     fig.text(0.2 / width, 1 - 0.15 / height, "\n".join(title), va="top", fontsize=14, fontweight="bold")
     under = 1 - (0.18 + 0.28 * len(title)) / height

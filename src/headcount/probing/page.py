@@ -5,22 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from headcount.core import check_own, json_bytes, write_all
-from headcount.core.text import escape
 from headcount.probing.curve import curve_chart, curve_table
 from headcount.probing.heat_map import heat_figure, png, svg
 from headcount.probing.record import ProbeRecord
 from headcount.probing.words import MEANING, head_table, headline, layer_table, loading_text, markdown, sentences
-from headcount.render import Table, as_html, document, name_list, section
-from headcount.render.charts import HINT, figure, picture, script, script_hash, style
+from headcount.render import Illustration
+from headcount.render import page as html_page
+from headcount.render.charts import picture
+from headcount.render.words import split
 
 FILES = ("probe.json", "heads.md", "heads.png", "curve.png", "index.html")
-STYLE = """main { max-width: 62rem; }
-main > header, main > section { max-width: 50rem; }
-figure.map { overflow-x: auto; padding: .6rem; border-radius: .4rem; background: #ffffff; }
-figure.map svg { min-width: 34rem; }
-figure.map figcaption { color: #5c6470; }
-"""
-"""The colours of the map mean something, so it keeps its white ground on a dark page."""
 CAPTION = (
     "One square a head; numbers are per cent of the largest value of the map, on whose scale the colours are. Heads "
     "with a cross can go together within the budget."
@@ -47,54 +41,30 @@ def write_folder(record: ProbeRecord, folder: Path) -> None:
 
 def page(record: ProbeRecord) -> str:
     """Return the page as one HTML document; its one script is the package's own, and nothing is loaded."""
-    claim, _, rest = headline(record).partition("; ")
-    told = "\n".join(f"<li>{escape(text)}</li>" for text in [*sentences(record), *loading_text(record), *record.notes])
-    meaning = "\n".join(f"<li>{escape(text)}</li>" for text in MEANING)
-    header = (
-        f'<header>\n<p class="question">Which heads of {escape(record.model)} matter?</p>\n'
-        f'<h1>{escape(claim)}<span class="mark">;</span> <small>{escape(rest)}</small></h1>\n'
-        f'<p class="evidence"><span class="tag">measured</span> {escape(record.samples)}</p>\n</header>'
-    )
-    facts = [
-        ("Model", record.model), ("Architecture", record.architecture), ("Data", record.samples),
-        ("Loss", f"{record.loss_name}: {record.loss:.6g}"),
-    ]  # fmt: skip
-    parts = [
-        header,
-        f'<figure class="map">\n{svg(heat_figure(record))}<figcaption>{escape(CAPTION)}</figcaption>\n</figure>',
-        section("What was found", f"<ul>\n{told}\n</ul>\n"),
-        _curve(record),
-        section("Layer by layer", _table(layer_table(record))),
-        section("Head by head", f"<details>\n<summary>All {len(record.heads)} heads</summary>\n"
-                f"{_table(head_table(record))}</details>\n"),
-        section("What this means, and what it does not", f"<ul>\n{meaning}\n</ul>\n"),
-        section("Where it comes from", name_list([*facts, *_origin(record)]) + _BESIDE),
-    ]  # fmt: skip
-    code = script()
-    return document(f"{record.model}: {headline(record)}", parts, style() + STYLE, code, script_hash(code))
-
-
-_BESIDE = (
-    '<p>Every number, all similarities included, is in <a href="probe.json">probe.json</a> beside this page.</p>\n'
-)
-
-
-def _curve(record: ProbeRecord) -> str:
-    """The loss against heads removed: chart and list."""
     chart = curve_chart(record)
-    if chart is None:
-        return ""
-    rows = f"<details>\n<summary>All {len(record.curve)} losses</summary>\n{_table(curve_table(record))}</details>\n"
-    return section("Loss against heads removed", f"{figure(chart)}{HINT}\n{rows}")
+    return html_page(
+        "probing/probe.html.j2", title=f"{record.model}: {headline(record)}", record=record,
+        told=split(headline(record)), map=_map(record),
+        found=[*sentences(record), *loading_text(record), *record.notes], charts=[] if chart is None else [chart],
+        curve_table=curve_table(record), layer_table=layer_table(record), head_table=head_table(record),
+        meaning=MEANING, origin=_origin(record),
+    )  # fmt: skip
 
 
-def _table(table: Table) -> str:
-    legend = "; ".join(f"<b>{escape(c.name)}</b>: {escape(c.meaning)}" for c in table.columns)
-    return f'{as_html(table)}<p class="small">{legend}.</p>\n'
+def _map(record: ProbeRecord) -> Illustration:
+    """The map of heads: both ways of measuring side by side, on a phone one below the other."""
+    figure = heat_figure(record)
+    panels = [figure.model_copy(update={"panels": [one]}) for one in figure.panels]
+    return Illustration(svg(figure), CAPTION, [svg(panel) for panel in panels])
 
 
 def _origin(record: ProbeRecord) -> list[tuple[str, str]]:
+    """What was probed, when and with which versions."""
     made = record.provenance
     versions = made.get("versions")
     listed = ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else ""
-    return [(name, text) for name, text in (("Time", str(made.get("time") or "")), ("Versions", listed)) if text]
+    facts = [
+        ("Model", record.model), ("Architecture", record.architecture), ("Data", record.samples),
+        ("Loss", f"{record.loss_name}: {record.loss:.6g}"), ("Time", str(made.get("time") or "")), ("Versions", listed),
+    ]  # fmt: skip
+    return [(name, text) for name, text in facts if text]

@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from headcount.render.notebook import Drawing as Drawing
     from headcount.render.notebook import View as View
     from headcount.render.notebook import filled as filled
-    from headcount.render.pages import check_report_folder as check_report_folder
-    from headcount.render.pages import document as document
-    from headcount.render.pages import name_list as name_list
-    from headcount.render.pages import section as section
-    from headcount.render.pages import write_report as write_report
+    from headcount.render.pages import Illustration as Illustration
+    from headcount.render.pages import page as page
+    from headcount.render.panel_page import check_report_folder as check_report_folder
+    from headcount.render.panel_page import write_report as write_report
     from headcount.render.picture import Picture as Picture
     from headcount.render.run_page import check_run_folder as check_run_folder
     from headcount.render.run_page import write_run_report as write_run_report
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from headcount.render.tables import NONE as NONE
     from headcount.render.tables import Column as Column
     from headcount.render.tables import Table as Table
-    from headcount.render.tables import as_html as as_html
     from headcount.render.tables import as_markdown as as_markdown
     from headcount.render.tables import terminal_table as terminal_table
     from headcount.render.trial import curve_figure as curve_figure

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from headcount.core import BadInput, write_bytes
-from headcount.core.text import escape, plain
+from headcount.core.text import plain
 from headcount.render import draw
 from headcount.render.charts import matplotlib as chart_draw
 from headcount.render.charts.chart import Chart
 from headcount.render.figures import FigureData
-from headcount.render.tables import NONE, Table, as_html
-
-STYLE = ".headcount .needed { font-weight: 600 } .headcount img { max-width: 100% }"
+from headcount.render.pages import render
+from headcount.render.tables import NONE, Table
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,11 @@ class View:
 
     def html(self) -> str:
         """Return the result as HTML for a notebook, complete in itself."""
-        first, *rest = [escape(sentence) for sentence in self.sentences]
-        parts = [f"<p><strong>{first}</strong></p>", *(f"<p>{sentence}</p>" for sentence in rest)]
-        parts += [as_html(shown) for table in self.tables if (shown := without_empty(table)).rows]
-        parts += [_image(drawing(figure)) for figure in self.figures]
-        return f'<div class="headcount">\n<style>{STYLE}</style>\n' + "\n".join(parts) + "\n</div>\n"
+        shown = [without_empty(table) for table in self.tables]
+        images = [_image(drawing(figure)) for figure in self.figures]
+        return render(
+            "render/view.html.j2", sentences=self.sentences, tables=[t for t in shown if t.rows], images=images
+        )
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Return the first picture as a matplotlib figure; `path` (png, pdf, svg) keeps it too."""
@@ -92,7 +91,6 @@ def without_empty(table: Table) -> Table:
     return table.model_copy(update={"columns": columns, "rows": rows if kept else []})
 
 
-def _image(drawn: Drawing) -> str:
+def _image(drawn: Drawing) -> dict[str, str]:
     """A picture as part of the HTML: a PNG on its own white ground, which reads on a dark page too."""
-    data = base64.b64encode(drawn.make()._repr_png_()).decode("ascii")
-    return f'<img alt="{escape(drawn.alt)}" src="data:image/png;base64,{data}">'
+    return {"alt": drawn.alt, "data": base64.b64encode(drawn.make()._repr_png_()).decode("ascii")}

@@ -1,227 +1,118 @@
-"""The report: one page that needs nothing else, the pictures and the record, in one folder."""
+"""The page engine: Jinja2 templates in which every value is made harmless and escaped on its way in.
+
+A template is named after its room: "render/run.html.j2" lies in `headcount/render/templates`. No template can let a
+value through as it stands: there is no `safe` filter. What is markup already is an `Illustration` or a chart, which a
+template shows by `figure(chart)`; nothing else makes any.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Sequence
+from functools import cache
 from importlib import resources
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from headcount.analysis import Dimension, blind_note
-from headcount.analysis.words import percent, times_text
-from headcount.core import BadInput, check_writable, write_bytes, write_text
-from headcount.core.text import escape, plain
-from headcount.render import draw
-from headcount.render.figures import FigureData, training_figure, transition_figure
-from headcount.render.tables import as_html, transition_table
-from headcount.render.words.task import experiment_html, origin, settings, task_text
-from headcount.store import Run
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from headcount.core.text import plain
+from headcount.render.charts.chart import Chart
+from headcount.render.charts.html import HINT, figure, script, script_hash, style
 
 MARK = '<meta name="generator" content="headcount">'
+"""What tells a page of ours from a user's, near its beginning."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """The browser itself is told that nothing may be loaded."""
-FILES = ("index.html", "transition.png", "training.png", "run.json")
+FILTERS = ("length",)
+"""What templates may do to a value, of Jinja2's own; none of these makes markup of it."""
+NBSP = "\N{NO-BREAK SPACE}"
+_UNITS = "%|×|ms|s|min|h|MB|GB|MiB|GiB|heads?|times"
+_BETWEEN = re.compile(
+    rf"(?<=\d) (?=(?:{_UNITS})(?!\w))|(?<=%) (?=interval \d)|(?<=interval) (?=\d)"  # 90 %, 12 ms, 90 % interval 3
+    r"|(?<![\w;&])(?P<left>\|?[^\W\d_][\w₀-₉]?\|?) (?P<sign>[=≈≤≥]) (?=[−+-]?[\d.])"  # h = 3, |S| ≥ 8
+)
+_KEPT = re.compile(r"(<(script|style|svg|pre|code)\b.*?</\2>|<[^>]*>)", re.DOTALL)
+"""Tags, and elements whose text is not prose: it is drawn, run or copied."""
 
 
-class ReportPaths(NamedTuple):
-    """The files of a report."""
+def page(template: str, *, live: bool = True, **values: Any) -> str:
+    """Return a whole page that loads nothing.
 
-    page: Path
-    picture: Path
-    training: Path | None
-    """The training curves; None where the run recorded none."""
-    run: Path
-
-
-def check_report_folder(folder: Path) -> None:
-    """Refuse a folder that holds anything but an earlier report: nothing of the user's is overwritten."""
-    if not folder.exists():
-        check_writable(folder)
-        return
-    if not folder.is_dir():
-        raise BadInput(f"{folder} is a file, not a folder: choose another --out")
-    check_writable(folder)
-    foreign = sorted(p.name for p in folder.iterdir() if p.name not in FILES and not p.name.endswith(".part"))
-    page = folder / "index.html"
-    if not foreign and page.exists() and MARK.encode() not in page.read_bytes()[:2000]:
-        foreign = ["an index.html that is not a report"]
-    if foreign:
-        raise BadInput(f"{folder} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
-
-
-def write_report(run: Run, transition: Dimension, folder: Path) -> ReportPaths:
-    """Write index.html, transition.png, training.png and run.json into a folder; the same run gives the same bytes."""
-    check_report_folder(folder)
-    curves = training_figure(run, transition)
-    paths = ReportPaths(
-        page=folder / "index.html", picture=folder / "transition.png",
-        training=folder / "training.png" if curves.series else None, run=folder / "run.json",
-    )  # fmt: skip
-    run.save(paths.run)
-    write_bytes(paths.picture, draw.png(transition_figure(run, transition)))
-    if paths.training is not None:
-        write_bytes(paths.training, draw.png(curves))
-    else:
-        (folder / "training.png").unlink(missing_ok=True)  # of an earlier report: not of this run
-    write_text(paths.page, page_html(run, transition))  # last: whoever sees the page finds the rest beside it
-    return paths
-
-
-def page_html(run: Run, transition: Dimension) -> str:
-    """Return the page as one HTML document without scripts and without anything to load."""
-    title = run.title or run.name
-    curves = training_figure(run, transition)
-    parts = [
-        _header(title, transition),
-        _picture(run, transition),
-        section("The numbers", as_html(transition_table(transition)) + _legend(transition)),
-        section("What was done", _done(run)),
-        section("What this means, and what it does not", _meaning(run, transition)),
-        section("During training", _figure(curves, _TRAINING)) if curves.series else "",
-        section("Where it comes from", _origin(run)),
-    ]
-    return document(title, parts)
-
-
-def document(title: str, parts: Iterable[str], style: str = "", script: str = "", allowed: str = "") -> str:
-    """Return parts of a page as one whole document in the house style, without anything to load.
-
-    A script runs only where `allowed` is its hash: the browser refuses any other.
+    With `live` the charts' own script is in it and may run; the browser refuses any other.
     """
-    policy = f"{POLICY}; script-src '{allowed}'" if allowed else POLICY
-    css = (resources.files("headcount.render") / "page.css").read_text(encoding="utf-8")
-    text = (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'{MARK}\n<meta name="color-scheme" content="light dark">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{css}{style}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(part for part in parts if part)
-        + f"\n</main>\n{f'<script>{script}</script>' if script else ''}</body>\n</html>\n"
-    )
-    return plain(text, lines=True)  # each text is escaped where it enters; this finds what was forgotten
+    code = script() if live else ""
+    policy = f"{POLICY}; script-src '{script_hash(code)}'" if live else POLICY
+    own = {"mark": MARK, "policy": policy, "style": _style(), "script": code}
+    return render(template, **values, **{name: Markup(text) for name, text in own.items()})
 
 
-_TRAINING = "Each line is one model; the error is measured on sequences that it was not trained on."
-_NMSE = (
-    "The error is the NMSE: the mean squared error divided by the variance of the answer, on sequences that "
-    "the model was not trained on. 0 is perfect, 0.01 leaves 1 % of the variation unexplained, 1 is guessing."
-)
-_MEASURED = (
-    "This was measured on small models that were trained here; it is not proved. A larger model, or longer "
-    "training, may reach a smaller error with the same number of heads."
-)
-_BEST = (
-    "For each number of heads the best seed counts, because a start that got stuck says something about "
-    "training, not about the number of heads."
-)
-
-_RULE = (
-    "A number of heads is needed where the error falls sharply into it, more heads improve it little beside that fall, "
-    "and what is left is a small part of the variation. A larger number of heads must have been tried to confirm it."
-)
+def render(template: str, **values: Any) -> str:
+    """Return the HTML of a template: a page, or a part of one."""
+    text = _environment().get_template(template).render(values)
+    # each value is made harmless where it enters; this finds what was forgotten
+    return unbroken(plain(text, lines=True))
 
 
-def _header(title: str, transition: Dimension) -> str:
-    """The answer first: the question small, the sentence big, the comparison below it."""
-    # the claim is set larger than its grounds, on a line of its own, so the mark between them is for readers
-    # who hear or copy the sentence
-    claim, mark, grounds = _split(transition.sentence)
-    joint = f'<span class="mark">{mark}</span>' if mark else ""
-    return (
-        f'<header>\n<p class="question">{escape(title)}</p>\n'
-        f"<h1>{escape(claim)}{joint} <small>{escape(grounds)}</small></h1>\n"
-        f'<p class="comparison">{escape(transition.comparison)}</p>\n'
-        f'<p class="evidence"><span class="tag">measured</span> '
-        f"{escape(_sure(transition))}</p>\n</header>"
-    )
+class Illustration:
+    """A picture that was drawn as an SVG element, with its caption: the one thing that a page takes as it stands."""
+
+    def __init__(self, svg: str, caption: str, narrow: Sequence[str] = ()) -> None:
+        """Take a picture; `narrow` has its panels to be set one below the other, for phones."""
+        self.svg, self.caption = Markup(svg), caption
+        self.narrow = [Markup(_renamed(panel, f"narrow-{i}-")) for i, panel in enumerate(narrow)]
 
 
-def _split(sentence: str) -> tuple[str, str, str]:
-    """Cut a sentence at its first colon or semicolon: before it, the mark, after it."""
-    cuts = [sentence.find(mark) for mark in (": ", "; ") if mark in sentence]
-    at = min(cuts) if cuts else len(sentence)
-    return sentence[:at], sentence[at : at + 1], sentence[at + 1 :].strip()
+def _renamed(svg: str, mark: str) -> str:
+    """Give the parts of a drawing names of their own, so that no page has one twice."""
+    names = set(re.findall(r'\bid="([^"]+)"', svg))
+    text = re.sub(r"#([\w-]+)", lambda m: f"#{mark}{m[1]}" if m[1] in names else m[0], svg)
+    return re.sub(r'\bid="', f'id="{mark}', text)
 
 
-def _sure(transition: Dimension) -> str:
-    """How far the seeds support the sentence."""
-    trials = sum(row.seeds for row in transition.rows)
-    source = f"in this run of {trials} trained model{'' if trials == 1 else 's'}, not proved."
-    if transition.agreement is None:
-        return f"{source} There are too few seeds to say how sure this is."
-    again = (
-        f"If the seeds are drawn again and the rule's constants are varied, {percent(transition.agreement)} of "
-        f"{transition.resamples:,} draws give the same answer"
-    )
-    low, high = transition.drop_low, transition.drop_high
-    claimed = transition.verdict == "transition" or transition.bounded
-    if not claimed or low is None or high is None:
-        return f"{source} {again}."
-    ends = times_text(low), times_text(high)
-    span = f"{ends[0]} times" if ends[0] == ends[1] else f"{ends[0]} to {ends[1]} times"
-    return f"{source} {again}, and the drop lies in 90 % of the draws at {span}."
+def unbroken(html: str) -> str:
+    """Return a page whose lines never break inside "90 %", "12 ms" or "h = 3"; tags, code and drawings stay."""
+    parts: list[str] = []
+    end = 0
+    for kept in _KEPT.finditer(html):
+        parts += [_joined(html[end : kept.start()]), kept[0]]
+        end = kept.end()
+    return "".join([*parts, _joined(html[end:])])
 
 
-def _picture(run: Run, transition: Dimension) -> str:
-    figure = transition_figure(run, transition)
-    caption = (
-        "Every dot is one trained model. Lower is better: from one horizontal line to the next the error is "
-        f"{10**figure.decades:,} times smaller. At 1 a model is no better than guessing the average answer."
-    )
-    return _figure(figure, caption)
+def _joined(text: str) -> str:
+    return _BETWEEN.sub(lambda m: NBSP if m["left"] is None else f"{m['left']}{NBSP}{m['sign']}{NBSP}", text)
 
 
-def _figure(figure: FigureData, caption: str) -> str:
-    return f"<figure>\n{draw.svg(figure)}<figcaption>{escape(caption)}</figcaption>\n</figure>"
+@cache
+def _environment() -> Environment:
+    """Jinja2 without what could let a value through: no filter that makes markup, no globals but ours."""
+    made = Environment(
+        loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, finalize=_harmless,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    made.filters = {**{name: made.filters[name] for name in FILTERS}, "thousands": lambda number: f"{number:,}"}
+    own: Any = made.globals
+    own.clear()
+    own.update(figure=_figure, hint=Markup(HINT))
+    return made
 
 
-def section(title: str, body: str) -> str:
-    """Return a part of a page with its heading."""
-    return f"<section>\n<h2>{escape(title)}</h2>\n{body}</section>"
+def _source(name: str) -> str:
+    room, _, file = name.partition("/")
+    return (resources.files(f"headcount.{room}") / "templates" / file).read_text(encoding="utf-8")
 
 
-def _legend(transition: Dimension) -> str:
-    columns = transition_table(transition).columns
-    told = "; ".join(f"<b>{escape(c.name)}</b>: {escape(c.meaning)}" for c in columns)
-    return f'<p class="small">{told}.</p>\n'
+def _harmless(value: Any) -> Any:
+    """Return a value as text in which nothing is hidden, for Jinja2 to escape; markup, which is ours, as it is."""
+    return value if isinstance(value, Markup) else plain(value, lines=True)
 
 
-def name_list(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return names and values, one below the other."""
-    rows = "\n".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in pairs)
-    return f"<dl>\n{rows}\n</dl>\n"
+def _figure(chart: Chart) -> Markup:
+    """Return a chart as an element of a page."""
+    return Markup(figure(chart))
 
 
-def _done(run: Run) -> str:
-    task = task_text(run)
-    formula = f'<p class="formula">{escape(task.formula)}</p>\n' if task.formula else ""
-    return f"<p>{escape(task.words)}</p>\n{formula}{name_list(settings(run))}"
-
-
-def _meaning(run: Run, transition: Dimension) -> str:
-    """What a reader may conclude, and what not."""
-    points = [_NMSE, _MEASURED, _BEST, _RULE]
-    if run.intrinsic is not None:
-        points.append(
-            f"Here the true number of look-ups, D = {run.intrinsic}, is known, because the task was built "
-            "that way. The estimate does not use it; it is compared afterwards."
-        )
-    points += [note] if (note := blind_note([run])) else []
-    diverged = sum(row.diverged for row in transition.rows)
-    if diverged:
-        points.append(
-            f"{diverged} of the {len(run.trials)} models diverged: training blew up, so they have no error "
-            "and are left out of the best and the median."
-        )
-    return "<ul>\n" + "\n".join(f"<li>{escape(point)}</li>" for point in points) + "\n</ul>\n"
-
-
-def _origin(run: Run) -> str:
-    return (
-        f"{name_list(origin(run))}"
-        "<p>To reproduce it, install the versions above and run the experiment below again: it states the "
-        "task, the head counts, the seeds and the training. The full record, with every trial and curve, "
-        'is in <a href="run.json">run.json</a> beside this page.</p>\n'
-        f"{experiment_html(run)}"
-    )
+def _style() -> str:
+    """The one stylesheet: that of pages, and the colours and lines of charts."""
+    return (resources.files("headcount.render") / "page.css").read_text(encoding="utf-8") + style()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from headcount.analysis import Analysis, Cell, Place
 from headcount.analysis.words import error_text, times_text
-from headcount.core.text import plain_data
+from headcount.core.text import csv_text
 from headcount.render.charts.chart import PaperValue, number_text
 from headcount.render.charts.series import level, paper_values
 from headcount.render.tables import NONE, Column, Table
@@ -166,17 +165,16 @@ def paper_table(analysis: Analysis, reference: Sequence[PaperValue]) -> Table:
 def cells_csv(analysis: Analysis) -> str:
     """Return every cell with every number, as a CSV file."""
     fields = [field for field in Cell.model_fields if field not in ("floored", "averaged")]
-    stated: list[str] = []
     if not analysis.plain:
-        fields, stated = [*fields, "floored"], [analysis.measure, analysis.on]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*fields, *(["measure", "on"] if stated else [])])
-    for cell in analysis.cells:
-        values = [getattr(cell, field) for field in fields]
-        texts = [" ".join(map(repr, v)) if isinstance(v, list) else "" if v is None else v for v in values]
-        writer.writerow(plain_data([*texts, *stated]))
-    return out.getvalue()
+        fields.append("floored")
+    rows = [{field: _listed(getattr(cell, field)) for field in fields} for cell in analysis.cells]
+    told = {"measure": analysis.measure, "on": analysis.on} if not analysis.plain else {}
+    return csv_text([*fields, *told], [{**row, **told} for row in rows])
+
+
+def _listed(value: Any) -> Any:
+    """Write a list of numbers into one cell."""
+    return " ".join(map(repr, value)) if isinstance(value, list) else value
 
 
 def _varied(places: Sequence[Place]) -> list[str]:

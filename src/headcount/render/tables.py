@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headcount.analysis import Dimension, HeadRow
 from headcount.analysis.words import error_text, times_text
 from headcount.core import Spec
-from headcount.core.text import escape, plain
+from headcount.core.text import plain
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -115,20 +115,3 @@ def as_markdown(table: Table) -> str:
     for i, row in enumerate(table.rows):
         lines.append([f"**{cell}**" if i == table.marked else cell for cell in row])
     return "\n".join(f"| {' | '.join(plain(cell).replace('|', '∣') for cell in line)} |" for line in lines) + "\n"
-
-
-def as_html(table: Table) -> str:
-    """Render as an HTML table whose heads explain themselves."""
-    heads = "".join(
-        f'<th scope="col" title="{escape(column.meaning)}">{escape(column.name)}</th>' for column in table.columns
-    )
-    body: list[str] = []
-    for i, (first, *rest) in enumerate(table.rows):
-        mark = ' class="needed"' if i == table.marked else ""
-        cells = "".join(f"<td>{escape(cell)}</td>" for cell in rest)
-        body.append(f'<tr{mark}><th scope="row">{escape(first)}</th>{cells}</tr>')
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.caption)}">\n'
-        f"<table>\n<caption>{escape(table.caption)}</caption>\n<thead><tr>{heads}</tr></thead>\n"
-        "<tbody>\n" + "\n".join(body) + "\n</tbody>\n</table>\n</div>\n"
-    )

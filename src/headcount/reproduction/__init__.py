@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from headcount.core import open_door
 
 if TYPE_CHECKING:
+    from headcount.reproduction import findings as findings
     from headcount.reproduction.cells import mean_and_deviation as mean_and_deviation
     from headcount.reproduction.cells import read_cells as read_cells
-    from headcount.reproduction.findings import findings as findings_of
     from headcount.reproduction.items import GROUPS as GROUPS
     from headcount.reproduction.items import ITEMS as ITEMS
     from headcount.reproduction.plan import RealDataOptions as RealDataOptions

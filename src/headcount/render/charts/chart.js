@@ -1,6 +1,6 @@
 "use strict";
-// The charts of a page, made to answer. The page shows them already; this draws them again from the
-// data beside them, at any width. chart_page.py is its twin; a test compares the two.
+// Makes the charts of a page answer: draws them again from the data beside them, at any width.
+// html.py is its twin; a test compares the two.
 (() => {
   const FULL = 720;
   const num = (v) => v.toFixed(1).replace(/\.0$/, "");
@@ -45,7 +45,7 @@
     return found;
   }
 
-  // -- drawing, as in chart_page.py ------
+  // -- drawing, as in html.py ------
   const SHAPES = {
     circle: (x, y, r) => `M${num(x - r)} ${num(y)}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`,
     square: (x, y, r) => `M${num(x - r)} ${num(y - r)}h${2 * r}v${2 * r}h${-2 * r}z`,
@@ -259,6 +259,7 @@
         set(item, { "aria-pressed": !hidden.has(name) });
         redraw();
       };
+      set(item.parentElement, { role: "group" });
       set(item, { role: "button", tabindex: 0, "aria-pressed": true });
       item.addEventListener("click", flip);
       item.addEventListener("keydown", (event) => {

@@ -15,12 +15,37 @@ from headcount.render.style import COLOURS
 if TYPE_CHECKING:
     from headcount.render.picture import Picture
 
-WIDE, EDGE, BETWEEN = 12.4, 0.35, 0.6
-"""Inches: the picture, its margin, and the space between its two columns."""
-COLUMN = (WIDE - 2 * EDGE - BETWEEN) / 2
 HEAD, FOOT = 0.56, 0.34
-"""Inches above a panel for its headline and note, and below it."""
+"""Inches above a panel for its headline and one line of its note, and below it."""
+LINE = 0.17
+"""Inches of each further line of a note."""
 TARGETS = 1.75
+
+
+class Layout(NamedTuple):
+    """Inches: the picture, its margin, and the space between its columns."""
+
+    wide: float
+    edge: float
+    between: float
+    columns: int
+    note: int
+    """Characters of a line of a note that a column holds."""
+
+    @property
+    def inner(self) -> float:
+        """Return the width between the margins."""
+        return self.wide - 2 * self.edge
+
+    @property
+    def column(self) -> float:
+        """Return the width of a column."""
+        return (self.inner - self.between * (self.columns - 1)) / self.columns
+
+
+SIDE_BY_SIDE = Layout(wide=12.4, edge=0.35, between=0.6, columns=2, note=200)
+STACKED = Layout(wide=4.8, edge=0.1, between=0.0, columns=1, note=58)
+"""For a phone: one panel below the other, in letters that can be read."""
 
 
 class Panel(NamedTuple):
@@ -34,37 +59,55 @@ class Panel(NamedTuple):
     """Draws into a figure, in a place: left, bottom, width and height in inches."""
     aside: str = ""
 
+    @property
+    def head(self) -> float:
+        """Return the inches above it, for its headline and its note."""
+        return HEAD + LINE * self.note.count("\n")
 
-def draw_pair(figure: PairFigure, *, titled: bool) -> Picture:
-    """Return the picture as a Matplotlib figure."""
+
+def draw_pair(figure: PairFigure, *, titled: bool, stacked: bool = False) -> Picture:
+    """Return the picture as a Matplotlib figure; `stacked` has one panel below the other, for a narrow screen."""
     from headcount.render.picture import Picture
 
-    columns = _columns(figure)
+    layout = STACKED if stacked else SIDE_BY_SIDE
+    left, right = _columns(figure)
+    columns = [[*left, *right]] if stacked else [left, right]
+    columns = [[_wrapped(panel, layout) for panel in column] for column in columns]
+    headline, note = targets_text(figure)
+    last = _wrapped(
+        Panel(headline, note, TARGETS, TARGETS, lambda fig, place: targets_panel(fig, place, figure)), layout
+    )
     body = max(_least(column) for column in columns)
-    body = min(body, max(_most(column) for column in columns))
+    if not stacked:
+        body = min(body, max(_most(column) for column in columns))
     title = textwrap.wrap(one_line(figure.title), 88, max_lines=3, placeholder=" …") if titled else []
     told = f"{KINDS[figure.kind]}; {one_line(figure.subtitle)}".removesuffix("; ")
     subtitle = textwrap.wrap(told[0].upper() + told[1:], 128, max_lines=2, placeholder=" …")
     above = 0.2 + 0.31 * len(title) + (0.24 * len(subtitle) if titled else 0.0) + 0.6
-    height = above + body + HEAD + TARGETS + 0.12
-    fig = Picture(figsize=(WIDE, height), facecolor=COLOURS["ground"])
+    height = above + body + last.head + TARGETS + 0.12
+    fig = Picture(figsize=(layout.wide, height), facecolor=COLOURS["ground"])
     if titled:
-        fig.text(EDGE / WIDE, 1 - 0.16 / height, "\n".join(title), va="top", fontsize=16, fontweight="bold",
-                 linespacing=1.25)  # fmt: skip
-        fig.text(EDGE / WIDE, 1 - (0.24 + 0.31 * len(title)) / height, "\n".join(subtitle), va="top", fontsize=11.5,
-                 linespacing=1.3, color=COLOURS["muted"])  # fmt: skip
-    _keys(fig, height - above + 0.3)
-    for left, column in zip((EDGE, EDGE + COLUMN + BETWEEN), columns, strict=True):
-        top = height - above
+        fig.text(layout.edge / layout.wide, 1 - 0.16 / height, "\n".join(title), va="top", fontsize=16,
+                 fontweight="bold", linespacing=1.25)  # fmt: skip
+        fig.text(layout.edge / layout.wide, 1 - (0.24 + 0.31 * len(title)) / height, "\n".join(subtitle), va="top",
+                 fontsize=11.5, linespacing=1.3, color=COLOURS["muted"])  # fmt: skip
+    _keys(fig, layout, height - above + 0.3)
+    for number, column in enumerate(columns):
+        left_edge, top = layout.edge + number * (layout.column + layout.between), height - above
         for panel, tall in zip(column, _heights(column, body), strict=True):
-            _words(fig, panel, left, top, COLUMN)
-            panel.paint(fig, (left, top - HEAD - tall, COLUMN, tall))
-            top -= HEAD + tall + FOOT
-    headline, note = targets_text(figure)
-    panel = Panel(headline, note, TARGETS, TARGETS, lambda fig, place: targets_panel(fig, place, figure))
-    _words(fig, panel, EDGE, TARGETS + HEAD + 0.04, WIDE - 2 * EDGE)
-    panel.paint(fig, (EDGE, 0.04, WIDE - 2 * EDGE, TARGETS))
+            _words(fig, panel, left_edge, top, layout.column)
+            panel.paint(fig, (left_edge, top - panel.head - tall, layout.column, tall))
+            top -= panel.head + tall + FOOT
+    _words(fig, last, layout.edge, TARGETS + last.head + 0.04, layout.inner)
+    last.paint(fig, (layout.edge, 0.04, layout.inner, TARGETS))
     return fig
+
+
+def _wrapped(panel: Panel, layout: Layout) -> Panel:
+    """Break a note that is longer than its column; what stands at the right of a headline goes before it there."""
+    if layout.columns == 1 and panel.aside:
+        panel = panel._replace(note=f"{panel.aside}; {panel.note}", aside="")
+    return panel._replace(note="\n".join(textwrap.wrap(panel.note, layout.note)))
 
 
 def _columns(figure: PairFigure) -> tuple[list[Panel], list[Panel]]:
@@ -132,11 +175,11 @@ def _rows(count: int, tall: float) -> float:
 
 
 def _least(column: list[Panel]) -> float:
-    return sum(HEAD + panel.least + FOOT for panel in column)
+    return sum(panel.head + panel.least + FOOT for panel in column)
 
 
 def _most(column: list[Panel]) -> float:
-    return sum(HEAD + panel.most + FOOT for panel in column)
+    return sum(panel.head + panel.most + FOOT for panel in column)
 
 
 def _heights(column: list[Panel], body: float) -> list[float]:
@@ -155,7 +198,7 @@ def _words(fig: Any, panel: Panel, left: float, top: float, width: float) -> Non
                  fontweight="bold", color=COLOURS["plain"])  # fmt: skip
 
 
-def _keys(fig: Any, middle: float) -> None:
+def _keys(fig: Any, layout: Layout, middle: float) -> None:
     """Name the three marks, once for all panels."""
     from matplotlib.lines import Line2D
 
@@ -165,11 +208,13 @@ def _keys(fig: Any, middle: float) -> None:
         ("second sequence", "D", "few", 7.0),
         ("the model", "^", "plain", 8.5),
     )
+    stacked = layout.columns == 1
     keys = [
         Line2D([], [], marker=mark, ls="", ms=size, mew=0, color=COLOURS[tone], label=name)
         for name, mark, tone, size in kinds
     ]
     fig.legend(
-        handles=keys, loc="center left", ncols=3, frameon=False, fontsize=11.5, handletextpad=0.2, columnspacing=1.8,
-        borderpad=0, handlelength=1.4, bbox_to_anchor=((EDGE - 0.05) / wide, middle / tall),
+        handles=keys, loc="center left", ncols=3, frameon=False, fontsize=10.5 if stacked else 11.5,
+        handletextpad=0.2, columnspacing=0.8 if stacked else 1.8,
+        borderpad=0, handlelength=1.4, bbox_to_anchor=((layout.edge - 0.05) / wide, middle / tall),
     )  # fmt: skip

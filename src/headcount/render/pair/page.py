@@ -7,48 +7,35 @@ import re
 from collections.abc import Sequence
 
 from headcount.core.text import escape
-from headcount.render.pages import document, name_list, section
+from headcount.render.pages import Illustration
+from headcount.render.pages import page as html_page
 from headcount.render.pair.data import KINDS, Look, PairFigure, distance_text, looks, number_text, one_line, strips
 from headcount.render.pair.draw import draw_pair
 from headcount.render.pair.targets import deviations, gap_text, targets_text
 from headcount.render.style import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
-from headcount.render.tables import NONE, Column, Table, as_html
+from headcount.render.tables import NONE, Column, Table
 
 DIGITS = 6
-STYLE = """:root { --ground: var(--page); }
-main { max-width: 68rem; }
-main > header, main > section { max-width: 50rem; }
-figure { overflow-x: auto; }
-figure svg { min-width: 44rem; }
-td { white-space: normal; }
-.scroll + dl { margin-top: 1.4rem; }
-"""
-"""The picture is wider than those of a report; on a narrow screen it scrolls."""
 TOP = 4
 """So many tokens of a head are named, unless they have next to no weight."""
 
 
 def page(figure: PairFigure) -> str:
     """Return the page as one HTML document without scripts and without anything to load."""
-    caption = "Circles belong to the first sequence, diamonds to the second. " + (
-        "A line between the two stands upright where they agree." if figure.weights1 or figure.f1 else ""
-    )
-    parts = [
-        _header(figure),
-        f"<figure>\n{picture(figure)}<figcaption>{escape(caption.strip())}</figcaption>\n</figure>",
-        section("The numbers", as_html(_targets(figure)) + name_list(_facts(figure))),
-        section("What it implies", _implied(figure)) if figure.sentences else "",
-        section("What the target looks for", as_html(_functions(figure))) if figure.f1 is not None else "",
-        section("What each head looks at", _heads(figure)),
-        section("The data", _data(figure)),
-    ]
-    return document(one_line(figure.title), parts, STYLE)
+    title = one_line(figure.title)
+    return html_page(
+        "render/pair.html.j2", live=False, title=title, question=one_line(figure.subtitle),
+        answer=f"{title} ({KINDS[figure.kind]})", evidence=_claim(figure),
+        pictures=[Illustration(picture(figure), _caption(figure), [picture(figure, stacked=True)])],
+        targets=_targets(figure), facts=_facts(figure), implied=[one_line(text) for text in figure.sentences],
+        functions=None if figure.f1 is None else _functions(figure), heads=_heads(figure), data=_data(figure),
+    )  # fmt: skip
 
 
-def picture(figure: PairFigure) -> str:
+def picture(figure: PairFigure, *, stacked: bool = False) -> str:
     """Return the picture as an SVG element whose colours follow the page."""
     with _settings():
-        drawn = draw_pair(figure, titled=False)
+        drawn = draw_pair(figure, titled=False, stacked=stacked)
     text = drawn.as_bytes("svg", transparent=True).decode()
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :].strip() + "\n", flags=re.DOTALL)
     text = re.sub(r'\bid="', 'id="pair-', text)
@@ -60,13 +47,9 @@ def picture(figure: PairFigure) -> str:
     return text.replace("<svg ", f'<svg role="img" aria-label="{escape(_alt(figure))}" ', 1)
 
 
-def _header(figure: PairFigure) -> str:
-    return (
-        f'<header>\n<p class="question">{escape(one_line(figure.subtitle))}</p>\n'
-        f"<h1>{escape(one_line(figure.title))}</h1>\n"
-        f'<p class="evidence"><span class="tag">{escape(KINDS[figure.kind])}</span> '
-        f"{escape(_claim(figure))}</p>\n</header>"
-    )
+def _caption(figure: PairFigure) -> str:
+    upright = " A line between the two stands upright where they agree." if figure.weights1 or figure.f1 else ""
+    return f"Circles belong to the first sequence, diamonds to the second.{upright}"
 
 
 def _claim(figure: PairFigure) -> str:
@@ -104,7 +87,9 @@ def _targets(figure: PairFigure) -> Table:
         [name, _number(one), _number(other), NONE if name == "Error" else _number(abs(one - other))]
         for name, (one, other) in pairs.items()
     ]
-    columns = _columns(("", "what is compared"), ("First sequence", ""), ("Second sequence", ""), ("Difference", ""))
+    columns = _columns(
+        ("Compared", "what is compared"), ("First sequence", ""), ("Second sequence", ""), ("Difference", "")
+    )  # fmt: skip
     return Table(caption="What is wanted, and what the model says", columns=columns, rows=rows, marked=None)
 
 
@@ -123,10 +108,6 @@ def _facts(figure: PairFigure) -> list[tuple[str, str]]:
 
 def _in_units(figure: PairFigure, value: float) -> str:
     return f"{_number(value)}, {deviations(value / figure.unit)}" if figure.in_units else _number(value)
-
-
-def _implied(figure: PairFigure) -> str:
-    return "<ul>\n" + "\n".join(f"<li>{escape(one_line(text))}</li>" for text in figure.sentences) + "\n</ul>\n"
 
 
 def _functions(figure: PairFigure) -> Table:
@@ -148,10 +129,11 @@ def _functions(figure: PairFigure) -> Table:
     )
 
 
-def _heads(figure: PairFigure) -> str:
+def _heads(figure: PairFigure) -> Table | None:
+    """What each head looks at; None where that is not the tokens."""
     found = looks(figure)
     if not found:
-        return "<p>The heads of this model do not look at the tokens themselves (layers, norms or W_O between).</p>\n"
+        return None
     rows = [
         [str(look.head + 1), _tokens(look.first), _tokens(look.second), look.strip.name, _means(look)] for look in found
     ]
@@ -161,7 +143,7 @@ def _heads(figure: PairFigure) -> str:
         ("Averages", "of that, weighted, in both sequences"),
     )  # fmt: skip
     caption = "Positions (from 0) with their attention weights, the heaviest first"
-    return as_html(Table(caption=caption, columns=columns, rows=rows, marked=None))
+    return Table(caption=caption, columns=columns, rows=rows, marked=None)
 
 
 def _means(look: Look) -> str:
@@ -185,5 +167,4 @@ def _columns(*columns: tuple[str, str]) -> list[Column]:
 
 def _data(figure: PairFigure) -> str:
     text = json.dumps(figure.data(), ensure_ascii=False)
-    text = re.sub(r', "(?=\w+": )', ',\n "', text)  # a key a line
-    return f"<details>\n<summary>All numbers of the picture</summary>\n<pre>{escape(text)}</pre>\n</details>\n"
+    return re.sub(r', "(?=\w+": )', ',\n "', text)  # a key a line

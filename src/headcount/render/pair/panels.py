@@ -29,7 +29,7 @@ def inches(fig: Any, place: Place) -> Any:
 
 def series_panel(fig: Any, place: Place, figure: PairFigure) -> None:
     """Draw sequences of numbers, value against position."""
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import FixedLocator, MaxNLocator
 
     axes = _plot(fig, place, (0.5, 0.42))
     size, around, edge = _marks(72 * (place[2] - 0.5) / figure.length)
@@ -41,7 +41,7 @@ def series_panel(fig: Any, place: Place, figure: PairFigure) -> None:
     low, high = figure.low[0], figure.high[0]
     axes.set(xlim=(-0.5, figure.length - 0.5), ylim=(low - 0.09 * (high - low), high + 0.09 * (high - low)))
     axes.set_xlabel("position", fontsize=10, labelpad=2)
-    axes.xaxis.set_major_locator(MaxNLocator(16, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(16, integer=True) if figure.length > 1 else FixedLocator([0]))
     axes.grid(axis="y", color=COLOURS["grid"], linewidth=0.9)
 
 

@@ -15,8 +15,13 @@ LEVEL = 0.98
 """Inches from the panel's top to the axis."""
 TOP = 0.38
 """Inches from the panel's top to the arrow of the gap."""
+NARROW = 6.0
+"""Inches below which the axis has fewer ticks, and its texts are smaller."""
+LETTER = 0.096
+"""Inches of a bold letter there, about."""
 SPAN = 0.3, 0.7
 """The numbers take this part of the axis; the rest is for their names."""
+NARROW_SPAN = 0.36, 0.64
 
 
 def digits(figure: PairFigure) -> int:
@@ -55,18 +60,21 @@ def targets_panel(fig: Any, place: Place, figure: PairFigure) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes, width = inches(fig, place), place[2]
+    narrow = width < NARROW
+    letters, span = (10.0, NARROW_SPAN) if narrow else (12.0, SPAN)
     numbers = figure.y1, figure.y2, figure.prediction1, figure.prediction2
     low, high = min(numbers), max(numbers)
     if high <= low:
         low, high = low - figure.unit, high + figure.unit
 
     def at(value: float) -> float:
-        return width * (SPAN[0] + (SPAN[1] - SPAN[0]) * (value - low) / (high - low))
+        return width * (span[0] + (span[1] - span[0]) * (value - low) / (high - low))
 
     axes.plot([0, width], [LEVEL, LEVEL], "-", color=MUTED, lw=1.2, zorder=1)
     answers = sorted((figure.prediction1, figure.prediction2))
+    most = 5 if narrow else 12
     ticks = [
-        t for t in MaxNLocator(12).tick_values(low - (high - low), high + (high - low)) if 0.3 < at(t) < width - 0.3
+        t for t in MaxNLocator(most).tick_values(low - (high - low), high + (high - low)) if 0.3 < at(t) < width - 0.3
     ]
     for tick in ticks:
         axes.plot([at(tick)] * 2, [LEVEL, LEVEL + 0.06], "-", color=MUTED, lw=0.9, zorder=1)
@@ -80,9 +88,13 @@ def targets_panel(fig: Any, place: Place, figure: PairFigure) -> None:
                 fontsize=9.5,
                 color=MUTED,
             )
-    _targets(axes, figure, at(figure.y1), at(figure.y2))
+    _targets(axes, figure, at(figure.y1), at(figure.y2), letters)
     middle = (at(figure.y1) + at(figure.y2)) / 2
-    axes.text(middle, TOP - 0.22, gap_text(figure), ha="center", va="center", fontsize=12.5, fontweight="bold")
+    if narrow:  # a long text keeps inside
+        half = 0.53 * LETTER * len(gap_text(figure))
+        middle = min(max(middle, half), width - half) if 2 * half < width else width / 2
+    axes.text(middle, TOP - 0.22, gap_text(figure), ha="center", va="center", fontsize=letters + 0.5,
+              fontweight="bold")  # fmt: skip
     axes.annotate(
         "", (at(figure.y1), TOP), (at(figure.y2), TOP),
         arrowprops={"arrowstyle": "<|-|>,head_width=0.26,head_length=0.55", "lw": 1.7, "color": INK,
@@ -93,11 +105,11 @@ def targets_panel(fig: Any, place: Place, figure: PairFigure) -> None:
         axes.plot([at(answer)], [LEVEL + 0.12], "^", ms=10.5, mew=0, color=COLOURS["plain"], zorder=4)
     one, other = (number_text(answer, digits(figure)) for answer in (figure.prediction1, figure.prediction2))
     said = f"the model says {one} to both" if one == other else f"the model says {one} and {other}"
-    axes.text((at(answers[0]) + at(answers[1])) / 2, LEVEL + 0.53, said, ha="center", va="center", fontsize=12,
-              fontweight="bold", color=COLOURS["plain"])  # fmt: skip
+    axes.text((at(answers[0]) + at(answers[1])) / 2, LEVEL + 0.53, said, ha="center", va="center",
+              fontsize=letters, fontweight="bold", color=COLOURS["plain"])  # fmt: skip
 
 
-def _targets(axes: Any, figure: PairFigure, one: float, other: float) -> None:
+def _targets(axes: Any, figure: PairFigure, one: float, other: float, letters: float) -> None:
     """Draw both targets on the axis, their names outwards, so that these never meet."""
     for x, value, colour, mark, outward in (
         (one, figure.y1, FIRST, "o", one > other), (other, figure.y2, SECOND, "D", one <= other),
@@ -105,5 +117,5 @@ def _targets(axes: Any, figure: PairFigure, one: float, other: float) -> None:
         axes.plot([x, x], [TOP, LEVEL], "-", color=colour, lw=1.2, zorder=2)
         axes.plot([x], [LEVEL - 0.08], mark, ms=10 if mark == "o" else 8.5, mew=0, color=colour, zorder=5)
         axes.text(x + (0.16 if outward else -0.16), LEVEL - 0.3, f"target {number_text(value, digits(figure))}",
-                  ha="left" if outward else "right", va="center", fontsize=12, fontweight="bold",
+                  ha="left" if outward else "right", va="center", fontsize=letters, fontweight="bold",
                   color=colour)  # fmt: skip

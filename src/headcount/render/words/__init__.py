@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from headcount.core import open_door
 
 if TYPE_CHECKING:
+    from headcount.render.words.headline import Headline as Headline
+    from headcount.render.words.headline import split as split
     from headcount.render.words.run import summary as summary
 
 __getattr__, __dir__ = open_door(__name__)

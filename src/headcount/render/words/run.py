@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.analysis import UNMEASURED, ZERO, Analysis, Dimension, Part
-from headcount.analysis.words import comparison, fits, heads_text, times_text
+from headcount.analysis import UNMEASURED, ZERO, Analysis, Dimension, Part, Reason, blind_note
+from headcount.analysis.words import comparison, fits, heads_text, percent, times_text
 from headcount.render.charts.series import above, known_dimensions, level, where
+from headcount.render.words.headline import Headline, split
 from headcount.render.words.task import settings, task_text
 from headcount.store import Run
 
@@ -23,6 +24,10 @@ MEAN = (
     "Over the seeds of a cell error rates are averaged, as in the paper's tables: the best of several shares of wrong "
     "answers is the luckiest. Over targets errors are averaged in log scale."
 )
+RULE = (
+    "A number of heads is needed where the error falls sharply into it, more heads improve it little beside that fall, "
+    "and what is left is a small part of the variation. A larger number of heads must have been tried to confirm it."
+)
 NO_RECORD = "There is no one known D on record, so there is nothing to compare with."
 RISE = 2.0
 """From this factor on, an error that rises with the number of heads is told."""
@@ -35,6 +40,72 @@ _STATES = {
     ZERO: "left out: no wrong answer, on a number of samples that is not known",
     UNMEASURED: "left out: finished, without a training error on record",
 }
+
+
+def headline(analysis: Analysis) -> Headline:
+    """Return the answer and its certainty, then its grounds; of several settings what they have in common."""
+    found = analysis.dimensions
+    if len(found) == 1:
+        return split(found[0].sentence)
+    claimed = {d.heads_needed for d in found}
+    same = claimed.pop() if len(claimed) == 1 and not any(d.hedged for d in found) else None
+    if not same:
+        return Headline(f"{len(found)} settings, each with its own answer")
+    return Headline(f"{heads_text(same)} in all {len(found)} settings (90 % interval {same} in each)")
+
+
+def evidence(analysis: Analysis) -> str:
+    """Say what the answer was measured on."""
+    drawn = f" Intervals hold 90 % of {analysis.resamples:,} draws over seeds and targets."
+    return f"in this run of {summary(analysis)}.{drawn if analysis.counts.get('done') else ''}"
+
+
+def grounds(found: Dimension, analysis: Analysis) -> list[Reason]:
+    """Return the grounds of an answer, each with what kind of knowledge it is."""
+    return [*found.reasons, *(Reason(text=text) for text in rises(analysis, found.setting))]
+
+
+def meaning(analysis: Analysis) -> list[str]:
+    """Say what a reader may conclude, and what not."""
+    points = [analysis.words.meaning, *analysis.notes, MEASURED, MEAN if analysis.measure == "error rate" else BEST]
+    return points + [f"{number:,} trials {meaning}." for state, number, meaning in counts(analysis) if state != "done"]
+
+
+def panel_evidence(found: Dimension) -> str:
+    """Say what the answer of one panel was measured on, and how far its seeds support it."""
+    trials = sum(row.seeds for row in found.rows)
+    source = f"in this run of {trials} trained model{'' if trials == 1 else 's'}, not proved."
+    if found.agreement is None:
+        return f"{source} There are too few seeds to say how sure this is."
+    again = (
+        f"If the seeds are drawn again and the rule's constants are varied, {percent(found.agreement)} of "
+        f"{found.resamples:,} draws give the same answer"
+    )
+    low, high = found.drop_low, found.drop_high
+    claimed = found.verdict == "transition" or found.bounded
+    if not claimed or low is None or high is None:
+        return f"{source} {again}."
+    ends = times_text(low), times_text(high)
+    span = f"{ends[0]} times" if ends[0] == ends[1] else f"{ends[0]} to {ends[1]} times"
+    return f"{source} {again}, and the drop lies in 90 % of the draws at {span}."
+
+
+def panel_meaning(run: Run, found: Dimension) -> list[str]:
+    """Say what a reader may conclude of one panel, and what not."""
+    points = [found.words.meaning, MEASURED, BEST, RULE]
+    if run.intrinsic is not None:
+        points.append(
+            f"Here the true number of look-ups, D = {run.intrinsic}, is known, because the task was built "
+            "that way. The estimate does not use it; it is compared afterwards."
+        )
+    points += [note] if (note := blind_note([run])) else []
+    diverged = sum(row.diverged for row in found.rows)
+    if diverged:
+        points.append(
+            f"{diverged} of the {len(run.trials)} models diverged: training blew up, so they have no error "
+            "and are left out of the best and the median."
+        )
+    return points
 
 
 def counts(analysis: Analysis) -> list[tuple[str, int, str]]:

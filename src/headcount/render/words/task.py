@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from headcount.analysis import Part
 from headcount.core.readers import toml_text
-from headcount.core.text import escape
 from headcount.store import Run
 
 
@@ -159,13 +158,10 @@ def experiment(run: Run) -> str:
         return json.dumps(stated, indent=2, ensure_ascii=False)
 
 
-def experiment_html(run: Run) -> str:
-    """Return the experiment, folded, for the end of a page."""
+def experiment_title(run: Run) -> str:
+    """Say what the text of `experiment` is."""
     how = "; saved as a file, headcount sweep FILE runs it again" if run.sweep else ""
-    return (
-        f"<details>\n<summary>The experiment “{escape(run.name)}”, as it was run{how}</summary>\n"
-        f"<pre>{escape(experiment(run))}</pre>\n</details>\n"
-    )
+    return f"The experiment “{run.name}”, as it was run{how}"
 
 
 def section(run: Run, name: str) -> dict[str, Any]:

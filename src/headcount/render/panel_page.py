@@ -1,0 +1,90 @@
+"""The page of one panel, as the demo writes it, with its pictures and its whole record in one folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from headcount.analysis import Dimension
+from headcount.core import BadInput, check_writable, write_bytes, write_text
+from headcount.render import draw
+from headcount.render.figures import training_figure, transition_figure
+from headcount.render.pages import MARK, Illustration, page
+from headcount.render.run_page import PANEL_FILES, Part, filled, provenance
+from headcount.render.tables import transition_table
+from headcount.render.words.headline import split
+from headcount.render.words.run import panel_evidence, panel_meaning
+from headcount.render.words.task import settings, task_text
+from headcount.store import Run
+
+TRAINING = "Each line is one model; the error is measured on sequences that it was not trained on."
+
+
+class ReportPaths(NamedTuple):
+    """The files of a report."""
+
+    page: Path
+    picture: Path
+    training: Path | None
+    """The training curves; None where the run recorded none."""
+    run: Path
+
+
+def check_report_folder(folder: Path) -> None:
+    """Refuse a folder that holds anything but an earlier report: nothing of the user's is overwritten."""
+    if not folder.exists():
+        check_writable(folder)
+        return
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is a file, not a folder: choose another --out")
+    check_writable(folder)
+    foreign = sorted(p.name for p in folder.iterdir() if p.name not in PANEL_FILES and not p.name.endswith(".part"))
+    html = folder / "index.html"
+    if not foreign and html.exists() and MARK.encode() not in html.read_bytes()[:2000]:
+        foreign = ["an index.html that is not a report"]
+    if foreign:
+        raise BadInput(f"{folder} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
+
+
+def write_report(run: Run, transition: Dimension, folder: Path) -> ReportPaths:
+    """Write index.html, transition.png, training.png and run.json into a folder; the same run gives the same bytes."""
+    check_report_folder(folder)
+    curves = training_figure(run, transition)
+    paths = ReportPaths(
+        page=folder / "index.html", picture=folder / "transition.png",
+        training=folder / "training.png" if curves.series else None, run=folder / "run.json",
+    )  # fmt: skip
+    run.save(paths.run)
+    write_bytes(paths.picture, draw.png(transition_figure(run, transition)))
+    if paths.training is not None:
+        write_bytes(paths.training, draw.png(curves))
+    else:
+        (folder / "training.png").unlink(missing_ok=True)  # of an earlier report: not of this run
+    write_text(paths.page, page_html(run, transition))  # last: whoever sees the page finds the rest beside it
+    return paths
+
+
+def page_html(run: Run, transition: Dimension) -> str:
+    """Return the page as one HTML document without scripts and without anything to load."""
+    curves = training_figure(run, transition)
+    words, formula = task_text(run)
+    parts = [
+        Part("During training", pictures=[Illustration(draw.svg(curves), TRAINING)] if curves.series else []),
+        Part("The numbers", tables=[transition_table(transition)]),
+    ]
+    return page(
+        "render/run.html.j2", live=False, title=run.title or run.name, told=split(transition.sentence),
+        answers=[transition], comparison=transition.comparison, evidence=panel_evidence(transition), remarks=[],
+        states=[], charts=[], pictures=[_picture(run, transition)], hinted=False,
+        grounds=[(transition, transition.reasons)], parts=filled(parts), words=words, formula=formula,
+        done=settings(run), meaning=panel_meaning(run, transition), whole_record=True, **provenance(run),
+    )  # fmt: skip
+
+
+def _picture(run: Run, transition: Dimension) -> Illustration:
+    figure = transition_figure(run, transition)
+    caption = (
+        "Every dot is one trained model. Lower is better: from one horizontal line to the next the error is "
+        f"{10**figure.decades:,} times smaller. At 1 a model is no better than guessing the average answer."
+    )
+    return Illustration(draw.svg(figure), caption)
