@@ -11,8 +11,9 @@ from headcount.analysis import Dimension, blind_note
 from headcount.analysis.words import percent, times_text
 from headcount.core import BadInput, check_writable, write_bytes, write_text
 from headcount.core.text import escape, plain
-from headcount.render import draw
-from headcount.render.figures import FigureData, training_figure, transition_figure
+from headcount.render.charts.html import HINT, figure, script, script_hash, style
+from headcount.render.charts.matplotlib import picture
+from headcount.render.charts.of_trials import training_chart, transition_chart
 from headcount.render.tables import as_html, transition_table
 from headcount.render.words.task import experiment_html, origin, settings, task_text
 from headcount.store import Run
@@ -52,15 +53,15 @@ def check_report_folder(folder: Path) -> None:
 def write_report(run: Run, transition: Dimension, folder: Path) -> ReportPaths:
     """Write index.html, transition.png, training.png and run.json; the same run gives the same bytes."""
     check_report_folder(folder)
-    curves = training_figure(run, transition)
+    curves = training_chart(run, transition)
     paths = ReportPaths(
         page=folder / "index.html", picture=folder / "transition.png",
         training=folder / "training.png" if curves.series else None, run=folder / "run.json",
     )  # fmt: skip
     run.save(paths.run)
-    write_bytes(paths.picture, draw.png(transition_figure(run, transition)))
+    write_bytes(paths.picture, picture(transition_chart(run, transition)))
     if paths.training is not None:
-        write_bytes(paths.training, draw.png(curves))
+        write_bytes(paths.training, picture(curves))
     else:
         (folder / "training.png").unlink(missing_ok=True)  # of an earlier report: not of this run
     write_text(paths.page, page_html(run, transition))  # last: whoever sees the page finds the rest beside it
@@ -68,19 +69,20 @@ def write_report(run: Run, transition: Dimension, folder: Path) -> ReportPaths:
 
 
 def page_html(run: Run, transition: Dimension) -> str:
-    """Return the page as one HTML document without scripts and without anything to load."""
+    """Return the page as one HTML document; its one script is the package's own, and nothing is loaded."""
     title = run.title or run.name
-    curves = training_figure(run, transition)
+    curves = training_chart(run, transition)
     parts = [
         _header(title, transition),
         _picture(run, transition),
         section("The numbers", as_html(transition_table(transition)) + _legend(transition)),
         section("What was done", _done(run)),
         section("What this means, and what it does not", _meaning(run, transition)),
-        section("During training", _figure(curves, _TRAINING)) if curves.series else "",
+        section("During training", figure(curves)) if curves.series else "",
         section("Where it comes from", _origin(run)),
     ]
-    return document(title, parts)
+    code = script()
+    return document(title, parts, style(), code, script_hash(code))
 
 
 def document(title: str, parts: Iterable[str], style: str = "", script: str = "", allowed: str = "") -> str:
@@ -102,7 +104,6 @@ def document(title: str, parts: Iterable[str], style: str = "", script: str = ""
     return plain(text, lines=True)  # each text is escaped where it enters; this finds what was forgotten
 
 
-_TRAINING = "Each line is one model; the error is measured on sequences that it was not trained on."
 _NMSE = (
     "The error is the NMSE: the mean squared error divided by the variance of the answer, on sequences that "
     "the model was not trained on. 0 is perfect, 0.01 leaves 1 % of the variation unexplained, 1 is guessing."
@@ -164,16 +165,9 @@ def _sure(transition: Dimension) -> str:
 
 
 def _picture(run: Run, transition: Dimension) -> str:
-    figure = transition_figure(run, transition)
-    caption = (
-        "Every dot is one trained model. Lower is better: from one horizontal line to the next the error is "
-        f"{10**figure.decades:,} times smaller. At 1 a model is no better than guessing the average answer."
-    )
-    return _figure(figure, caption)
-
-
-def _figure(figure: FigureData, caption: str) -> str:
-    return f"<figure>\n{draw.svg(figure)}<figcaption>{escape(caption)}</figcaption>\n</figure>"
+    """The chart of the answer; the page's heading has its title already."""
+    chart = transition_chart(run, transition).model_copy(update={"title": "Error by number of heads", "subtitle": ""})
+    return figure(chart) + HINT
 
 
 def section(title: str, body: str) -> str:
