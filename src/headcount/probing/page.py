@@ -8,6 +8,7 @@ from headcount.core import check_own, json_bytes, write_all
 from headcount.core.text import escape
 from headcount.probing.curve import curve_chart, curve_table
 from headcount.probing.heat_map import heat_figure, png, svg
+from headcount.probing.heat_map import style as heat_style
 from headcount.probing.record import ProbeRecord
 from headcount.probing.words import MEANING, head_table, headline, layer_table, loading_text, markdown, sentences
 from headcount.render import Table, as_html, document, name_list, section
@@ -16,11 +17,9 @@ from headcount.render.charts import HINT, figure, picture, script, script_hash, 
 FILES = ("probe.json", "heads.md", "heads.png", "curve.png", "index.html")
 STYLE = """main { max-width: 62rem; }
 main > header, main > section { max-width: 50rem; }
-figure.map { overflow-x: auto; padding: .6rem; border-radius: .4rem; background: #ffffff; }
+figure.map { overflow-x: auto; }
 figure.map svg { min-width: 34rem; }
-figure.map figcaption { color: #5c6470; }
 """
-"""The colours of the map mean something, so it keeps its white ground on a dark page."""
 CAPTION = (
     "One square a head; numbers are per cent of the largest value of the map, on whose scale the colours are. Heads "
     "with a cross can go together within the budget."
@@ -71,7 +70,9 @@ def page(record: ProbeRecord) -> str:
         section("Where it comes from", name_list([*facts, *_origin(record)]) + _BESIDE),
     ]  # fmt: skip
     code = script()
-    return document(f"{record.model}: {headline(record)}", parts, style() + STYLE, code, script_hash(code))
+    return document(
+        f"{record.model}: {headline(record)}", parts, style() + heat_style() + STYLE, code, script_hash(code)
+    )
 
 
 _BESIDE = (
