@@ -22,7 +22,7 @@ from headcount.cli.report import report as report_verb
 from headcount.cli.sweep import sweep as sweep_verb
 from headcount.core.files import write_text
 from headcount.core.text.terminal import Terminal
-from headcount.render import draw
+from headcount.render.charts import matplotlib as chart_draw
 from headcount.render.charts.terminal import print_run
 from headcount.render.panel_page import page_html
 from headcount.render.run_page import run_page
@@ -114,7 +114,7 @@ HEADLINES = (
 
 @pytest.fixture(autouse=True)
 def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draw, "save", lambda *_: None)
+    monkeypatch.setattr(chart_draw, "save", lambda *_: None)
 
 
 def test_a_step_of_four_is_five_heads_everywhere() -> None:
