@@ -78,7 +78,7 @@ def page_html(run: Run, transition: Dimension) -> str:
         section("The numbers", as_html(transition_table(transition)) + _legend(transition)),
         section("What was done", _done(run)),
         section("What this means, and what it does not", _meaning(run, transition)),
-        section("During training", figure(curves)) if curves.series else "",
+        section("During training", figure(curves.model_copy(update={"subtitle": ""}))) if curves.series else "",
         section("Where it comes from", _origin(run)),
     ]
     code = script()
