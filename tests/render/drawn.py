@@ -197,10 +197,16 @@ def collisions(texts: list[TextBox], others: list[TextBox], slack: float = 1.0) 
 
 def write_page(charts: list[Chart], path: Path, code: str | None = None) -> Path:
     """A page of charts alone; `code` stands in for the package's script."""
-    from headcount.render.charts.html import HINT, figure, script, script_hash, style
-    from headcount.render.pages import document
+    from headcount.render.charts.html import HINT, figure, script, script_hash
+    from headcount.render.pages import POLICY, _style
 
     code = code or script()
-    parts = [*(figure(chart) for chart in charts), HINT]
-    path.write_text(document("Charts", parts, style(), code, script_hash(code)), encoding="utf-8")
+    parts = "\n".join([*(figure(chart) for chart in charts), HINT])
+    path.write_text(
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Charts</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}; script-src \'{script_hash(code)}\'">'
+        f"<style>{_style()}</style></head><body><main>{parts}</main><script>{code}</script></body></html>",
+        encoding="utf-8",
+    )
     return path

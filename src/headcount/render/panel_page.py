@@ -68,7 +68,7 @@ def page_html(run: Run, transition: Dimension) -> str:
     curves = training_chart(run, transition)
     words, formula = task_text(run)
     parts = [
-        Part("During training", charts=[[curves]] if curves.series else []),
+        Part("During training", charts=[[curves.model_copy(update={"subtitle": ""})]] if curves.series else []),
         Part("The numbers", tables=[transition_table(transition)]),
     ]
     return page(

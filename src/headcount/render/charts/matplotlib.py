@@ -22,6 +22,8 @@ WIDTH, HEIGHT = 7.2, 3.7
 """Inches: the width of a picture and the height of its axes."""
 PIXELS = 100
 """Pixels of the page's chart to an inch here: shifts and places of labels are stated in them."""
+HINTED = 1.04
+"""A text may be so much wider at another resolution, where its letters are fitted to other pixels."""
 NAME = 18
 """Characters of a name that stand at the end of its line."""
 FONTS: dict[str, dict[str, Any]] = {
@@ -149,7 +151,7 @@ def text_size(text: str, kind: str) -> tuple[float, float]:
 
     with _settings():
         box = Picture(dpi=PIXELS).text(0, 0, text, **FONTS[kind]).get_window_extent(RendererAgg(8, 8, PIXELS))
-    return box.width, box.height
+    return HINTED * box.width, box.height
 
 
 def _shades_with_room(frame: Frame) -> list[Shade]:

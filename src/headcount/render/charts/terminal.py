@@ -60,7 +60,7 @@ def character_chart(chart: Chart) -> list[str]:
     found = _lines(chart)
     drawn, rest = found[: len(MARKS)], found[len(MARKS) :]
     columns = sorted({p.x for s in drawn for p in s.points})
-    title = chart.title + (f", {chart.subtitle}" if chart.subtitle else "")
+    title = f"{chart.title.removesuffix('.')}, {chart.subtitle}" if chart.subtitle else chart.title
     if not columns:
         return [title, "no trial has a result"]
     width = min(max(len(drawn) + 2, 6), max((WIDTH - 8) // len(columns), len(drawn) + 1))
