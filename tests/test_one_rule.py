@@ -22,7 +22,6 @@ from headcount.cli.report import report as report_verb
 from headcount.cli.sweep import sweep as sweep_verb
 from headcount.core.files import write_text
 from headcount.core.text.terminal import Terminal
-from headcount.render import draw
 from headcount.render.charts.terminal import print_run
 from headcount.render.panel_page import page_html
 from headcount.render.run_page import run_page
@@ -110,11 +109,6 @@ HEADLINES = (
     "Too few trials to tell:",
 )
 """How sentences begin; two of them about one run contradict each other."""
-
-
-@pytest.fixture(autouse=True)
-def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draw, "save", lambda *_: None)
 
 
 def test_a_step_of_four_is_five_heads_everywhere() -> None:

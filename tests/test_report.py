@@ -1,4 +1,4 @@
-"""Figures, tables and the page: what they show is what was measured, whole, safe and the same every time."""
+"""Charts, tables and the page: what they show is what was measured, whole, safe and the same every time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ import pytest
 from headcount.analysis.of_runs import answers
 from headcount.core.errors import BadInput
 from headcount.core.text.terminal import Terminal
-from headcount.render import draw
-from headcount.render.figures import FigureData, training_figure, transition_figure
+from headcount.render.charts.chart import Chart
+from headcount.render.charts.html import script
+from headcount.render.charts.labels import Box, first_free
+from headcount.render.charts.matplotlib import picture, still
+from headcount.render.charts.of_trials import even_steps, training_chart, transition_chart
 from headcount.render.pages import _environment
 from headcount.render.panel_page import check_report_folder, page_html, write_report
 from headcount.render.tables import as_markdown, terminal_table, transition_table
@@ -128,8 +131,9 @@ def test_the_page_is_whole_and_needs_nothing_else(case):
     assert all(ref.startswith("#") or ref == "run.json" for ref in seen.references), seen.references
     assert {ref[1:] for ref in seen.references if ref.startswith("#")} <= set(seen.ids)
     assert len(seen.ids) == len(set(seen.ids)), "an id twice"
-    assert not {tag for tag, _ in seen.tags} & {"script", "link", "iframe", "img", "object"}
-    assert not re.search(r"@import|url\((?!#)", html)
+    assert not {tag for tag, _ in seen.tags} & {"link", "iframe", "img", "object"}
+    assert re.findall(r"<script>(.*?)</script>", html, flags=re.DOTALL) == [script()]
+    assert not re.search(r"https?://|@import|url\((?!#)", html)
     assert "nan" not in " ".join(seen.text).lower().split()
 
 
@@ -174,10 +178,11 @@ def test_everything_is_escaped():
         spec={"task": {"family": evil}, "note": evil}, provenance={"commit": evil, evil: evil},
     )  # fmt: skip
     html = page_of(run)
-    assert "<script" not in html
+    assert "<script>alert" not in html
+    assert html.count("<script") == 1 + html.count('<figure class="chart"')
     assert "&lt;script&gt;alert(1)" in html
     assert "<script" in "".join(read(html).text)
-    draw.png(transition_figure(run, found_in(run)), dpi=40)
+    picture(transition_chart(run, found_in(run)), dpi=40)
     known = make_run(title=evil, spec={"task": {"family": "sum-of-maxima", "sets": "{boom}"}})
     assert "{boom} sets" in page_of(known)
 
@@ -253,41 +258,68 @@ def test_cells_of_the_clear_run():
     assert transition_table(found_in(make_run(TABLES["not reached"]))).marked is None
 
 
-# -- figures ------------------------------------------------------------------------------------------------
+# -- charts -------------------------------------------------------------------------------------------------
 
 
-def test_figure_data_holds_every_finished_trial():
+def test_the_chart_holds_every_finished_trial():
     run = make_run(TABLES["diverged"])
-    figure = transition_figure(run, found_in(run))
-    dots = {(p.x, p.seed, p.y) for s in figure.series if s.style == "dots" for p in s.points}
-    assert dots == {(t.heads, t.seed, t.nmse) for t in run.trials if t.nmse is not None}
-    (best,) = (s for s in figure.series if s.style == "best")
-    (median,) = (s for s in figure.series if s.style == "median")
+    chart = transition_chart(run, found_in(run))
+    dots = {(p.x, p.text, p.y) for s in chart.series if s.style == "dots" for p in s.points}
+    assert dots == {(t.heads, f"seed {t.seed}", t.nmse) for t in run.trials if t.nmse is not None}
+    (best,) = (s for s in chart.series if s.name == "best seed")
+    (median,) = (s for s in chart.series if s.name == "median of the seeds")
     assert [p.y for p in best.points] == [0.03, 0.01, 6e-5, 4e-5]
     assert [p.y for p in median.points] == pytest.approx([0.03, 0.011, 6e-5, 4e-5])
-    assert figure.notes == ["2 of 12 models diverged and have no dot."]
-    assert FigureData.parse(json.loads(json.dumps(figure.data()))) == figure
+    assert chart.notes == ["2 of 12 models diverged and have no dot."]
+    assert Chart.parse(json.loads(json.dumps(chart.data()))) == chart
 
 
-def test_the_jump_is_marked_only_where_the_verdict_rests_on_one():
+def test_dots_of_one_head_count_stand_beside_each_other():
+    run = make_run()
+    dots = [s for s in transition_chart(run, found_in(run)).series if s.style == "dots"]
+    places = [(p.x, s.shift) for s in dots for p in s.points]
+    assert len(places) == len(set(places)) == 12
+    assert {s.tone for s in dots} == {"few", "enough"}
+
+
+def test_the_fall_is_marked_only_where_the_verdict_rests_on_one():
     clear = make_run()
-    figure = transition_figure(clear, found_in(clear))
-    assert figure.jump is not None
-    assert figure.jump.text == "200 times\nsmaller error"
-    assert [r.text for r in figure.regions] == ["too few heads", "enough heads"]
+    chart = transition_chart(clear, found_in(clear))
+    assert chart.fall is not None
+    assert (chart.fall.x_from, chart.fall.y_from, chart.fall.x_to, chart.fall.y_to) == pytest.approx(
+        (2, 0.0121, 3, 6e-5)
+    )
+    assert chart.fall.text == "200 times\nsmaller error"
+    assert [(s.text, s.tone, s.low, s.high) for s in chart.shades] == [
+        ("too few heads", "few", 0.5, 2.5), ("enough heads", "enough", 2.5, chart.x.high),
+    ]  # fmt: skip
     flat = make_run(TABLES["flat"])
-    assert transition_figure(flat, found_in(flat)).jump is None
-    assert transition_figure(flat, found_in(flat)).regions == []
+    assert transition_chart(flat, found_in(flat)).fall is None
+    assert transition_chart(flat, found_in(flat)).shades == []
     open_end = make_run(TABLES["not reached"])
-    assert transition_figure(open_end, found_in(open_end)).regions[1].text == "end not seen"
+    last = transition_chart(open_end, found_in(open_end))
+    assert last.shades[1].text == "end not seen"
+    assert last.x.place(3) < 0.7, "the arrow and its text have room"
+    gap = make_run(TABLES["missing"])
+    few, enough = transition_chart(gap, found_in(gap)).shades
+    assert (few.high, enough.low) == (2.5, 3.5), "3 heads were not tried"
+
+
+def test_the_caption_says_what_a_line_means():
+    run = make_run()
+    chart = transition_chart(run, found_in(run))
+    assert "from one horizontal line to the next the error is 10 times smaller" in chart.caption
+    uneven = chart.y.model_copy(update={"ticks": [(1.0, "1"), (2.0, "2"), (5.0, "5")]})
+    assert even_steps(uneven) == ""
 
 
 def test_training_curves_are_all_there():
     run = make_run(TABLES["diverged"])
-    figure = training_figure(run)
-    assert len(figure.series) == len(run.trials)
-    best = {s.heads: s.points[-1].y for s in figure.series if s.style == "curve-best"}
-    assert best == {1: 0.03, 2: 0.01, 3: 6e-5, 4: 4e-5}
+    chart = training_chart(run)
+    assert len(chart.series) == len(run.trials)
+    best = {s.name: s.points[-1].y for s in chart.series if s.style == "line"}
+    assert best == {"1 head": 0.03, "2 heads": 0.01, "3 heads": 6e-5, "4 heads": 4e-5}
+    assert [s.name for s in chart.ends()] == list(best)
 
 
 @pytest.mark.parametrize("case", TABLES)
@@ -297,14 +329,23 @@ def test_drawing_is_deterministic_and_leaves_no_trace(case):
     before = dict(matplotlib.rcParams)
     run = make_run(TABLES[case])
     found = found_in(run)
-    for figure in (transition_figure(run, found), training_figure(run, found)):
-        first, text = draw.png(figure, dpi=50), draw.svg(figure)
+    for chart in (transition_chart(run, found), training_chart(run, found)):
+        first, text = picture(chart, dpi=50), still(chart)
         with matplotlib.rc_context({"font.size": 30, "svg.hashsalt": "other", "axes.facecolor": "red"}):
-            assert draw.png(figure, dpi=50) == first
-            assert draw.svg(figure) == text
-        assert ElementTree.fromstring(text).get("aria-label") == figure.alt
-        assert "<dc:date>" not in text
+            assert picture(chart, dpi=50) == first
+            assert still(chart) == text
+        assert ElementTree.fromstring(text).get("aria-label") == chart.alt
+        assert not re.search("<metadata|<style|<script|font-family|xlink|http", text)
+        assert set(re.findall(r' id="([^"]*)"', text)) == set(re.findall(r'(?:href="#|url\(#)([^")]*)', text))
     assert dict(matplotlib.rcParams) == before
+
+
+def test_a_label_takes_the_first_place_that_meets_nothing():
+    places = [Box(0, 0, 10, 10), Box(10, 0, 20, 10), Box(50, 0, 60, 10)]
+    assert first_free(places, []) == places[0]
+    assert first_free(places, [Box(5, 5, 6, 6)]) == places[1], "an edge may be shared"
+    assert first_free(places, [Box(5, 5, 11, 6)]) == places[2]
+    assert first_free(places, [Box(-1, -1, 99, 99)]) is None
 
 
 def test_drawing_uses_no_global_figures():
@@ -312,10 +353,11 @@ def test_drawing_uses_no_global_figures():
     import sys
 
     code = (
-        "import sys, headcount.render.figures as f; assert 'matplotlib' not in sys.modules; "
-        "import headcount.render.draw as d; "
-        "d.png(f.FigureData(kind='training', title='', subtitle='', x_label='', ticks=[], series=[], regions=[], "
-        "notes=[], alt=''), dpi=30); assert 'matplotlib.pyplot' not in sys.modules; assert 'torch' not in sys.modules"
+        "import sys, headcount.render.charts.of_trials as t; assert 'matplotlib' not in sys.modules; "
+        "from headcount.render.charts.matplotlib import picture; from headcount.store import Run; "
+        "run = Run(name='', task={}, intrinsic=None, spec={}, trials=[], provenance={}, seconds=0); "
+        "picture(t.training_chart(run), dpi=30); "
+        "assert 'matplotlib.pyplot' not in sys.modules; assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

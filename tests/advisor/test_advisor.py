@@ -74,8 +74,8 @@ def test_halves_are_labelled_by_the_best_model_where_it_can(two_minima):
 def test_the_picture_shows_the_step(two_minima, tmp_path):
     found = two_minima[0]
     data = found.figure()
-    assert data.jump is not None
-    assert (data.jump.heads_from, data.jump.heads_to) == (1, 2)
+    assert data.fall is not None
+    assert (data.fall.x_from, data.fall.x_to) == (1, 2)
     found.plot(tmp_path / "advice.png")
     assert (tmp_path / "advice.png").read_bytes().startswith(b"\x89PNG")
 

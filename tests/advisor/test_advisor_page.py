@@ -10,14 +10,14 @@ import pytest
 from record_cases import VERDICTS, made_record
 
 import headcount as hc
-from headcount.advisor.charts import advice_charts, error_chart
+from headcount.advisor.charts import advice_charts, answer_chart, error_chart
 from headcount.advisor.configuration import configuration
 from headcount.advisor.page import advice_page, write_page
 from headcount.advisor.record import ShorterPoint
 from headcount.advisor.witness_words import WitnessRecord
 from headcount.analysis.record import Reason
 from headcount.analysis.words.numbers import heads_text
-from headcount.render.charts.html import drawing
+from headcount.render.charts.matplotlib import still
 from render.browser_pipe import Browser, find_browser
 from support import breakable
 
@@ -64,7 +64,7 @@ def test_the_page_loads_nothing():
     html = advice_page(made_record(), witness=WITNESS)
     assert not re.findall(r"(?:https?:)?//[a-z0-9]", re.sub(r"^ *// .*$", "", html, flags=re.M))
     assert not re.findall(r"<(?:link|img|iframe|object|embed|form|base)\b|@import|url\((?!#)", html)
-    assert not re.findall(r'\b(?:src|href)\s*=\s*"', html)
+    assert not re.findall(r'\b(?:src|href)\s*=\s*"(?!#)', html)
     assert "default-src 'none'" in html
 
 
@@ -118,7 +118,30 @@ def test_charts_hold_the_numbers_of_the_record():
     few, enough = first.shades
     assert 2 < few.high == enough.low < 3
     perfect = [p.model_copy(update={"validation": 0.0, "train": 0.0, "worst": 0.0}) for p in record.curve]
-    assert drawing(error_chart(record.model_copy(update={"curve": perfect, "noise_floor": 0.0})))
+    assert still(error_chart(record.model_copy(update={"curve": perfect, "noise_floor": 0.0})))
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_the_axis_says_what_an_error_is_a_share_of(classes):
+    record = made_record(classes=classes)
+    errors = {p.heads: [p.validation, p.median] for p in record.curve}
+    made = [*advice_charts(record), answer_chart(record, errors)]
+    assert {chart.y.label for chart in made} == {
+        "Error (share of the one-hot variance)" if classes else "Error (share of the variance of y)"
+    }
+    told = "the squared error of the one-hot classes, as a share of their variance"
+    assert all((told in " ".join([chart.caption, *chart.notes])) == classes for chart in made)
+
+
+def test_the_picture_marks_the_step_of_the_answer():
+    record = made_record()
+    chart = answer_chart(record, {p.heads: [p.validation, p.worst] for p in record.curve})
+    assert chart.fall is not None
+    assert (chart.fall.x_from, chart.fall.y_from, chart.fall.x_to, chart.fall.y_to) == (2, 0.13, 3, 0.0021)
+    assert chart.x.scale == "log"
+    assert 2 < chart.shades[0].high == chart.shades[1].low < 3
+    assert answer_chart(made_record("noise"), {1: [1.0]}).fall is None
+    assert still(chart)
 
 
 @pytest.mark.skipif(find_browser() is None, reason="no chromium on this machine")

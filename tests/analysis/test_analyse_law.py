@@ -7,7 +7,8 @@ import pytest
 from analyse_cases import planted
 from scipy.optimize import linprog
 
-from headcount.analysis.law import FORMS, compare, least_absolute
+from headcount.analysis import law as law_room
+from headcount.analysis.law import FORMS, STEP, compare, least_absolute, predicted
 from headcount.analysis.of_runs import analyse
 
 H, T = (a.ravel() for a in np.meshgrid([1.0, 2, 3, 4, 6, 8], np.log([8.0, 16, 32, 64]), indexing="ij"))
@@ -36,6 +37,40 @@ def test_the_planted_law_is_chosen_and_its_coefficients_come_back(name):
         low, high = chosen.intervals[key]
         assert low - 0.1 <= value <= high + 0.1
         assert low <= chosen.coefficients[key] <= high
+
+
+STEPPED = np.log(np.where(H >= 4, 1e-3, 0.2))
+
+
+def test_a_planted_step_is_chosen_and_stands_in_the_record():
+    noise = 0.03 * np.random.default_rng(3).standard_normal((40, len(H)))
+    laws = compare(H, T, STEPPED + noise)
+    (chosen,) = (law for law in laws if law.chosen)
+    assert chosen.name == STEP.name
+    assert {law.name for law in laws} == {STEP.name, *(form.name for form in FORMS)}
+    assert chosen.coefficients == pytest.approx({"a": 0.2, "b": 1e-3, "s": 4.0}, rel=0.05)
+    assert chosen.intervals["s"] == (4.0, 4.0)
+    assert chosen.intervals["a"][0] <= chosen.coefficients["a"] <= chosen.intervals["a"][1]
+    assert [predicted(chosen, h, 8.0) for h in (1, 3, 4, 8)] == pytest.approx([0.2, 0.2, 1e-3, 1e-3], rel=0.05)
+    missed = {law.name: law.score for law in laws}
+    assert missed[STEP.name] < 0.1 < min(score for name, score in missed.items() if name != STEP.name)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_step_that_does_not_win_leaves_the_record_alone(name, monkeypatch):
+    """The same laws, numbers and choice as without the candidate: kept records stay what they are."""
+    found = compare(H, T, PLANTED[name][0][None])
+    monkeypatch.setattr(law_room, "_splits", lambda _: np.array([]))
+    assert compare(H, T, PLANTED[name][0][None]) == found
+    assert all(law.name != STEP.name for law in found)
+    assert STEP.name not in {law.name for law in compare(H, T, STEPPED[None])}, "the twin never tries a step"
+
+
+def test_a_step_is_tried_only_between_levels_of_two_cells():
+    assert law_room._splits(np.array([1.0, 2, 2, 3, 3])).tolist() == [3.0]
+    assert law_room._splits(np.array([1.0, 1, 2, 2, 3])).tolist() == [2.0]
+    few = compare(np.arange(1.0, 7), np.zeros(6), np.log(np.arange(1.0, 7))[None])
+    assert all(np.isfinite(law.score) for law in few)
 
 
 def test_an_outlier_does_not_move_a_least_absolute_fit():

@@ -29,6 +29,7 @@ from headcount.probing.page import page
 from headcount.probing.prune_plan import loss_curve
 from headcount.probing.record import CurvePoint, ProbeRecord
 from headcount.probing.words import headline, markdown, sentences
+from render.browser_pipe import Browser, find_browser
 from support import Cli, breakable, check_frame
 
 EVIL = '<script>alert("x")</script>'
@@ -117,6 +118,48 @@ def test_a_terminal_shows_few_points_and_the_important_ones() -> None:
     assert len(few) <= 12
     assert {0, 57, 143} <= {point.removed for point in few}
     assert thinned(points, 200) == points
+
+
+# -- the map ------------------------------------------------------------------------------------------------
+
+LIGHT = """[...document.querySelectorAll('figure.map svg path')].map(p => getComputedStyle(p).fill)
+  .filter(f => f.startsWith('rgb')).map(f => f.match(/[\\d.]+/g).slice(0, 3).map(Number))"""
+LETTERS = """[...document.querySelectorAll('figure.map svg text')].filter(t => /^−?\\d+$/.test(t.textContent))
+  .map(t => [t.textContent, getComputedStyle(t).fill.match(/[\\d.]+/g).slice(0, 3).map(Number)])"""
+
+
+def luminance(colour: list[float]) -> float:
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.skipif(find_browser() is None, reason="no chromium on this machine")
+def test_the_map_follows_a_dark_page(found: Probe, tmp_path: Path) -> None:
+    shares = [1.0, 0.8, 0.6, 0.4, 0.0, -0.3, -0.7, -1.0]
+    heads = [
+        h.model_copy(update={"ablation": s, "gradient": s}) for h, s in zip(found.record.heads, shares, strict=True)
+    ]
+    (tmp_path / "page.html").write_text(page(found.record.model_copy(update={"heads": heads})), encoding="utf-8")
+    browser, cells, letters = Browser(find_browser() or "", tmp_path / "profile"), {}, {}
+    try:
+        for scheme in ("light", "dark"):
+            browser.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            browser.open(tmp_path / "page.html")
+            cells[scheme] = [luminance(colour) for colour in browser.run(LIGHT)]
+            letters[scheme] = [(text, luminance(colour)) for text, colour in browser.run(LETTERS)]
+        assert browser.errors == []
+    finally:
+        browser.close()
+    middle = shares.index(0.0)
+    assert cells["light"][middle] > 0.9 > 0.05 > cells["dark"][middle], "no difference looks like the page"
+    assert all(0.05 < cells[scheme][k] < 0.6 for scheme in cells for k in (0, 7)), "the ends stand out from both pages"
+    for scheme, found_letters in letters.items():
+        of_cells = [(text, light) for text, light in found_letters if len(text) > 1 or text == "0"][:8]
+        numbers = [f"{round(100 * s)}".replace("-", "−") for s in shares]
+        assert [text for text, _ in of_cells if text in numbers] == numbers
+        for (_, ink), cell in zip(of_cells, cells[scheme], strict=False):
+            contrast = (max(ink, cell) + 0.05) / (min(ink, cell) + 0.05)
+            assert contrast > 3, (scheme, contrast)
 
 
 # -- chance level -------------------------------------------------------------------------------------------

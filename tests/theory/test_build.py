@@ -13,11 +13,12 @@ import torch
 from built_tasks import draw
 from headcount import BadInput, load_model, make_task
 from headcount.recheck.certificate import verify
-from headcount.tasks.expressions.tree import Exp, Product, constant, largest, variable
+from headcount.tasks.expressions.tree import Exp, Product, Softplus, constant, largest, variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.theory.bounds.softmax_leakage import leakage
 from headcount.theory.certify.worst_found import worst_error
 from headcount.theory.construct.enough_heads import build, largest_weights
+from headcount.theory.construct.one_wide_head import build_wide
 from results import write_result
 from support import Cli
 
@@ -212,6 +213,21 @@ def test_what_cannot_be_built_says_why() -> None:
             build(task, **{"eps": 0.1, **options})
         assert said in str(error.value), error.value
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("make", [build, build_wide])
+def test_numbers_beyond_doubles_are_refused(make) -> None:
+    """Squares of differences overflow in Python, products in NumPy."""
+    x = variable(1)
+    for F0 in (variable(1) * 1e300, Exp(of=variable(1) * 1e300), (variable(1) * 1e200) ** 2):
+        for f in (((x - 0.3) ** 2) * 1e300, x * 1e16):
+            task = GeneralizedRetrieval([f[0]], None, F0[0], length=3, name="huge")
+            with pytest.raises(BadInput):
+                make(task, 0.4)
+    steep = GeneralizedRetrieval([x[0] * 1e300], None, Softplus(of=variable(1)[0]), length=3, name="steep")
+    with pytest.raises(BadInput, match="steep cannot be built: its numbers leave the range of doubles"):
+        make(steep, 0.4)
 
 
 def test_the_command(tmp_path: Path, headcount_here: Cli) -> None:

@@ -149,6 +149,23 @@ def test_what_overflows_proves_nothing():
     assert levels.bound == boxes.bound == math.inf
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_model_that_returns_no_numbers_is_said_to(tmp_path, capsys):
+    saved = random_model(TASKS["min-plus-max"], seed=1, feedforward="relu2")
+    saved.transformer.double()
+    with torch.no_grad():
+        saved.transformer.layers[0].attention.value.mul_(1e200)
+        saved.transformer.layers[0].feedforward.layers[0].weight.mul_(1e200)
+    assert not saved.predict(torch.rand(3, TASKS["min-plus-max"].length, 1)).isfinite().any()
+    saved.save(tmp_path / "model")
+    for flags in ([], ["--json"]):
+        with pytest.raises(SystemExit) as left:
+            main(["certify", str(tmp_path / "model"), "--for", "0.5s", *flags])
+        said = capsys.readouterr()
+        assert left.value.code == 0, said.err
+        assert "no finite number" in said.out or json.loads(said.out)["worst_measured"] is None
+
+
 REFUSED = {
     "depth": ({"depth": 2}, {}, "depth"),
     "layer norm": ({"layer_norm": True}, {}, "layer norm"),

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from headcount.advisor.charts import answer_chart
 from headcount.advisor.configuration import Configuration, configuration
 from headcount.advisor.data import Kind, Material, from_file, from_task, material
 from headcount.advisor.decide import Table
@@ -30,7 +31,6 @@ from headcount.advisor.words import (
     category_text,
     curve_table,
     data_text,
-    figure,
     reasons,
     recommended_text,
     sentence,
@@ -39,7 +39,8 @@ from headcount.advisor.words import (
 from headcount.analysis import HeadsNeeded, Reason
 from headcount.core import BadInput, Progress, Shown, check_own, json_bytes, provenance, together, write_all
 from headcount.core.text import duration, plain
-from headcount.render import FigureData, View, draw
+from headcount.render import View
+from headcount.render.charts import Chart, picture
 from headcount.sweeps import ModelOptions
 from headcount.tasks import Task
 from headcount.tasks.arrays import ArrayTask
@@ -147,14 +148,14 @@ class Advice(Shown):
         """
         check_own(Path(folder), FILES, FILES[0])
         page = advice_page(self.record, config, witness or self.looked)
-        contents = (json_bytes(self.data(config, witness)), draw.png(self.figure()), page.encode())
+        contents = (json_bytes(self.data(config, witness)), picture(self.figure()), page.encode())
         write_all(Path(folder), dict(zip(FILES, contents, strict=True)))
 
-    def figure(self) -> FigureData:
-        """Error against heads as figure data."""
+    def figure(self) -> Chart:
+        """Error against heads as a chart."""
         table = Table.of(self.trials)
         dots = {h: [one.validation for one in row] for h, row in zip(table.heads, table.trials, strict=True)}
-        return figure(self.record, dots)
+        return answer_chart(self.record, dots)
 
     def _view(self) -> View:
         return View(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from headcount.advisor.record import AdviceRecord, Curve, CurveKind, CurvePoint
 from headcount.analysis.words import error_text, heads_text
 from headcount.render.charts import (
+    GUESSING,
     SHAPES,
     Axis,
     Chart,
@@ -17,11 +17,13 @@ from headcount.render.charts import (
     Shade,
     doubling_axis,
     log_axis,
+    models_chart,
     ramp,
+    step_fall,
     whole_axis,
 )
 
-HEADS, ERROR = "Number of attention heads", "Error (share of the variance of y)"
+HEADS = "Number of attention heads"
 LOW = 0.1
 """A noise floor so far below the smallest error is as good as none, and would squeeze the rest of the picture."""
 LEAST = 1e-12
@@ -51,8 +53,7 @@ def error_chart(record: AdviceRecord) -> Chart:
         ChartSeries(name="validation", style="line", colour=0, points=[d.model_copy(update=_BARE) for d in unseen]),
     ]
     shown = [v for p in points for v in (p.validation, p.worst, p.train)]
-    free = all(not 0.8 < v < 1.25 for p in points[-2:] for v in (p.validation, p.train))  # else it lies on the lines
-    levels = [Level(y=1.0, text="always guessing the average" if free else "")] if max(shown) > 0.3 else []
+    levels = [Level(y=1.0, text=GUESSING)] if max(shown) > 0.3 else []
     floor = record.noise_floor
     if floor >= LOW * min(map(_above, shown)):  # drawn like a fit: a text beside it would lie on the lines
         ends = [Dot(x=p.heads, y=floor, text="no model is expected below") for p in points]
@@ -62,10 +63,12 @@ def error_chart(record: AdviceRecord) -> Chart:
     return Chart(
         id="error-by-heads", kind="error-by-heads", title="Error by number of heads",
         subtitle=f"heads of size {points[0].head_dim}, {points[0].hidden} hidden units, one layer",
-        x=_heads_axis([p.heads for p in points]), y=log_axis(ERROR, _errors([*shown, *(level.y for level in levels)])),
+        x=_heads_axis([p.heads for p in points]),
+        y=log_axis(_label(record), _errors([*shown, *(level.y for level in levels)])),
         series=series, levels=levels, shades=_shades(record),
         caption="Lower is better: 0 is perfect, 1 is guessing the average. Lines are the best model of each number of "
-        "heads, on sequences that it was trained on and on others; the band reaches up to the worst start.",
+        "heads, on sequences that it was trained on and on others; the band reaches up to the worst start."
+        f"{_classes(record)}",
         alt=f"Validation error by number of heads: {told}.",
     )  # fmt: skip
 
@@ -91,10 +94,49 @@ def fixed_chart(record: AdviceRecord) -> Chart:
         id="what-is-fixed", kind="what-is-fixed", title="More heads, or larger ones?",
         subtitle="validation error of the best model, with something else kept fixed",
         x=_heads_axis([p.heads for p in points]),
-        y=log_axis(ERROR, _errors([v for p in points for v in (p.validation, p.worst)])),
-        series=series, caption=f"What is kept: {fixed}. The bands reach up to the worst start.",
+        y=log_axis(_label(record), _errors([v for p in points for v in (p.validation, p.worst)])),
+        series=series, caption=f"What is kept: {fixed}. The bands reach up to the worst start.{_classes(record)}",
         alt=f"Validation error by number of heads. {fixed}.",
     )  # fmt: skip
+
+
+def answer_chart(record: AdviceRecord, errors: dict[int, list[float]]) -> Chart:
+    """The answer as a picture: a dot a model, the best and the median of each head count, the step marked.
+
+    `errors` has the validation error of every model by head count.
+    """
+    counts, answer, fall = [p.heads for p in record.curve], record.recommended_heads, None
+    pair = None
+    if not record.no_transition and answer in counts[1:]:
+        after = counts.index(answer)
+        before, enough = record.curve[after - 1], record.curve[after]
+        pair = before.heads, answer
+        factor = before.validation / max(enough.validation, 1e-300)
+        fall = step_fall((before.heads, before.validation), (answer, enough.validation), factor)
+    chart = models_chart(
+        {heads: [(error, "one model") for error in some] for heads, some in sorted(errors.items())},
+        best=[(p.heads, p.validation) for p in record.curve], median=[(p.heads, p.median) for p in record.curve],
+        x=_heads_axis(counts), pair=pair, fall=fall,
+    )  # fmt: skip
+    shown = [dot.y for series in chart.series for dot in series.points]
+    low, high = error_text(record.noise_floor), error_text(record.noise_floor_high)
+    return chart.model_copy(update={
+        "id": "answer", "title": record.sentence, "subtitle": record.name,
+        "y": log_axis(_label(record), [*shown, 1.0, 2.0]), "levels": [Level(y=1.0, text=GUESSING)],
+        "notes": [note for note in (f"Noise floor of y: between {low} and {high}.", _classes(record).strip()) if note],
+        "alt": f"Validation error against the number of heads. {record.sentence}",
+    })  # fmt: skip
+
+
+def _label(record: AdviceRecord) -> str:
+    """Name the axis of errors: of classes they are those of the one-hot numbers, not of y."""
+    return f"Error (share of {'the one-hot variance' if record.classes else 'the variance of y'})"
+
+
+def _classes(record: AdviceRecord) -> str:
+    """Say what the error of classes is."""
+    told = " The error is the squared error of the one-hot classes, as a share of their variance."
+    return told if record.classes else ""
 
 
 _BARE = {"low": None, "high": None}
@@ -114,8 +156,8 @@ def _shades(record: AdviceRecord) -> list[Shade]:
     counts, answer = [p.heads for p in record.curve], record.recommended_heads
     if record.verdict != "transition" or record.no_transition or answer not in counts or answer == counts[0]:
         return []
-    axis, before = _heads_axis(counts), counts[counts.index(answer) - 1]
-    middle = math.sqrt(before * answer) if axis.scale == "log" else (before + answer) / 2
+    axis = _heads_axis(counts)
+    middle = axis.middle(counts[counts.index(answer) - 1], answer)
     return [
         Shade(low=axis.low, high=middle, tone="few", text="too few heads"),
         Shade(low=middle, high=axis.high, tone="enough", text="enough heads"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headcount.advisor.record import AdviceRecord, Challenge, Curve, CurvePoint, Price
 from headcount.analysis import HeadsNeeded, Reason
 from headcount.analysis.words import error_text, heads_text, percent, times_text
-from headcount.render import NONE, Column, FigureData, Jump, Point, Region, Series, Table
+from headcount.render import NONE, Column, Table
 from headcount.render.words import Headline, split
 from headcount.theory.bounds import exponents
 
@@ -380,42 +380,3 @@ def curve_text(curve: Curve) -> str:
     errors = ", ".join(f"{p.heads}: {p.validation:.2g}{spread(p)}" for p in curve.points)
     of = f"best of {max(p.seeds for p in curve.points)} models (median)" if several else "one model each"
     return f"At fixed {curve.kind} ({curve.fixed}), error by heads, {of}: {errors}."
-
-
-def figure(record: AdviceRecord, dots: dict[int, list[float]]) -> FigureData:
-    """The curve as a picture: a dot a model, the best and the median of each head count."""
-    answer = None if record.no_transition else record.recommended_heads
-    tone = lambda h: "plain" if answer is None else "few" if h < answer else "enough"  # noqa: E731
-    series = [
-        Series(name=heads_text(h), style="dots", tone=tone(h), heads=h,
-               points=[Point(x=h, y=max(e, 1e-12), seed=n) for n, e in enumerate(errors)])
-        for h, errors in sorted(dots.items())
-    ]  # fmt: skip
-    best = [Point(x=p.heads, y=max(p.validation, 1e-12)) for p in record.curve]
-    median = [Point(x=p.heads, y=max(p.median, 1e-12)) for p in record.curve]
-    series += [
-        Series(name="best seed", style="best", points=best),
-        Series(name="median of the seeds", style="median", points=median),
-    ]
-    regions: list[Region] = []
-    jump = None
-    counts = [p.heads for p in record.curve]
-    if answer in counts and counts.index(answer) > 0:
-        place = counts.index(answer)
-        before, after = record.curve[place - 1], record.curve[place]
-        regions = [
-            Region(first=counts[0], last=before.heads, tone="few", text="too few heads"),
-            Region(first=answer, last=counts[-1], tone="enough", text="enough heads"),
-        ]
-        factor = before.validation / max(after.validation, 1e-300)
-        jump = Jump(
-            heads_from=before.heads, heads_to=answer, error_from=before.validation, error_to=after.validation,
-            text=f"{times_text(factor)} times\nsmaller error",
-        )  # fmt: skip
-    low, high = error_text(record.noise_floor), error_text(record.noise_floor_high)
-    return FigureData(
-        kind="transition", title=record.sentence, subtitle=record.name, x_label="Number of attention heads",
-        ticks=counts, series=series, jump=jump, regions=regions,
-        notes=[f"Noise floor of y: between {low} and {high}."],
-        alt=f"Validation error against the number of heads. {record.sentence}",
-    )  # fmt: skip

@@ -15,7 +15,8 @@ from typing import Any
 from headcount.analysis import Analysis, Dimension, analyse, answers, blind_note, head_rows
 from headcount.core import BadInput, Shown, nearest
 from headcount.core.text import plain, tell
-from headcount.render import View, figures, tables, write_run_report
+from headcount.render import View, tables, write_run_report
+from headcount.render.charts import panels_chart, transition_chart
 from headcount.store import Run, Store
 from headcount.sweeps import (
     ModelOptions,
@@ -89,13 +90,13 @@ class SweepResult(Shown):
     def _view(self) -> View:
         """What a notebook shows; the rows of `table` are the trials, each with its panel's values."""
         if len(self.runs) == 1:
-            figure = figures.transition_figure(self.runs[0], self.transition)
+            chart = transition_chart(self.runs[0], self.transition)
             shown = [tables.transition_table(self.transition)]
         else:
-            figure = figures.panels_figure(self.runs, self.transitions)
+            chart = panels_chart(self.runs, self.transitions)
             shown = [tables.row_table(head_rows(run.trials), None, run_label(run)) for run in self.runs]
         rows = [{**run.values, **trial.model_dump(exclude={"curve"})} for run in self.runs for trial in run.trials]
-        return View(self._sentences(), shown, [figure], rows)
+        return View(self._sentences(), shown, [chart], rows)
 
 
 def _shows_itself() -> bool:

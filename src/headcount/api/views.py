@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from headcount.analysis import Analysis
-from headcount.render import Column, Table, View, cell_table, curve_figure, trial_table, trial_text
-from headcount.render.charts import SHAPES, Chart, ChartSeries, Dot, error_by_heads, linear_axis, ramp
+from headcount.render import Column, Table, View, cell_table, trial_table, trial_text
+from headcount.render.charts import SHAPES, Chart, ChartSeries, Dot, curve_chart, error_by_heads, linear_axis, ramp
 from headcount.render.words import summary
 from headcount.tasks.assumptions import AssumptionReport
 from headcount.training import Trained
@@ -89,6 +89,6 @@ def trained_view(trained: Trained) -> View:
     return View(
         sentences=[trial_text(trial, trained.wrong), f"Task: {name}."],
         tables=[trial_table(trial, trained.wrong)],
-        figures=[curve_figure(trial, name)] if trial.curve else [],
+        figures=[curve_chart(trial, name)] if trial.curve else [],
         rows=[{"step": step, "nmse": error} for step, error in trial.curve],
     )

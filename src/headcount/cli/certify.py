@@ -62,10 +62,14 @@ def certify(
 
 def _sentence(found: Certificate, goal: float) -> str:
     """Say what is proved, what is only measured, and whether the search ended."""
-    constant = f"a constant errs by at most {above(found.constant)}"
+    constant = "no constant is known to do better"
+    if math.isfinite(found.constant):
+        constant = f"a constant errs by at most {above(found.constant)}, proved"
+    worst = f"worst error found: {found.worst.error:.4g}, measured"
+    if not math.isfinite(found.worst.error):
+        worst = "an input was found at which the error as computed is no finite number"
     if not math.isfinite(found.bound):
-        found_error = f"the worst error found is {found.worst.error:.3g}, measured"
-        return f"Nothing is proved of the model after {found.seconds:.0f} s ({constant}); {found_error}."
+        return f"Nothing is proved of the model after {found.seconds:.0f} s ({constant}); {worst}."
     box = box_text(([float(v) for v in found.low], [float(v) for v in found.high]))
     ended = (
         f"Finished: the gap is at most {goal:g}"
@@ -74,7 +78,11 @@ def _sentence(found: Certificate, goal: float) -> str:
     )
     return (
         f"Proved: the error is at most {above(found.bound)} for all {box}, in exact arithmetic. "
-        f"{f'Vacuous: {constant}' if found.vacuous else constant.capitalize()}, proved. "
-        f"Worst error found: {found.worst.error:.4g}, measured. Gap {found.gap:.2f}. "
+        f"{f'Vacuous: {constant}' if found.vacuous else _capital(constant)}. "
+        f"{_capital(worst)}. Gap {found.gap:.2f}. "
         f"{ended} ({found.boxes} boxes, {found.seconds:.0f} s)."
     )
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

@@ -102,7 +102,7 @@ def _show(record: ProbeRecord, save: Path | None) -> None:
     for table in tables if chart is not None else tables[:1]:
         names = [column.name for column in table.columns]
         print_table(terminal, table.caption, names, table.rows, keys=1, marked=table.marked)
-    if chart is not None and chart.y.low > 0:  # a terminal's chart is logarithmic
+    if chart is not None:
         terminal.print()
         for line in character_chart(chart):
             terminal.print(line, no_wrap=True, crop=False)

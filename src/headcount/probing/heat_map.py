@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
 from headcount.core import Spec
-from headcount.core.text import escape
 from headcount.probing.record import ProbeRecord
 from headcount.probing.words import headline
 from headcount.render import COLOURS, drawing_style  # pyright: ignore[reportPrivateUsage] (one style for all)
@@ -21,10 +20,14 @@ NUMBERED = 12
 """Up to so many heads a layer their numbers are written into the cells."""
 SHADES = (COLOURS["plain"], "#b9b0dc", "#f7f7f9", "#f0b48a", COLOURS["few"])
 """From better without the head, over no difference, to worse without it."""
+DARK_SHADES = ("#b3a3f2", "#7468b4", "#23272f", "#a85f2c", "#ff9a52")
+"""The same on a dark page."""
 STEPS = 64
-"""Of a scale of colours."""
-DARK = 0.55
-"""From this share of the scale on, letters in cells are white."""
+"""Of a scale of colours; a page has a variable for each."""
+LETTER = "#1f2431"
+"""Letters in cells of the middle of the scale: dark on a light page, and dark on a dark one too."""
+MIDDLE, STRONG = 0.5, 0.88
+"""From these shares of the scale on, letters in cells are `LETTER`, and then have the colour of the page's ground."""
 
 
 class HeatPanel(Spec):
@@ -78,13 +81,36 @@ def png(figure: HeatFigure, *, dpi: int = 160) -> bytes:
 
 
 def svg(figure: HeatFigure) -> str:
-    """Draw the picture as an SVG element for a page; it stands on a white ground of its own."""
+    """Draw the picture as an SVG element for a page, whose colours it follows (`style` has the page's rules)."""
     with drawing_style():
         drawn = _draw(figure, titled=False)
-    text = drawn.as_bytes("svg").decode()
-    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :].strip() + "\n", flags=re.DOTALL)
-    text = re.sub(r'<svg ([^>]*?)width="[^"]*" height="[^"]*" ', r"<svg \1", text, count=1)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(figure.alt)}" ', 1)
+    return drawn.as_element("map", figure.alt, {**_variables(SHADES), "heat-letter": LETTER})
+
+
+def style() -> str:
+    """Return the rules of a page with a map: on a dark ground the scale of colours begins with a dark one."""
+    dark = {**_variables(DARK_SHADES), "heat-letter": "var(--page)"}
+    rules = "".join(f" --{name}: {colour};" for name, colour in dark.items())
+    return f"@media screen and (prefers-color-scheme: dark) {{ :root {{{rules} }} }}\n"
+
+
+def _variables(shades: tuple[str, ...]) -> dict[str, str]:
+    """Name the colours of a scale for a page."""
+    return {f"heat-{k}": colour for k, colour in enumerate(_scale(shades))}
+
+
+@functools.cache
+def _scale(shades: tuple[str, ...]) -> list[str]:
+    """The colours of a scale from one end to the other, one more than there are steps."""
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
+
+    between = LinearSegmentedColormap.from_list("heads", shades, N=4 * STEPS + 1)
+    return [to_hex(between(k / STEPS)) for k in range(STEPS + 1)]
+
+
+def _shade(value: float, top: float) -> str:
+    """The colour of a value between −top and top."""
+    return _scale(SHADES)[round(STEPS * (value / top + 1) / 2)]
 
 
 def _lines(text: str, width: float) -> list[str]:
@@ -103,7 +129,7 @@ def _draw(figure: HeatFigure, *, titled: bool) -> Picture:
     subtitle = _lines(figure.subtitle, (2 * wide + 3) * 10.5) if titled else []
     head = 0.25 + 0.28 * len(title) + 0.22 * len(subtitle) if titled else 0.05
     width, height = len(figure.panels) * (wide + 1.5) + 0.1, head + 0.75 + tall + 1.0
-    fig = Picture(figsize=(width, height), facecolor="white")
+    fig = Picture(figsize=(width, height), facecolor=COLOURS["ground"])
     fig.text(0.2 / width, 1 - 0.15 / height, "\n".join(title), va="top", fontsize=14, fontweight="bold")
     under = 1 - (0.18 + 0.28 * len(title)) / height
     fig.text(0.2 / width, under, "\n".join(subtitle), va="top", fontsize=10.5, color=COLOURS["muted"])
@@ -129,20 +155,19 @@ def _words(fig: Any, panel: HeatPanel, left: float, height: float, tall: float) 
 
 
 def _map(fig: Any, panel: HeatPanel, figure: HeatFigure, place: tuple[float, ...], cell: float) -> None:
-    from matplotlib.colors import LinearSegmentedColormap, Normalize
     from matplotlib.patches import Rectangle
 
     top = max((abs(value) for row in panel.rows for value in row), default=0.0) or 1.0
-    scale, shades = Normalize(-top, top), LinearSegmentedColormap.from_list("heads", SHADES)
     axes = fig.add_axes(place)
     most, layers = max(len(row) for row in panel.rows), len(panel.rows)
     for i, row in enumerate(panel.rows):
         for head, value in enumerate(row):
-            axes.add_patch(Rectangle((head, i), 1, 1, facecolor=shades(scale(value)), edgecolor="white", linewidth=1))
-            ink = "white" if abs(value) > DARK * top else COLOURS["ink"]
+            axes.add_patch(Rectangle((head, i), 1, 1, fc=_shade(value, top), ec=COLOURS["ground"], linewidth=1))
+            share = abs(value) / top
+            ink = COLOURS["ground"] if share > STRONG else LETTER if share > MIDDLE else COLOURS["ink"]
             if most <= NUMBERED:
-                share = f"{round(100 * value / top)}".replace("-", "−")
-                axes.text(head + 0.5, i + 0.53, share, ha="center", va="center", fontsize=18 * cell, color=ink)
+                said = f"{round(100 * value / top)}".replace("-", "−")
+                axes.text(head + 0.5, i + 0.53, said, ha="center", va="center", fontsize=18 * cell, color=ink)
             if head in figure.gone[i]:
                 at, size = (0.83, 10 * cell) if most <= NUMBERED else (0.5, 22 * cell)
                 axes.plot(head + at, i + 1 - at, "x", ms=size, mew=1.5, color=ink)
@@ -156,7 +181,7 @@ def _map(fig: Any, panel: HeatPanel, figure: HeatFigure, place: tuple[float, ...
     low, high = min([*values, 0.0]), max([*values, 0.0])
     edges = [low + ((high - low) or 1.0) * k / STEPS for k in range(STEPS + 1)]
     for under, over in itertools.pairwise(edges):
-        bar.add_patch(Rectangle((0, under), 1, over - under, color=shades(scale((under + over) / 2))))
+        bar.add_patch(Rectangle((0, under), 1, over - under, color=_shade((under + over) / 2, top)))
     bar.set(xlim=(0, 1), ylim=(edges[0], edges[-1]), xticks=[])
     bar.yaxis.tick_right()
     marks = [v for v in sorted({low, 0.0, high}) if v == 0 or abs(v) > 0.08 * (high - low)]

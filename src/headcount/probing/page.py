@@ -7,6 +7,7 @@ from pathlib import Path
 from headcount.core import check_own, json_bytes, write_all
 from headcount.probing.curve import curve_chart, curve_table
 from headcount.probing.heat_map import heat_figure, png, svg
+from headcount.probing.heat_map import style as heat_style
 from headcount.probing.record import ProbeRecord
 from headcount.probing.words import MEANING, head_table, headline, layer_table, loading_text, markdown, sentences
 from headcount.render import Illustration
@@ -43,7 +44,7 @@ def page(record: ProbeRecord) -> str:
     """Return the page as one HTML document; its one script is the package's own, and nothing is loaded."""
     chart = curve_chart(record)
     return html_page(
-        "probing/probe.html.j2", title=f"{record.model}: {headline(record)}", record=record,
+        "probing/probe.html.j2", rules=heat_style(), title=f"{record.model}: {headline(record)}", record=record,
         told=split(headline(record)), map=_map(record),
         found=[*sentences(record), *loading_text(record), *record.notes], charts=[] if chart is None else [chart],
         curve_table=curve_table(record), layer_table=layer_table(record), head_table=head_table(record),

@@ -7,18 +7,11 @@ from typing import TYPE_CHECKING
 from headcount.core import open_door
 
 if TYPE_CHECKING:
-    from headcount.render import draw as draw
-    from headcount.render import figures as figures
     from headcount.render import tables as tables
     from headcount.render.bounds import budget_lines as budget_lines
     from headcount.render.bounds import check_picture as check_picture
     from headcount.render.bounds import save_errors as save_errors
     from headcount.render.error_budget import budget_png as budget_png
-    from headcount.render.figures import FigureData as FigureData
-    from headcount.render.figures import Jump as Jump
-    from headcount.render.figures import Point as Point
-    from headcount.render.figures import Region as Region
-    from headcount.render.figures import Series as Series
     from headcount.render.irreducible import curve_picture as curve_picture
     from headcount.render.irreducible import curve_png as curve_png
     from headcount.render.irreducible import curve_rows as curve_rows
@@ -44,7 +37,6 @@ if TYPE_CHECKING:
     from headcount.render.tables import Table as Table
     from headcount.render.tables import as_markdown as as_markdown
     from headcount.render.tables import terminal_table as terminal_table
-    from headcount.render.trial import curve_figure as curve_figure
     from headcount.render.trial import trial_table as trial_table
     from headcount.render.trial import trial_text as trial_text
 

@@ -6,16 +6,21 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headcount.render.style import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
+from headcount.render.charts.chart import Axis, Chart, ChartSeries, Dot, Shade, whole_axis
+from headcount.render.charts.matplotlib import panels
 
 KEY = ("intrinsic", "length", "head_dim")
-KINDS = {
-    "typical": ("trained, typical inputs", COLOURS["enough"], "o"),
-    "all": ("trained, all inputs in the box", COLOURS["few"], "D"),
-    "random": ("random weights, all inputs", COLOURS["muted"], "s"),
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "typical": ("trained, typical inputs", {"tone": "enough", "shape": "circle"}),
+    "all": ("trained, all inputs in the box", {"tone": "few", "shape": "diamond"}),
+    "random": ("random weights, all inputs", {"tone": "muted", "shape": "square"}),
 }
 FLOOR = 0.02
 """Gaps below, and pairs that were not found, are drawn here."""
+GAP = (
+    "Largest target gap of two inputs with equal attention output, in standard deviations: half of it no feed-forward "
+    "block can avoid."
+)
 
 
 def curve_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -92,66 +97,38 @@ def curve_png(summary: Sequence[Mapping[str, Any]], title: str) -> bytes:
 
 def curve_picture(summary: Sequence[Mapping[str, Any]], title: str) -> Any:
     """Draw one panel a task and head size."""
-    with _settings():
-        return _draw(summary, title)
-
-
-def _draw(summary: Sequence[Mapping[str, Any]], title: str) -> Any:
-    from headcount.render.picture import Picture
-
-    panels: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for row in summary:
-        panels.setdefault(tuple(row[k] for k in KEY), []).append(row)
-    across = min(4, len(panels))
-    down = -(-len(panels) // across)
-    height = 1.65 + 3.1 * down
-    fig = Picture(figsize=(max(3.1 * across + 0.6, 10.0), height), facecolor=COLOURS["ground"])
-    top = max(max([FLOOR, *row[kind]]) for row in summary for kind in KINDS)
-    for k, (key, rows) in enumerate(panels.items()):
-        line, column = divmod(k, across)
-        width = 0.92 / across
-        axes = fig.add_axes((
-            0.075 + column * width, (0.95 + 3.1 * (down - 1 - line)) / height, width - 0.035, 2.3 / height,
-        ))  # fmt: skip
-        _panel(axes, key, rows, top)
-        if column:
-            axes.set_yticklabels([])
-    fig.text(0.02, 1 - 0.15 / height, title or "Irreducible gaps", va="top", fontsize=14.5, fontweight="bold")
     said = (
-        "Largest target gap of two inputs with equal attention output, in standard deviations: "
-        "half of it no feed-forward block can avoid.\n"
-    ) + (
-        "Every search went on until as many starts had converged"
+        "Every search went on until as many starts had converged."
         if equal_effort(summary)
-        else "NOT all searches had as many converged starts: see the table before comparing head counts"
+        else "NOT all searches had as many converged starts: see the table before comparing head counts."
     )
-    fig.text(0.02, 1 - 0.47 / height, said, va="top", fontsize=10.5, color=COLOURS["muted"])
-    handles, labels = fig.axes[0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="lower left", ncols=3, frameon=False, fontsize=10.5, bbox_to_anchor=(0.015, 0.0))
-    return fig
+    return panels(curve_charts(summary), title or "Irreducible gaps", f"{GAP} {said}")
 
 
-def _panel(axes: Any, key: tuple[Any, ...], rows: list[Mapping[str, Any]], top: float) -> None:
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+def curve_charts(summary: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """Return one chart a task and head size, on one y axis: the largest gap found against the head count."""
+    grouped: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in summary:
+        grouped.setdefault(tuple(row[k] for k in KEY), []).append(row)
+    top = max(max([FLOOR, *row[kind]]) for row in summary for kind in KINDS)
+    ticks = [(v, f"≤ {v:g}" if v == FLOOR else f"{v:g}") for v in (0.02, 0.1, 0.5, 1, 2, 5, 10, 20) if v <= 1.6 * top]
+    y = Axis(label="gap", scale="log", low=FLOOR / 1.4, high=1.6 * top, ticks=ticks)
+    return [_chart(i, key, rows, y) for i, (key, rows) in enumerate(grouped.items(), 1)]
 
+
+def _chart(number: int, key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], y: Axis) -> Chart:
     D, T, n = key
-    heads = [row["heads"] for row in rows]
-    axes.set_title(f"D = {D},  T = {T},  n = {n}", fontsize=11, loc="left", pad=6)
-    axes.axvspan(D - 0.5, max(heads) + 0.5, color=COLOURS["enough-ground"], zorder=0)
-    for shift, (kind, (name, colour, marker)) in enumerate(KINDS.items()):
-        found = [(row["heads"], row[kind]) for row in rows if row[kind]]
-        axes.plot(
-            [h for h, _ in found], [max(statistics.median(v), FLOOR) for _, v in found], "-", color=colour, lw=1.8,
-            marker=marker, ms=6, label=name, zorder=4 - shift,
-        )  # fmt: skip
-        points = [(h + 0.08 * (shift - 1), max(v, FLOOR)) for h, values in found for v in values]
-        axes.plot(*zip(*points, strict=True) if points else ([], []), marker, ms=3, color=colour, alpha=0.45, mew=0)
-    axes.set(yscale="log", ylim=(FLOOR / 1.4, top * 1.6), xlim=(min(heads) - 0.5, max(heads) + 0.5))
-    axes.xaxis.set_major_locator(FixedLocator(heads))
-    axes.yaxis.set_major_locator(FixedLocator([v for v in (0.02, 0.1, 0.5, 1, 2, 5, 10, 20) if v <= 1.6 * top]))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"≤ {v:g}" if v == FLOOR else f"{v:g}"))
-    axes.grid(axis="y", color=COLOURS["grid"], lw=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(length=0)
-    axes.set_xlabel("heads", fontsize=10)
+    x = whole_axis("heads", [row["heads"] for row in rows])
+    series: list[ChartSeries] = []
+    for k, (kind, (name, look)) in enumerate(KINDS.items()):
+        found = [(row["heads"], [max(gap, FLOOR) for gap in row[kind]]) for row in rows if row[kind]]
+        line = [Dot(x=heads, y=statistics.median(gaps)) for heads, gaps in found]
+        dots = [Dot(x=heads, y=gap) for heads, gaps in found for gap in gaps]
+        series.append(ChartSeries(name=name, style="dots", radius=2.5, shift=7.0 * (k - 1), points=dots, **look))
+        series.append(ChartSeries(name=name, style="line", points=line, **look))
+    told = "; ".join(f"{s.name}: {s.points[0].y:.2g} to {s.points[-1].y:.2g}" for s in series[1::2] if s.points)
+    return Chart(
+        id=f"gaps-{number}", kind="gaps", title=f"D = {D}, T = {T}, n = {n}", x=x, y=y, series=series,
+        shades=[Shade(low=max(D - 0.5, x.low), high=x.high, tone="enough", text="")] if x.high > D - 0.5 else [],
+        alt=f"Largest gap by number of heads. {told}.",
+    )  # fmt: skip

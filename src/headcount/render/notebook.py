@@ -10,11 +10,10 @@ from typing import Any
 
 from headcount.core import BadInput, write_bytes
 from headcount.core.text import plain
-from headcount.render import draw
-from headcount.render.charts import matplotlib as chart_draw
 from headcount.render.charts.chart import Chart
-from headcount.render.figures import FigureData
+from headcount.render.charts.matplotlib import as_figure
 from headcount.render.pages import render
+from headcount.render.style import check_ending
 from headcount.render.tables import NONE, Table
 
 
@@ -33,7 +32,7 @@ class View:
     sentences: Sequence[str]
     """The answer first."""
     tables: Sequence[Table] = ()
-    figures: Sequence[FigureData | Chart | Drawing] = ()
+    figures: Sequence[Chart | Drawing] = ()
     """All are shown; `plot` draws the first."""
     rows: Sequence[Mapping[str, Any]] = ()
     """The numbers behind the tables, as `table` returns them."""
@@ -57,7 +56,7 @@ class View:
         if not self.figures:
             raise BadInput(f"nothing to draw: {self.sentences[0]}")
         if path is not None:
-            draw.check_ending(Path(path))
+            check_ending(Path(path))
         made = drawing(self.figures[0]).make()
         if path is not None:
             write_bytes(Path(path), made.as_file(Path(path)))
@@ -68,13 +67,9 @@ class View:
         return filled(self.rows)
 
 
-def drawing(figure: FigureData | Chart | Drawing) -> Drawing:
-    """Return how to draw figure data or a chart."""
-    if isinstance(figure, FigureData):
-        return Drawing(lambda: draw.as_figure(figure), figure.alt)
-    if isinstance(figure, Chart):
-        return Drawing(lambda: chart_draw.as_figure(figure), figure.alt)
-    return figure
+def drawing(figure: Chart | Drawing) -> Drawing:
+    """Return how to draw a chart."""
+    return Drawing(lambda: as_figure(figure), figure.alt) if isinstance(figure, Chart) else figure
 
 
 def filled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -36,14 +36,14 @@ _KEPT = re.compile(r"(<(script|style|svg|pre|code)\b.*?</\2>|<[^>]*>)", re.DOTAL
 """Tags, and elements whose text is not prose: it is drawn, run or copied."""
 
 
-def page(template: str, *, live: bool = True, **values: Any) -> str:
-    """Return a whole page that loads nothing.
+def page(template: str, *, live: bool = True, rules: str = "", **values: Any) -> str:
+    """Return a whole page that loads nothing; `rules` are those of its own pictures, beside the one stylesheet.
 
     With `live` the charts' own script is in it and may run; the browser refuses any other.
     """
     code = script() if live else ""
     policy = f"{POLICY}; script-src '{script_hash(code)}'" if live else POLICY
-    own = {"mark": MARK, "policy": policy, "style": _style(), "script": code}
+    own = {"mark": MARK, "policy": policy, "style": _style() + rules, "script": code}
     return render(template, **values, **{name: Markup(text) for name, text in own.items()})
 
 

@@ -7,17 +7,16 @@ from typing import NamedTuple
 
 from headcount.analysis import Dimension
 from headcount.core import BadInput, check_writable, write_bytes, write_text
-from headcount.render import draw
-from headcount.render.figures import training_figure, transition_figure
-from headcount.render.pages import MARK, Illustration, page
+from headcount.render.charts.chart import Chart
+from headcount.render.charts.matplotlib import picture
+from headcount.render.charts.of_trials import training_chart, transition_chart
+from headcount.render.pages import MARK, page
 from headcount.render.run_page import PANEL_FILES, Part, filled, provenance
 from headcount.render.tables import transition_table
 from headcount.render.words.headline import split
 from headcount.render.words.run import panel_evidence, panel_meaning
 from headcount.render.words.task import settings, task_text
 from headcount.store import Run
-
-TRAINING = "Each line is one model; the error is measured on sequences that it was not trained on."
 
 
 class ReportPaths(NamedTuple):
@@ -49,15 +48,15 @@ def check_report_folder(folder: Path) -> None:
 def write_report(run: Run, transition: Dimension, folder: Path) -> ReportPaths:
     """Write index.html, transition.png, training.png and run.json into a folder; the same run gives the same bytes."""
     check_report_folder(folder)
-    curves = training_figure(run, transition)
+    curves = training_chart(run, transition)
     paths = ReportPaths(
         page=folder / "index.html", picture=folder / "transition.png",
         training=folder / "training.png" if curves.series else None, run=folder / "run.json",
     )  # fmt: skip
     run.save(paths.run)
-    write_bytes(paths.picture, draw.png(transition_figure(run, transition)))
+    write_bytes(paths.picture, picture(transition_chart(run, transition)))
     if paths.training is not None:
-        write_bytes(paths.training, draw.png(curves))
+        write_bytes(paths.training, picture(curves))
     else:
         (folder / "training.png").unlink(missing_ok=True)  # of an earlier report: not of this run
     write_text(paths.page, page_html(run, transition))  # last: whoever sees the page finds the rest beside it
@@ -65,26 +64,22 @@ def write_report(run: Run, transition: Dimension, folder: Path) -> ReportPaths:
 
 
 def page_html(run: Run, transition: Dimension) -> str:
-    """Return the page as one HTML document without scripts and without anything to load."""
-    curves = training_figure(run, transition)
+    """Return the page as one HTML document; its one script is the package's own, and nothing is loaded."""
+    curves = training_chart(run, transition)
     words, formula = task_text(run)
     parts = [
-        Part("During training", pictures=[Illustration(draw.svg(curves), TRAINING)] if curves.series else []),
+        Part("During training", charts=[[curves.model_copy(update={"subtitle": ""})]] if curves.series else []),
         Part("The numbers", tables=[transition_table(transition)]),
     ]
     return page(
-        "render/run.html.j2", live=False, title=run.title or run.name, told=split(transition.sentence),
+        "render/run.html.j2", title=run.title or run.name, told=split(transition.sentence),
         answers=[transition], comparison=transition.comparison, evidence=panel_evidence(transition), remarks=[],
-        states=[], charts=[], pictures=[_picture(run, transition)], hinted=False,
+        states=[], charts=[[_chart(run, transition)]], pictures=[], hinted=True,
         grounds=[(transition, transition.reasons)], parts=filled(parts), words=words, formula=formula,
         done=settings(run), meaning=panel_meaning(run, transition), whole_record=True, **provenance(run),
     )  # fmt: skip
 
 
-def _picture(run: Run, transition: Dimension) -> Illustration:
-    figure = transition_figure(run, transition)
-    caption = (
-        "Every dot is one trained model. Lower is better: from one horizontal line to the next the error is "
-        f"{10**figure.decades:,} times smaller. At 1 a model is no better than guessing the average answer."
-    )
-    return Illustration(draw.svg(figure), caption)
+def _chart(run: Run, transition: Dimension) -> Chart:
+    """The chart of the answer; the page's heading has its title already."""
+    return transition_chart(run, transition).model_copy(update={"title": "Error by number of heads", "subtitle": ""})

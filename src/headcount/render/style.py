@@ -15,6 +15,10 @@ COLOURS = {
     "ink": "#1f2430", "muted": "#5c6470", "grid": "#e3e6eb", "few": "#c44e00", "enough": "#0067a8",
     "plain": "#5b4a9e", "few-ground": "#fdf1e7", "enough-ground": "#ebf4fb", "ground": "#ffffff",
 }  # fmt: skip
+RAMP = ("#0d0887", "#5302a3", "#8b0aa5", "#b83289", "#d2526d", "#dc6a3c", "#c98500", "#8f8a00")
+"""From first to last: hue and lightness change together, so that colour-blind eyes and grey prints see the order."""
+DARK_RAMP = ("#8f8dff", "#a97aff", "#c878f2", "#e47ad2", "#f588ab", "#fba283", "#fdc063", "#f3e062")
+"""The same scale on a dark ground."""
 SIZE = (7.2, 5.0)
 ENDINGS = (".png", ".pdf", ".svg")
 PNG_DPI = 200

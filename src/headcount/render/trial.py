@@ -1,10 +1,8 @@
-"""One trained model in words, as a table and as a picture: the record of its trial is all that is read."""
+"""One trained model in words and as a table: the record of its trial is all that is read."""
 
 from __future__ import annotations
 
 from headcount.analysis.words import error_text, heads_text
-from headcount.render.charts.series import above
-from headcount.render.figures import FigureData, Point, Series
 from headcount.render.tables import NONE, Column, Table
 from headcount.store import Trial
 
@@ -40,19 +38,6 @@ def trial_table(trial: Trial, wrong: float | None = None) -> Table:
         f"{trial.seconds:.1f} s", f"{trial.parameters:,}", f"{trial.parameters_total:,}",
     ]  # fmt: skip
     return Table(caption="The trained model", columns=columns, rows=[row], marked=None)
-
-
-def curve_figure(trial: Trial, task: str) -> FigureData:
-    """Validation error against training step."""
-    points = [Point(x=step, y=above(error), seed=trial.seed) for step, error in trial.curve]
-    first, last = points[0], points[-1]
-    return FigureData(
-        kind="training", title="How the error fell during training", subtitle=task, x_label="Training step", ticks=[],
-        series=[Series(name=heads_text(trial.heads), style="curve-best", heads=trial.heads, points=points)],
-        regions=[], notes=["Measured on sequences that were not trained on."],
-        alt=f"Validation error against the training step: from {error_text(first.y)} at step {first.x:.0f} to "
-        f"{error_text(last.y)} at step {last.x:.0f}.",
-    )  # fmt: skip
 
 
 def _error(error: float | None) -> str:

@@ -245,6 +245,8 @@ class Panel:
         task = self.task
         if isinstance(task, ArrayTask):
             stated: dict[str, Any] = {"kind": "arrays", "name": task.name, "hash": task.hash()}
+            if task.classes is not None:
+                stated["classes"] = len(task.classes)
         else:
             stated = task.data() if has_serial_form(task) else {"kind": "callable", "name": task.name}
         intrinsic = None if isinstance(task, ArrayTask) else task.intrinsic

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from headcount.render.charts.of_run import error_by_heads as error_by_heads
     from headcount.render.charts.of_run import error_by_length as error_by_length
     from headcount.render.charts.of_run import scaling as scaling
+    from headcount.render.charts.of_trials import curve_chart as curve_chart
+    from headcount.render.charts.of_trials import models_chart as models_chart
+    from headcount.render.charts.of_trials import panels_chart as panels_chart
+    from headcount.render.charts.of_trials import step_fall as step_fall
+    from headcount.render.charts.of_trials import transition_chart as transition_chart
+    from headcount.render.charts.series import GUESSING as GUESSING
     from headcount.render.charts.series import dot as dot
     from headcount.render.charts.series import errors_axis as errors_axis
     from headcount.render.charts.series import level as level

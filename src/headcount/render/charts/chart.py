@@ -15,8 +15,10 @@ STEPS = 8
 """So many colours lie on the scale from first to last; line 3 of 5 has the same one in every drawing."""
 Shape = Literal["circle", "square", "up", "diamond", "down"]
 SHAPES: tuple[Shape, ...] = ("circle", "square", "up", "diamond", "down")
-Style = Literal["line", "dashed", "dots", "rings", "band"]
-Tone = Literal["few", "enough"]
+Style = Literal["line", "thin", "dashed", "dots", "rings", "band"]
+Tone = Literal["few", "enough", "plain", "ink", "muted"]
+"""Colours with a meaning. few: these heads fail; enough: at or after the step; plain: no step divides the head counts;
+ink, muted: drawn like text."""
 
 
 class Axis(Spec):
@@ -34,6 +36,16 @@ class Axis(Spec):
             return (value - self.low) / (self.high - self.low)
         return math.log(value / self.low) / math.log(self.high / self.low)
 
+    def value(self, place: float) -> float:
+        """Return what lies at a place: the reverse of `place`, beyond both ends too."""
+        if self.scale == "linear":
+            return self.low + place * (self.high - self.low)
+        return self.low * (self.high / self.low) ** place
+
+    def middle(self, one: float, other: float) -> float:
+        """Return what is drawn half-way between two values."""
+        return self.value((self.place(one) + self.place(other)) / 2)
+
 
 class Dot(Spec):
     """One number against another, the range it was drawn from, and what else there is to say of it."""
@@ -50,9 +62,16 @@ class ChartSeries(Spec):
 
     name: str
     style: Style
-    """line: joined, with marks; dashed: a fit; dots: small; rings: open, with whiskers; band: from low to high."""
+    """line: joined, with marks; thin: joined, faint, without marks; dashed: a fit or a summary; dots: small;
+    rings: open, with whiskers; band: from low to high."""
     colour: int = Field(default=0, ge=0, lt=STEPS)
+    tone: Tone | None = None
+    """A colour with a meaning, in place of one of the scale."""
     shape: Shape = "circle"
+    marks: Literal["all", "last", "none"] = "all"
+    """Which points of a line have a mark."""
+    radius: float = Field(default=3.0, gt=0)
+    """How large dots are, in pixels of a chart 720 wide."""
     shift: float = 0.0
     """How far beside their x the points are drawn, in pixels of a chart 720 wide: neighbours do not hide each other."""
     points: list[Dot]
@@ -77,7 +96,17 @@ class Shade(Spec):
 
     low: float
     high: float
-    tone: Tone
+    tone: Literal["few", "enough"]
+    text: str
+
+
+class Fall(Spec):
+    """A fall from one point to a lower one, drawn as an arrow beside the lower one, with a text."""
+
+    x_from: float
+    y_from: float
+    x_to: float
+    y_to: float
     text: str
 
 
@@ -98,6 +127,7 @@ class Chart(Spec):
     levels: list[Level] = Field(default_factory=list[Level])
     marks: list[Mark] = Field(default_factory=list[Mark])
     shades: list[Shade] = Field(default_factory=list[Shade])
+    fall: Fall | None = None
     notes: list[str] = Field(default_factory=list[str])
 
     def names(self) -> list[str]:
@@ -105,13 +135,18 @@ class Chart(Spec):
         return list(dict.fromkeys(s.name for s in self.series))
 
     def entry(self, name: str) -> ChartSeries:
-        """Return the series that stands for a name in the legend: a line before dots, dots before a band."""
-        order = ("line", "dashed", "rings", "dots", "band")
-        return min((s for s in self.series if s.name == name), key=lambda s: order.index(s.style))
+        """Return the series that stands for a name in the legend: a line before dots, dots before a band.
+
+        Where series of one name and style have several colours with a meaning, the legend's has none of them.
+        """
+        order = ("line", "dashed", "rings", "dots", "thin", "band")
+        first = min((s for s in self.series if s.name == name), key=lambda s: order.index(s.style))
+        tones = {s.tone for s in self.series if (s.name, s.style) == (name, first.style)}
+        return first if len(tones) == 1 else first.model_copy(update={"tone": "muted"})
 
     def ends(self) -> list[ChartSeries]:
         """Return the lines whose names stand at their right ends: none where one line says it all."""
-        found = [s for s in self.series if s.style == "line" and s.points]
+        found = [s for s in self.series if s.style == "line" and s.marks != "none" and s.points]
         return found if len(self.names()) > 1 else []
 
 
@@ -145,6 +180,8 @@ def log_axis(label: str, values: Iterable[float], most: int = 8) -> Axis:
         steps = (1, 2, 5) if high - low > 0.9 else (1, 1.5, 2, 3, 4, 5, 7)
         ticks = [m * 10.0**k for k in range(math.floor(low), math.ceil(high) + 1) for m in steps]
         named = [(t, number_text(t)) for t in ticks if low <= math.log10(t) <= high]
+        if len(named) < 3:
+            named = [(t, number_text(t)) for t in round_ticks(10.0**low, 10.0**high, 6)]
     else:
         step = math.ceil((high - low) / most)
         named = [(10.0**k, power_text(k)) for k in range(math.floor(high), math.ceil(low) - 1, -step)]
@@ -171,10 +208,15 @@ def linear_axis(label: str, values: Iterable[float], most: int = 6) -> Axis:
     low, high = min(found), max(found)
     pad = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
     low, high = low - pad, high + pad
+    ticks = [(t, f"{t:.6g}") for t in round_ticks(low, high, most)]
+    return Axis(label=label, scale="linear", low=low, high=high, ticks=ticks)
+
+
+def round_ticks(low: float, high: float, most: int) -> list[float]:
+    """Return evenly spaced round numbers between two values, about so many."""
     power = 10.0 ** math.floor(math.log10((high - low) / most))
     step = next(m * power for m in (1, 2, 5, 10) if m * power * most >= high - low)
-    ticks = [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
-    return Axis(label=label, scale="linear", low=low, high=high, ticks=[(t, f"{t:.6g}") for t in ticks])
+    return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def doubling_axis(label: str, values: Iterable[int]) -> Axis:
@@ -198,8 +240,8 @@ def number_text(value: float) -> str:
 
 
 def power_text(exponent: int) -> str:
-    """Write a power of ten: 0.01, 1, 100, 10⁻⁵."""
-    if -3 <= exponent <= 3:
+    """Write a power of ten: 0.0001, 1, 100, 10⁻⁵."""
+    if -4 <= exponent <= 4:
         return f"{10.0**exponent:,.{max(0, -exponent)}f}"
     return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 

@@ -1,30 +1,41 @@
-"""Charts as files: PNG for slides, PDF and SVG for papers, the same bytes every time."""
+"""Charts as files, and as the still picture of a page: the same bytes every time."""
 
 from __future__ import annotations
 
+import functools
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount.core import write_bytes
-from headcount.render.charts.chart import Axis, Chart, ChartSeries, Shape, apart
-from headcount.render.style import COLOURS, _settings, check_ending  # pyright: ignore[reportPrivateUsage]
+from headcount.core.text import plain
+from headcount.render.charts.chart import Axis, Chart, ChartSeries, Shade, Shape, apart
+from headcount.render.charts.labels import Frame, Kind, Label, place_labels
+from headcount.render.style import COLOURS, RAMP, _settings, check_ending  # pyright: ignore[reportPrivateUsage]
 
 if TYPE_CHECKING:
     from headcount.render.picture import Picture
 
-RAMP = ("#0d0887", "#5302a3", "#8b0aa5", "#b83289", "#d2526d", "#dc6a3c", "#c98500", "#8f8a00")
-"""From first to last: hue and lightness change together, so that colour-blind eyes and grey prints see the order."""
 MARKERS: dict[Shape, str] = {"circle": "o", "square": "s", "up": "^", "diamond": "D", "down": "v"}
-WIDTH = 7.2
+WIDTH, HEIGHT = 7.2, 3.7
+"""Inches: the width of a picture and the height of its axes."""
 PIXELS = 100
-"""Pixels of the page's chart to an inch here: shifts are stated in them."""
+"""Pixels of the page's chart to an inch here: shifts and places of labels are stated in them."""
+HINTED = 1.04
+"""A text may be so much wider at another resolution, where its letters are fitted to other pixels."""
+NAME = 18
+"""Characters of a name that stand at the end of its line."""
+FONTS: dict[str, dict[str, Any]] = {
+    "fall": {"fontsize": 13, "fontweight": "bold", "linespacing": 1.3},
+    "mark": {"fontsize": 9.5}, "level": {"fontsize": 9.5}, "shade": {"fontsize": 11.5, "fontweight": "bold"},
+}  # fmt: skip
 
 
 def as_figure(chart: Chart) -> Picture:
     """Draw a chart as a matplotlib figure, with its title; a notebook shows it."""
     with _settings():
-        return _draw(chart)
+        return _draw(chart, titled=True)
 
 
 def picture(chart: Chart, ending: str = "png", *, dpi: int = 200) -> bytes:
@@ -38,48 +49,123 @@ def save(chart: Chart, path: Path) -> None:
     write_bytes(path, picture(chart, path.suffix.lower().removeprefix(".")))
 
 
-def _draw(chart: Chart) -> Picture:
+def still(chart: Chart) -> str:
+    """Draw a chart as an SVG element for a page, whose texts stand around it and whose colours it follows."""
+    with _settings():
+        return _draw(chart, titled=False).as_element(chart.id, chart.alt)
+
+
+def _draw(chart: Chart, *, titled: bool) -> Picture:
     """Lay out one chart: title, axes with names at the ends of lines, legend and notes below."""
     from headcount.render.picture import Picture
 
-    title = textwrap.wrap(chart.title, 58) or [""]
-    subtitle = textwrap.wrap(chart.subtitle, 88)[:2]
-    notes = [line for note in chart.notes for line in textwrap.wrap(note, 96)]
-    columns = _columns(chart)
-    legend = -(-len(chart.names()) // columns) if len(chart.names()) > 1 else 0
-    head = 0.34 + 0.27 * len(title) + 0.2 * len(subtitle)
-    foot = 0.68 + 0.24 * legend + 0.2 * len(notes)
-    height = head + 3.7 + foot
-    fig = Picture(figsize=(WIDTH, height), facecolor=COLOURS["ground"])
-    right = 0.15 + min(max((len(s.name) for s in chart.ends()), default=0), 18) * 0.095
+    title = (textwrap.wrap(plain(chart.title), 58) or [""]) if titled else []
+    subtitle = textwrap.wrap(plain(chart.subtitle), 88)[:2] if titled else []
+    notes = [line for note in chart.notes for line in textwrap.wrap(plain(note), 96)] if titled else []
+    right = 0.15 + min(max((len(s.name) for s in chart.ends()), default=0), NAME) * 0.095
     left = 0.85 + 0.1 * max(0, max((len(text) for _, text in chart.y.ticks), default=0) - 5)  # "0.0015" needs more
-    axes = fig.add_axes((left / WIDTH, foot / height, (WIDTH - left - right) / WIDTH, 3.7 / height))
-    _axes(axes, chart)
-    for series in chart.series:
-        _series(fig, axes, series)
+    frame = Frame(chart, (WIDTH - left - right) * PIXELS, HEIGHT * PIXELS)
+    labels, shades = place_labels(frame, _label_size), _shades_with_room(frame)
+    keys = _keys(chart, labels, shades)
+    columns = _columns([len(key.get_label()) for key in keys])
+    rows = -(-len(keys) // columns)
+    # inches above the axes: title, subtitle, and the names of shaded parts; below them: ticks, label, legend, notes
+    head = (0.12 + 0.27 * len(title) + 0.2 * len(subtitle) if titled else 0.08) + (0.28 if shades else 0.06)
+    foot = 0.68 + 0.24 * rows + 0.2 * len(notes)
+    height = head + HEIGHT + foot
+    fig = Picture(figsize=(WIDTH, height), facecolor=COLOURS["ground"])
+    axes = fig.add_axes((left / WIDTH, foot / height, (WIDTH - left - right) / WIDTH, HEIGHT / height))
+    _inside(fig, axes, frame, labels, shades)
     _ends(axes, chart)
     fig.text(0.02, 1 - 0.1 / height, "\n".join(title), va="top", fontsize=14, fontweight="bold", linespacing=1.25)
     place = 1 - (0.14 + 0.27 * len(title)) / height
     fig.text(0.02, place, "\n".join(subtitle), va="top", fontsize=10.5, color=COLOURS["muted"])
-    if legend:
+    if keys:
         fig.legend(
-            handles=[_key(chart.entry(name)) for name in chart.names()], loc="lower center", ncols=columns,
-            frameon=False, fontsize=10.5, handlelength=1.8, handletextpad=0.5, columnspacing=1.4,
-            bbox_to_anchor=(0.5, (0.03 + 0.2 * len(notes)) / height),
+            handles=keys, loc="lower center", ncols=columns, frameon=False, fontsize=10.5, handlelength=1.8,
+            handletextpad=0.5, columnspacing=1.4, bbox_to_anchor=(0.5, (0.03 + 0.2 * len(notes)) / height),
         )  # fmt: skip
     for i, note in enumerate(reversed(notes)):
         fig.text(0.5, (0.06 + 0.2 * i) / height, note, ha="center", fontsize=9.5, color=COLOURS["muted"])
     return fig
 
 
-def _columns(chart: Chart) -> int:
-    """As many columns of the legend as its longest name lets stand beside each other."""
-    longest = max((len(name) for name in chart.names()), default=1)
-    return max(1, min(len(chart.names()), int(84 / (longest + 7))))
+def panels(charts: Sequence[Chart], title: str, subtitle: str, *, across: int = 4) -> Picture:
+    """Draw charts with the same y axis and the same legend side by side, each below its own title."""
+    from headcount.render.picture import Picture
+
+    across, side, tall = min(across, len(charts)), 3.1, 2.3
+    down = -(-len(charts) // across)
+    told = textwrap.wrap(plain(subtitle), round(34 * max(across, 3)))
+    above = 0.95 + 0.2 * len(told)
+    height = above + side * down + 0.1
+    with _settings():
+        fig = Picture(figsize=(max(side * across + 0.7, 10.0), height), facecolor=COLOURS["ground"])
+        wide = fig.get_figwidth()
+        for k, chart in enumerate(charts):
+            line, column = divmod(k, across)
+            frame = Frame(chart, (side - 0.4) * PIXELS, tall * PIXELS)
+            left, low = 0.8 + side * column, height - above - side * line - tall
+            axes = fig.add_axes((left / wide, low / height, (side - 0.4) / wide, tall / height))
+            named = _shades_with_room(frame)
+            _inside(fig, axes, frame, place_labels(frame, _label_size), named)
+            axes.set_title(chart.title, fontsize=11, loc="left", pad=22 if named else 6)
+            axes.set_xlabel(chart.x.label, fontsize=10, labelpad=2)
+            axes.set(ylabel="", **({"yticklabels": []} if column else {}))
+        fig.text(0.02, 1 - 0.12 / height, title, va="top", fontsize=14, fontweight="bold")
+        place = 1 - 0.44 / height
+        fig.text(0.02, place, "\n".join(told), va="top", fontsize=10.5, linespacing=1.3, color=COLOURS["muted"])
+        keys = [_key(charts[0].entry(name)) for name in charts[0].names()]
+        fig.legend(
+            handles=keys, loc="lower left", ncols=len(keys), frameon=False, fontsize=10.5, bbox_to_anchor=(0.015, 0)
+        )
+    return fig
 
 
-def _axes(axes: Any, chart: Chart) -> None:
-    """Scales, ticks, shades, marks and levels."""
+def _inside(fig: Any, axes: Any, frame: Frame, labels: Sequence[Label], shades: Sequence[Shade]) -> None:
+    """Draw what lies in the axes of a chart, with the shaded parts that are named above them."""
+    _axes(axes, frame.chart, shades)
+    for series in frame.chart.series:
+        _series(fig, axes, series)
+    _references(axes, frame, labels)
+
+
+def _columns(lengths: Sequence[int]) -> int:
+    """As many columns of the legend as names of so many characters let stand beside each other."""
+    if sum(lengths) + 7 * len(lengths) <= 92:
+        return max(1, len(lengths))
+    return max(1, min(len(lengths), int(84 / (max(lengths) + 7))))
+
+
+def _label_size(kind: Kind, text: str) -> tuple[float, float]:
+    """Width and height of a label, in pixels."""
+    return text_size(plain(text, lines=True), kind)
+
+
+@functools.lru_cache(maxsize=1024)
+def text_size(text: str, kind: str) -> tuple[float, float]:
+    """Return how wide and high a text is, in pixels of a chart 720 wide."""
+    from matplotlib.backends.backend_agg import RendererAgg
+
+    from headcount.render.picture import Picture
+
+    with _settings():
+        box = Picture(dpi=PIXELS).text(0, 0, text, **FONTS[kind]).get_window_extent(RendererAgg(8, 8, PIXELS))
+    return HINTED * box.width, box.height
+
+
+def _shades_with_room(frame: Frame) -> list[Shade]:
+    """The shaded parts whose names fit above them."""
+    axis, found = frame.chart.x, list[Shade]()
+    for shade in frame.chart.shades:
+        low, high = (min(max(axis.place(v), 0.0), 1.0) for v in (shade.low, shade.high))
+        if shade.text and text_size(plain(shade.text), "shade")[0] < (high - low) * frame.width:
+            found.append(shade)
+    return found
+
+
+def _axes(axes: Any, chart: Chart, named: Sequence[Shade]) -> None:
+    """Scales, ticks, shaded parts, and the lines of marks and levels."""
     axes.set_facecolor("none")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", which="major", color=COLOURS["grid"], linewidth=0.9)
@@ -88,27 +174,18 @@ def _axes(axes: Any, chart: Chart) -> None:
     axes.set_ylabel(chart.y.label, fontsize=12, labelpad=5)
     _scale(axes, axes.xaxis, chart.x, "x")
     _scale(axes, axes.yaxis, chart.y, "y")
-    above = axes.get_xaxis_transform()
     for shade in chart.shades:
         axes.axvspan(shade.low, shade.high, color=COLOURS[f"{shade.tone}-ground"], linewidth=0, zorder=0)
-        middle = (shade.low + shade.high) / 2
+    for shade in named:
+        middle = (max(shade.low, chart.x.low) + min(shade.high, chart.x.high)) / 2
         axes.text(
-            middle, 1.01, shade.text, transform=above, color=COLOURS[shade.tone], ha="center", va="bottom",
-            fontsize=11, fontweight="bold",
+            middle, 1.01, shade.text, transform=axes.get_xaxis_transform(), color=COLOURS[shade.tone], ha="center",
+            va="bottom", **FONTS["shade"],
         )  # fmt: skip
     for level in chart.levels:
         axes.axhline(level.y, color=COLOURS["muted"], linewidth=1.0, dashes=(2, 3), zorder=1)
-        axes.annotate(
-            level.text, (1, level.y), (-4, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
-            ha="right", va="bottom", fontsize=9.5, color=COLOURS["muted"],
-        )  # fmt: skip
     for mark in chart.marks:
-        axes.axvline(mark.x, 0, 0.92, color=COLOURS["muted"], linewidth=1.0, dashes=(2, 3), zorder=1)
-        tight = chart.x.place(mark.x) > 0.8  # near the end the text stands before the line
-        axes.annotate(
-            mark.text, (mark.x, 0.89), (-4 if tight else 4, -4), ha="right" if tight else "left",
-            xycoords=("data", "axes fraction"), textcoords="offset points", fontsize=9.5, color=COLOURS["muted"],
-        )  # fmt: skip
+        axes.axvline(mark.x, color=COLOURS["muted"], linewidth=1.0, dashes=(2, 3), zorder=1)
 
 
 def _scale(axes: Any, one: Any, axis: Axis, which: str) -> None:
@@ -121,27 +198,43 @@ def _scale(axes: Any, one: Any, axis: Axis, which: str) -> None:
     one.set_minor_locator(NullLocator())
 
 
+def _colour(series: ChartSeries) -> str:
+    return RAMP[series.colour] if series.tone is None else COLOURS[series.tone]
+
+
 def _series(fig: Any, axes: Any, series: ChartSeries) -> None:
     from matplotlib.transforms import ScaledTranslation
 
     x, y = [p.x for p in series.points], [p.y for p in series.points]
-    colour, marker = RAMP[series.colour], MARKERS[series.shape]
+    colour, marker = _colour(series), MARKERS[series.shape]
     place = axes.transData + ScaledTranslation(series.shift / PIXELS, 0, fig.dpi_scale_trans)
     ranges = [(p.x, p.low, p.high) for p in series.points if p.low is not None and p.high is not None]
-    if series.style == "band" and not ranges:
-        return
-    if series.style == "band":
-        axes.fill_between(*zip(*ranges, strict=True), color=colour, alpha=0.14, linewidth=0, zorder=2)
-    elif series.style == "dots":
-        axes.plot(x, y, marker, ms=4.6, mew=0, alpha=0.55, color=colour, transform=place, zorder=3)
-    elif series.style == "rings":
-        for at, low, high in ranges:
-            axes.plot([at, at], [low, high], lw=1.1, color=colour, alpha=0.8, transform=place, zorder=4)
-        axes.plot(x, y, marker, ms=8, mew=1.6, mfc=COLOURS["ground"], mec=colour, transform=place, zorder=5)
-    elif series.style == "dashed":
-        axes.plot(x, y, lw=1.5, dashes=(5, 3), color=colour, zorder=3)
-    else:
-        axes.plot(x, y, marker=marker, ms=6, mew=0, lw=2.1, color=colour, zorder=4)
+    match series.style:
+        case "band" if ranges:
+            axes.fill_between(*zip(*ranges, strict=True), color=colour, alpha=0.14, linewidth=0, zorder=2)
+        case "dots":
+            size = 2 * series.radius * 72 / PIXELS
+            axes.plot(x, y, marker, ms=size, mew=0, alpha=_faint(series), color=colour, transform=place, zorder=5)
+        case "rings":
+            for at, low, high in ranges:
+                axes.plot([at, at], [low, high], lw=1.1, color=colour, alpha=0.8, transform=place, zorder=4)
+            style = {"ms": 8, "mew": 1.6, "mfc": COLOURS["ground"], "mec": colour}
+            axes.plot(x, y, marker, transform=place, zorder=5, **style)
+        case "dashed":
+            axes.plot(x, y, lw=1.5, dashes=(5, 3), color=colour, transform=place, zorder=3)
+        case "thin":
+            axes.plot(x, y, lw=1.0, alpha=0.4, color=colour, transform=place, zorder=2)
+        case "line":
+            axes.plot(x, y, lw=2.1, color=colour, solid_capstyle="round", transform=place, zorder=4)
+            first = {"all": 0, "last": -1, "none": len(x)}[series.marks]
+            axes.plot(x[first:], y[first:], marker, ms=6, mew=0, color=colour, transform=place, zorder=4)
+        case _:
+            pass
+
+
+def _faint(series: ChartSeries) -> float:
+    """Small dots lie over each other; large ones stand beside each other."""
+    return 0.55 if series.radius <= 3 else 0.75
 
 
 def _ends(axes: Any, chart: Chart) -> None:
@@ -149,22 +242,62 @@ def _ends(axes: Any, chart: Chart) -> None:
     ends = chart.ends()
     places = apart([chart.y.place(s.points[-1].y) for s in ends], 0.062, 1.0)
     for place, series in zip(places, ends, strict=True):
+        name = series.name if len(series.name) <= NAME else f"{series.name[: NAME - 1]}…"
         axes.annotate(
-            textwrap.shorten(series.name, 20, placeholder="…"), (1, place), (5, 0), xycoords="axes fraction",
-            textcoords="offset points", va="center", fontsize=10.5, fontweight="bold", color=RAMP[series.colour],
-            annotation_clip=False,
+            name, (1, place), (5, 0), xycoords="axes fraction", textcoords="offset points", va="center",
+            fontsize=10.5, fontweight="bold", color=_colour(series), annotation_clip=False,
         )  # fmt: skip
+
+
+def _references(axes: Any, frame: Frame, labels: Sequence[Label]) -> None:
+    """The arrow of a fall, and the labels that found a place."""
+    at, fall = axes.transAxes, frame.chart.fall
+    if fall is not None:
+        arrow, ink = frame.arrow(fall), COLOURS["ink"]
+        x, low, high = (arrow.left + arrow.right) / 2 / frame.width, arrow.low / frame.height, arrow.high / frame.height
+        for start, height in ((fall.x_from, high), (fall.x_to, low)):
+            along = [frame.chart.x.place(start), x + 5 / frame.width]
+            axes.plot(along, [height] * 2, lw=1.1, dashes=(1, 2), color=ink, transform=at, zorder=2)
+        axes.annotate(
+            "", (x, low), (x, high), xycoords=at, textcoords=at, zorder=6,
+            arrowprops={"arrowstyle": "-|>,head_width=0.32,head_length=0.7", "lw": 2, "color": ink, "shrinkA": 0,
+                        "shrinkB": 0},
+        )  # fmt: skip
+    for label in labels:
+        if label.box is not None:
+            axes.text(
+                label.box.left / frame.width, label.box.low / frame.height, label.text, va="bottom", transform=at,
+                color=COLOURS["ink" if label.kind == "fall" else "muted"], zorder=7, **FONTS[label.kind],
+            )  # fmt: skip
+
+
+def _keys(chart: Chart, labels: Sequence[Label], named: Sequence[Shade]) -> list[Any]:
+    """The legend: the series where there are several, and what has no label in the chart."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    keys = [_key(chart.entry(name)) for name in chart.names()] if len(chart.names()) > 1 else []
+    for label in labels:
+        if label.box is None:
+            look: dict[str, Any] = {"lw": 1.0, "dashes": (2, 3), "color": COLOURS["muted"]}
+            if label.kind == "fall":
+                look = {"marker": "v", "ms": 6, "mew": 0, "lw": 2, "color": COLOURS["ink"]}
+            keys.append(Line2D([], [], label=label.text.replace("\n", " "), **look))
+    keys += [Patch(fc=COLOURS[f"{s.tone}-ground"], label=s.text) for s in chart.shades if s.text and s not in named]
+    return keys
 
 
 def _key(series: ChartSeries) -> Any:
     """The entry of a series in the legend."""
     from matplotlib.lines import Line2D
 
-    colour, marker = RAMP[series.colour], MARKERS[series.shape]
-    if series.style == "dashed":
-        return Line2D([], [], lw=1.5, dashes=(5, 3), color=colour, label=series.name)
-    if series.style == "rings":
-        style: dict[str, Any] = {"marker": marker, "ms": 8, "mew": 1.6, "mfc": COLOURS["ground"], "mec": colour}
-        return Line2D([], [], ls="", label=series.name, **style)
-    line = "-" if series.style == "line" else ""
-    return Line2D([], [], marker=marker, ms=6, mew=0, lw=2.1, ls=line, color=colour, label=series.name)
+    colour, marker = _colour(series), MARKERS[series.shape]
+    looks: dict[str, dict[str, Any]] = {
+        "line": {"lw": 2.1, "marker": "" if series.marks == "none" else marker, "ms": 6, "mew": 0},
+        "thin": {"lw": 1.0, "alpha": 0.6},
+        "dashed": {"lw": 1.5, "dashes": (5, 3)},
+        "rings": {"ls": "", "marker": marker, "ms": 8, "mew": 1.6, "mfc": COLOURS["ground"], "mec": colour},
+        "dots": {"ls": "", "marker": marker, "ms": 2 * max(series.radius, 4) * 72 / PIXELS, "mew": 0},
+        "band": {"lw": 7, "alpha": 0.14, "solid_capstyle": "butt"},
+    }
+    return Line2D([], [], color=colour, label=series.name, **looks[series.style])

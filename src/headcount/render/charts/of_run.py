@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from headcount.analysis import Analysis, Cell, EqualError, Law, seen
+from headcount.analysis import STEP, Analysis, Cell, EqualError, Law, predicted, seen
 from headcount.analysis.words import error_text, heads_text, times_text
 from headcount.render.charts.chart import Chart, ChartSeries, Dot, PaperValue, doubling_axis, log_axis, whole_axis
 from headcount.render.charts.series import (  # fmt: skip
+    HEADS,
     Group,
     above,
     alt,
@@ -37,7 +38,7 @@ from headcount.render.charts.series import (  # fmt: skip
 )
 from headcount.store import Run
 
-HEADS, LENGTH, HIDDEN = "Number of attention heads", "Sequence length T", "Hidden size N"
+LENGTH, HIDDEN = "Sequence length T", "Hidden size N"
 KINDS = ("error-by-heads", "error-by-length", "scaling", "equal-error", "spread", "laws")
 """The charts, in the order of the page; each is a chart's name, with a number where there are several."""
 SHIFT = 7.0
@@ -239,15 +240,14 @@ def laws(analysis: Analysis, runs: Sequence[Run] = ()) -> list[Chart]:
         series: list[ChartSeries] = []
         for i, length in enumerate(lengths):
             style, name = look(i, len(lengths)), f"T = {length}"
-            grid = [heads[0] + (heads[-1] - heads[0]) * k / 24 for k in range(25)]
-            curve = [Dot(x=h, y=above(predicted(law, h, length))) for h in grid]
+            curve = _law_curve(law, heads, length)
             series.append(ChartSeries(name=name, style="dashed", points=curve, **style))
             dots = [Dot(x=float(c.heads or 0), y=above(level(c) or 0.0)) for c in cells if c.length == length]
             series.append(ChartSeries(name=name, style="rings", points=dots, **style))
         series.sort(key=lambda s: s.style)
         y, levels = errors_axis(series, analysis, runs)
         charts.append(Chart(
-            id="laws", kind="laws", title=f"The fitted law: {analysis.words.noun} = {law.formula}", series=series,
+            id="laws", kind="laws", title=law_title(law, heads, analysis.words.noun), series=series,
             subtitle=subtitle(Group(law.setting, law.hidden, cells)), x=whole_axis(HEADS, heads), y=y, levels=levels,
             caption="Open marks: measured. Dashed: the law, which sums up this run and promises nothing beyond it. "
             f"Cells that were left out of the fit are missed by a factor of {times_text(10**law.score)} on average.",
@@ -256,17 +256,25 @@ def laws(analysis: Analysis, runs: Sequence[Run] = ()) -> list[Chart]:
     return charts
 
 
-def predicted(law: Law, heads: float, length: float) -> float:
-    """Return the error that a fitted law gives."""
-    import numpy as np
+def law_title(law: Law, heads: Sequence[int], noun: str) -> str:
+    """Name a fitted law: its formula, or in words where it is a step; `heads` are the head counts that were tried."""
+    if law.name != STEP.name:
+        return f"The fitted law: {noun} = {law.formula}"
+    known, before = law.coefficients, max(h for h in heads if h < law.coefficients["s"])
+    levels = f"from {error_text(known['a'])} to {error_text(known['b'])}"
+    turn = "down" if known["b"] < known["a"] else "up"
+    return f"The fitted law: the {noun} steps {turn} between h = {before} and {known['s']:.0f}, {levels}"
 
-    from headcount.analysis import FORMS
 
-    form = next(form for form in FORMS if form.name == law.name)
-    delta = law.coefficients.get("delta", 0.0)
-    columns = form.columns(np.array([float(heads)]), np.log([float(length)]), delta)
-    terms = (law.coefficients[name] * float(column[0]) for name, column in zip(form.names, columns, strict=True))
-    return law.coefficients["c"] * math.exp(min(sum(terms), 300.0))
+def _law_curve(law: Law, heads: Sequence[int], length: int) -> list[Dot]:
+    """The points of a law; a step is drawn half-way between the two head counts that it lies between."""
+    if law.name == STEP.name:
+        s = law.coefficients["s"]
+        middle = (s + max(h for h in heads if h < s)) / 2
+        places = [(heads[0], heads[0]), (middle, heads[0]), (middle, heads[-1]), (heads[-1], heads[-1])]
+        return [Dot(x=x, y=above(predicted(law, of, length))) for x, of in places]
+    grid = [heads[0] + (heads[-1] - heads[0]) * k / 24 for k in range(25)]
+    return [Dot(x=h, y=above(predicted(law, h, length))) for h in grid]
 
 
 def _several(cells: Sequence[Cell]) -> bool:

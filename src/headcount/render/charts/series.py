@@ -29,6 +29,7 @@ MULTIPLES = 12
 """So many charts of one kind at most; the cells of the rest are in cells.csv."""
 MOST_DOTS = 600
 """With more trials than this, and several targets, a dot is the best seed of a target."""
+HEADS = "Number of attention heads"
 GUESSING = "always guessing the average"
 RANDOM = "guessing at random"
 
@@ -160,12 +161,13 @@ def look(i: int, n: int, shift: float = 0.0) -> dict[str, Any]:
 
 
 def errors_axis(
-    series: Sequence[ChartSeries], analysis: Analysis | None = None, runs: Sequence[Run] = ()
-) -> tuple[Axis, list[Level]]:
-    """Return the axis of errors; it reaches the error of guessing where that is near, and is the same for all runs."""
+    series: Sequence[ChartSeries], analysis: Analysis | Dimension | None = None, runs: Sequence[Run] = (), *,
+    always: bool = False,
+) -> tuple[Axis, list[Level]]:  # fmt: skip
+    """Return the axis of errors; it reaches the error of guessing where that is near, or always."""
     found = [e for s in series for p in s.points for e in (p.y, p.low, p.high) if e is not None]
-    near = max(found, default=1.0) >= 0.05
-    label = (analysis.words if analysis else words()).axis
+    near = always or max(found, default=1.0) >= 0.05
+    label = error_label((analysis.words if analysis else words()).axis, runs)
     guess, text, room = 1.0, GUESSING, 2.0
     if analysis is not None and analysis.measure == "error rate":
         guesses = {guessing(run) for run in runs}
@@ -175,17 +177,33 @@ def errors_axis(
     return axis, [Level(y=guess, text=text)] if near else []
 
 
+def error_label(label: str, runs: Sequence[Run]) -> str:
+    """Name an axis of errors: of classes they are those of the one-hot numbers, not of y."""
+    classes = bool(runs) and all(run.measure == "nmse" and run.task.get("classes") for run in runs)
+    return label.replace("(NMSE)", "(NMSE of one-hot classes)") if classes else label
+
+
 def shared(charts: Sequence[Chart], analysis: Analysis | None = None, runs: Sequence[Run] = ()) -> list[Chart]:
     """Give charts of errors one y axis: side by side they are compared."""
     axis, levels = errors_axis([s for chart in charts for s in chart.series], analysis, runs)
     return [chart.model_copy(update={"y": axis, "levels": levels}) for chart in charts]
 
 
-def lanes(points: Sequence[Dot], shift: float) -> list[tuple[float, list[Dot]]]:
-    """Spread dots over lanes beside each other, where many stand at one x; return each lane's shift and dots."""
+def lanes(
+    points: Sequence[Dot], shift: float, n: int | None = None, apart: float = 6.0
+) -> list[tuple[float, list[Dot]]]:
+    """Spread dots over lanes beside each other, where many stand at one x; return each lane's shift and dots.
+
+    There are `n` lanes, by default as many as the dots need, so many pixels apart.
+    """
     most = max(Counter(p.x for p in points).values(), default=0)
-    n = min(9, 1 + most // 24)
-    return [(shift + (k - (n - 1) / 2) * 6.0, list(points[k::n])) for k in range(n)]
+    n = n or min(9, 1 + most // 24)
+    sorted_out: list[list[Dot]] = [[] for _ in range(n)]
+    seen = Counter[float]()
+    for point in points:
+        sorted_out[seen[point.x] % n].append(point)
+        seen[point.x] += 1
+    return [(shift + (k - (n - 1) / 2) * apart, dots) for k, dots in enumerate(sorted_out)]
 
 
 def shades(found: Dimension | None, axis: Axis) -> list[Shade]:

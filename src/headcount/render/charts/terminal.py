@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headcount.analysis import Analysis
 from headcount.core.text import plain
-from headcount.render.charts.chart import Chart, ChartSeries, power_text
+from headcount.render.charts.chart import Axis, Chart, ChartSeries, power_text
 from headcount.render.charts.of_run import error_by_heads
 from headcount.render.narrow import print_table
 from headcount.render.run_tables import cell_table
@@ -52,53 +52,109 @@ def print_run(analysis: Analysis, terminal: Terminal, runs: Sequence[Run] = ()) 
 
 
 def character_chart(chart: Chart) -> list[str]:
-    """Draw the lines of a chart with characters: its x values across, a mark a line, the error upwards in log scale.
+    """Draw a chart with characters: its x values across, a mark a line, the y axis upwards.
 
-    Marks of one x stand side by side, so that none hides another.
+    Marks of one x stand side by side, so that none hides another. Levels are rows of dots; shaded parts, marks of the
+    x axis and the fall are named above and below.
     """
-    found = [s for s in chart.series if s.style == "line"]
-    lines = found[: len(MARKS)]
-    columns = sorted({p.x for s in lines for p in s.points})
-    title = chart.title + (f", {chart.subtitle}" if chart.subtitle else "")
+    found = _lines(chart)
+    drawn, rest = found[: len(MARKS)], found[len(MARKS) :]
+    columns = sorted({p.x for s in drawn for p in s.points})
+    title = f"{chart.title.removesuffix('.')}, {chart.subtitle}" if chart.subtitle else chart.title
     if not columns:
         return [title, "no trial has a result"]
-    low, high = (math.log10(v) for v in (chart.y.low, chart.y.high))
+    width = min(max(len(drawn) + 2, 6), max((WIDTH - 8) // len(columns), len(drawn) + 1))
+    scale = _scale(chart.y)
+    levels = {scale.row(level.y) for level in chart.levels}
+    lines = [title, "", *_above(chart, columns, width)]
+    for row in range(scale.rows - 1, -1, -1):
+        fill = "." if row in levels else " "
+        cells = ["".join(_mark(s, i, x, scale, row) for i, s in enumerate(drawn)).center(width) for x in columns]
+        lines.append(f"{scale.names.get(row, ''):>6} |{''.join(cells).replace(' ', fill)}".rstrip())
+    lines.append(f"{'':>6} +{'-' * (width * len(columns))}")
+    lines.append(f"{'':>7}{''.join(f'{x:g}'.center(width) for x in columns)}".rstrip())
+    lines += _below(chart, columns, width)
+    lines.append(f"{'':>7}{chart.x.label.center(width * len(columns))}".rstrip())
+    lines += _legend(drawn, [level.text for level in chart.levels if level.text])
+    if rest:
+        lines.append(f"{'':>8}and {len(rest)} more not drawn: {rest[0].name} and on")
+    return lines
+
+
+def _lines(chart: Chart) -> list[ChartSeries]:
+    """What a terminal draws: the lines, or where there are none, the marks."""
+    for styles in (("line",), ("rings", "dots")):
+        if found := [s for s in chart.series if s.style in styles and s.points]:
+            return found
+    return []
+
+
+class _Rows(NamedTuple):
+    """The rows of a chart, from the lowest up."""
+
+    base: float
+    unit: float
+    rows: int
+    names: dict[int, str]
+    """The ticks, by row."""
+    log: bool
+
+    def row(self, value: float) -> int:
+        """Return the row of a value."""
+        return round(((math.log10(value) if self.log else value) - self.base) / self.unit)
+
+
+def _scale(axis: Axis) -> _Rows:
+    """Whole rows from one power of ten to the next; where the axis reaches over less than one, its own ticks."""
+    log = axis.scale == "log"
+    low, high = (math.log10(v) if log else v for v in (axis.low, axis.high))
+    if not log or high - low < 1:
+        found = _Rows(low, (high - low) / ROWS, ROWS + 1, {}, log)
+        return found._replace(names={found.row(value): text for value, text in axis.ticks})
     step = max(1, math.ceil((high - low) / 8))
     base = math.floor(low)
-    unit = step / max(1, round(ROWS * step / (high - base)))  # whole rows from one power of ten to the next
-    rows = math.ceil((high - base) / unit)
-    width = min(max(len(lines) + 2, 6), max((WIDTH - 8) // len(columns), len(lines) + 1))
+    unit = step / max(1, round(ROWS * step / (high - base)))
     names = {round((k - base) / unit): power_text(k) for k in range(base, math.floor(high) + 1, step)}
-    if high - low < 1:  # within a decade powers of ten are too coarse: the ticks of the axis itself
-        base, unit, rows = low, (high - low) / ROWS, ROWS + 1
-        names = {round((math.log10(v) - base) / unit): text for v, text in chart.y.ticks}
-    drawn = [title, ""]
-    for row in range(rows - 1, -1, -1):
-        cells = ["".join(_mark(s, i, x, base, unit, row) for i, s in enumerate(lines)).center(width) for x in columns]
-        drawn.append(f"{names.get(row, ''):>6} |{''.join(cells)}".rstrip())
-    drawn.append(f"{'':>6} +{'-' * (width * len(columns))}")
-    drawn.append(f"{'':>7}{''.join(f'{x:g}'.center(width) for x in columns)}  heads".rstrip())
-    drawn += _legend(lines)
-    if len(found) > len(lines):
-        drawn.append(f"{'':>8}and {len(found) - len(lines)} more not drawn: {found[len(lines)].name} and on")
-    return drawn
+    return _Rows(base, unit, math.ceil((high - base) / unit), names, log)
+
+
+def _above(chart: Chart, columns: Sequence[float], width: int) -> Iterator[str]:
+    """The names of shaded parts, each over its columns."""
+    line = ""
+    for shade in chart.shades:
+        inside = [i for i, x in enumerate(columns) if shade.low <= x <= shade.high]
+        if inside and shade.text:
+            middle = 8 + width * (inside[0] + inside[-1] + 1) // 2
+            line = line.ljust(max(middle - len(shade.text) // 2, len(line) + 2 * bool(line))) + shade.text
+    if line:
+        yield line
+
+
+def _below(chart: Chart, columns: Sequence[float], width: int) -> Iterator[str]:
+    """What is marked on the x axis, and the fall."""
+    for mark in chart.marks:
+        if mark.x in columns:
+            yield f"{'':>{7 + width * columns.index(mark.x) + (width - 1) // 2}}^ {mark.text}"
+    if chart.fall is not None:
+        text = " ".join(chart.fall.text.split())
+        yield f"{'':>8}from {chart.fall.x_from:g} to {chart.fall.x_to:g}: {text}"
 
 
 def _item(text: str, width: int) -> list[str]:
     return textwrap.wrap(plain(text), max(width, 40), initial_indent="  - ", subsequent_indent="    ")
 
 
-def _mark(series: ChartSeries, number: int, x: float, base: float, unit: float, row: int) -> str:
-    heights = [round((math.log10(p.y) - base) / unit) for p in series.points if p.x == x]
-    return MARKS[number] if row in heights else " "
+def _mark(series: ChartSeries, number: int, x: float, scale: _Rows, row: int) -> str:
+    return MARKS[number] if any(p.x == x and scale.row(p.y) == row for p in series.points) else " "
 
 
-def _legend(lines: list[ChartSeries]) -> Iterator[str]:
+def _legend(lines: list[ChartSeries], levels: list[str]) -> Iterator[str]:
     """The marks and their names, in lines of at most 80 columns."""
     line = f"{'':>7}"
-    for mark, series in zip(MARKS, lines, strict=False):
-        entry = f" {mark} {series.name}  "
-        if len(line) + len(entry) > WIDTH:
+    named = [*((mark, series.name) for mark, series in zip(MARKS, lines, strict=False)), *(("...", s) for s in levels)]
+    for mark, name in named:
+        entry = f" {mark} {name}  "
+        if len(line) + len(entry) > WIDTH and line.strip():
             yield line.rstrip()
             line = f"{'':>7}"
         line += entry

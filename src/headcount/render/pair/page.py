@@ -6,13 +6,12 @@ import json
 import re
 from collections.abc import Sequence
 
-from headcount.core.text import escape
 from headcount.render.pages import Illustration
 from headcount.render.pages import page as html_page
 from headcount.render.pair.data import KINDS, Look, PairFigure, distance_text, looks, number_text, one_line, strips
 from headcount.render.pair.draw import draw_pair
 from headcount.render.pair.targets import deviations, gap_text, targets_text
-from headcount.render.style import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
+from headcount.render.style import _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
 from headcount.render.tables import NONE, Column, Table
 
 DIGITS = 6
@@ -36,15 +35,7 @@ def picture(figure: PairFigure, *, stacked: bool = False) -> str:
     """Return the picture as an SVG element whose colours follow the page."""
     with _settings():
         drawn = draw_pair(figure, titled=False, stacked=stacked)
-    text = drawn.as_bytes("svg", transparent=True).decode()
-    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :].strip() + "\n", flags=re.DOTALL)
-    text = re.sub(r'\bid="', 'id="pair-', text)
-    text = text.replace('href="#', 'href="#pair-').replace("url(#", "url(#pair-")
-    text = text.replace("*{stroke-linejoin", "#pair-figure_1 *{stroke-linejoin")
-    for name, colour in COLOURS.items():
-        text = text.replace(f": {colour}", f": var(--{name}, {colour})")
-    text = re.sub(r'<svg ([^>]*?)width="[^"]*" height="[^"]*" ', r"<svg \1", text, count=1)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(_alt(figure))}" ', 1)
+    return drawn.as_element("pair", _alt(figure))
 
 
 def _caption(figure: PairFigure) -> str:

@@ -101,5 +101,5 @@ def adversary_figure(
     model: SavedModel | Transformer, task: GeneralizedRetrieval, eps: Sequence[float] | None = None, *,
     most: int = LIST, tries: int = 1, seed: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the picture of `run_adversary` as the data that `report.theory.save_errors` draws."""
+    """Return the picture of `run_adversary` as the data that `render.save_errors` draws."""
     return run_adversary(model, task, eps, most=most, tries=tries, seed=seed).figure()

@@ -199,6 +199,11 @@ def _follow(saved: SavedModel, task: GeneralizedRetrieval, low: Array, high: Arr
         r = r * (beta if isinstance(beta, float) else beta.double()[:, 0])
         o = torch.einsum("bht,hne,bte->bhn", torch.softmax(r, -1), attention.value.double(), e).numpy()
         z = task.features(x).numpy()
-    design = np.concatenate([z, np.ones((len(z), 1))], 1)
-    found = np.linalg.lstsq(design, o.reshape(len(o), -1), rcond=None)[0][:-1]
+    design, none = np.concatenate([z, np.ones((len(z), 1))], 1), np.zeros((*o.shape[1:], z.shape[1]))
+    if not (np.isfinite(design).all() and np.isfinite(o).all()):
+        return none
+    try:
+        found = np.linalg.lstsq(design, o.reshape(len(o), -1), rcond=None)[0][:-1]
+    except np.linalg.LinAlgError:  # numbers near the largest doubles
+        return none
     return np.moveaxis(np.asarray(found, dtype=np.float64).reshape(-1, *o.shape[1:]), 0, -1)

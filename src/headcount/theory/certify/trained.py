@@ -64,7 +64,7 @@ class Certificate:
             "arithmetic": "exact",
             "constant_error_proved": self.constant if np.isfinite(self.constant) else None,
             "vacuous": self.vacuous,
-            "worst_measured": self.worst.error,
+            "worst_measured": self.worst.error if np.isfinite(self.worst.error) else None,
             "gap": self.gap if np.isfinite(self.gap) else None,
             "finished": self.finished,
             "boxes": self.boxes,
@@ -91,6 +91,14 @@ def certify(
     """Bound the sup error of a saved model on its task, until bound/worst is at most `goal` or the time is over."""
     start = time.monotonic()
     problem = covered(saved, task)
+    with np.errstate(all="ignore"):  # what overflows is an infinity, and proves nothing
+        return _certify(saved, problem, box, seconds, goal, seed, on_step, start)
+
+
+def _certify(
+    saved: SavedModel, problem: GeneralizedRetrieval, box: Box | None, seconds: float, goal: float, seed: int,
+    on_step: Report | None, start: float,
+) -> Certificate:  # fmt: skip
     low, high = check_box(box or saved.box or problem.box, problem.dim)
     corners = (low.tolist(), high.tolist())
     worst = worst_error(saved, problem, corners, seed=seed, seconds=seconds / 4)

@@ -41,6 +41,7 @@ from headcount.tasks.expressions import in_balls as expr_ball
 from headcount.theory.bounds.softmax_leakage import beta_for, leakage
 from headcount.theory.construct.bounded_weights import keep_below_one
 from headcount.theory.construct.network import Shallow
+from headcount.theory.construct.range_of_doubles import in_range_of_doubles
 from headcount.theory.construct.shallow import difficulty, exact, shallow
 from headcount.theory.construct.verified import Proved, save_verified, verified
 
@@ -118,6 +119,7 @@ class Built:
         return self.model.hash()
 
 
+@in_range_of_doubles
 def build(
     task: Task, eps: float, *, heads: int | None = None, head_dim: int = 2, bounded: bool = False,
     box: tuple[tuple[float, ...], tuple[float, ...]] | None = None,

@@ -41,6 +41,7 @@ from headcount.tasks import GeneralizedRetrieval, Task
 from headcount.tasks.expressions import Expr, Node
 from headcount.theory.construct.enough_heads import MOST_WEIGHTS, check_buildable, claim, range_of, slopes_of, statement
 from headcount.theory.construct.network import Shallow
+from headcount.theory.construct.range_of_doubles import in_range_of_doubles
 from headcount.theory.construct.shallow import exact, shallow
 from headcount.theory.construct.verified import Proved, save_verified, verified
 
@@ -118,6 +119,7 @@ class BuiltWide:
         }
 
 
+@in_range_of_doubles
 def build_wide(task: Task, eps: float, *, box: tuple[tuple[float, ...], tuple[float, ...]] | None = None) -> BuiltWide:
     """Return a transformer with one head within eps of a task on its input box, as computed in float64; verified."""
     problem, low, high = check_buildable(task, eps, 2, box)
