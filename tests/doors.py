@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,14 +118,14 @@ def past_doors(modules: Modules) -> list[str]:
     return problems
 
 
-def unused_offers(modules: Modules) -> list[str]:
-    """Return what doors list and neither another room nor a module beside the package imports."""
+def unused_offers(modules: Modules, documented: Iterable[tuple[str, str]] = ()) -> list[str]:
+    """Return what doors list and neither another room, a module beside the package nor a document imports."""
     used = {
         (one.module, one.name)
         for module, found in modules.imports.items()
         for one in found
         if room_of(module) != room_of(one.module)
-    }
+    } | set(documented)
     return [
         f"{door}: {name}"
         for door, names in modules.doors.items()
@@ -133,6 +133,21 @@ def unused_offers(modules: Modules) -> list[str]:
         for name, (module, _) in names.items()
         if name != "open_door" and (door, name) not in used and room_of(module) == room_of(door)
     ]
+
+
+_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def imported_by_documents(texts: Iterable[str]) -> set[tuple[str, str]]:
+    """Return what the Python blocks of documents import from the package: module and name."""
+    found: set[tuple[str, str]] = set()
+    for block in (block for text in texts for block in _BLOCK.findall(text)):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"{PACKAGE}."):
+                found |= {(node.module, one.name) for one in node.names}
+            if isinstance(node, ast.Import):
+                found |= {(one.name, "") for one in node.names if one.name.startswith(f"{PACKAGE}.")}
+    return found
 
 
 def cycles(edges: Mapping[str, set[str]]) -> list[list[str]]:

@@ -15,7 +15,6 @@ import pytest
 import headcount as hc
 from headcount.cli.main import GROUPS, VERBS
 from headcount.core import renamed_argument, warn_deprecated
-from support import REPO
 
 AS_FUNCTION = {
     "advise": "advise", "analyse": "analyse", "attack": "attack", "bounds": "bounds", "build": "build",
@@ -105,15 +104,6 @@ def test_examples_parse(verb: str) -> None:
     command, bound, _ = app.parse_args(VERBS[verb].example.split(), exit_on_error=False, print_error=False)
     assert command.__name__ == verb
     assert bound is not None
-
-
-def test_documents_import_public_names_alone() -> None:
-    inner = re.compile(r"^\s*(?:from headcount\.[\w.]+ import|import headcount\.)", re.M)
-    found = []
-    for path in [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]:
-        for block in re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.S):
-            found += [f"{path.name}: {line.strip()}" for line in inner.findall(block)]
-    assert found == []
 
 
 def test_an_old_name_warns_and_works(recwarn: pytest.WarningsRecorder) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from doors import Modules, cycles, past_doors, room_of, unused_offers
+from documents import document_paths
+from doors import Modules, cycles, imported_by_documents, past_doors, room_of, unused_offers
 from support import tracked_files
 
 PACKAGE = "headcount"
@@ -131,7 +132,11 @@ def test_rooms_and_benchmarks_talk_through_their_doors(repo, source):
     modules = Modules(source, repo / "benchmarks")
     assert {"benchmarks.speed", "benchmarks.peers.run"} <= modules.paths.keys()
     assert past_doors(modules) == []
-    assert unused_offers(modules) == [], "a door offers what neither another room nor a benchmark takes"
+    documented = imported_by_documents(path.read_text(encoding="utf-8") for path in document_paths(repo))
+    past = [f"{module}: {name}" for module, name in documented if name not in modules.doors.get(module, {})]
+    assert past == [], "a document imports what no door offers"
+    assert ("headcount.theory.density", "Approximant") in documented
+    assert unused_offers(modules, documented) == [], "a door offers what nobody takes"
 
 
 def test_modules_import_each_other_in_one_direction(modules):

@@ -62,4 +62,4 @@ __version__ = "0.1.0"
 
 __getattr__, __dir__ = open_door(__name__)
 
-set_view_maker(lambda result: importlib.import_module("headcount.api").view_of(result))
+set_view_maker(lambda result: importlib.import_module("headcount.api.views").view_of(result))

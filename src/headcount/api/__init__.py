@@ -22,6 +22,5 @@ if TYPE_CHECKING:
     from headcount.api.sweep_result import SweepResult as SweepResult
     from headcount.api.sweep_result import sweep as sweep
     from headcount.api.training import train as train
-    from headcount.api.views import view_of as view_of
 
 __getattr__, __dir__ = open_door(__name__)
