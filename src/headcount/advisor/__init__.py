@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from headcount.advisor.advice import check_numbers as check_numbers
     from headcount.advisor.configuration import Configuration as Configuration
     from headcount.advisor.configuration import check_width as check_width
+    from headcount.advisor.record import WitnessRecord as WitnessRecord
     from headcount.advisor.sklearn import HeadCountAdvisor as HeadCountAdvisor
     from headcount.advisor.witness import SHORTEST as SHORTEST
-    from headcount.advisor.witness_words import WitnessRecord as WitnessRecord
-    from headcount.advisor.words import curve_table as curve_table
-    from headcount.advisor.words import curve_text as curve_text
-    from headcount.advisor.words import price_text as price_text
+    from headcount.advisor.words.answer import curve_table as curve_table
+    from headcount.advisor.words.answer import curve_text as curve_text
+    from headcount.advisor.words.answer import price_text as price_text
 
 __getattr__, __dir__ = open_door(__name__)
