@@ -81,7 +81,7 @@ READERS = (
     "recheck.witness:verify_witness",
 )  # fmt: skip
 ADVICE = ("advisor.advice:advise",)
-WORDS = ("words", "page", "tables", "charts", "configuration", "configuration_words")
+WORDS = ("words.answer", "words.configuration", "page", "tables", "charts", "configuration")
 SHOWN = sorted(
     ".".join(path.relative_to(REPO / "src/headcount").with_suffix("").parts)
     for path in (REPO / "src/headcount/render").rglob("*.py")

@@ -11,7 +11,7 @@ import pytest
 
 from documents import expected_output, matches
 from headcount.analysis.record import Dimension
-from headcount.analysis.words.heads_needed import comparison, sentence
+from headcount.render.words.heads_needed import comparison, sentence
 from results import RESULTS, write_result
 
 SECONDS = 120  # the promise: under two minutes on two cores

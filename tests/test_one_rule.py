@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.analysis.of_runs import analyse
+from headcount.analysis.of_runs import analyse, answers
 from headcount.analysis.record import Dimension
 from headcount.cli.analyse import analyse as analyse_verb
 from headcount.cli.analyse import show
 from headcount.cli.report import report as report_verb
 from headcount.cli.sweep import sweep as sweep_verb
+from headcount.core import shown
 from headcount.core.files import write_text
 from headcount.core.text.terminal import Terminal
 from headcount.render.charts.terminal import print_run
@@ -120,6 +121,18 @@ def test_a_step_of_four_is_five_heads_everywhere() -> None:
         "and up to 6 heads do not improve it."
     )
     assert disagreements([run], pages=True) == []
+
+
+def test_the_rule_is_numbers_and_its_words_are_made_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A front door without words: the same numbers and verdict, and nothing is said."""
+    run = made([[e * (1 + 0.02 * s) for s in range(3)] for e in EXAMPLE])
+    (told,) = answers([run])
+    assert told.sentence
+    assert told.reasons
+    assert told.comparison
+    monkeypatch.setitem(shown._front_door, "words", lambda record, _: record)
+    (bare,) = answers([run])
+    assert bare == told.model_copy(update={"sentence": "", "reasons": [], "comparison": ""})
 
 
 def test_150_drawn_runs_have_one_answer_each() -> None:

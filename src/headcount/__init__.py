@@ -10,10 +10,9 @@ Every name below is imported on first use, so that `import headcount` costs noth
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headcount.core import open_door, set_view_maker
+from headcount.core import open_door, set_front_door
 
 if TYPE_CHECKING:
     from headcount.advisor import Advice as Advice
@@ -62,4 +61,21 @@ __version__ = "0.1.0"
 
 __getattr__, __dir__ = open_door(__name__)
 
-set_view_maker(lambda result: importlib.import_module("headcount.api.views").view_of(result))
+
+class _Results:
+    """What results show and say, for rooms that may not import the room that does it."""
+
+    @staticmethod
+    def view(result: Any) -> Any:
+        from headcount.api.views import view_of
+
+        return view_of(result)
+
+    @staticmethod
+    def words(record: Any, grounds: Any) -> Any:
+        from headcount.render.words import in_words
+
+        return in_words(record, grounds)
+
+
+set_front_door(view=_Results.view, words=_Results.words)

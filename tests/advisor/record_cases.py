@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headcount.advisor.record import AdviceRecord, Curve, CurvePoint, LengthPoint, Price
-from headcount.advisor.words import sentence, settles
+from headcount.advisor.words.answer import sentence, settles
 from headcount.analysis.record import HeadsNeeded, Reason, Verdict
 from headcount.core.origin import provenance
 

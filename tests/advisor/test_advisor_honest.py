@@ -10,7 +10,7 @@ from advisor_cases import made_up
 
 from headcount.advisor.decide import Table, decide, drawn_errors
 from headcount.advisor.warnings import flattened_features, outlying_targets
-from headcount.advisor.words import sentence
+from headcount.advisor.words.answer import sentence
 from headcount.analysis.bootstrap import shown
 from headcount.analysis.heads_needed import MOST_MARGIN, margins
 

@@ -13,8 +13,7 @@ import headcount as hc
 from headcount.advisor.charts import advice_charts, answer_chart, error_chart
 from headcount.advisor.configuration import configuration
 from headcount.advisor.page import advice_page, write_page
-from headcount.advisor.record import ShorterPoint
-from headcount.advisor.witness_words import WitnessRecord
+from headcount.advisor.record import ShorterPoint, WitnessRecord
 from headcount.analysis.record import Reason
 from headcount.analysis.words.numbers import heads_text
 from headcount.render.charts.matplotlib import still

@@ -15,9 +15,9 @@ import headcount as hc
 from headcount.advisor import advice as advisor
 from headcount.advisor.data import Material, material
 from headcount.advisor.engine import TrialEngine
+from headcount.advisor.record import WitnessRecord
 from headcount.advisor.trials import Outcome, Wanted
 from headcount.advisor.witness import SHORTEST, agreed, find_witness, own_units, save_witness, weaker
-from headcount.advisor.witness_words import WitnessRecord
 from headcount.core.errors import BadInput
 from headcount.sweeps.spec import ModelOptions
 from headcount.tasks.task import Task

@@ -20,7 +20,7 @@ from headcount.advisor.prices import _counting, curve_points, other_curves
 from headcount.advisor.record import Challenge, ShorterPoint
 from headcount.advisor.search import Search
 from headcount.advisor.shorter_sequences import in_words, on_halves, relabelled
-from headcount.advisor.words import LONGER, challenge_text, curve_text, reasons, sentence, settles
+from headcount.advisor.words.answer import LONGER, challenge_text, curve_text, reasons, sentence, settles
 from headcount.analysis.words.numbers import percent
 from headcount.core.errors import BadInput
 from headcount.core.progress import Progress

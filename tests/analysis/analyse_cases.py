@@ -9,8 +9,10 @@ import numpy as np
 
 from headcount.analysis.blocks import blocks
 from headcount.analysis.bootstrap import draw_setting
+from headcount.analysis.grounds import grounds_of
 from headcount.analysis.heads_needed import dimension
 from headcount.analysis.record import Dimension
+from headcount.render.words.heads_needed import in_words
 from headcount.store.records import Run, Trial
 
 Error = Callable[..., float | None]
@@ -64,7 +66,9 @@ def with_dimension(D: int) -> Error:
 
 def estimate(runs: Sequence[Run], resamples: int = 300, seed: int = 0) -> Dimension:
     """The estimate of D from the only setting of some panels."""
-    return dimension(draw_setting(blocks(runs), resamples, seed), seed)
+    drawn = draw_setting(blocks(runs), resamples, seed)
+    found = dimension(drawn, seed)
+    return in_words(found, grounds_of(found, drawn))
 
 
 def covers(found: Dimension, D: int) -> bool:

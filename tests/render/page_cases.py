@@ -10,7 +10,7 @@ from test_run_page import PAPER
 
 from advisor.record_cases import made_record
 from headcount.advisor.page import advice_page
-from headcount.advisor.witness_words import WitnessRecord
+from headcount.advisor.record import WitnessRecord
 from headcount.analysis.of_runs import analyse
 from headcount.analysis.record import Reason
 from headcount.probing.page import page as probe_page

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from headcount.advisor.data import material as material
     from headcount.advisor.data import prepared as prepared
     from headcount.advisor.engine import TrialEngine as TrialEngine
+    from headcount.advisor.record import WitnessRecord as WitnessRecord
     from headcount.advisor.search import Search as Search
     from headcount.advisor.sklearn import HeadCountAdvisor as HeadCountAdvisor
     from headcount.advisor.split import Split as Split
     from headcount.advisor.split import Splits as Splits
     from headcount.advisor.witness import SHORTEST as SHORTEST
-    from headcount.advisor.witness_words import WitnessRecord as WitnessRecord
-    from headcount.advisor.words import curve_table as curve_table
-    from headcount.advisor.words import curve_text as curve_text
-    from headcount.advisor.words import price_text as price_text
+    from headcount.advisor.words.answer import curve_table as curve_table
+    from headcount.advisor.words.answer import curve_text as curve_text
+    from headcount.advisor.words.answer import price_text as price_text
 
 __getattr__, __dir__ = open_door(__name__)

@@ -19,14 +19,13 @@ from headcount.advisor.engine import TrialEngine
 from headcount.advisor.page import advice_page, write_page
 from headcount.advisor.predict import predict
 from headcount.advisor.prices import by_length, curve_points, other_curves, prices, step_times
-from headcount.advisor.record import AdviceRecord, Curve, CurvePoint, ShorterPoint
+from headcount.advisor.record import AdviceRecord, Curve, CurvePoint, ShorterPoint, WitnessRecord
 from headcount.advisor.search import SHARE, USUAL_BUDGET, Search
 from headcount.advisor.shorter_sequences import in_words, on_halves
 from headcount.advisor.trials import Outcome
 from headcount.advisor.warnings import data_warnings
 from headcount.advisor.witness import SHORTEST, find_witness, save_witness
-from headcount.advisor.witness_words import WitnessRecord
-from headcount.advisor.words import (
+from headcount.advisor.words.answer import (
     NOT_COMPARED,
     category_text,
     curve_table,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headcount.advisor.configuration_words import Answer, answers, torch_note
 from headcount.advisor.record import AdviceRecord
+from headcount.advisor.words.configuration import Answer, answers, torch_note
 from headcount.analysis.words import heads_text
 from headcount.core import BadInput, Spec
 

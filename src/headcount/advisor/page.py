@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headcount.advisor.charts import advice_charts
 from headcount.advisor.configuration import Configuration, configuration
-from headcount.advisor.record import AdviceRecord
+from headcount.advisor.record import AdviceRecord, WitnessRecord
 from headcount.advisor.tables import (
     fixed_table,
     layer_table,
@@ -17,8 +17,8 @@ from headcount.advisor.tables import (
     settings,
     shorter_table,
 )
-from headcount.advisor.witness_words import WitnessRecord, witness_title
-from headcount.advisor.words import TAGS, again, curve_table, evidence, headline, price_text, recommended_text
+from headcount.advisor.words.answer import TAGS, again, curve_table, evidence, headline, price_text, recommended_text
+from headcount.advisor.words.witness import witness_title
 from headcount.core import write_text
 from headcount.render import page
 

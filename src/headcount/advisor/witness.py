@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.advisor.data import Material
+from headcount.advisor.record import WitnessRecord
 from headcount.advisor.trials import Outcome
-from headcount.advisor.witness_words import WitnessRecord, learned_words, proved_words
+from headcount.advisor.words.witness import learned_words, proved_words
 from headcount.analysis.words import error_text
 from headcount.core import BadInput
 from headcount.models import SavedModel

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from headcount.analysis.bootstrap import interval as interval
     from headcount.analysis.by_heads import HeadRow as HeadRow
     from headcount.analysis.by_heads import head_rows as head_rows
+    from headcount.analysis.doubts import LEVEL_DECADES as LEVEL_DECADES
+    from headcount.analysis.doubts import largest_fall as largest_fall
+    from headcount.analysis.grounds import Grounds as Grounds
     from headcount.analysis.heads_needed import POOR as POOR
     from headcount.analysis.heads_needed import Evidence as Evidence
     from headcount.analysis.heads_needed import needed_above_floor as needed_above_floor
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from headcount.analysis.law import fit as fit
     from headcount.analysis.law import predicted as predicted
     from headcount.analysis.measures import BLIND as BLIND
+    from headcount.analysis.measures import FEW as FEW
     from headcount.analysis.measures import FLOOR as FLOOR
     from headcount.analysis.measures import HALF as HALF
     from headcount.analysis.measures import UNMEASURED as UNMEASURED
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from headcount.analysis.of_runs import analyse as analyse
     from headcount.analysis.of_runs import answers as answers
     from headcount.analysis.of_runs import find_transition as find_transition
+    from headcount.analysis.rates import LARGE as LARGE
     from headcount.analysis.record import Analysis as Analysis
     from headcount.analysis.record import Cause as Cause
     from headcount.analysis.record import Cell as Cell
@@ -47,6 +52,7 @@ if TYPE_CHECKING:
     from headcount.analysis.record import Reason as Reason
     from headcount.analysis.record import Tag as Tag
     from headcount.analysis.record import Verdict as Verdict
+    from headcount.analysis.record import fits as fits
     from headcount.analysis.slopes import reversal_score as reversal_score
 
 __getattr__, __dir__ = open_door(__name__)

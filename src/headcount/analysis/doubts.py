@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 
 from headcount.analysis.blocks import Floats, planned
 from headcount.analysis.bootstrap import OUTSIDE, Drawn
-from headcount.analysis.words.numbers import heads_text
 from headcount.core import generator
 
 TRIED = 3
@@ -110,36 +108,6 @@ def between(missing: dict[int, str], heads: Sequence[int], index: int) -> list[i
     """Return the planned head counts without a result that might be D in place of the one at an index."""
     below = heads[index - 1] if index > 0 else 0
     return [h for h in missing if below < h < heads[index]]
-
-
-def lost_text(missing: dict[int, str], heads: Sequence[int]) -> str:
-    """Say what became of some head counts without a result: "the trials with 1 and 2 heads have no result yet"."""
-    words = {"diverged": "all diverged", "failed": "failed", "pending": "have no result yet"}
-    texts: list[str] = []
-    for why, said in words.items():
-        some = [h for h in heads if missing[h] == why]
-        if some:
-            listed = " and ".join(filter(None, [", ".join(map(str, some[:-1])), heads_text(some[-1])]))
-            texts.append(f"the trials with {listed} {said}")
-    return " and ".join(texts)
-
-
-def lost_texts(drawn: Sequence[Drawn], missing: dict[int, str]) -> list[str]:
-    """Count the trials that say nothing, so that nobody takes them for done."""
-    runs = [run for d in drawn for _, run in d.block.panels]
-    trials = [t for run in runs for t in run.trials]
-    diverged = sum(not (t.state == "done" and t.nmse is not None) for t in trials)
-    left_out = Counter[str]()
-    for run in runs:
-        left_out.update(run.left_out)
-    texts = [f"{diverged} of {len(trials)} finished trials diverged and have no error."] if diverged else []
-    if count := left_out.total():
-        states = ", ".join(f"{number} {state}" for state, number in sorted(left_out.items()) if number)
-        texts.append(f"{count} more {'trial has' if count == 1 else 'trials have'} no result: {states}.")
-    if missing:
-        said = lost_text(missing, list(missing))
-        texts.append(f"{said[0].upper()}{said[1:]}.")
-    return texts
 
 
 def lucky(drawn: Sequence[Drawn], heads: Sequence[int], index: int) -> int:

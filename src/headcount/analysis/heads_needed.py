@@ -83,9 +83,8 @@ from headcount.analysis.doubts import (
     would_settle,
 )
 from headcount.analysis.measures import FEW, HALF, UNSOLVED
+from headcount.analysis.rates import LARGE, even_fall, few_wrong, guess_level
 from headcount.analysis.record import Cause, Dimension, HeadsNeeded, Verdict
-from headcount.analysis.words.heads_needed import reasons, sentence
-from headcount.analysis.words.rates import LARGE, even_fall, few_wrong, guess_level
 from headcount.core import generator
 
 BASE = 0.1
@@ -144,13 +143,10 @@ class Choices:
 
 
 def dimension(drawn: Sequence[Drawn], seed: int = 0) -> Dimension:
-    """Estimate D from the blocks of one setting: the record, with its sentence and reasons."""
-    found = _record(drawn, seed)
-    return found.model_copy(update={"sentence": sentence(found), "reasons": reasons(found, drawn)})
+    """Estimate D from the blocks of one setting: apply the rule to the data and to every draw of them.
 
-
-def _record(drawn: Sequence[Drawn], seed: int) -> Dimension:
-    """Apply the rule to the data and to every draw of them, and keep the numbers."""
+    The record that is returned holds numbers and verdicts; `core.in_words` adds what they say.
+    """
     heads, units, levels = pooled(drawn, seed)
     missing = lost(drawn, heads)
     bare = _bare(drawn, heads, levels, missing)

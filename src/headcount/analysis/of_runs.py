@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from headcount.analysis.blocks import Block, blocks, state_counts
 from headcount.analysis.bootstrap import Drawn, draw_setting
 from headcount.analysis.cells import cells, drops
+from headcount.analysis.grounds import grounds_of
 from headcount.analysis.heads_needed import dimension
 from headcount.analysis.law import laws
 from headcount.analysis.measures import UNMEASURED, Part, measure_of, notes, seen
-from headcount.analysis.record import Analysis, Dimension
+from headcount.analysis.record import Analysis, Dimension, fits
 from headcount.analysis.scaling import equal_errors, scaling
 from headcount.analysis.slopes import reversals, slopes
-from headcount.analysis.words.heads_needed import comparison, fits
-from headcount.core import BadInput, warn_deprecated
+from headcount.core import BadInput, in_words, warn_deprecated
 from headcount.store import Run
 
 RESAMPLES = 1000
@@ -94,8 +94,9 @@ def _drawn(runs: Sequence[Run], resamples: int, seed: int, on: Part) -> dict[str
 
 
 def _answer(drawn: Sequence[Drawn], seed: int) -> Dimension:
-    """Apply the rule to a setting; only then look up the known D of its tasks, and compare."""
+    """Apply the rule to a setting; only then look up the known D of its tasks, compare, and say it in words."""
     found = dimension(drawn, seed)
     known = {run.intrinsic for one in drawn for _, run in one.block.panels}
     D = known.pop() if len(known) == 1 else None
-    return found.model_copy(update={"intrinsic": D, "agrees": fits(found, D), "comparison": comparison(found, D)})
+    found = found.model_copy(update={"intrinsic": D, "agrees": fits(found, D)})
+    return in_words(found, grounds_of(found, drawn))

@@ -175,9 +175,10 @@ class HeadsNeeded(Spec):
 
 
 class Dimension(HeadsNeeded, Place):
-    """What one setting of a run says about the number of heads, with the evidence and its sentences.
+    """What one setting of a run says about the number of heads, with the evidence.
 
-    The sentences are made from these numbers (`dimension_words.py`). The interval holds 90 % of the draws.
+    Its sentences are made from the numbers by `render/words/heads_needed.py` and put into it where it is handed out.
+    The interval holds 90 % of the draws.
     """
 
     heads_needed: int | None = None
@@ -262,6 +263,15 @@ class Dimension(HeadsNeeded, Place):
     def error(self, heads: int) -> float:
         """Return the error of a head count that has a result."""
         return dict(self.errors)[heads]
+
+
+def fits(found: Dimension, intrinsic: int | None) -> bool | None:
+    """Whether the answer fits the known D; None where there is nothing to compare."""
+    if intrinsic is None or found.low is None:
+        return None
+    if found.verdict in ("transition", "one-head") or found.bounded:
+        return found.low <= intrinsic and (found.high is None or intrinsic <= found.high)
+    return None
 
 
 class Scaling(Place):

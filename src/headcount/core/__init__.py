@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from headcount.core.random import mixed as mixed
     from headcount.core.random import stream_key as stream_key
     from headcount.core.shown import Shown as Shown
-    from headcount.core.shown import set_view_maker as set_view_maker
+    from headcount.core.shown import in_words as in_words
+    from headcount.core.shown import set_front_door as set_front_door
     from headcount.core.spec import Integers as Integers
     from headcount.core.spec import Matrix as Matrix
     from headcount.core.spec import Spec as Spec

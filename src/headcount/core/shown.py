@@ -10,12 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_front_door: list[Callable[[Any], Any]] = []
+_front_door: dict[str, Callable[..., Any]] = {}
 
 
-def set_view_maker(maker: Callable[[Any], Any]) -> None:
-    """Name the function that makes the view of a result; the package's `__init__` does it."""
-    _front_door[:] = [maker]
+def set_front_door(*, view: Callable[[Any], Any], words: Callable[[Any, Any], Any]) -> None:
+    """Name the functions that make the view of a result, and its words; the package's `__init__` does it."""
+    _front_door.update(view=view, words=words)
+
+
+def in_words(record: Any, grounds: Any) -> Any:
+    """Return a record of verdicts and numbers with what they say in sentences, for rooms that do not say it."""
+    return _front_door["words"](record, grounds)
 
 
 class Shown:
@@ -26,7 +31,7 @@ class Shown:
 
     def _view(self) -> Any:
         """Return the view; a class that can import `headcount.render.notebook` makes its own."""
-        return _front_door[0](self)
+        return _front_door["view"](self)
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Return the picture as a matplotlib figure, which a notebook shows; `path` (png, pdf, svg) keeps it too."""

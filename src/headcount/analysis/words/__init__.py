@@ -1,4 +1,4 @@
-"""The sentences of the one rule, made from its record alone, and numbers in words."""
+"""Numbers in words."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from headcount.core import open_door
 
 if TYPE_CHECKING:
-    from headcount.analysis.words.heads_needed import comparison as comparison
-    from headcount.analysis.words.heads_needed import fits as fits
     from headcount.analysis.words.numbers import error_text as error_text
     from headcount.analysis.words.numbers import heads_text as heads_text
     from headcount.analysis.words.numbers import percent as percent

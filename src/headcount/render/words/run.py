@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.analysis import UNMEASURED, ZERO, Analysis, Dimension, Part, Reason, blind_note
-from headcount.analysis.words import comparison, fits, heads_text, percent, times_text
+from headcount.analysis import UNMEASURED, ZERO, Analysis, Dimension, Part, Reason, blind_note, fits
+from headcount.analysis.words import heads_text, percent, times_text
 from headcount.render.charts.series import above, known_dimensions, level, where
 from headcount.render.words.headline import Headline, split
+from headcount.render.words.heads_needed import comparison
 from headcount.render.words.task import settings, task_text
 from headcount.store import Run
 

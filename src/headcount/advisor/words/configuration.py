@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headcount.advisor.record import AdviceRecord
-from headcount.advisor.words import price_text
+from headcount.advisor.words.answer import price_text
 from headcount.analysis import Tag
 from headcount.analysis.words import error_text, heads_text
 from headcount.core import Spec

@@ -1,4 +1,4 @@
-"""The answer in words, made from its record: one sentence, its reasons with their numbers, the known D beside it."""
+"""The answer of the one rule in words: one sentence, its reasons with their numbers, the known D beside it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headcount.analysis.bootstrap import Drawn, grouped, interval
-from headcount.analysis.doubts import LEVEL_DECADES, largest_fall, lost_text, lost_texts, single
-from headcount.analysis.record import Dimension, Reason
-from headcount.analysis.slopes import comparable, length_slope
-from headcount.analysis.words.numbers import error_text, heads_text, percent, times_text
-from headcount.analysis.words.rates import large_text, refused_text, turned
+from headcount.analysis import FEW, LARGE, LEVEL_DECADES, Dimension, Grounds, Reason, fits, largest_fall
+from headcount.analysis.words import error_text, heads_text, percent, times_text
+
+
+def in_words(found: Dimension, grounds: Grounds) -> Dimension:
+    """Return a record with its sentence, its reasons and the comparison with the known D."""
+    return found.model_copy(update={
+        "sentence": sentence(found), "reasons": reasons(found, grounds),
+        "comparison": comparison(found, found.intrinsic),
+    })  # fmt: skip
 
 
 def sentence(found: Dimension) -> str:
@@ -49,9 +53,9 @@ def sentence(found: Dimension) -> str:
     )
 
 
-def reasons(found: Dimension, drawn: Sequence[Drawn]) -> list[Reason]:
-    """Return the grounds of the answer; `drawn` are the blocks that it was found on."""
-    texts = [_level_text(found, drawn)] if found.errors else []
+def reasons(found: Dimension, grounds: Grounds) -> list[Reason]:
+    """Return the grounds of the answer in words."""
+    texts = [_level_text(found, grounds)] if found.errors else []
     if found.pointed is not None and found.pointed > found.head_counts[0]:
         texts.append(_fall_text(found))
     if found.pointed is None and found.refused is None and len(found.errors) > 1:
@@ -59,20 +63,11 @@ def reasons(found: Dimension, drawn: Sequence[Drawn]) -> list[Reason]:
         texts += large_text(found)
     if found.pointed is not None:
         texts.append(_rest_text(found))
-        texts += _slope_texts(found, found.pointed, drawn)
+        texts += [_slope_text(*slope) for slope in grounds.slopes]
     if found.shares:
-        over = "lengths and sizes (there is one target and one seed)" if single(drawn) else "targets and seeds"
+        over = "lengths and sizes (there is one target and one seed)" if grounds.single else "targets and seeds"
         texts.append(f"Drawn again over {over}, with the rule's constants varied too: {_share_text(found)}.")
-    return [Reason(text=text) for text in [*texts, *lost_texts(drawn, found.missing)]]
-
-
-def fits(found: Dimension, intrinsic: int | None) -> bool | None:
-    """Whether the answer fits the known D; None where there is nothing to compare."""
-    if intrinsic is None or found.low is None:
-        return None
-    if found.verdict in ("transition", "one-head") or found.bounded:
-        return found.low <= intrinsic and (found.high is None or intrinsic <= found.high)
-    return None
+    return [Reason(text=text) for text in [*texts, *lost_texts(found.missing, grounds)]]
 
 
 def comparison(found: Dimension, intrinsic: int | None) -> str:
@@ -201,8 +196,8 @@ def _other(found: Dimension) -> str:
     return f"only {100 * share:.0f} % of the draws say so ({_share_text(found)})"
 
 
-def _level_text(found: Dimension, drawn: Sequence[Drawn]) -> str:
-    places = sum(np.isfinite(d.level[0]).any(1).sum() for d in drawn)
+def _level_text(found: Dimension, grounds: Grounds) -> str:
+    places = grounds.places
     errors = ", ".join(f"{error_text(error)} with {heads_text(heads)}" for heads, error in found.errors)
     over = "" if places == 1 else f" (geometric mean over {places} combinations of target and size)"
     whose = f"The {found.words.noun}, as {found.words.seeds}," if found.rate else f"The best seed's {found.words.noun}"
@@ -233,21 +228,76 @@ def _open_text(found: Dimension) -> str:
     return f"With {last} heads the {found.words.noun} is {change} than with {before}, and {more}{end}."
 
 
-def _slope_texts(found: Dimension, at: int, drawn: Sequence[Drawn]) -> list[str]:
-    """Say how the error goes with the length just below a head count and at it, where several lengths were tried."""
-    counts = drawn[0].block.heads
+def _slope_text(heads: int, slope: float, low: float, high: float) -> str:
+    """Say how the error goes with the length at a head count."""
+    effect = "harder" if low > 0 else "easier" if high < 0 else ""
+    said = f"longer sequences are {effect}" if effect else "no clear effect of T"
+    change = f"log error changes by {slope:.2f} per decade of T ({low:.2f} to {high:.2f})"
+    return f"With {heads_text(heads)} {change}: {said}."
+
+
+def lost_text(missing: dict[int, str], heads: Sequence[int]) -> str:
+    """Say what became of some head counts without a result: "the trials with 1 and 2 heads have no result yet"."""
+    words = {"diverged": "all diverged", "failed": "failed", "pending": "have no result yet"}
     texts: list[str] = []
-    for heads in [h for h in found.head_counts if h <= at][-2:]:
-        i = counts.index(heads)
-        slopes = [
-            s for some in grouped(drawn, "hidden").values() if (s := length_slope(comparable(some, i), i)) is not None
-        ]
-        if not slopes:
-            continue
-        mean = np.mean(slopes, axis=0)
-        low, high = interval(mean)
-        effect = "harder" if low > 0 else "easier" if high < 0 else ""
-        said = f"longer sequences are {effect}" if effect else "no clear effect of T"
-        change = f"log error changes by {mean[0]:.2f} per decade of T ({low:.2f} to {high:.2f})"
-        texts.append(f"With {heads_text(heads)} {change}: {said}.")
+    for why, said in words.items():
+        some = [h for h in heads if missing[h] == why]
+        if some:
+            listed = " and ".join(filter(None, [", ".join(map(str, some[:-1])), heads_text(some[-1])]))
+            texts.append(f"the trials with {listed} {said}")
+    return " and ".join(texts)
+
+
+def lost_texts(missing: dict[int, str], grounds: Grounds) -> list[str]:
+    """Count the trials that say nothing, so that nobody takes them for done."""
+    texts: list[str] = []
+    if grounds.diverged:
+        texts.append(f"{grounds.diverged} of {grounds.finished} finished trials diverged and have no error.")
+    if count := sum(grounds.left_out.values()):
+        states = ", ".join(f"{number} {state}" for state, number in sorted(grounds.left_out.items()) if number)
+        texts.append(f"{count} more {'trial has' if count == 1 else 'trials have'} no result: {states}.")
+    if missing:
+        said = lost_text(missing, list(missing))
+        texts.append(f"{said[0].upper()}{said[1:]}.")
     return texts
+
+
+def turned(found: Dimension) -> str:
+    """Say so where an error rate is smallest before the last head count: its fall has an end, but that is no answer."""
+    heads, least = min(found.errors, key=lambda pair: pair[1])
+    most = found.head_counts[-1]
+    if heads == most or found.verdict == "no-fall":
+        return ""
+    why = "no step is sharp enough to say how many are needed"
+    if least > LARGE:
+        why = f"{_percent(least)} wrong answers are too many to say that it is the heads that limit it"
+    elif (found.low or 0) > found.head_counts[0]:
+        why = f"no step is sharp enough to say more than that at least {found.low} are needed"
+    return (
+        f"No transition was seen: the {found.words.noun} is smallest with {heads_text(heads)} "
+        f"({error_text(least)}) and no smaller up to {most}, but {why}."
+    )
+
+
+def refused_text(found: Dimension, heads: int) -> str:
+    """Say why the end of a fall is not called a transition."""
+    why = f"where fewer than {FEW} answers are wrong, too few to tell a step from a fall that has nothing left to learn"
+    if found.even is not None:
+        rates = f"{10 ** found.even[0]:.2f} times a head, before it {10 ** found.even[1]:.2f} times"
+        why = f"but the last step is not much steeper ({rates}): the fall is even, and no number of heads stands out"
+    falls = f"the {found.words.noun} falls up to {heads_text(heads)} ({error_text(found.error(heads))})"
+    return f"Unclear: {falls}, {why}. No transition is claimed."
+
+
+def large_text(found: Dimension) -> list[str]:
+    """Say so where every error rate is too large for any answer."""
+    least = min(error for _, error in found.errors)
+    if not found.rate or least <= LARGE:
+        return []
+    why = "since data, training or size may be what limits it"
+    told = f"above {_percent(LARGE)} wrong answers no number of heads is claimed, {why}"
+    return [f"The smallest {found.words.noun} is {error_text(least)}; {told}."]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"

@@ -1,59 +1,21 @@
-"""What a witness says: its record and its sentences, each with what it rests on."""
+"""What a witness says, each sentence with what it rests on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 
+from headcount.advisor.record import WitnessRecord
 from headcount.analysis import Reason, Tag
 from headcount.analysis.words import error_text, heads_text
-from headcount.core import Spec
 from headcount.core.text import below
 from headcount.models import SavedModel
 from headcount.theory.attack import Found, Witness
 
 EVERY = "every feed-forward block on top of this encoder and attention, of any size,"
 MEANING = "This is about the worst input, not the average one, and about the layer that was trained here."
-
-
-class WitnessRecord(Spec):
-    """Two inputs in the units of the data, and what they show; where there are none only `why`."""
-
-    heads: int
-    """Of the layer that confuses them."""
-    tag: Literal["proved", "measured"] | None
-    why: str
-    """Why there is no witness; empty where there is one."""
-    target: Literal["task", "best model"]
-    gap: float | None = None
-    """Between the two targets; a proved lower bound where the tag says so."""
-    deviations: float | None = None
-    """The gap in standard deviations of y over the data."""
-    in_support: bool | None = None
-    """Whether the two are inputs of the task, as its law draws them; None where only data are known."""
-    starts: int = 0
-    converged: int = 0
-    """Starts of the search, and how many of them reached equal outputs."""
-    least_error: float | None = None
-    """Half the gap: what every feed-forward block on top of this encoder and attention misses one of the two by."""
-    distance: float | None = None
-    """Between the two outputs of attention as computed in float64."""
-    output: int = 0
-    targets: list[float] = Field(default_factory=list[float])
-    predictions: list[float] = Field(default_factory=list[float])
-    """What the layer's own model says of the two."""
-    X1: list[list[float]] = Field(default_factory=list[list[float]])
-    X2: list[list[float]] = Field(default_factory=list[list[float]])
-    box: list[list[float]] = Field(default_factory=list[list[float]])
-    judges: int = 0
-    """Models that stand in for the task and agree on the gap."""
-    file: dict[str, Any] | None = None
-    """Of a proved pair: what `headcount recheck` verifies beside the saved layer."""
-    sentences: list[Reason] = Field(default_factory=list[Reason])
-    seconds: float = 0.0
 
 
 def witness_title(witness: WitnessRecord) -> str:
