@@ -23,6 +23,7 @@ from headcount.recheck.witness import verify_witness
 from headcount.theory.attack import exact as exact_module
 from headcount.theory.attack.exact import prove_pair
 from signed import sign
+from support import Cli
 
 pytestmark = pytest.mark.usefixtures("precise")
 
@@ -49,6 +50,24 @@ def copy(folder: Path, tmp_path: Path) -> Path:
 def moved(number: list[Any], by: Fraction) -> list[Any]:
     value = Fraction(int(number[0])) * Fraction(2) ** number[1] + by
     return [str(value.numerator), 1 - value.denominator.bit_length()]
+
+
+def test_a_constant_beyond_doubles_is_no_number(copy: Path, headcount_here: Cli) -> None:
+    """|F'| is at most the product of the layers' norms, which may be no double: then nothing is said of it."""
+    tensors = load_file(copy / "model.safetensors")
+    steep = {name: 1e200 * t if "feedforward" in name and name.endswith("weight") else t for name, t in tensors.items()}
+    save_file(steep, copy / "model.safetensors")
+    sign(copy)
+    claims = json.loads((copy / "witness.json").read_text())["claims"]
+    change(copy, claims={**claims, "lipschitz": None})
+    verdict = verify_witness(copy)
+    assert verdict.holds, verdict.reason
+    assert verdict.proved is not None
+    assert verdict.proved.lipschitz is None
+    done = headcount_here("recheck", copy, "--json")
+    assert json.loads(done.stdout)["proved"]["lipschitz"] is None
+    change(copy, claims={**claims, "lipschitz": 1e308})
+    assert "its lipschitz is not proved: no bound is" in reason(copy)
 
 
 # -- pairs that hold ------------------------------------------------------------------------------------------

@@ -253,6 +253,28 @@ def test_bad_input_is_one_line(change: dict, message: str) -> None:
         attack(random_model(), small_task(), **change)
 
 
+def test_what_overflows_is_refused_in_one_line(headcount_here, tmp_path: Path) -> None:
+    """Scores, outputs, predictions or targets that are no finite numbers, or no longer once they are squared."""
+    spoils = {
+        "attention": lambda m: m.transformer.layers[0].attention.value.mul_(1e200),
+        "the model": lambda m: m.transformer.layers[0].feedforward.layers[-1].bias.fill_(1e200),
+        "scores": lambda m: m.transformer.layers[0].attention.key.mul_(1e308),
+    }
+    for name, spoil in spoils.items():
+        saved = random_model()
+        with torch.no_grad():
+            spoil(saved)
+        saved.save(tmp_path / name)
+        done = headcount_here("attack", name, "--starts", "2", "--for", "1s", "--json", "--out", "w")
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert "overflows" in done.stderr
+        assert not (tmp_path / "w").exists()
+    huge = small_task()
+    huge = GeneralizedRetrieval(huge.f, None, huge.F0 * 1e300, length=6, law=huge.law)  # type: ignore[operator]
+    with pytest.raises(BadInput, match="the target overflows"):
+        attack(random_model(), huge, starts=2, seconds=1.0)
+
+
 def test_another_task_must_fit() -> None:
     with pytest.raises(BadInput, match="reads 6 tokens"):
         attack(random_model(), small_task(8))

@@ -23,6 +23,7 @@ are inputs of the task, drawn by its law, is a matter of its own: `support`. On 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -214,6 +215,7 @@ def _prove(pair: _Pair, model: Weights) -> ProvedPair:
     one: Any = sum(delta, arb(0))
     two: Any = sum((v * v for v in delta), arb(0)).sqrt()
     steep = lipschitz(model, pair.output)
+    steep = None if steep is None or not up(steep) < math.inf else steep
     moved = arb(0) if exact else None if steep is None else steep * two
     error = 0.0 if moved is None else max(0.0, bound((gap - moved) / 2)[0])
     return ProvedPair(

@@ -129,7 +129,7 @@ def _choose(jacobian: Array, X: Array, box: list[list[float]]) -> list[int] | No
     low, high = (np.broadcast_to(corner, X.shape).flatten() for corner in box)
     margin = FREE * (high - low)
     free = np.flatnonzero((X.flatten() >= low + margin) & (X.flatten() <= high - margin))
-    if len(free) < len(jacobian):
+    if len(free) < len(jacobian) or not np.isfinite(jacobian).all():
         return None
     factors: Any = scipy.linalg.qr(jacobian[:, free], mode="r", pivoting=True)
     return sorted(int(k) for k in free[factors[1][: len(jacobian)]])

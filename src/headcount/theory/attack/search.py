@@ -32,7 +32,7 @@ from headcount.models.transformer import Transformer
 from headcount.tasks import Box, Task
 from headcount.theory.attack.domain import Among, check_sizes, domain
 from headcount.theory.attack.fibre import climb, follow, project
-from headcount.theory.attack.layer import state_map
+from headcount.theory.attack.layer import HeadMap, StateMap, state_map
 from headcount.theory.attack.pairs import Pairs
 from headcount.theory.attack.starts import starts as make_starts
 from headcount.theory.attack.target import DRAWS, Region, Target
@@ -40,6 +40,8 @@ from headcount.theory.attack.target import DRAWS, Region, Target
 Told = Callable[[float, str, float], None]  # share of the time, what is done, best gap in standard deviations
 KEPT = 16  # pairs that go on along the fibre
 CHANCES = 8  # pairs handed on for the proof, the best first
+OVERFLOW_DRAWS = 256  # inputs at which the model, its attention and the target are looked at
+LARGEST = 1e100  # of these; squares of what is larger may overflow
 NEAR = 1e-6  # a near pair is one whose difference after attention is below
 
 
@@ -94,6 +96,7 @@ def attack(
     function = None if surrogate is None else _prediction(surrogate, device)
     target = Target(None if surrogate else task, function, draws, among == "typical")
     layer = state_map(model.transformer, device)
+    _check_sane(model, layer, target, draws)
     outputs = torch.arange(starts, device=device) % target.out_dim
     pairs = Pairs(layer, target, low, high, model.transformer.spec.length, outputs, moves)
     effort = _Effort(seconds, converged, most_starts)
@@ -226,6 +229,20 @@ def _draws(task: Task | None, low: Tensor, high: Tensor, length: int, seed: int)
     else:
         draws = low + (high - low) * torch.from_numpy(rng.random((DRAWS, length, len(low))))
     return torch.minimum(torch.maximum(draws, low), high)
+
+
+def _check_sane(model: SavedModel, layer: HeadMap | StateMap, target: Target, draws: Tensor) -> None:
+    """Refuse in one line what overflows in float64, or would where it is squared: nothing can be compared with it."""
+    some = draws[:OVERFLOW_DRAWS]
+    with torch.no_grad():
+        found = {
+            "the target": torch.tensor(target.unit), "attention": layer(some), "the model": model.predict(some.cpu()),
+        }  # fmt: skip
+    for what, numbers in found.items():
+        if not float(numbers.abs().max()) <= LARGEST:
+            raise BadInput(
+                f"{what} overflows on inputs of the box, its numbers exceed {LARGEST:g}: nothing is compared"
+            )
 
 
 def _check(transformer: Transformer, starts: int, seconds: float, converged: int | None) -> None:

@@ -22,7 +22,7 @@ from headcount.tasks import GeneralizedRetrieval, Task
 from headcount.theory.attack.exact import prove_pair, sequences
 from headcount.theory.attack.implied import Implied, implied
 from headcount.theory.attack.layer import HeadMap, StateMap, state_map
-from headcount.theory.attack.search import Found
+from headcount.theory.attack.search import LARGEST, Found
 
 ROUNDING = 1e-6
 """Standard deviations: a gap below, between inputs that are not proved to collide, is no gap."""
@@ -86,6 +86,9 @@ def make_witness(model: SavedModel, task: Task | None, found: Found, surrogate: 
     X, j = torch.from_numpy(found.X[k]), found.outputs[k]
     y = (surrogate.predict(X).double() if surrogate is not None else _value(task, X))[:, j].tolist()
     told = model.predict(X).double()[:, j].tolist()
+    claimed = [v for name, v in data["claims"].items() if name != "lipschitz"]
+    if not np.abs([*y, *told, *claimed, found.gaps[0], found.distances[0]]).max() <= LARGEST:
+        raise BadInput("at the pair that was found the target, attention or the model overflows: nothing can be shown")
     claims, spec = data["claims"], model.transformer.spec
     distances = (0.0, 0.0) if data["kind"] == "exact" else (claims["distance"], claims["distance_one"])
     follows = implied(claims["gap"], *distances, spec.E, claims["gap"] / 4, spec.feedforward)
