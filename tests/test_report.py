@@ -16,7 +16,7 @@ from headcount.core.text.terminal import Terminal
 from headcount.render import draw
 from headcount.render.figures import FigureData, training_figure, transition_figure
 from headcount.render.pages import check_report_folder, page_html, write_report
-from headcount.render.tables import as_html, as_markdown, terminal_table, transition_table
+from headcount.render.tables import as_html, as_markdown, as_terminal, transition_table
 from headcount.render.words.task import task_text
 from headcount.store.records import Run, Trial
 
@@ -226,11 +226,11 @@ def test_all_renderings_have_the_same_cells(case):
         [cell.replace(">", "&gt;") for cell in row] for row in table.rows
     ]
     screen = io.StringIO()
-    Terminal(file=screen, width=80).print(terminal_table(found))
+    Terminal(file=screen, width=80).print(as_terminal(table))
     lines = screen.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "…" not in screen.getvalue()
-    shown = [line.split() for line in lines[-len(table.rows) - 1 :] if line.strip()] if table.rows else []
+    shown = [line.split() for line in lines[-len(table.rows) :]] if table.rows else []
     assert shown == [" ".join(row).split() for row in table.rows]
 
 

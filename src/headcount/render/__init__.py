@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headcount.render import draw as draw
     from headcount.render import figures as figures
     from headcount.render import tables as tables
-    from headcount.render.bounds import budget_lines as budget_lines
+    from headcount.render.bounds import budget_table as budget_table
     from headcount.render.bounds import check_picture as check_picture
     from headcount.render.bounds import save_errors as save_errors
     from headcount.render.error_budget import budget_png as budget_png
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from headcount.render.irreducible import curve_rows as curve_rows
     from headcount.render.irreducible import curve_table as curve_table
     from headcount.render.irreducible import equal_effort as equal_effort
-    from headcount.render.narrow import print_table as print_table
     from headcount.render.notebook import Drawing as Drawing
     from headcount.render.notebook import View as View
     from headcount.render.notebook import filled as filled
@@ -45,7 +44,9 @@ if TYPE_CHECKING:
     from headcount.render.tables import as_html as as_html
     from headcount.render.tables import as_markdown as as_markdown
     from headcount.render.tables import as_terminal as as_terminal
-    from headcount.render.tables import terminal_table as terminal_table
+    from headcount.render.tables import print_table as print_table
+    from headcount.render.tables import terminal_list as terminal_list
+    from headcount.render.tables import transition_table as transition_table
     from headcount.render.trial import curve_figure as curve_figure
     from headcount.render.trial import trial_table as trial_table
     from headcount.render.trial import trial_text as trial_text

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headcount.analysis import Analysis
-from headcount.core.text import plain
 from headcount.render.charts.chart import Chart, ChartSeries, power_text
 from headcount.render.charts.of_run import error_by_heads
-from headcount.render.narrow import print_table
 from headcount.render.run_tables import cell_table
+from headcount.render.tables import as_terminal
 from headcount.render.words.run import known, rises, summary
 from headcount.store import Run
 
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
 MARKS = "ox+*#%@&"
 ROWS = 14
 WIDTH = 78
+AXIS = "  heads"
+"""What stands at the end of the axis."""
 
 
 def print_run(analysis: Analysis, terminal: Terminal, runs: Sequence[Run] = ()) -> None:
@@ -36,25 +36,30 @@ def print_run(analysis: Analysis, terminal: Terminal, runs: Sequence[Run] = ()) 
         terminal.print(found.labelled, style="bold")
         reasons = [f"{reason.text} ({reason.tag})" for reason in found.reasons]
         for text in [*reasons, *(f"{text} (measured)" for text in rises(analysis, found.setting))]:
-            for line in _item(text, terminal.width):
-                terminal.print(line, soft_wrap=True)
+            terminal.print(f"  - {text}")
     terminal.print()
     terminal.print(known(analysis, runs))
-    terminal.print()
     for chart in error_by_heads(analysis):
-        for line in character_chart(chart):
-            terminal.print(line, no_wrap=True, crop=False)
         terminal.print()
-    table = cell_table(analysis, short=True)
-    names = [column.name for column in table.columns]
-    keys = names.index("Heads") + 1
-    print_table(terminal, table.caption, names, table.rows, keys=keys, texts=("Setting",))
+        print_chart(chart, terminal)
+    terminal.print(as_terminal(cell_table(analysis)))
 
 
-def character_chart(chart: Chart) -> list[str]:
+def print_chart(chart: Chart, terminal: Terminal) -> None:
+    """Print a chart of characters, or say how many columns it needs where the terminal has fewer."""
+    width = min(terminal.width, WIDTH)
+    drawn = character_chart(chart, width)
+    needed = max((len(line) for line in drawn if line.endswith(AXIS)), default=0)
+    if needed > width:
+        drawn = [drawn[0], f"left out at {width} columns: this chart needs {needed}; the table has its numbers"]
+    for line in drawn:
+        terminal.print(line)
+
+
+def character_chart(chart: Chart, most: int = WIDTH) -> list[str]:
     """Draw the lines of a chart with characters: its x values across, a mark a line, the error upwards in log scale.
 
-    Marks of one x stand side by side, so that none hides another.
+    Marks of one x stand side by side, so that none hides another; where they need more than `most` cells it is wider.
     """
     found = [s for s in chart.series if s.style == "line"]
     lines = found[: len(MARKS)]
@@ -67,7 +72,8 @@ def character_chart(chart: Chart) -> list[str]:
     base = math.floor(low)
     unit = step / max(1, round(ROWS * step / (high - base)))  # whole rows from one power of ten to the next
     rows = math.ceil((high - base) / unit)
-    width = min(max(len(lines) + 2, 6), max((WIDTH - 8) // len(columns), len(lines) + 1))
+    least = max(len(lines), *(len(f"{x:g}") for x in columns)) + 1
+    width = min(max(least + 1, 6), max((most - 7 - len(AXIS)) // len(columns), least))
     names = {round((k - base) / unit): power_text(k) for k in range(base, math.floor(high) + 1, step)}
     if high - low < 1:  # within a decade powers of ten are too coarse: the ticks of the axis itself
         base, unit, rows = low, (high - low) / ROWS, ROWS + 1
@@ -77,15 +83,11 @@ def character_chart(chart: Chart) -> list[str]:
         cells = ["".join(_mark(s, i, x, base, unit, row) for i, s in enumerate(lines)).center(width) for x in columns]
         drawn.append(f"{names.get(row, ''):>6} |{''.join(cells)}".rstrip())
     drawn.append(f"{'':>6} +{'-' * (width * len(columns))}")
-    drawn.append(f"{'':>7}{''.join(f'{x:g}'.center(width) for x in columns)}  heads".rstrip())
-    drawn += _legend(lines)
+    drawn.append(f"{'':>7}{''.join(f'{x:g}'.center(width) for x in columns)}{AXIS}")
+    drawn += _legend(lines, most)
     if len(found) > len(lines):
         drawn.append(f"{'':>8}and {len(found) - len(lines)} more not drawn: {found[len(lines)].name} and on")
     return drawn
-
-
-def _item(text: str, width: int) -> list[str]:
-    return textwrap.wrap(plain(text), max(width, 40), initial_indent="  - ", subsequent_indent="    ")
 
 
 def _mark(series: ChartSeries, number: int, x: float, base: float, unit: float, row: int) -> str:
@@ -93,12 +95,12 @@ def _mark(series: ChartSeries, number: int, x: float, base: float, unit: float, 
     return MARKS[number] if row in heights else " "
 
 
-def _legend(lines: list[ChartSeries]) -> Iterator[str]:
-    """The marks and their names, in lines of at most 80 columns."""
+def _legend(lines: list[ChartSeries], most: int) -> Iterator[str]:
+    """The marks and their names, in lines of at most so many columns."""
     line = f"{'':>7}"
     for mark, series in zip(MARKS, lines, strict=False):
         entry = f" {mark} {series.name}  "
-        if len(line) + len(entry) > WIDTH:
+        if line.strip() and len(line) + len(entry) > most:
             yield line.rstrip()
             line = f"{'':>7}"
         line += entry
