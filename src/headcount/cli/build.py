@@ -119,7 +119,6 @@ def _show(facts: dict[str, Any], task: Task) -> None:
         f"Largest weight: attention {largest['attention']:.6g}, F {largest['feedforward']:.6g} (Assumption 1.3, "
         f"at most 1: {kept}); encoder and gates {largest['encoder and gates']:.3g}."
     )
-    terminal.print(
-        f"Saved in {facts['out']}{'' if facts['beta'] is None else ', with the picture budget.png'}; verify it "
-        f"yourself: headcount recheck {facts['out']}/certificate.json"
-    )
+    picture = "" if facts["beta"] is None else ", with the picture budget.png"
+    terminal.print(f"Saved in {facts['out']}{picture}; verify it yourself:")
+    terminal.print(f"  headcount recheck {facts['out']}/certificate.json", soft_wrap=True)

@@ -36,7 +36,6 @@ def demo(
             f"{len(spec.heads) * spec.seeds} small transformers with {spec.heads[0]} to {spec.heads[-1]} "
             f"attention heads now learn it, {spec.seeds} from different random starts each."
         )
-        terminal.print()
     (run,) = run_sweep(spec)
     (transition,) = answers([run])
     paths = write_report(run, transition, out)

@@ -59,6 +59,11 @@ class Strip:
         return max(widths)
 
     @cached_property
+    def single(self) -> bool:
+        """Whether it has numbers of one word each, which a single blank parts well enough."""
+        return not self.folds and not any(blank in text for text in (self.name, *self.cells) for blank in " \u00a0")
+
+    @cached_property
     def good(self) -> int:
         """The width down to which it is folded rather than the table split."""
         width = min(self.whole, max(self.least, READABLE)) if self.folds else self.least
@@ -101,9 +106,7 @@ def plan(strips: Sequence[Strip], width: int) -> Plan:
 
 def _parts(strips: Sequence[Strip], shown: Sequence[int], width: int) -> tuple[list[Widths], int]:
     """Share columns out among tables that fit; each begins with the key columns. None where that cannot be done."""
-    texts = [text for i in shown for text in (strips[i].name, *strips[i].cells)]
-    loose = any(strips[i].folds for i in shown) or any("\u00a0" in text for text in texts)
-    for gap in (GAP,) if loose or any(" " in text for text in texts) else (GAP, 1):  # one blank parts only single words
+    for gap in (GAP, 1) if all(strips[i].single for i in shown) else (GAP,):
         if sum(strips[i].good + gap for i in shown) - gap <= width:
             return [{i: strips[i].good for i in shown}], gap
     others = [i for i in shown if not strips[i].key]
@@ -119,10 +122,9 @@ def _parts(strips: Sequence[Strip], shown: Sequence[int], width: int) -> tuple[l
 def _balanced(widths: Widths, room: int, texts: bool) -> list[Widths]:
     """Share columns out among as few tables as possible; numbers alone are shared evenly."""
     parts = _shared(widths, room)
-    while not texts and len(parts) > 1 and len(fewer := _shared(widths, room - 1)) == len(parts):
-        if max(widths.values()) >= room:
-            break
-        parts, room = fewer, room - 1
+    for less in () if texts or len(parts) == 1 else range(max(widths.values()), room):
+        if len(even := _shared(widths, less)) == len(parts):
+            return even
     return parts
 
 
