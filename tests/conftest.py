@@ -25,6 +25,12 @@ def repo() -> Path:
     return REPO
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentences stand on one line, however long the path of a test's folder is; `test_widths.py` tests the widths."""
+    monkeypatch.setenv("COLUMNS", "1000")
+
+
 @pytest.fixture
 def headcount_cli(tmp_path: Path) -> Cli:
     """Run `python -m headcount ARGS` in an empty folder; the caller judges status and output."""

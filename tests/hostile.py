@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,14 @@ def hidden_in_files(folder: Path, but: Path) -> dict[str, set[str]]:
     return {name: what for name, what in found.items() if what}
 
 
+def unfolded(out: str) -> list[str]:
+    """Return the lines of an output with their later parts, which are indented, joined to them again."""
+    return re.sub(r"\n +", " ", out).splitlines()
+
+
 def forged(out: str) -> list[str]:
-    """Return lines that a name has begun: none of ours begins so but a verdict."""
-    return [line for line in out.splitlines() if line.startswith("It holds") and "proved" not in line]
+    """Return lines that a name has begun: none of ours begins so but a verdict, whose later lines are indented."""
+    return [line for line in unfolded(out) if line.startswith("It holds") and "proved" not in line]
 
 
 def write_csv(path: Path, label: str, feature: str) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headcount import build, make_task
-from headcount.render.bounds import budget_lines, save_errors
+from headcount.render.bounds import budget_table, save_errors
 from headcount.render.error_budget import budget_png
 from headcount.theory.bounds.enough_heads import budget_figure, count_figure, uppers
 
@@ -27,9 +27,11 @@ def test_the_budget_adds_up_to_the_bound(built) -> None:
     assert leak == sorted(leak, reverse=True)  # a larger β leaks less
     assert psi == sorted(psi, reverse=True)  # more units err less
     assert sum(built.budget.shares.values()) == pytest.approx(built.budget.bound)
-    lines = budget_lines(built.budget.shares, 0.1)
-    assert len(lines) == 4
-    assert "100.0 %" not in lines[0]
+    table, narrow = budget_table(built.budget.shares, 0.1, 80), budget_table(built.budget.shares, 0.1, 40)
+    assert len(table.rows) == 4
+    assert float(table.rows[0][2].split()[0]) < 100
+    assert [row[:3] for row in table.rows] == narrow.rows  # a narrow terminal has no bars
+    assert max(len(row[3]) for row in table.rows) <= 80 - 46
 
 
 def test_the_picture_is_the_same_every_time(built) -> None:

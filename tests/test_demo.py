@@ -21,7 +21,7 @@ def run_demo(repo: Path, out: Path, *flags: str) -> subprocess.CompletedProcess[
     # a make inside a make would inherit its flags and talk about folders
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
     return subprocess.run(
-        ["make", "demo", f"ARGS=--out {out} {' '.join(flags)}"], cwd=repo, env={**environment, "COLUMNS": "110"},
+        ["make", "demo", f"ARGS=--out {out} {' '.join(flags)}"], cwd=repo, env={**environment, "COLUMNS": "100"},
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
 

@@ -27,7 +27,7 @@ from headcount.models.files import SavedModel
 from headcount.models.transformer.reference import Transformer
 from headcount.models.transformer.spec import ModelSpec
 from headcount.tasks import parse_task
-from hostile import CONTROL, EVIL, FILE, MARKUP, forged, hidden, hidden_in_files, renamed, write_csv
+from hostile import CONTROL, EVIL, FILE, MARKUP, forged, hidden, hidden_in_files, renamed, unfolded, write_csv
 from support import Cli
 
 Verb = Callable[..., Any]
@@ -83,6 +83,12 @@ def witness(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "w"
 
 
+@pytest.fixture(autouse=True)
+def _folded(_nothing_is_folded: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are folded as in any pipe: none may begin with a part of a name."""
+    monkeypatch.delenv("COLUMNS")
+
+
 def changed(path: Path, **values: Any) -> None:
     """Change the first entries of a JSON file."""
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **values}), "utf-8")
@@ -98,7 +104,7 @@ def test_an_operation_with_escape_codes_cannot_erase_the_verdict(verb: Verb, tmp
     told = done.stdout + done.stderr
     assert told.startswith("It does not hold: " if done.returncode == 1 else "headcount: ")
     assert "\\x1b[2K" in told or "It holds" not in told
-    assert len(told.splitlines()) == 1
+    assert len(unfolded(told)) == 1
 
 
 def test_a_reason_with_escape_codes_cannot_erase_the_verdict(
@@ -111,9 +117,9 @@ def test_a_reason_with_escape_codes_cannot_erase_the_verdict(
     real = certificate.verify
     monkeypatch.setattr(certificate, "verify", lambda path: replace(real(path), proved=None, reason=EVIL))
     done = verb("recheck", "b", status=1)
-    assert done.stdout.startswith("It does not hold: a\\x1b[1A\\x1b[2K\\rIt holds")
-    assert MARKUP in done.stdout
-    assert len(done.stdout.splitlines()) == 1
+    (line,) = unfolded(done.stdout)
+    assert line.startswith("It does not hold: a\\x1b[1A\\x1b[2K\\rIt holds")
+    assert MARKUP in line
 
 
 def test_a_name_with_markup_cannot_hide_whose_task_it_is(verb: Verb, tmp_path: Path, witness: Path) -> None:
@@ -123,8 +129,8 @@ def test_a_name_with_markup_cannot_hide_whose_task_it_is(verb: Verb, tmp_path: P
         changed(tmp_path / "in" / "witness.json", task={**task, "name": name})
         done = verb("recheck", "in")
         assert done.stdout.startswith("It holds: ")
-        assert len(done.stdout.splitlines()) == 1
-        assert f"a task that is NOT the model's own, called '{plain(name)[:20]}" in done.stdout
+        (line,) = unfolded(done.stdout)
+        assert f"a task that is NOT the model's own, called '{plain(name)[:20]}" in line
 
 
 # -- every verb, hostile inputs that are good ---------------------------------------------------------------

@@ -10,12 +10,12 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.table import Table
 
 from headcount.core.progress import Progress
 from headcount.core.text.harmless import escape, is_hidden, json_text, plain, plain_data, valid_text
-from headcount.core.text.terminal import Terminal, bold, cell, styled
-from hostile import DIRECTION, EVIL, MARKUP, hidden
+from headcount.core.text.terminal import Terminal, bold, styled
+from headcount.render.tables import Column, Table, as_terminal, terminal_list
+from hostile import DIRECTION, EVIL, MARKUP, forged, hidden
 
 anything = st.text(st.characters(), max_size=40)  # lone surrogates too
 
@@ -91,15 +91,17 @@ def test_a_style_stands_beside_a_text() -> None:
 
 
 def test_a_table_takes_text_literally() -> None:
-    table = Table(title=EVIL)
-    table.add_column(EVIL)
-    table.add_column(cell("two\nlines"))
-    table.add_row(EVIL, cell(EVIL, EVIL))
+    columns = [Column(name=EVIL), Column(name="lines", lines=True, kind="text")]
+    table = Table(caption=EVIL, columns=columns, rows=[[EVIL, f"two\n{EVIL}"]], notes=[EVIL])
     stream = io.StringIO()
-    Terminal(file=stream, width=2000).print(table)
-    assert hidden(stream.getvalue()) == set()
-    assert stream.getvalue().count(MARKUP) == 5  # title, head, cell, and both parts of a cell
-    assert "two" in stream.getvalue()
+    terminal = Terminal(file=stream, width=2000)
+    terminal.print(as_terminal(table))
+    terminal.print(terminal_list([(EVIL, EVIL)]))
+    shown = stream.getvalue()
+    assert hidden(shown) == set()
+    assert shown.count(MARKUP) == 7  # caption, head, two cells, note, name and value
+    assert "two" in shown
+    assert forged(shown) == []
 
 
 @pytest.mark.parametrize("live", [False, True])

@@ -20,7 +20,7 @@ from headcount.render.charts.matplotlib import picture, still
 from headcount.render.charts.of_trials import even_steps, training_chart, transition_chart
 from headcount.render.pages import _environment
 from headcount.render.panel_page import check_report_folder, page_html, write_report
-from headcount.render.tables import as_markdown, terminal_table, transition_table
+from headcount.render.tables import as_markdown, as_terminal, transition_table
 from headcount.render.words.task import task_text
 from headcount.store.records import Run, Trial
 from support import breakable
@@ -239,11 +239,11 @@ def test_all_renderings_have_the_same_cells(case):
         [cell.replace(">", "&gt;") for cell in row] for row in table.rows
     ]
     screen = io.StringIO()
-    Terminal(file=screen, width=80).print(terminal_table(found))
+    Terminal(file=screen, width=80).print(as_terminal(table))
     lines = screen.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "…" not in screen.getvalue()
-    shown = [line.split() for line in lines[-len(table.rows) - 1 :] if line.strip()] if table.rows else []
+    shown = [line.split() for line in lines[-len(table.rows) :]] if table.rows else []
     assert shown == [" ".join(row).split() for row in table.rows]
 
 

@@ -20,7 +20,7 @@ import headcount as hc
 from headcount.cli.common import page_name
 from headcount.probing import prune as probe_remove
 from headcount.probing.architectures import family, find_layers
-from headcount.probing.curve import curve_chart, curve_table, thinned
+from headcount.probing.curve import TERMINAL_POINTS, curve_chart, curve_table, thinned
 from headcount.probing.data import read_data
 from headcount.probing.load import load_folder
 from headcount.probing.measure import Meter
@@ -31,6 +31,7 @@ from headcount.probing.record import CurvePoint, ProbeRecord
 from headcount.probing.words import headline, markdown, sentences
 from render.browser_pipe import Browser, find_browser
 from support import Cli, breakable, check_frame
+from widths import WIDTHS, line_problems, missing
 
 EVIL = '<script>alert("x")</script>'
 
@@ -110,6 +111,21 @@ def test_any_losses_can_be_drawn(found: Probe, losses: list[float]) -> None:
     assert all(chart.y.low <= v <= chart.y.high for v, _ in chart.y.ticks)
     assert len({text for _, text in chart.y.ticks}) == len(chart.y.ticks)
     assert "nan" not in page(record)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_terminal_of_any_width_shows_all_numbers(
+    width: int, found: Probe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from headcount.cli.probe import _show
+
+    monkeypatch.setenv("COLUMNS", str(width))
+    _show(found.record, None)
+    shown = capsys.readouterr().out
+    assert line_problems(shown.replace(EVIL, "model"), width) == []
+    points = thinned(found.record.curve, TERMINAL_POINTS)
+    assert missing([n for point in points for n in (point.removed, point.loss)], shown) == []
+    assert missing([layer.carry_ablation for layer in found.record.layers], shown) == []
 
 
 def test_a_terminal_shows_few_points_and_the_important_ones() -> None:

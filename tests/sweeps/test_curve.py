@@ -15,6 +15,7 @@ from headcount.core.errors import BadInput
 from headcount.core.readers.reading import read_toml
 from headcount.recheck.witness import verify_witness
 from headcount.render.irreducible import curve_png, curve_rows, curve_table, equal_effort
+from headcount.render.tables import as_markdown
 from headcount.store import Store
 from headcount.sweeps.attack_trials import IrreducibleSpec, attack_rows
 from headcount.sweeps.run import run_on_store
@@ -58,7 +59,7 @@ def test_a_small_curve_goes_on_where_it_stopped(
     assert [s["heads"] for s in summary] == [1, 2]
     assert summary[0]["random"] == [rows[1]["all"]["deviations"]]
     assert all(row["typical"]["converged"] == 3 for row in rows if "typical" in row)
-    assert curve_table(summary).count("\n") == 6
+    assert as_markdown(curve_table(summary)).count("\n") == 6
     assert json.loads(done.stdout)["equal_effort"] is True
     assert curve_png(summary, "Small") == curve_png(summary, "Small")
     for row in rows:  # every witness holds, on the layer that the store has kept
@@ -89,7 +90,7 @@ def test_head_counts_are_compared_at_equal_effort(tmp_path: Path) -> None:
     assert len({row["all"]["starts"] for row in rows}) > 1
     assert all(row["all"]["equal_effort"] and row["all"]["in_support"] for row in rows)
     assert equal_effort(curve_rows(rows))
-    table = curve_table(curve_rows(rows))
+    table = as_markdown(curve_table(curve_rows(rows)))
     for row in rows:
         assert f"[3 of {row['all']['starts']}]" in table
     assert "unequal" not in table
@@ -100,7 +101,7 @@ def test_head_counts_are_compared_at_equal_effort(tmp_path: Path) -> None:
     assert rows[0]["all"]["starts"] == 6
     assert rows[0]["all"]["equal_effort"] is False
     assert not equal_effort(curve_rows(rows))
-    assert "at unequal effort" in curve_table(curve_rows(rows))
+    assert "at unequal effort" in as_markdown(curve_table(curve_rows(rows)))
 
 
 def test_a_layer_that_is_cut_short_is_not_compared() -> None:
@@ -109,10 +110,10 @@ def test_a_layer_that_is_cut_short_is_not_compared() -> None:
     row = {"intrinsic": 2, "length": 4, "head_dim": 2, "heads": 1, "layer": "trained", "nmse_measured": 0.1}
     fair = [{**row, "all": found, "typical": found}, {**row, "heads": 2, "all": found, "typical": found}]
     assert equal_effort(curve_rows(fair))
-    assert curve_table(curve_rows(fair)).count("1.00 [3 of 9]") == 4
+    assert as_markdown(curve_table(curve_rows(fair))).count("1.00 [3 of 9]") == 4
     fair[1]["typical"] = {**found, "equal_effort": False}
     assert not equal_effort(curve_rows(fair))
-    assert curve_table(curve_rows(fair)).count("1.00\\* [3 of 9]") == 1
+    assert as_markdown(curve_table(curve_rows(fair))).count("1.00\\* [3 of 9]") == 1
     both = curve.join_searches({**found, "cut_short": False}, {**found, "cut_short": True})
     assert (both["starts"], both["converged"], both["cut_short"]) == (18, 6, True)
 

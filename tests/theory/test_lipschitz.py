@@ -290,7 +290,7 @@ def test_bounds_prints_the_transition(headcount_here: Cli):
         assert all(row["needed"] > row["reach"] for row in one["rows"])  # fewer heads need a larger reach at ε
     shown = headcount_here("bounds", *task).stdout
     assert "Over all encoders and attentions" in shown
-    assert "2   64   0.243   32 | 11" in shown
+    assert "2  64  0.243  32 | 11" in shown
 
 
 def test_bounds_of_a_model_takes_its_own_reach(headcount_here: Cli, tmp_path: Path):

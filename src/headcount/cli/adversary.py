@@ -11,6 +11,7 @@ from headcount.core.text import below
 
 if TYPE_CHECKING:
     from headcount.models import SavedModel
+    from headcount.render import Table
     from headcount.tasks import Task
     from headcount.theory.adversary import Collision, Run
 
@@ -64,27 +65,32 @@ def _width(c: Collision) -> float | None:
     return c.width if c.distance > FLOOR else None
 
 
-def _print(run: Run, out: Path | None, outside: str) -> None:
-    from rich import box
-    from rich.table import Table
-
+def _table(run: Run) -> Table:
+    """Return the gap and the distance at every ε, and the width that Lemma 4 implies."""
+    from headcount.render import NONE, Column, Table
     from headcount.theory.adversary import FLOOR
 
-    first, terminal = run.collisions[0].plan, console()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("ε", "target gap", "distance found", "C·ε^(k+1)", "Lemma 4: width at least"):
-        table.add_column(column, justify="right")
+    rows: list[list[str]] = []
     for c, line in zip(run.collisions, run.line(), strict=True):
         distance = f"{c.distance:.3g}" if c.distance > FLOOR else "rounding"
         width = _width(c)
-        wide = "–" if width is None else below(max(width, 0.0), 3)
-        table.add_row(f"{c.eps:.3g}", f"{c.gap:.3g}", distance, f"{line:.3g}", wide)
+        wide = NONE if width is None else below(max(width, 0.0), 3)
+        rows.append([f"{c.eps:.3g}", f"{c.gap:.3g}", distance, f"{line:.3g}", wide])
+    names = ("ε", "target gap", "distance found", "C·ε^(k+1)", "Lemma 4: width at least")
+    return Table(caption="", columns=[Column(name=name) for name in names], rows=rows)
+
+
+def _print(run: Run, out: Path | None, outside: str) -> None:
+    from headcount.render import as_terminal
+
+    first, terminal = run.collisions[0].plan, console()
     those = f", on sequences that are not inputs of this task ({outside})" if outside else ""
     vacuous = ", vacuous here" if first.exponent.vacuous else ""
     terminal.print(
         f"Theorem 2 (2)'s adversary, measured{those}: basin {first.uncovered + 1} is picked by no head, "
         f"{len(first.free)} positions are free, k = {first.exponent.k:.3g}{vacuous}."
     )
-    terminal.print(table)
+    terminal.print(as_terminal(_table(run)))
     if out is not None:
+        terminal.print()
         terminal.print(f"Saved in {out}: adversary.png, adversary.json")

@@ -17,8 +17,8 @@ from headcount.cli.common import (  # fmt: skip
     console,
     duration,
     page_name,
+    print_files,
     print_json,
-    print_lines,
 )
 from headcount.core import BadInput
 
@@ -101,7 +101,7 @@ def advise(
         found.write(out, config, witness)
         if not json or file is not None:
             names = {"Page": "index.html", "Record": "advice.json", "Picture": "advice.png"}
-            print_lines(f"{what:<8} {out / name}" for what, name in names.items())
+            print_files((what, out / name) for what, name in names.items())
     return 0
 
 
@@ -136,7 +136,7 @@ def _show(found: Advice, config: Configuration | None, witness: WitnessRecord | 
     """The answer first, then the curve, the price, the reasons, and what to write into a model."""
     from headcount.advisor import curve_table, curve_text, price_text
     from headcount.analysis.words import percent
-    from headcount.render import print_table
+    from headcount.render import as_terminal
 
     record, terminal = found.record, console()
     low, high = record.interval
@@ -146,9 +146,7 @@ def _show(found: Advice, config: Configuration | None, witness: WitnessRecord | 
         f"Recommended heads: {record.named or 'none'}   interval at {percent(record.confidence)}: "
         f"{end}   {record.trials} models in {record.seconds:.0f} s",
     )  # fmt: skip
-    table = curve_table(record)
-    names = [column.name for column in table.columns]
-    print_table(terminal, table.caption, names, table.rows, keys=1, marked=table.marked)
+    terminal.print(as_terminal(curve_table(record)))
     terminal.print()
     for price in record.prices:
         terminal.print(price_text(price, record.recommended_heads))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import statistics
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -15,11 +13,11 @@ from headcount.analysis import Part
 from headcount.analysis.words import error_text, times_text
 from headcount.cli.common import Json, StoreFolder, Whole, console, print_json
 from headcount.core import BadInput
-from headcount.core.text import plain
 
 if TYPE_CHECKING:
     from headcount.analysis import Analysis
     from headcount.core.text import Terminal
+    from headcount.render import Table
 
 
 def analyse(
@@ -57,18 +55,10 @@ def analyse(
     if json:
         print_json(found.data())
         return 0
-    show(found, _terminal())
+    show(found, console())
     if out is not None:
         console().print(f"Analysis {out}")
     return 0
-
-
-def _terminal() -> Terminal:
-    """Return the terminal for results; in a pipe it is as wide as COLUMNS says, where that is set."""
-    made, columns = console(), os.environ.get("COLUMNS", "")
-    if not sys.stdout.isatty() and columns.isdecimal() and int(columns) > 0:
-        made.width = int(columns)
-    return made
 
 
 def show(found: Analysis, terminal: Terminal) -> None:
@@ -83,27 +73,13 @@ def show(found: Analysis, terminal: Terminal) -> None:
         terminal.print(answer.labelled)
         for reason in answer.reasons:
             terminal.print(f"  - {reason.text} ({reason.tag})")
-    from headcount.render import print_table
+    from headcount.render import as_terminal
 
     for table in tables(found):
-        print_table(terminal, table.title, table.names, table.rows, keys=table.keys, texts=TEXTS)
+        terminal.print(as_terminal(table))
 
 
-class Grid(NamedTuple):
-    """A table of finished texts."""
-
-    title: str
-    names: list[str]
-    rows: list[list[str]]
-    keys: int
-    """So many columns say what a row is."""
-
-
-TEXTS = ("setting", "law", "coefficients (90 %)", "T: M", "what it says here")
-"""Columns of words, which may break between them."""
-
-
-def tables(found: Analysis) -> list[Grid]:
+def tables(found: Analysis) -> list[Table]:
     """Return a table for every kind of number: what a run varies down, head counts across."""
     T, N = ("T", lambda r: str(r.length)), ("N", lambda r: str(r.hidden))
     sizes = [N] if any(c.hidden for c in found.cells) else []  # on real data there is no N
@@ -135,7 +111,7 @@ def tables(found: Analysis) -> list[Grid]:
         ),
         ("Slope of log error in log N (90 %)", found.scaling, [T], ("h", _slope), {}),
     ]  # fmt: skip
-    several = [("setting", lambda r: plain(r.setting))] if len(found.settings) > 1 else []
+    several = [("setting", lambda r: r.setting)] if len(found.settings) > 1 else []
     made = [_pivot(title, rows, [*several, *down], cell, ends) for title, rows, down, cell, ends in kinds if rows]
     return [*made, *_lists(found, several)]
 
@@ -164,22 +140,30 @@ def _drop(row: Any) -> str:
 def _pivot(
     title: str, rows: Sequence[Any], down: Sequence[Label], cell: Label,
     ends: dict[str, Callable[[Sequence[Any]], str]],
-) -> Grid:  # fmt: skip
+) -> Table:  # fmt: skip
     """One line for every place but the head count, which goes across."""
+    from headcount.render import NONE, Column, Table
+
     across = sorted({row.heads for row in rows})
-    table = Grid(title, [*(name for name, _ in down), *(f"{cell[0]} = {h}" for h in across), *ends], [], len(down))
+    columns = [
+        *(Column(name=name, kind="text" if name == "setting" else "number", key=True) for name, _ in down),
+        *(Column(name=f"{cell[0]}\u00a0=\u00a0{h}", key=False, lines=True) for h in across),
+        *(Column(name=name) for name in ends),
+    ]  # fmt: skip
     lines: dict[tuple[str, ...], list[Any]] = {}
     for row in rows:
         lines.setdefault(tuple(said(row) for _, said in down), []).append(row)
+    cells: list[list[str]] = []
     for place, some in lines.items():
-        cells = {row.heads: cell[1](row) for row in some}
-        row = [*place, *(cells.get(h, "–") for h in across), *(end(some) for end in ends.values())]
-        table.rows.append(row)
-    return table
+        found = {row.heads: cell[1](row) for row in some}
+        cells.append([*place, *(found.get(h, NONE) for h in across), *(end(some) for end in ends.values())])
+    return Table(caption=title, columns=columns, rows=cells)
 
 
-def _lists(found: Analysis, several: Sequence[Label]) -> Iterator[Grid]:
+def _lists(found: Analysis, several: Sequence[Label]) -> Iterator[Table]:
     """The tables that have one line for every record."""
+    from headcount.render import Column, Table
+
     sizes: list[Label] = [("N", lambda r: str(r.hidden))] if any(law.hidden for law in found.laws) else []
     notes = [r for r in found.scaling if r.theory_note and not r.theory_note.startswith("enough")]
     # with each kind, how many of its columns say what a row is
@@ -195,15 +179,23 @@ def _lists(found: Analysis, several: Sequence[Label]) -> Iterator[Grid]:
             ("T: M", _parameters),
         ], 2),
         (f"Laws of the {found.words.noun}, by mean absolute log10 error on cells left out; * chosen", found.laws, [
-            *sizes, ("", lambda r: "*" if r.chosen else ""), ("law", lambda r: r.formula),
+            *sizes, ("law", lambda r: r.formula + (" *" if r.chosen else "")),
             ("score", lambda r: f"{r.score:.3f}"), ("cells", lambda r: str(r.points)), ("coefficients (90 %)", _fitted),
-        ], 2 + len(sizes)),
+        ], 1 + len(sizes)),
     ]  # fmt: skip
     for title, rows, columns, keys in kinds:
         if rows:
             shown = [*several, *columns]
             cells = [[said(row) for _, said in shown] for row in rows]
-            yield Grid(title, [name for name, _ in shown], cells, len(several) + keys)
+            heads = [
+                Column(name=name, kind="text" if name in TEXTS else "number", key=i < len(several) + keys)
+                for i, (name, _) in enumerate(shown)
+            ]
+            yield Table(caption=title, columns=heads, rows=cells)
+
+
+TEXTS = ("setting", "law", "coefficients (90 %)", "T: M", "what it says here")
+"""Columns of words, which may break between them."""
 
 
 def _parameters(line: Any) -> str:
@@ -220,4 +212,6 @@ def _parameters(line: Any) -> str:
 def _fitted(law: Any) -> str:
     """Write the coefficients with their intervals."""
     ends = law.intervals
-    return ", ".join(f"{k} {v:.3g} ({ends[k][0]:.3g} to {ends[k][1]:.3g})" for k, v in law.coefficients.items())
+    return ", ".join(
+        f"{k}\u00a0{v:.3g} ({ends[k][0]:.3g}\u00a0to\u00a0{ends[k][1]:.3g})" for k, v in law.coefficients.items()
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -26,6 +26,7 @@ from headcount.cli.common import (
 from headcount.core import BadInput
 
 if TYPE_CHECKING:
+    from headcount.render import Table
     from headcount.tasks import GeneralizedRetrieval
     from headcount.theory.bounds import Facts, Known, Row, Transition, Upper
 
@@ -96,11 +97,10 @@ def bounds(
         _print_json(task, facts, share, found, built, missing, others, proved)
         return 0
     from headcount.core.text import styled
+    from headcount.render import as_terminal
 
     terminal = console()
-    terminal.print(_table(found, eps))
-    for line in _notes(found, facts, eps, share, variation):
-        terminal.print(line)
+    terminal.print(as_terminal(_table(found, eps, _notes(found, facts, eps, share, variation))))
     if built:
         terminal.print()
     for line in _upper_lines(built, missing, eps, [f.length for f in facts]):
@@ -200,31 +200,30 @@ def _failing(facts: list[Facts]) -> list[str]:
     return list(dict.fromkeys(name for f in facts for name in f.failing))
 
 
-def _table(found: list[Row], eps: float | None) -> Any:
-    from rich import box
-    from rich.table import Table
+def _table(found: list[Row], eps: float | None, notes: list[str]) -> Table:
+    """Return Theorem 2 (2) for every size, with what its columns mean below."""
+    from headcount.render import NONE, Column, Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("h", "n", "T", "k printed", "k sharp", "k/4", "bites from T", "below n"):
-        table.add_column(column, justify="right")
     known = any(row.bites_below_eps is not None or row.width is not None for row in found)
-    if known:
-        table.add_column("bites below ε", justify="right")
-        if eps is not None:
-            table.add_column(f"width at ε = {eps:g}", justify="right")
-    table.add_column("what it says")
+    at_eps = ["bites below ε", *([] if eps is None else [f"width at ε = {eps:g}"])] if known else []
+    columns = [
+        *(Column(name=name, key=True) for name in ("h", "n", "T")),
+        *(Column(name=name) for name in ("k printed", "k sharp", "k/4", "bites from T", "below n", *at_eps)),
+        Column(name="what it says", kind="text"),
+    ]
+    rows: list[list[str]] = []
     for row in found:
-        few = row.heads < row.intrinsic
+        exponents = (row.printed.k, row.sharp.k, row.sharp.k_five_layers)
         cells = [str(row.heads), str(row.head_dim), str(row.length)]
-        cells += [f"{row.printed.k:.2f}", f"{row.sharp.k:.2f}", f"{row.sharp.k_five_layers:.2f}"] if few else ["–"] * 3
+        cells += [f"{k:.2f}" if row.heads < row.intrinsic else NONE for k in exponents]
         cells += [_or(row.sharp.bites_from_length), _or(row.sharp.bites_below_head_dim)]
         if known:
             # rounded down: both still hold
-            cells.append("–" if row.bites_below_eps is None else f"{float(below(row.bites_below_eps, 2)):.1e}")
+            cells.append(NONE if row.bites_below_eps is None else f"{float(below(row.bites_below_eps, 2)):.1e}")
             if eps is not None:
-                cells.append("–" if row.width is None else "≥ 1" if row.width <= 1 else f"≥ {below(row.width, 3)}")
-        table.add_row(*cells, row.verdict)
-    return table
+                cells.append(NONE if row.width is None else "≥ 1" if row.width <= 1 else f"≥ {below(row.width, 3)}")
+        rows.append([*cells, row.verdict])
+    return Table(caption="", columns=columns, rows=rows, notes=notes)
 
 
 def _notes(

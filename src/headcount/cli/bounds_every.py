@@ -10,7 +10,9 @@ from headcount.cli.common import above, below
 from headcount.core import BadInput
 
 if TYPE_CHECKING:
+    from headcount.core.text import Terminal
     from headcount.models import SavedModel
+    from headcount.render import Table
     from headcount.tasks import GeneralizedRetrieval
     from headcount.theory.bounds import Transition
 
@@ -43,20 +45,18 @@ def transitions(
     return [every_encoder(one, heads, head_dim=head_dim, eps=eps, model=model) for one in made]
 
 
-def every_table(found: Sequence[Transition], eps: float | None, head_dim: int) -> Any:
-    """Return the rows as a table; None where there are none."""
-    from rich import box
-    from rich.table import Table
+def every_table(found: Sequence[Transition], eps: float | None, head_dim: int, whose: str = "") -> Table | None:
+    """Return the rows as a table, with whose reach they state below; None where there are none."""
+    from headcount.render import NONE, Column, Table
 
     rows = [row for one in found for row in one.rows]
     if not rows:
         return None
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     at = any(row.reach is not None for row in rows)
     at_reach = ["R", "error"] if at else []
     at_eps = [f"R for {eps:g}", f"width, n = {head_dim}"] if eps else []
-    for column in ("h", "T", "γ", "N", *at_reach, *at_eps):
-        table.add_column(column, justify="right")
+    columns = [Column(name=name, key=name in "hT") for name in ("h", "T", "γ", "N", *at_reach, *at_eps)]
+    table = Table(caption="", columns=columns, rows=[], notes=[whose] if whose else [])
     for one in found:
         for row in one.rows:
             cells = [str(row.heads), str(row.length), below(row.gap, 3), f"{row.copies} | {row.copies_any}"]
@@ -65,24 +65,24 @@ def every_table(found: Sequence[Transition], eps: float | None, head_dim: int) -
             if eps:
                 cells += [f"≥ {_maybe(row.needed, below)} | {_maybe(row.needed_any, below)}"]
                 cells += [f"≥ {_maybe(row.width_any, below)}"]
-            table.add_row(*cells)
+            table.rows.append(cells)
         if one.built is not None:
-            cells = [str(one.intrinsic), str(one.length), "–", "–", "as above" if one.rows else "–"]
-            table.add_row(*cells, f"≤ {above(one.built)}", *(["–", "–"] if eps else []))
+            cells = [str(one.intrinsic), str(one.length), NONE, NONE, "as above" if one.rows else NONE]
+            table.rows.append([*cells, f"≤ {above(one.built)}", *([NONE, NONE] if eps else [])])
     return table
 
 
 def print_every(
-    terminal: Any, found: Sequence[Transition], eps: float | None, head_dim: int, model: Path | None
+    terminal: Terminal, found: Sequence[Transition], eps: float | None, head_dim: int, model: Path | None
 ) -> None:
     """Print the table with what it means above it, and below it why something is missing."""
-    table, whose = every_table(found, eps, head_dim), _whose(found, model)
+    from headcount.render import as_terminal
+
+    table = every_table(found, eps, head_dim, _whose(found, model))
     if table is not None:
         terminal.print()
         terminal.print(MEANING)
-        terminal.print(table)
-        if whose:
-            terminal.print(whose)
+        terminal.print(as_terminal(table))
     for line in dict.fromkeys(line for one in found for line in one.missing):
         terminal.print(f"No bound over all encoders: {line}.")
 

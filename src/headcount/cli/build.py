@@ -95,7 +95,7 @@ def build(
 
 
 def _show(facts: dict[str, Any], task: Task) -> None:
-    from headcount.render import budget_lines
+    from headcount.render import as_terminal, budget_table
 
     terminal = console()
     how = "uniform attention" if facts["beta"] is None else f"β = {facts['beta']:.4g}"
@@ -110,8 +110,8 @@ def _show(facts: dict[str, Any], task: Task) -> None:
         f"as computed in float64 (verified from the weights up: {above(facts['rechecked_exact'])} in exact arithmetic, "
         f"and rounding adds at most {above(facts['rounding'], 2)})."
     )
-    for line in budget_lines(facts["shares"], facts["eps"]):
-        terminal.print(line)
+    terminal.print(as_terminal(budget_table(facts["shares"], facts["eps"], terminal.width)))
+    terminal.print()
     largest = facts["largest_weights"]
     hint = "" if facts["beta"] is None else ": --bounded keeps it"
     kept = "kept" if max(largest["attention"], largest["feedforward"]) <= 1 else "not kept" + hint
@@ -119,7 +119,6 @@ def _show(facts: dict[str, Any], task: Task) -> None:
         f"Largest weight: attention {largest['attention']:.6g}, F {largest['feedforward']:.6g} (Assumption 1.3, "
         f"at most 1: {kept}); encoder and gates {largest['encoder and gates']:.3g}."
     )
-    terminal.print(
-        f"Saved in {facts['out']}{'' if facts['beta'] is None else ', with the picture budget.png'}; verify it "
-        f"yourself: headcount recheck {facts['out']}/certificate.json"
-    )
+    picture = "" if facts["beta"] is None else ", with the picture budget.png"
+    terminal.print(f"Saved in {facts['out']}{picture}; verify it yourself:")
+    terminal.print(f"  headcount recheck {facts['out']}/certificate.json", soft_wrap=True)

@@ -78,6 +78,8 @@ STATUSES = (
 )
 """What `headcount sweep`, `reproduce` and `irreducible` end with."""
 
+PIPE_WIDTH = 100
+"""Columns of output that goes to a pipe or a file."""
 ARRAYS = (".npz", ".npy", ".parquet", ".csv")
 
 
@@ -185,11 +187,20 @@ def print_json(value: Any) -> None:
 
 
 def console() -> Terminal:
-    """Return the terminal for results; in a pipe it is wide and plain."""
+    """Return the terminal for results, as wide as COLUMNS says, else as the screen, and in a pipe 100 columns."""
     from headcount.core.text import Terminal
 
-    wide = None if sys.stdout.isatty() else 110
-    return Terminal(width=wide, soft_wrap=not sys.stdout.isatty())
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return Terminal(width=int(columns))
+    return Terminal(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def print_files(files: Iterable[tuple[str, Path]]) -> None:
+    """Say which files were written, one below the other."""
+    from headcount.render import terminal_list
+
+    console().print(terminal_list(files))
 
 
 def print_lines(lines: Iterable[str]) -> None:

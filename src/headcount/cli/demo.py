@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headcount.cli.common import Json, console, print_json, print_lines
+from headcount.cli.common import Json, console, print_files, print_json
 
 
 def demo(
@@ -20,7 +20,7 @@ def demo(
     from headcount.analysis import answers
     from headcount.core.readers import read_toml
     from headcount.core.text import bold
-    from headcount.render import check_report_folder, terminal_table, write_report
+    from headcount.render import as_terminal, check_report_folder, transition_table, write_report
     from headcount.sweeps import SweepSpec, run_sweep
 
     with resources.as_file(resources.files("headcount.specs") / "demo.toml") as path:
@@ -36,7 +36,6 @@ def demo(
             f"{len(spec.heads) * spec.seeds} small transformers with {spec.heads[0]} to {spec.heads[-1]} "
             f"attention heads now learn it, {spec.seeds} from different random starts each."
         )
-        terminal.print()
     (run,) = run_sweep(spec)
     (transition,) = answers([run])
     paths = write_report(run, transition, out)
@@ -49,9 +48,9 @@ def demo(
             "seconds": run.seconds,
         })  # fmt: skip
         return 0
-    terminal.print(terminal_table(transition))
+    terminal.print(as_terminal(transition_table(transition)))
     terminal.print()
     terminal.print(bold(transition.sentence), transition.comparison)
     terminal.print()
-    print_lines([f"Page     {paths.page}", f"Picture  {paths.picture}", f"Record   {paths.run}"])
+    print_files([("Page", paths.page), ("Picture", paths.picture), ("Record", paths.run)])
     return 0

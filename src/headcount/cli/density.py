@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from headcount.cli.common import Json, Whole, print_json, print_lines
+from headcount.cli.common import Json, Whole, console, print_files, print_json
 from headcount.core import BadInput, nearest
 
 if TYPE_CHECKING:
+    from headcount.render import Table
     from headcount.theory.density import Density
 
 
@@ -50,9 +51,14 @@ def density(
     if json:
         print_json({**found.data(), "picture": None if out is None else str(out)})
         return 0
-    print_lines([_head(found), "", *found.table().split("\n"), *_notes(found)])
+    from headcount.render import as_terminal
+
+    terminal = console()
+    terminal.print(_head(found))
+    terminal.print(as_terminal(_table(found)))
     if out is not None:
-        print_lines(["", f"Picture  {out}"])
+        terminal.print()
+        print_files([("Picture", out)])
     return 0
 
 
@@ -90,10 +96,36 @@ def _head(found: Density) -> str:
     return f"{where}: {size}, minima of x_j and of 1 − x_j over the sets of {m} position{'s' * (m > 1)}."
 
 
+def _table(found: Density) -> Table:
+    """Return the errors at every sharpness, what is measured beside what is proved."""
+    from headcount.render import Column, Table
+
+    columns = {
+        "random X": "uniform", "hardest X": "hardest", "0.2779/√q": "rate", "proved ≤": "proved",
+        "F: random X": "F_uniform", "F: hardest X": "F_hardest", "F: proved ≤": "F_proved",
+    }  # fmt: skip
+    rows = [
+        [f"{row.q:g}", *(_error(getattr(row, key), up="proved" in key) for key in columns.values())]
+        for row in found.rows
+    ]
+    heads = [Column(name="q", key=True), *(Column(name=name) for name in columns)]
+    return Table(caption="", columns=heads, rows=rows, notes=_notes(found))
+
+
+def _error(error: float | None, *, up: bool) -> str:
+    """Write an error in few digits; a bound is rounded upward."""
+    if error is None or error == 0:
+        return "–" if error is None else "0"
+    digits = 5 if error >= 1e-3 else 2 - math.floor(math.log10(error))
+    shown = math.ceil(error * 10.0**digits) / 10.0**digits if up else error
+    return f"{shown:.5f}" if error >= 1e-3 else f"{shown:.2e}"
+
+
 def _notes(found: Density) -> list[str]:
     from headcount.theory.density import selector_constant
 
-    lines = ["", f"Columns 2 and 3: largest error of a recovered token, measured on {found.samples:,} sequences each."]
+    token = "largest error of a recovered token, measured on"
+    lines = [f"random X, hardest X: {token} {found.samples:,} sequences each; F: that of F."]
     if found.length == 4:
         lines.append("Proved: no error at all. For T = 4 the sets are single positions, and the minima are the tokens.")
     else:

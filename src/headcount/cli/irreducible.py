@@ -15,7 +15,6 @@ from headcount.cli.common import (  # fmt: skip
     console,
     duration,
     print_json,
-    print_lines,
     tell_what_is_kept,
     trials_status,
 )
@@ -42,7 +41,7 @@ def irreducible(
     from importlib import resources
 
     from headcount.core.readers import read_toml
-    from headcount.render import curve_rows, curve_table, equal_effort
+    from headcount.render import as_terminal, curve_rows, curve_table, equal_effort
     from headcount.store import Store
     from headcount.sweeps import IrreducibleSpec, attack_rows, run_on_store, save_witnesses
 
@@ -71,28 +70,31 @@ def irreducible(
             "equal_effort": equal, "failed": failed,
         })  # fmt: skip
         return trials_status(counts)
-    print_lines(curve_table(summary).split("\n"))
+    terminal = console()
+    if summary:
+        terminal.print(as_terminal(curve_table(summary)))
+        terminal.print()
     told = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
     picture = "irreducible.png, " if summary else ""
-    console().print(f"{plan.name}: {told}; in {store}")
-    print_lines([f"Saved in {out}: {picture}irreducible.md, irreducible.json, {witnesses} witnesses"])
+    terminal.print(f"{plan.name}: {told}; in {store}")
+    terminal.print(f"Saved in {out}: {picture}irreducible.md, irreducible.json, {witnesses} witnesses")
     for reason in sorted({row["error"] for row in failed})[:3]:
-        console().print(f"failed: {reason}")
+        terminal.print(f"failed: {reason}")
     if counts["failed"]:
-        console().print("--retry attacks what failed once more.")
+        terminal.print("--retry attacks what failed once more.")
     if counts["pending"] + counts["running"]:
-        console().print("Not finished: the same command goes on from here.")
+        terminal.print("Not finished: the same command goes on from here.")
     return trials_status(counts)
 
 
 def _write(out: Path, plan: Any, rows: list[dict[str, Any]], summary: list[dict[str, Any]]) -> None:
     """Write table, picture and rows."""
     from headcount.core import provenance, write_bytes, write_json, write_text
-    from headcount.render import curve_png, curve_table
+    from headcount.render import as_markdown, curve_png, curve_table
 
     data = {"spec": plan.data(), "rows": rows, "summary": summary, "provenance": provenance()}
     write_json(out / "irreducible.json", data)
-    write_text(out / "irreducible.md", curve_table(summary))
+    write_text(out / "irreducible.md", as_markdown(curve_table(summary)))
     if summary:
         write_bytes(out / "irreducible.png", curve_png(summary, plan.title))
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from headcount.cli.common import Device, Json, Whole, console, page_name, print_json, print_lines
+from headcount.cli.common import Device, Json, Whole, console, page_name, print_files, print_json
 from headcount.core import BadInput
 
 if TYPE_CHECKING:
     from headcount.probing import ProbeRecord
 
+POINT_CELLS = 6
+"""Cells of a terminal's width for each point of the curve."""
 PAGES = Path("headcount-probe")
 """Where pages go unless --out says otherwise: a folder for each model."""
 
@@ -77,7 +79,7 @@ def probe(
         write_folder(found.record, out)
     if out is not None and not json:
         names = {"Page": "index.html", "Picture": "heads.png", "Curve": "curve.png", "Record": "probe.json"}
-        print_lines(f"{what:<8} {out / name}" for what, name in names.items() if (out / name).is_file())
+        print_files((what, out / name) for what, name in names.items() if (out / name).is_file())
     return 0
 
 
@@ -92,21 +94,19 @@ def _show(record: ProbeRecord, save: Path | None) -> None:
         loading_text,
         sentences,
     )
-    from headcount.render import print_table
-    from headcount.render.charts import character_chart
+    from headcount.render import as_terminal
+    from headcount.render.charts import print_chart
 
     terminal = console()
     terminal.print(f"{headline(record)} (measured)", style="bold")
     tables = [layer_table(record), curve_table(record, TERMINAL_POINTS)]
-    chart = curve_chart(record, TERMINAL_POINTS)
+    chart = curve_chart(record, min(TERMINAL_POINTS, terminal.width // POINT_CELLS))
     for table in tables if chart is not None else tables[:1]:
-        names = [column.name for column in table.columns]
-        print_table(terminal, table.caption, names, table.rows, keys=1, marked=table.marked)
+        terminal.print(as_terminal(table))
     if chart is not None:
         terminal.print()
-        for line in character_chart(chart):
-            terminal.print(line, no_wrap=True, crop=False)
-        terminal.print()
+        print_chart(chart, terminal)
+    terminal.print()
     for text in [*sentences(record), *record.notes]:
         terminal.print(text)
     for text in loading_text(record):

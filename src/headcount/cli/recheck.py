@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from headcount.cli.common import NAME_MAX_CHARACTERS, Json, above, below, box_text, console, print_json
 from headcount.core import BadInput
+
+if TYPE_CHECKING:
+    from headcount.render import Table
 
 
 def recheck(
@@ -100,6 +103,7 @@ def _certificate(file: Path, json: bool) -> int:
 
     from headcount.core.text import bold
     from headcount.recheck import verify
+    from headcount.render import as_terminal
 
     verdict = verify(file)
     certificate, proved = verdict.certificate, verdict.proved
@@ -115,7 +119,8 @@ def _certificate(file: Path, json: bool) -> int:
     if proved is None:
         terminal.print(bold("It does not hold"), f": {verdict.reason}.", sep="")
         return 1
-    terminal.print(_table(certificate, asdict(proved)))
+    terminal.print(as_terminal(_table(certificate, asdict(proved))))
+    terminal.print()
     stated = "as computed in float64" if certificate.get("arithmetic") == "float64" else "in exact arithmetic"
     terminal.print(
         bold("It holds"),
@@ -127,23 +132,25 @@ def _certificate(file: Path, json: bool) -> int:
     return 0
 
 
-def _table(certificate: dict[str, Any], proved: dict[str, Any]) -> Any:
-    from rich import box
-    from rich.table import Table
+def _table(certificate: dict[str, Any], proved: dict[str, Any]) -> Table:
+    """Return the proof's steps: what the certificate claims of each beside what was proved here."""
+    from headcount.render import Column, Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column, side in (("step", "left"), ("what is bounded", "left"), ("claimed", "right"), ("proved here", "right")):
-        table.add_column(column, justify=side)  # type: ignore[arg-type]
     names = {
         "encoder": "|Ψ_{} − f_{}| on the box", "leakage": "softmax of head {} against its minimum",
         "maximum": "Lemma 9's maximum against z_{}", "feedforward": "|F_{} − F0_{}| on the box of z",
     }  # fmt: skip
+    rows: list[list[str]] = []
     for step, claims in certificate["steps"].items():
         if step in names:
             for i, (claim, found) in enumerate(zip(claims, proved[step], strict=True), 1):
-                table.add_row(step, names[step].format(i, i), above(claim), above(found))
-    table.add_row("rounding", "float64 against exact arithmetic", "", above(proved["rounding"]))
-    return table
+                rows.append([step, names[step].format(i, i), above(claim), above(found)])
+    rows.append(["rounding", "float64 against exact arithmetic", "", above(proved["rounding"])])
+    columns = [
+        Column(name="step", kind="text", key=True), Column(name="what is bounded", kind="text", key=True),
+        Column(name="claimed"), Column(name="proved here"),
+    ]  # fmt: skip
+    return Table(caption="", columns=columns, rows=rows)
 
 
 _CHECKS = {"certificate.json": _certificate, "witness.json": _witness}

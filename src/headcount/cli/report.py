@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headcount.analysis import Part
-from headcount.cli.common import Json, StoreFolder, console, print_json
+from headcount.cli.common import Json, StoreFolder, console, print_files, print_json
 from headcount.core import BadInput
 
 
@@ -57,5 +57,5 @@ def report(
         console().print(answer.labelled)
     for note in found.notes:
         console().print(note)
-    console().print(f"Page     {files.page}")
+    print_files([("Page", files.page)])
     return 0

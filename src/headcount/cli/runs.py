@@ -15,6 +15,7 @@ from headcount.core import BadInput
 from headcount.core.text import put
 
 if TYPE_CHECKING:
+    from headcount.render import Table
     from headcount.store import Store, StoredTrial
 
 log = logging.getLogger("headcount")
@@ -87,6 +88,7 @@ def _check(folder: Path, json: bool) -> int:
 
 
 def _list(store: Store, json: bool) -> None:
+    from headcount.render import as_terminal
     from headcount.store import damage_in_passing, left_out_line
 
     sizes, counts = store.runs(), store.counts_by_run()
@@ -105,24 +107,27 @@ def _list(store: Store, json: bool) -> None:
         for line in told:  # on standard error: the list itself stays what programs expect
             log.warning("%s", line)
         return
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    damaged = ["damaged"] if any("damaged" in row for row in rows) else []
-    for column in ("run", "done", "diverged", "failed", "running", "pending", *damaged):
-        table.add_column(column, justify="left" if column == "run" else "right")
-    for row in rows:
-        table.add_row(*(str(row.get(str(column.header), 0)) for column in table.columns))
     if rows:
-        console().print(table)
+        console().print(as_terminal(_counts(rows)))
     elif not told:
         console().print("The store is empty.")
     for line in told:
         console().print(line)
 
 
+def _counts(rows: list[dict[str, Any]]) -> Table:
+    """Return how many trials of each run are in which state."""
+    from headcount.render import Column, Table
+
+    damaged = ["damaged"] if any("damaged" in row for row in rows) else []
+    states = ["done", "diverged", "failed", "running", "pending", *damaged]
+    columns = [Column(name="run", kind="text", key=True), *(Column(name=state) for state in states)]
+    cells = [[row["run"], *(str(row.get(state, 0)) for state in states)] for row in rows]
+    return Table(caption="", columns=columns, rows=cells)
+
+
 def _trials(store: Store, run: str, sort: str, json: bool) -> None:
+    from headcount.render import as_terminal
     from headcount.store import damaged_checkpoints
 
     if json:
@@ -133,21 +138,30 @@ def _trials(store: Store, run: str, sort: str, json: bool) -> None:
     trials = store.trials(run=run)
     if sort == "error":
         trials.sort(key=_error)
-    from rich import box
-    from rich.table import Table
+    console().print(as_terminal(_of_run(trials)))
+    for line in damaged_checkpoints(store, run):  # the log tells of damaged rows, which are left out
+        console().print(line)
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    varied = _varied(trials)
-    for column in ("trial", "heads", *varied, "seed", "state", "step", "error"):
-        table.add_column(column.rsplit(".", 1)[-1], justify="left" if column in ("trial", "state") else "right")
+
+def _of_run(trials: list[StoredTrial]) -> Table:
+    """Return a row for each trial: what it varies, its state and its error, or why it has none."""
+    from headcount.render import NONE, Column, Table
+
+    varied, reasons = _varied(trials), any(t.error for t in trials)
+    words = {name for name in varied if any(isinstance(t.flat().get(name), str) for t in trials)}
+    columns = [
+        Column(name="trial", kind="text", key=True), Column(name="heads"),
+        *(Column(name=name.rsplit(".", 1)[-1], kind="text" if name in words else "number") for name in varied),
+        Column(name="seed"), Column(name="state", kind="text"), Column(name="step"), Column(name="error"),
+        *([Column(name="why it has none", kind="text")] if reasons else []),
+    ]  # fmt: skip
+    rows: list[list[str]] = []
     for t in trials:
         flat, error = t.flat(), (t.metrics or {}).get("nmse")
         cells = [t.hash[:10], flat.get("spec.model.heads"), *(flat.get(name) for name in varied)]
-        cells += [flat.get("spec.seed"), t.state, t.step]
-        table.add_row(*map(str, cells), t.error or "–" if error is None else f"{error:.2e}")
-    console().print(table)
-    for line in damaged_checkpoints(store, run):  # the log tells of damaged rows, which are left out
-        console().print(line)
+        cells += [flat.get("spec.seed"), t.state, t.step, NONE if error is None else f"{error:.2e}"]
+        rows.append([*map(str, cells), *([(t.error or "") if error is None else ""] if reasons else [])])
+    return Table(caption="", columns=columns, rows=rows)
 
 
 def _print_rows(store: Store, run: str, sort: str) -> None:

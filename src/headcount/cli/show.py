@@ -33,15 +33,16 @@ def show(
     if json:
         print_json(facts)
         return 0
-    from rich.table import Table
+    from headcount.render import terminal_list
 
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for key, value in facts.items():
-        if isinstance(value, dict):
-            value = ", ".join(f"{k} {v}" for k, v in value.items())
-        table.add_row(key.replace("_", " "), "not known" if value is None else str(value))
-    console().print(table)
+    console().print(terminal_list((key.replace("_", " "), _text(value)) for key, value in facts.items()))
     return 0
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    return "not known" if value is None else str(value)
 
 
 def _facts(saved: SavedModel, samples: int, seed: int) -> dict[str, Any]:

@@ -15,13 +15,12 @@ from headcount.cli.common import (  # fmt: skip
     TaskSeed,
     console,
     print_json,
-    print_lines,
     read_task,
 )
+from headcount.core.text import plain
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from headcount.render import Table
     from headcount.tasks import Task
     from headcount.tasks.arrays import ArrayTask
     from headcount.tasks.assumptions import AssumptionReport
@@ -29,10 +28,11 @@ if TYPE_CHECKING:
 COLUMNS = ("2.1", "2.2", "2.3", "2.4", "|S_i| ≥ T/4")
 SIGNS = {"holds": ("yes", "green"), "fails": ("no", "red"), "unknown": ("?", "yellow")}
 INNER = ("searched", "boxes", "least")  # numbers of the search itself, for --json only
-LEGEND = (
-    "D intrinsic dimension (– where there is no retrieval structure), d token dimension, T length, at the default",
-    "parameters. Assumptions: 2.1 each f_i has one minimiser, 2.2 the minimisers differ, 2.3 positive definite",
-    "Hessians, 2.4 F0 feels every coordinate, |S_i| ≥ T/4. 'headcount tasks NAME' shows the numbers and parameters.",
+MEANING = (
+    "D intrinsic dimension (– where there is no retrieval structure), d token dimension, T length, at the default "
+    "parameters. Assumptions: 2.1 each f_i has one minimiser, 2.2 the minimisers differ, 2.3 positive definite "
+    "Hessians, 2.4 F0 feels every coordinate, |S| that |S_i| ≥ T/4; ? where it is not known. 'headcount tasks NAME' "
+    "shows the numbers and parameters."
 )
 
 
@@ -63,8 +63,9 @@ def tasks(
     if json:
         print_json([{"summary": summary, **_facts(task), **report.data()} for summary, task, report in rows])
         return 0
-    console().print(_listing(rows))
-    print_lines(LEGEND)
+    from headcount.render import as_terminal
+
+    console().print(as_terminal(_listing(rows)))
     return 0
 
 
@@ -75,30 +76,45 @@ def _facts(task: Task | ArrayTask) -> dict[str, Any]:
 
 
 def _listing(rows: list[tuple[str, Task, AssumptionReport]]) -> Table:
-    from rich import box
-    from rich.table import Table
+    from headcount.render import NONE, Column, Table
 
-    from headcount.core.text import styled
+    styles = dict(SIGNS.values())
+    columns = [
+        Column(name="task", kind="text", key=True),
+        *(Column(name=name) for name in ("D", "d", "T")),
+        *(Column(name=name.replace("_i| ≥ T/4", "|"), kind="text", styles=styles) for name in COLUMNS),
+        Column(name="what it computes", kind="text"),
+    ]  # fmt: skip
+    cells = [
+        [
+            task.name, NONE if task.intrinsic is None else str(task.intrinsic), str(task.dim), str(task.length),
+            *(SIGNS[report.finding(c).verdict][0] if report.applies else NONE for c in COLUMNS), summary,
+        ]
+        for summary, task, report in rows
+    ]  # fmt: skip
+    return Table(caption="", columns=columns, rows=cells, notes=[MEANING])
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("task", style="bold", no_wrap=True)
-    for column in ("D", "d", "T"):
-        table.add_column(column, justify="right")
-    for column in COLUMNS:
-        table.add_column(column.replace("|S_i| ≥ T/4", "|S|"), justify="center")
-    table.add_column("what it computes")
-    for summary, task, report in rows:
-        signs = [styled(*SIGNS[report.finding(c).verdict]) if report.applies else "–" for c in COLUMNS]
-        D = "–" if task.intrinsic is None else str(task.intrinsic)
-        table.add_row(task.name, D, str(task.dim), str(task.length), *signs, summary)
-    return table
+
+def _findings(report: AssumptionReport) -> Table:
+    """One row an assumption, with the numbers that were found below the sentence."""
+    from headcount.render import Column, Table
+
+    columns = [
+        Column(name="assumption", kind="text", key=True),
+        Column(name="verdict", kind="text", styles=dict(SIGNS.values())), Column(name="evidence", kind="text"),
+        Column(name="what was found", kind="text", lines=True),
+    ]  # fmt: skip
+    rows: list[list[str]] = []
+    for found in report.findings:
+        numbers = ", ".join(f"{k.replace('_', ' ')} {_short(v)}" for k, v in found.numbers.items() if k not in INNER)
+        text = plain(found.sentence) + (f"\n  {plain(numbers)}" if numbers else "")
+        rows.append([found.assumption, SIGNS[found.verdict][0], found.evidence, text])
+    return Table(caption="", columns=columns, rows=rows)
 
 
 def _one(task: Task | ArrayTask, name: str, json: bool) -> int:
-    from rich import box
-    from rich.table import Table
-
-    from headcount.core.text import bold, cell, styled
+    from headcount.core.text import bold
+    from headcount.render import as_terminal
     from headcount.tasks import FAMILIES
     from headcount.tasks.assumptions import check_assumptions
 
@@ -117,14 +133,7 @@ def _one(task: Task | ArrayTask, name: str, json: bool) -> int:
     if not report.applies:
         terminal.print(report.sentence)
         return 0
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("assumption", "verdict", "evidence", "what was found"):
-        table.add_column(column)
-    for finding in report.findings:
-        numbers = ", ".join(f"{k.replace('_', ' ')} {_short(v)}" for k, v in finding.numbers.items() if k not in INNER)
-        sign, text = styled(*SIGNS[finding.verdict]), cell(finding.sentence, numbers)
-        table.add_row(finding.assumption, sign, finding.evidence, text)
-    terminal.print(table)
+    terminal.print(as_terminal(_findings(report)))
     return 0
 
 

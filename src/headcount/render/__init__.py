@@ -8,7 +8,7 @@ from headcount.core import open_door
 
 if TYPE_CHECKING:
     from headcount.render import tables as tables
-    from headcount.render.bounds import budget_lines as budget_lines
+    from headcount.render.bounds import budget_table as budget_table
     from headcount.render.bounds import check_picture as check_picture
     from headcount.render.bounds import save_errors as save_errors
     from headcount.render.error_budget import budget_png as budget_png
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from headcount.render.irreducible import curve_rows as curve_rows
     from headcount.render.irreducible import curve_table as curve_table
     from headcount.render.irreducible import equal_effort as equal_effort
-    from headcount.render.narrow import print_table as print_table
     from headcount.render.notebook import Drawing as Drawing
     from headcount.render.notebook import View as View
     from headcount.render.notebook import filled as filled
@@ -36,7 +35,10 @@ if TYPE_CHECKING:
     from headcount.render.tables import Column as Column
     from headcount.render.tables import Table as Table
     from headcount.render.tables import as_markdown as as_markdown
-    from headcount.render.tables import terminal_table as terminal_table
+    from headcount.render.tables import as_terminal as as_terminal
+    from headcount.render.tables import print_table as print_table
+    from headcount.render.tables import terminal_list as terminal_list
+    from headcount.render.tables import transition_table as transition_table
     from headcount.render.trial import trial_table as trial_table
     from headcount.render.trial import trial_text as trial_text
 

@@ -10,7 +10,10 @@ from headcount.core import BadInput
 from headcount.render.charts.chart import Chart, ChartSeries, Dot, log_axis
 from headcount.render.charts.matplotlib import save
 from headcount.render.style import check_ending
+from headcount.render.tables import Column, Table
 
+SHORTEST_BAR, LONGEST_BAR, BESIDE_BARS = 8, 40, 46
+"""Cells of a bar in a terminal, and of the columns before it."""
 SMALLEST = 1e-16
 """Errors below are rounding, and have no place on a logarithmic axis."""
 LARGE = 5.5
@@ -73,10 +76,14 @@ STEPS = {
 }
 
 
-def budget_lines(shares: Mapping[str, float], eps: float, width: int = 40) -> list[str]:
-    """Return an error budget as lines of text with a bar each: what every step takes of ε."""
-    rows = [*((STEPS[name], value) for name, value in shares.items()), ("left", max(eps - sum(shares.values()), 0.0))]
-    return [
-        f"  {name:<22} {value:9.3g}  {100 * value / eps:5.1f} %  {'█' * round(width * value / eps)}"
-        for name, value in rows
-    ]
+def budget_table(shares: Mapping[str, float], eps: float, width: int) -> Table:
+    """Return an error budget, what every step takes of ε, with bars where a line of `width` cells has room for them."""
+    values = {STEPS[name]: share for name, share in shares.items()}
+    values["left"] = max(eps - sum(shares.values()), 0.0)
+    rows = [[name, f"{value:.3g}", f"{100 * value / eps:.1f}\u00a0%"] for name, value in values.items()]
+    columns = [Column(name="step", kind="text", key=True), Column(name="error"), Column(name="of ε")]
+    bar = min(LONGEST_BAR, width - BESIDE_BARS)
+    if bar >= SHORTEST_BAR:
+        columns.append(Column(name="", kind="text"))
+        rows = [[*row, "█" * round(bar * value / eps)] for row, value in zip(rows, values.values(), strict=True)]
+    return Table(caption="", columns=columns, rows=rows)

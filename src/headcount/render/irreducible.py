@@ -8,6 +8,7 @@ from typing import Any
 
 from headcount.render.charts.chart import Axis, Chart, ChartSeries, Dot, Shade, whole_axis
 from headcount.render.charts.matplotlib import panels
+from headcount.render.tables import NONE, Column, Table
 
 KEY = ("intrinsic", "length", "head_dim")
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -56,25 +57,27 @@ def _effort(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**sums, "equal": all(one["equal_effort"] for one in found)}
 
 
-def curve_table(summary: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table in Markdown: medians over seeds, with the range where there are several, and the effort."""
-    lines = [
-        "| D | T | n | heads | NMSE, measured | typical inputs | all in the box | of these proved | random weights |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+def curve_table(summary: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the gaps as a table: medians over seeds, with the range where there are several, and the effort."""
+    rows: list[list[str]] = []
     for row in summary:
-        nmse = "–" if row["nmse_measured"] is None else f"{row['nmse_measured']:.1e}"
+        nmse = NONE if row["nmse_measured"] is None else f"{row['nmse_measured']:.1e}"
         efforts = {**row["effort"], "proved": row["effort"]["all"]}
         cells = [_spread(row[kind], efforts[kind]) for kind in ("typical", "all", "proved", "random")]
-        sizes = f"{row['intrinsic']} | {row['length']} | {row['head_dim']} | {row['heads']}"
-        lines.append(f"| {sizes} | {nmse} | {' | '.join(cells)} |")
-    lines += ["", "In brackets: how many of how many starts converged, over all seeds."]
+        rows.append([*(str(row[key]) for key in (*KEY, "heads")), nmse, *cells])
+    columns = [
+        *(Column(name=name, key=True) for name in ("D", "T", "n", "heads")),
+        *(Column(name=name) for name in (
+            "NMSE, measured", "typical inputs", "all in the box", "of these proved", "random weights",
+        )),
+    ]  # fmt: skip
+    notes = ["In brackets: how many of how many starts converged, over all seeds."]
     if not equal_effort(summary):
-        lines.append(
-            "\\* at unequal effort: a search made the most starts allowed, or ran out of time, before as many starts "
-            "as elsewhere had converged. Compare its gap with no other head count's."
+        notes.append(
+            "* at unequal effort: a search made the most starts allowed, or ran out of time, before as many starts as "
+            "elsewhere had converged. Compare its gap with no other head count's."
         )
-    return "\n".join(lines) + "\n"
+    return Table(caption="", columns=columns, rows=rows, notes=notes)
 
 
 def equal_effort(summary: Sequence[Mapping[str, Any]]) -> bool:
@@ -84,8 +87,8 @@ def equal_effort(summary: Sequence[Mapping[str, Any]]) -> bool:
 
 def _spread(values: Sequence[float], effort: Mapping[str, Any]) -> str:
     if not values:
-        return "–"
-    middle = f"{statistics.median(values):.2f}{'' if effort['equal'] else chr(92) + '*'}"
+        return NONE
+    middle = f"{statistics.median(values):.2f}{'' if effort['equal'] else '*'}"
     gaps = middle if len(values) == 1 else f"{middle} ({min(values):.2f}–{max(values):.2f})"
     return f"{gaps} [{effort['converged']} of {effort['starts']}]"
 

@@ -13,10 +13,10 @@ from headcount.render.charts.series import level, paper_values
 from headcount.render.tables import NONE, Column, Table
 
 _PLACE = {
-    "setting": Column(name="Setting", meaning="what else was varied"),
-    "hidden": Column(name="N", meaning="hidden size of the feed-forward block"),
-    "length": Column(name="T", meaning="length of the sequences"),
-    "heads": Column(name="Heads", meaning="number of attention heads"),
+    "setting": Column(name="Setting", meaning="what else was varied", kind="text", key=True),
+    "hidden": Column(name="N", meaning="hidden size of the feed-forward block", key=True),
+    "length": Column(name="T", meaning="length of the sequences", key=True),
+    "heads": Column(name="Heads", meaning="number of attention heads", key=True),
 }
 
 
@@ -24,8 +24,8 @@ TEXTS = ("Coefficients", "Remark")
 """Last columns that hold text, not a number."""
 
 
-def cell_table(analysis: Analysis, *, short: bool = False) -> Table:
-    """Return every cell; `short` keeps to what fits a terminal of 80 columns."""
+def cell_table(analysis: Analysis) -> Table:
+    """Return every cell."""
     fields = _varied(analysis.cells)
     columns = [
         Column(name="Trials", meaning="models trained; where some gave no result, how many did"),
@@ -33,10 +33,10 @@ def cell_table(analysis: Analysis, *, short: bool = False) -> Table:
         Column(name="Best", meaning="smallest error of all seeds and targets"),
         Column(name="Median", meaning="middle error of all seeds and targets"),
         Column(name="Worst", meaning="largest error"),
-        Column(name="Seeds ×", meaning="factor by which seeds of one target typically differ"),
-        Column(name="Targets ×", meaning="factor by which the targets typically differ"),
+        Column(name="Seeds ×", meaning="factor by which seeds of one target typically differ", minor=True),
+        Column(name="Targets ×", meaning="factor by which the targets typically differ", minor=True),
         Column(name="M", meaning="parameters of the encoder and the feed-forward block only, as in theory"),
-        Column(name="Total", meaning="all parameters"),
+        Column(name="Total", meaning="all parameters", minor=True),
     ]
     rows = [
         [
@@ -45,12 +45,11 @@ def cell_table(analysis: Analysis, *, short: bool = False) -> Table:
         ]
         for c in analysis.cells
     ]  # fmt: skip
-    kept = [0, 1, 3, 4, 7] if short else list(range(len(columns)))
     return Table(
-        caption=f"All cells ({analysis.words.kind} {analysis.words.data})", marked=None,
-        columns=[*(_PLACE[f] for f in fields), *(columns[i] for i in kept)],
-        rows=[[*_place(c, fields), *(row[i] for i in kept)] for c, row in zip(analysis.cells, rows, strict=True)],
-    )  # fmt: skip
+        caption=f"All cells ({analysis.words.kind} {analysis.words.data})",
+        columns=[*(_PLACE[f] for f in fields), *columns],
+        rows=[[*_place(c, fields), *row] for c, row in zip(analysis.cells, rows, strict=True)],
+    )
 
 
 def drop_table(analysis: Analysis) -> Table:
@@ -68,7 +67,7 @@ def drop_table(analysis: Analysis) -> Table:
         Column(name="Error smaller by", meaning="how many times smaller the error is there; below 1 it is larger"),
         Column(name="90 % interval", meaning="of the draws over seeds and targets"),
     ]  # fmt: skip
-    return Table(caption="What one more head brings", columns=columns, rows=rows, marked=None)
+    return Table(caption="What one more head brings", columns=columns, rows=rows)
 
 
 def slope_table(analysis: Analysis) -> Table:
@@ -88,7 +87,7 @@ def slope_table(analysis: Analysis) -> Table:
         Column(name="R(h)", meaning="the paper's reversal score: how much longer sequences lower the error; 0 never"),
         Column(name="p", meaning="the share of draws without any effect of T whose score is at least as large"),
     ]  # fmt: skip
-    return Table(caption=f"{analysis.words.title} against length", columns=columns, rows=rows, marked=None)
+    return Table(caption=f"{analysis.words.title} against length", columns=columns, rows=rows)
 
 
 def scaling_table(analysis: Analysis) -> Table:
@@ -107,9 +106,9 @@ def scaling_table(analysis: Analysis) -> Table:
         Column(name="90 % interval", meaning="of the draws over seeds and targets"),
         Column(name="−2/k", meaning="the steepest slope that Theorem 2 (2) would allow, for orientation only"),
         Column(name="k/2", meaning="the same turned round: decades of M that Theorem 2 (2) asks per decade of 1/NMSE"),
-        Column(name="Remark", meaning="why the theorem is no prediction here"),
+        Column(name="Remark", meaning="why the theorem is no prediction here", kind="text"),
     ]  # fmt: skip
-    return Table(caption=f"{analysis.words.title} against hidden size", columns=columns, rows=rows, marked=None)
+    return Table(caption=f"{analysis.words.title} against hidden size", columns=columns, rows=rows)
 
 
 def law_table(analysis: Analysis) -> Table:
@@ -124,9 +123,10 @@ def law_table(analysis: Analysis) -> Table:
     ]  # fmt: skip
     chosen = [i for i, law in enumerate(analysis.laws) if law.chosen]
     columns = [
-        Column(name="Law", meaning="the error as a function of heads h and length T"), *(_PLACE[f] for f in places),
+        Column(name="Law", meaning="the error as a function of heads h and length T", kind="text", key=True),
+        *(_PLACE[f] for f in places),
         Column(name="Misses by", meaning="mean absolute error of log10 on cells that were left out of the fit"),
-        Column(name="Coefficients", meaning="with 90 % intervals"),
+        Column(name="Coefficients", meaning="with 90 % intervals", kind="text"),
     ]  # fmt: skip
     marked = chosen[0] if len(chosen) == 1 else None
     return Table(caption="Laws, fitted by least absolute error in log scale", columns=columns, rows=rows, marked=marked)
@@ -149,7 +149,8 @@ def paper_table(analysis: Analysis, reference: Sequence[PaperValue]) -> Table:
                     _deviating(value), _error(ours), _error(cell and cell.best), _error(cell and cell.median), ratio,
                 ])  # fmt: skip
     columns = [
-        Column(name="Source", meaning="where the paper has it"), _PLACE["setting"], _PLACE["heads"], _PLACE["length"],
+        Column(name="Source", meaning="where the paper has it", kind="text", key=True),
+        _PLACE["setting"], _PLACE["heads"], _PLACE["length"],
         Column(name="Paper", meaning="error in the paper, ± its deviation where it states one"),
         Column(name="Here", meaning=f"error in this run: {analysis.words.targets}"),
         Column(name="Best", meaning="smallest error of all seeds and targets here"),
@@ -159,7 +160,7 @@ def paper_table(analysis: Analysis, reference: Sequence[PaperValue]) -> Table:
     if len(analysis.settings) == 1:
         columns, rows = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
     caption = f"The paper's numbers and ours (mean over targets, {analysis.words.seeds} of each)"
-    return Table(caption=caption, columns=columns, rows=rows, marked=None)
+    return Table(caption=caption, columns=columns, rows=rows)
 
 
 def cells_csv(analysis: Analysis) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
 
 from headcount.analysis import Dimension, HeadRow
 from headcount.analysis.words import error_text, times_text
 from headcount.core import Spec
-from headcount.core.text import plain
+from headcount.core.text import HANG, fold, plain, row_text
+from headcount.render.layout import Line, Strip, list_lines, table_lines
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from headcount.core.text import Terminal
 
 NONE = "–"
 
@@ -20,7 +24,17 @@ class Column(Spec):
     """The head of a column, and what it means."""
 
     name: str
-    meaning: str
+    meaning: str = ""
+    kind: Literal["number", "text"] = "number"
+    """Numbers stand right and are never broken; texts stand left and break between words where room is short."""
+    key: bool | None = None
+    """Whether it says what a row is, and so stands in every part of a split table; where none states it, the first."""
+    minor: bool = False
+    """Whether it is left out, and named, before a table is split into more than three."""
+    lines: bool = False
+    """Whether line feeds in its cells begin a new line; elsewhere they are written out, so that no name forges one."""
+    styles: dict[str, str] = Field(default_factory=dict[str, str])
+    """How a terminal shows certain cells, such as {"no": "red"}."""
 
 
 class Table(Spec):
@@ -29,8 +43,21 @@ class Table(Spec):
     caption: str
     columns: list[Column]
     rows: list[list[str]]
-    marked: int | None
+    marked: int | None = None
     """The row of the heads needed, if the result names one."""
+    notes: list[str] = Field(default_factory=list[str])
+    """Lines below the table."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Lines that depend on the terminal's width: `terminal.print` shows them."""
+
+    lines: Callable[[int], Iterable[Line]]
+
+    def __rich_console__(self, _: Any, options: Any) -> Iterator[Any]:
+        """Lay them out when they are printed."""
+        return map(row_text, self.lines(options.max_width))
 
 
 COLUMNS = [
@@ -88,30 +115,57 @@ def _change(drop: float) -> str:
     return f"{_times(drop)} smaller" if drop > 1 else f"{_times(1 / drop)} larger"
 
 
-def terminal_table(transition: Dimension) -> RichTable:
-    """The table of a result for a terminal; print it with a rich Console."""
-    return as_terminal(transition_table(transition))
+def as_terminal(table: Table) -> Shown:
+    """Return what a terminal prints at any width from 40 columns: a blank line, the caption, the table, its notes."""
+    return Shown(lambda width: _lines(table, width))
 
 
-def as_terminal(table: Table) -> RichTable:
-    """Render for a terminal."""
-    from rich import box
-    from rich.table import Table as RichTable
+def terminal_list(pairs: Iterable[tuple[str, object]]) -> Shown:
+    """Return names and values below each other, such as files and where they are."""
+    texts = [(plain(name), plain(value)) for name, value in pairs]
+    return Shown(lambda width: list_lines(texts, width))
 
-    from headcount.core.text import cell
 
-    shown = RichTable(title=cell(table.caption), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in table.columns:
-        # heads of columns may break into two lines, cells may not: the table fits 80 columns
-        shown.add_column(cell(column.name.replace(" ", "\n", 1)), justify="right", no_wrap=True)
-    for i, row in enumerate(table.rows):
-        shown.add_row(*(cell(text) for text in row), style="bold" if i == table.marked else None)
-    return shown
+def print_table(
+    terminal: Terminal, title: str, names: Sequence[str], rows: Sequence[Sequence[str]], *, keys: int
+) -> None:
+    """Print a table of numbers whose first `keys` columns say what a row is."""
+    columns = [Column(name=name, key=i < keys) for i, name in enumerate(names)]
+    terminal.print(as_terminal(Table(caption=title, columns=columns, rows=[list(row) for row in rows])))
+
+
+def _lines(table: Table, width: int) -> Iterator[Line]:
+    yield []
+    if table.caption:
+        yield from ([(line, "bold")] for line in fold(plain(table.caption), width))
+    if table.columns:
+        yield from table_lines(_strips(table), width, table.marked)
+    if table.notes:
+        yield []
+    for note in table.notes:
+        yield from ([(line, "")] for line in fold(plain(note), width))
+
+
+def _strips(table: Table) -> list[Strip]:
+    """The columns with texts in which nothing is hidden, before they are measured."""
+    stated = any(column.key is not None for column in table.columns)
+    return [
+        Strip(
+            name=plain(column.name), cells=[plain(row[i], lines=column.lines) for row in table.rows],
+            folds=column.kind == "text", key=bool(column.key) if stated else i == 0, minor=column.minor,
+            hang=0 if i else HANG, styles=column.styles,
+        )
+        for i, column in enumerate(table.columns)
+    ]  # fmt: skip
 
 
 def as_markdown(table: Table) -> str:
-    """Render as a Markdown table."""
-    lines = [[column.name for column in table.columns], ["---:"] * len(table.columns)]
+    """Render as a Markdown table, with its notes below."""
+    sides = ["---:" if column.kind == "number" else "---" for column in table.columns]
+    lines = [[column.name for column in table.columns], sides]
     for i, row in enumerate(table.rows):
-        lines.append([f"**{cell}**" if i == table.marked else cell for cell in row])
-    return "\n".join(f"| {' | '.join(plain(cell).replace('|', '∣') for cell in line)} |" for line in lines) + "\n"
+        cells = [plain(cell).replace("*", "\\*") for cell in row]
+        lines.append([f"**{cell}**" if i == table.marked else cell for cell in cells])
+    body = "\n".join(f"| {' | '.join(plain(cell).replace('|', '∣') for cell in line)} |" for line in lines)
+    notes = "".join(f"\n{plain(note)}\n".replace("*", "\\*") for note in table.notes)
+    return f"{body}\n{notes}"

@@ -9,6 +9,8 @@ from headcount.core.doors import open_door
 if TYPE_CHECKING:
     from headcount.core.text.csv import csv_text as csv_text
     from headcount.core.text.durations import duration as duration
+    from headcount.core.text.folding import HANG as HANG
+    from headcount.core.text.folding import fold as fold
     from headcount.core.text.harmless import escape as escape
     from headcount.core.text.harmless import json_text as json_text
     from headcount.core.text.harmless import plain as plain
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from headcount.core.text.streams import tell_lines as tell_lines
     from headcount.core.text.terminal import Terminal as Terminal
     from headcount.core.text.terminal import bold as bold
-    from headcount.core.text.terminal import cell as cell
+    from headcount.core.text.terminal import row_text as row_text
     from headcount.core.text.terminal import styled as styled
 
 __getattr__, __dir__ = open_door(__name__)

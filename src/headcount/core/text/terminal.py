@@ -5,19 +5,20 @@ A style is given beside a text, never inside of it: `terminal.print(bold("It hol
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from headcount.core.text.folding import hanging, spans
 from headcount.core.text.harmless import plain
 
 
 class Terminal(Console):
     """A rich console for text from anywhere: tags such as [bold], emoji codes and control characters do nothing.
 
-    Each text, printed or in a table, is one line, so that no name can begin a line of its own; a cell of several lines
-    is made by `cell`.
+    No name can begin a line of its own: a text is one line, which is folded between words to the terminal's width.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -25,8 +26,18 @@ class Terminal(Console):
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print texts as one line, or something that renders itself, such as a table."""
-        super().print(*(_shown(value) for value in objects), **options)
+        """Print texts as one line, folded between words, or something that renders itself, such as a table.
+
+        Nothing is cut: a word that is longer than a line stays whole. With `soft_wrap` a line to paste is not folded.
+        """
+        options = {"overflow": "ignore", "crop": False, **options}
+        shown = [_shown(value) for value in objects]
+        texts = [Text(value) if isinstance(value, str) else value for value in shown if isinstance(value, str | Text)]
+        whole = options.get("soft_wrap", self.soft_wrap) or options.get("no_wrap")
+        if texts and len(texts) == len(shown) and not whole:
+            shown = [_folded(Text(options.pop("sep", " ")).join(texts), self.width)]
+            options["no_wrap"] = True
+        super().print(*shown, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Turn a text of a print or a cell into one line of what is shown; everything in it is literal."""
@@ -42,6 +53,12 @@ def _shown(value: Any) -> Any:
     return value
 
 
+def _folded(line: Text, width: int) -> Text:
+    """Break a styled line between words."""
+    parts = [line[start:end] for start, end in spans(line.plain, width)]
+    return Text("\n" + " " * hanging(line.plain, width)).join(parts)
+
+
 def styled(text: str, style: str) -> Text:
     """Return a text in a style such as "bold" or "green", as a part of one line of print."""
     return Text(plain(text), style=style)
@@ -52,7 +69,8 @@ def bold(text: str) -> Text:
     return styled(text, "bold")
 
 
-def cell(text: str, more: str = "") -> Text:
-    """Return a cell of a table that any console shows as it stands, with `more` in small print below it."""
-    shown = Text(plain(text, lines=True))
-    return shown.append(f"\n{plain(more, lines=True)}", style="dim") if more else shown
+def row_text(pieces: Iterable[tuple[str, str]]) -> Text:
+    """Return one line of a table from texts with their styles, which any console shows as it stands."""
+    line = Text.assemble(*((plain(text), style) for text, style in pieces), no_wrap=True, overflow="ignore")
+    line.rstrip()
+    return line

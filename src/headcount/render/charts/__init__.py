@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from headcount.render.charts.series import level as level
     from headcount.render.charts.series import look as look
     from headcount.render.charts.series import numbered as numbered
-    from headcount.render.charts.terminal import character_chart as character_chart
+    from headcount.render.charts.terminal import print_chart as print_chart
     from headcount.render.charts.terminal import print_run as print_run
 
 __getattr__, __dir__ = open_door(__name__)

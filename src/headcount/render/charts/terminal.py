@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headcount.analysis import Analysis
-from headcount.core.text import plain
 from headcount.render.charts.chart import Axis, Chart, ChartSeries, power_text
 from headcount.render.charts.of_run import error_by_heads
-from headcount.render.narrow import print_table
 from headcount.render.run_tables import cell_table
+from headcount.render.tables import as_terminal
 from headcount.render.words.run import known, rises, summary
 from headcount.store import Run
 
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
 MARKS = "ox+*#%@&"
 ROWS = 14
 WIDTH = 78
+AXIS = "  heads"
+"""What stands at the end of the axis."""
 
 
 def print_run(analysis: Analysis, terminal: Terminal, runs: Sequence[Run] = ()) -> None:
@@ -36,26 +36,31 @@ def print_run(analysis: Analysis, terminal: Terminal, runs: Sequence[Run] = ()) 
         terminal.print(found.labelled, style="bold")
         reasons = [f"{reason.text} ({reason.tag})" for reason in found.reasons]
         for text in [*reasons, *(f"{text} (measured)" for text in rises(analysis, found.setting))]:
-            for line in _item(text, terminal.width):
-                terminal.print(line, soft_wrap=True)
+            terminal.print(f"  - {text}")
     terminal.print()
     terminal.print(known(analysis, runs))
-    terminal.print()
     for chart in error_by_heads(analysis):
-        for line in character_chart(chart):
-            terminal.print(line, no_wrap=True, crop=False)
         terminal.print()
-    table = cell_table(analysis, short=True)
-    names = [column.name for column in table.columns]
-    keys = names.index("Heads") + 1
-    print_table(terminal, table.caption, names, table.rows, keys=keys, texts=("Setting",))
+        print_chart(chart, terminal)
+    terminal.print(as_terminal(cell_table(analysis)))
 
 
-def character_chart(chart: Chart) -> list[str]:
+def print_chart(chart: Chart, terminal: Terminal) -> None:
+    """Print a chart of characters, or say how many columns it needs where the terminal has fewer."""
+    width = min(terminal.width, WIDTH)
+    drawn = character_chart(chart, width)
+    needed = max((len(line) for line in drawn if line.lstrip().startswith("+-")), default=0)
+    if needed > width:
+        drawn = [drawn[0], f"left out at {width} columns: this chart needs {needed}; the table has its numbers"]
+    for line in drawn:
+        terminal.print(line)
+
+
+def character_chart(chart: Chart, most: int = WIDTH) -> list[str]:
     """Draw a chart with characters: its x values across, a mark a line, the y axis upwards.
 
-    Marks of one x stand side by side, so that none hides another. Levels are rows of dots; shaded parts, marks of the
-    x axis and the fall are named above and below.
+    Marks of one x stand side by side, so that none hides another; where they need more than `most` cells it is wider.
+    Levels are rows of dots; shaded parts, marks of the x axis and the fall are named above and below.
     """
     found = _lines(chart)
     drawn, rest = found[: len(MARKS)], found[len(MARKS) :]
@@ -63,7 +68,8 @@ def character_chart(chart: Chart) -> list[str]:
     title = f"{chart.title.removesuffix('.')}, {chart.subtitle}" if chart.subtitle else chart.title
     if not columns:
         return [title, "no trial has a result"]
-    width = min(max(len(drawn) + 2, 6), max((WIDTH - 8) // len(columns), len(drawn) + 1))
+    least = max(len(drawn), *(len(f"{x:g}") for x in columns)) + 1
+    width = min(max(least + 1, 6), max((most - 8) // len(columns), least))
     scale = _scale(chart.y)
     levels = {scale.row(level.y) for level in chart.levels}
     lines = [title, "", *_above(chart, columns, width)]
@@ -75,7 +81,7 @@ def character_chart(chart: Chart) -> list[str]:
     lines.append(f"{'':>7}{''.join(f'{x:g}'.center(width) for x in columns)}".rstrip())
     lines += _below(chart, columns, width)
     lines.append(f"{'':>7}{chart.x.label.center(width * len(columns))}".rstrip())
-    lines += _legend(drawn, [level.text for level in chart.levels if level.text])
+    lines += _legend(drawn, [level.text for level in chart.levels if level.text], most)
     if rest:
         lines.append(f"{'':>8}and {len(rest)} more not drawn: {rest[0].name} and on")
     return lines
@@ -140,21 +146,17 @@ def _below(chart: Chart, columns: Sequence[float], width: int) -> Iterator[str]:
         yield f"{'':>8}from {chart.fall.x_from:g} to {chart.fall.x_to:g}: {text}"
 
 
-def _item(text: str, width: int) -> list[str]:
-    return textwrap.wrap(plain(text), max(width, 40), initial_indent="  - ", subsequent_indent="    ")
-
-
 def _mark(series: ChartSeries, number: int, x: float, scale: _Rows, row: int) -> str:
     return MARKS[number] if any(p.x == x and scale.row(p.y) == row for p in series.points) else " "
 
 
-def _legend(lines: list[ChartSeries], levels: list[str]) -> Iterator[str]:
-    """The marks and their names, in lines of at most 80 columns."""
+def _legend(lines: list[ChartSeries], levels: list[str], most: int) -> Iterator[str]:
+    """The marks and their names, in lines of at most so many columns."""
     line = f"{'':>7}"
     named = [*((mark, series.name) for mark, series in zip(MARKS, lines, strict=False)), *(("...", s) for s in levels)]
     for mark, name in named:
         entry = f" {mark} {name}  "
-        if len(line) + len(entry) > WIDTH and line.strip():
+        if line.strip() and len(line) + len(entry) > most:
             yield line.rstrip()
             line = f"{'':>7}"
         line += entry

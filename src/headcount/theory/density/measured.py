@@ -63,16 +63,6 @@ class Density:
         return {**asdict(self), "rows": [asdict(row) for row in self.rows], "constant": selector_constant(),
                 "status": status}  # fmt: skip
 
-    def table(self) -> str:
-        """Return the rows as text."""
-        head = ["q", "random X", "hardest X", "0.2779/√q", "proved ≤", "F: random X", "F: hardest X", "F: proved ≤"]
-        keys = ("uniform", "hardest", "rate", "proved", "F_uniform", "F_hardest", "F_proved")
-        cells = [[f"{row.q:g}", *(_short(getattr(row, key), up="proved" in key) for key in keys)] for row in self.rows]
-        widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
-        return "\n".join(
-            "  ".join(cell.rjust(n) for cell, n in zip(row, widths, strict=True)) for row in (head, *cells)
-        )
-
     def figure(self) -> dict[str, Any]:
         """Return the data of the picture (drawn in `render/bounds.py`): plain values only."""
 
@@ -98,15 +88,6 @@ class Density:
             "x": [row.q for row in self.rows],
             "series": drawn,
         }
-
-
-def _short(error: float | None, *, up: bool) -> str:
-    """Write an error in few digits; a bound is rounded upward."""
-    if error is None or error == 0:
-        return "–" if error is None else "0"
-    digits = 5 if error >= 1e-3 else 2 - math.floor(math.log10(error))
-    shown = math.ceil(error * 10.0**digits) / 10.0**digits if up else error
-    return f"{shown:.5f}" if error >= 1e-3 else f"{shown:.2e}"
 
 
 def measure(
