@@ -45,8 +45,8 @@ def test_settings_are_named_and_brackets_are_kept():
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A store whose run is planted."""
+    from headcount.api import stored as room
     from headcount.store.store import Store
-    from headcount.sweeps import results as room
 
     Store.open(tmp_path / "store").close()
     monkeypatch.setattr(room, "stored_runs", lambda store, run: planted(with_dimension(2), heads=range(1, 5)))

@@ -120,13 +120,21 @@ def bounds(
             raise BadInput("share is for sizes without a task: a task has its own S_i (a family: its option share)")
         made = _tasks(task, lengths, {"intrinsic": intrinsic, "dim": dim, **options})
         facts = of_tasks(made, family_rule(task, options) if isinstance(task, str) else None, stated)
+    return bounds_of(facts, made, **many, intrinsic=intrinsic, dim=dim, eps=eps, depth=depth, model=saved)
+
+
+def bounds_of(
+    facts: list[Facts], made: list[GeneralizedRetrieval], *, heads: list[int], head_dims: list[int],
+    intrinsic: int | None, dim: int | None, eps: float | None, depth: int, model: SavedModel | None,
+) -> BoundsResult:  # fmt: skip
+    """Return the bounds for facts at several lengths; `made` is the task at each of them, where there is one."""
     if made:
         intrinsic, dim = made[0].intrinsic, made[0].dim
     assert intrinsic is not None
-    found = rows(facts, intrinsic=intrinsic, **many, eps=eps)
+    found = rows(facts, intrinsic=intrinsic, heads=heads, head_dims=head_dims, eps=eps)
     built, missing = uppers(made[0], eps) if made and eps is not None else ([], [])
     last = found[-1]
-    proved = [every_encoder(one, many["heads"], head_dim=many["head_dims"][0], eps=eps, model=saved) for one in made]
+    proved = [every_encoder(one, heads, head_dim=head_dims[0], eps=eps, model=model) for one in made]
     others = related(
         intrinsic=intrinsic, heads=last.heads, head_dim=last.head_dim, length=last.length, dim=dim, depth=depth
     )

@@ -10,7 +10,16 @@ from typing import Any
 from headcount.core import BadInput, Shown, provenance, write_bytes, write_json, write_text
 from headcount.core.readers import read_toml
 from headcount.core.text import duration
-from headcount.render import Drawing, View, curve_picture, curve_png, curve_rows, curve_table, equal_effort
+from headcount.render import (
+    Drawing,
+    View,
+    as_markdown,
+    curve_picture,
+    curve_png,
+    curve_rows,
+    curve_table,
+    equal_effort,
+)
 from headcount.store import State, Store
 from headcount.sweeps import IrreducibleSpec, attack_rows, run_on_store, save_witnesses
 
@@ -45,8 +54,9 @@ class IrreducibleResult(Shown):
         told = ", ".join(f"{number} {state}" for state, number in self.counts.items() if number)
         drawn = Drawing(lambda: curve_picture(self.summary, self.spec.title), self.spec.title)
         return View(
-            [f"{self.spec.title or self.spec.name}: {told}."], figures=[drawn] if self.summary else [],
-            rows=self.summary,
+            [f"{self.spec.title or self.spec.name}: {told}."],
+            tables=[curve_table(self.summary)] if self.summary else [],
+            figures=[drawn] if self.summary else [], rows=self.summary,
         )  # fmt: skip
 
 
@@ -90,7 +100,7 @@ def _write(found: IrreducibleResult, out: Path) -> None:
     """Write table, picture and rows."""
     data = {"spec": found.spec.data(), "rows": found.rows, "summary": found.summary, "provenance": provenance()}
     write_json(out / "irreducible.json", data)
-    write_text(out / "irreducible.md", curve_table(found.summary))
+    write_text(out / "irreducible.md", as_markdown(curve_table(found.summary)))
     if found.summary:
         write_bytes(out / "irreducible.png", curve_png(found.summary, found.spec.title))
 
@@ -98,7 +108,7 @@ def _write(found: IrreducibleResult, out: Path) -> None:
 def check_out(out: Path) -> None:
     """Refuse a file, or a folder that holds anything but an earlier run."""
     if out.exists() and not out.is_dir():
-        raise BadInput(f"{out} is a file, not a folder: choose another one")
+        raise BadInput(f"{out} is a file, not a folder: choose another out")
     foreign = sorted(p.name for p in out.iterdir() if p.name not in OURS) if out.is_dir() else []
     if foreign:
         raise BadInput(f"{out} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")

@@ -36,20 +36,14 @@ def analyse(
         raise BadInput("--resamples must be at most 100,000 and --seed at least 0")
     if out is not None and out.suffix != ".json":
         raise BadInput(f"--out takes a file that ends in .json, not {out}")
-    from headcount.analysis import analyse as analyse_runs
+    from headcount.api import analyse as read
     from headcount.core import check_writable, write_json
-    from headcount.store import Store, damage_in_passing
-    from headcount.sweeps import stored_runs
 
     if out is not None:  # before the work, not after it
         if out.is_dir():
             raise BadInput(f"{out} is a folder, and --out takes a file: choose another name")
         check_writable(out.parent)
-    with Store.open(store, read_only=True) as opened:
-        runs = stored_runs(opened, run)
-        damage = damage_in_passing(opened, run)
-    found = analyse_runs(runs, resamples=resamples, seed=seed, on=on)
-    found = found.model_copy(update={"notes": [*found.notes, *damage]})
+    found = read(run, store=store, resamples=resamples, seed=seed, on=on)
     if out is not None:
         write_json(out, found.data())
     if json:

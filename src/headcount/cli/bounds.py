@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from headcount.cli.bounds_every import print_every, read_model, transitions
+from headcount.cli.bounds_every import print_every, read_model
 from headcount.cli.common import (
     Intrinsic,
     Json,
@@ -28,7 +28,7 @@ from headcount.core import BadInput
 if TYPE_CHECKING:
     from headcount.render import Table
     from headcount.tasks import GeneralizedRetrieval
-    from headcount.theory.bounds import Facts, Known, Row, Transition, Upper
+    from headcount.theory.bounds import Facts, Row, Upper
 
 LENGTHS_NAMED = 4
 """Lengths whose smallest set is named below the table."""
@@ -62,7 +62,8 @@ def bounds(
     json: Json = False,
 ) -> int:
     """Compute the theorems' bounds: the exponent k, whether it is vacuous here, and from where on it bites."""
-    from headcount.theory.bounds import check_rows, family_rule, of_share, of_tasks, related, rows
+    from headcount.api import bounds_of
+    from headcount.theory.bounds import check_rows, family_rule, of_share, of_tasks
 
     many = {"heads": numbers(heads, "--heads"), "head_dims": numbers(head_dim, "--head-dim")}
     lengths = numbers(length, "--length") if length is not None else []
@@ -73,7 +74,7 @@ def bounds(
     made, given = list["GeneralizedRetrieval"](), None
     if model is not None:
         given, own = read_model(model, task, lengths, intrinsic, share)
-        made, intrinsic, dim = [own], own.intrinsic, own.dim
+        made = [own]
         many = {"heads": [given.transformer.spec.heads], "head_dims": [given.transformer.spec.head_dim]}
         facts = of_tasks(made, None, stated)
     elif task is None:
@@ -84,18 +85,17 @@ def bounds(
         if share is not None:
             raise BadInput(f"--share is for sizes without a task: {task} has its own S_i (a family: --set share=0.5)")
         made = [_retrieval(task, intrinsic, T, dim, task_seed, set_) for T in lengths or [None]]
-        intrinsic, dim = made[0].intrinsic, made[0].dim
         facts = of_tasks(made, family_rule(task, settings(set_)), stated)
-    found = rows(facts, intrinsic=intrinsic, **many, eps=eps)
-    built, missing = _uppers(made, eps, out)
-    proved = transitions(made, many["heads"], many["head_dims"][0], eps, given)
-    last = found[-1]
-    others = related(
-        intrinsic=intrinsic, heads=last.heads, head_dim=last.head_dim, length=last.length, dim=dim, depth=depth
-    )
+    whole = bounds_of(facts, made, **many, intrinsic=intrinsic, dim=dim, eps=eps, depth=depth, model=given)
+    if out is not None and made and eps is not None:
+        from headcount.render import save_errors
+        from headcount.theory.bounds import count_figure
+
+        save_errors(count_figure(made[0], [eps * 2.0**k for k in range(6, -1, -1)]), out)
     if json:
-        _print_json(task, facts, share, found, built, missing, others, proved)
+        print_json({"task": task, "share": None if task else share or "1", **whole.data()})
         return 0
+    found, built, missing, last = whole.rows, whole.upper, whole.upper_missing, whole.rows[-1]
     from headcount.core.text import styled
     from headcount.render import as_terminal
 
@@ -108,10 +108,10 @@ def bounds(
     if out is not None:
         terminal.print(f"What ε costs: {out}")
     if made:
-        print_every(terminal, proved, eps, many["head_dims"][0], model)
+        print_every(terminal, whole.every_encoder, eps, many["head_dims"][0], model)
     terminal.print()
     terminal.print(f"Other results, for h = {last.heads}, n = {last.head_dim}, T = {last.length}:")
-    for k in others:
+    for k in whole.related:
         terminal.print(f"  {k.source}: {k.says}", styled(f"({k.kind}; {k.conditions})", "dim"))
     return 0
 
@@ -159,40 +159,6 @@ def _retrieval(
     if not isinstance(found, GeneralizedRetrieval):
         raise BadInput(f"{found.name} is not stated as f, S and F0: the theorems do not speak of it")
     return found
-
-
-def _uppers(
-    made: list[GeneralizedRetrieval], eps: float | None, out: Path | None
-) -> tuple[list[Upper], list[str]]:  # fmt: skip
-    """Return the constructions for the task at its first length, and why one is missing; draw them if asked."""
-    if not made or eps is None:
-        return [], []
-    from headcount.theory.bounds import count_figure, uppers
-
-    found = uppers(made[0], eps)
-    if out is not None:
-        from headcount.render import save_errors
-
-        save_errors(count_figure(made[0], [eps * 2.0**k for k in range(6, -1, -1)]), out)
-    return found
-
-
-def _print_json(
-    task: str | None, facts: list[Facts], share: str | None, found: list[Row], built: list[Upper],
-    missing: list[str], others: list[Known], proved: list[Transition],
-) -> None:  # fmt: skip
-    from dataclasses import asdict
-
-    from headcount.theory.bounds import rounded_down
-
-    first = facts[0]
-    variations = None if first.variations is None else [rounded_down(v) for v in first.variations]
-    print_json({
-        "task": task, "share": None if task else share or "1", "variation": min(variations) if variations else None,
-        "variations": variations, "failing": _failing(facts), "why": first.why, "rows": [row.data() for row in found],
-        "upper": [asdict(u) for u in built], "upper_missing": missing, "every_encoder": [asdict(p) for p in proved],
-        "related": [asdict(k) for k in others],
-    })  # fmt: skip
 
 
 def _failing(facts: list[Facts]) -> list[str]:

@@ -35,16 +35,6 @@ def read_model(
     return model, own
 
 
-def transitions(
-    made: Sequence[GeneralizedRetrieval], heads: Sequence[int], head_dim: int, eps: float | None,
-    model: SavedModel | None,
-) -> list[Transition]:  # fmt: skip
-    """Return what the bound says at every length of a task."""
-    from headcount.theory.bounds import every_encoder
-
-    return [every_encoder(one, heads, head_dim=head_dim, eps=eps, model=model) for one in made]
-
-
 def every_table(found: Sequence[Transition], eps: float | None, head_dim: int, whose: str = "") -> Table | None:
     """Return the rows as a table, with whose reach they state below; None where there are none."""
     from headcount.render import NONE, Column, Table

@@ -29,27 +29,16 @@ def certify(
     json: Json = False,
 ) -> int:
     """Prove an upper bound of a saved model's worst error on a box of tokens, and search for the worst error."""
-    from headcount.core import Progress, write_json
+    from headcount.api import certify as prove
+    from headcount.core import write_json
     from headcount.models import load_model
-    from headcount.theory.certify import certify as prove
 
     seconds = duration(for_)
-    if not 1.0 <= goal < math.inf:
-        raise BadInput(f"--goal must be a number from 1 on, not {goal}")
-    if seed < 0:
-        raise BadInput(f"--seed must be 0 or more, not {seed}")
     if out is not None and out.exists():
         raise BadInput(f"{out} exists already: choose another name")
     saved = load_model(model)
     corners = read_box(box, saved.transformer.spec.dim)
-    with Progress("certifying", seconds, every=5.0, closes=False) as progress:
-
-        def on_step(bound: float, worst: float, left: int, spent: float) -> None:
-            gap = bound / worst if worst > 0 else math.inf
-            note = f"proved ≤ {bound:.3g}, found {worst:.3g}, gap {gap:.2f}, {left} boxes left, {spent:.0f} s"
-            progress.advance(min(spent, seconds) - progress.done, note=note)
-
-        found = prove(saved, box=corners, seconds=seconds, goal=goal, seed=seed, on_step=on_step)
+    found = prove(saved, corners, budget=seconds, goal=goal, seed=seed, quiet=False)
     data = {"model": str(model), "hash": saved.hash(), "goal": goal, **found.data()}
     if out is not None:
         write_json(out, data)

@@ -27,19 +27,13 @@ def report(
     """Write the page of a run: its answer, charts, tables and provenance, in one file that needs no network."""
     if terminal and (out is not None or json):
         raise BadInput(f"--terminal writes no files: leave {'--json' if json else '--out'} out")
-    from headcount.analysis import analyse
+    from headcount.api import read_run
     from headcount.render import check_run_folder, write_run_report
-    from headcount.store import Store, damage_in_passing
-    from headcount.sweeps import stored_runs
 
     folder = out or Path(f"report-{run}")
-    with Store.open(store, read_only=True) as opened:
-        runs = stored_runs(opened, run)
-        damage = damage_in_passing(opened, run)
     if not terminal:
         check_run_folder(folder)  # before the work, not after it
-    found = analyse(runs, on=on)
-    found = found.model_copy(update={"notes": [*found.notes, *damage]})
+    runs, found = read_run(run, store=store, on=on)
     if terminal:
         from headcount.render.charts import print_run
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from headcount.render.tables import Table as Table
     from headcount.render.tables import as_markdown as as_markdown
     from headcount.render.tables import as_terminal as as_terminal
-    from headcount.render.tables import print_table as print_table
     from headcount.render.tables import terminal_list as terminal_list
     from headcount.render.tables import transition_table as transition_table
     from headcount.render.trial import trial_table as trial_table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -13,9 +13,6 @@ from headcount.analysis.words import error_text, times_text
 from headcount.core import Spec
 from headcount.core.text import HANG, fold, plain, row_text
 from headcount.render.layout import Line, Strip, list_lines, table_lines
-
-if TYPE_CHECKING:
-    from headcount.core.text import Terminal
 
 NONE = "–"
 
@@ -124,14 +121,6 @@ def terminal_list(pairs: Iterable[tuple[str, object]]) -> Shown:
     """Return names and values below each other, such as files and where they are."""
     texts = [(plain(name), plain(value)) for name, value in pairs]
     return Shown(lambda width: list_lines(texts, width))
-
-
-def print_table(
-    terminal: Terminal, title: str, names: Sequence[str], rows: Sequence[Sequence[str]], *, keys: int
-) -> None:
-    """Print a table of numbers whose first `keys` columns say what a row is."""
-    columns = [Column(name=name, key=i < keys) for i, name in enumerate(names)]
-    terminal.print(as_terminal(Table(caption=title, columns=columns, rows=[list(row) for row in rows])))
 
 
 def _lines(table: Table, width: int) -> Iterator[Line]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.analysis import Analysis
 from headcount.core import BadInput, check_writable, write_bytes, write_json, write_text
-from headcount.render import Table, as_markdown, check_run_folder, print_table, write_run_report
+from headcount.render import Table, as_markdown, as_terminal, check_run_folder, write_run_report
 from headcount.render.charts import Chart, picture
 from headcount.reproduction import numbers
 from headcount.reproduction.cells import Comparison, same_frames
@@ -135,10 +135,24 @@ def print_item(shown: ShownItem, terminal: Terminal, said: set[str] | None = Non
     for table in shown.tables:
         names = [column.name for column in table.columns]
         if fresh(repr((names, table.rows))):
-            print_table(terminal, table.caption, names, table.rows, keys=_keys(names), texts=("Setting", "Remark"))
+            terminal.print(as_terminal(_for_terminal(table)))
             terminal.print(shown.size)
     for text in filter(fresh, shown.remarks):
         terminal.print(text)
+
+
+TEXTS = ("Setting", "Remark")
+"""Columns of words, which may break between them."""
+
+
+def _for_terminal(table: Table) -> Table:
+    """Say which columns name a row, and which hold words."""
+    keys = _keys([column.name for column in table.columns])
+    columns = [
+        column.model_copy(update={"key": i < keys, "kind": "text" if column.name in TEXTS else column.kind})
+        for i, column in enumerate(table.columns)
+    ]
+    return table.model_copy(update={"columns": columns})
 
 
 def _keys(names: list[str]) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +9,7 @@ from typing import Any, NamedTuple
 
 from headcount.analysis import Part
 from headcount.analysis.words import error_text, times_text
-from headcount.core.text import plain_data
+from headcount.core.text import csv_text
 from headcount.render import NONE, Column, Table, cell_table, scaling_table
 from headcount.reproduction.cells import PART_NAMES, PARTS, Cells, ComparedCell, Comparison, mean_and_deviation
 from headcount.reproduction.items import DATA, Item, paper_tables
@@ -270,10 +268,9 @@ def trials_csv(runs: Sequence[Run]) -> str:
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], digits: int = 6) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    for row in rows:
-        told = {k: f"{v:.{digits}g}" if isinstance(v, float) else v for k, v in row.items() if k in columns}
-        writer.writerow(plain_data(told))
-    return text.getvalue()
+    """Write rows with so many digits; what a row lacks stays empty."""
+    return csv_text(columns, ({name: _short(row.get(name), digits) for name in columns} for row in rows))
+
+
+def _short(value: Any, digits: int) -> Any:
+    return f"{value:.{digits}g}" if isinstance(value, float) else value
