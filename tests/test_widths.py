@@ -176,7 +176,7 @@ def test_build(width: int, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys
     from headcount.cli.build import build
 
     monkeypatch.chdir(folder)
-    task = ("quadratic-basins", 0.1, Path(f"at-{width}"))
+    task = ("quadratic-basins", 0.1, Path(str(width)))
     monkeypatch.setattr("headcount.render.error_budget.budget_png", lambda _: b"")
     shown = printed(
         lambda: build(task[0], eps=task[1], out=task[2], intrinsic=2, dim=1, length=8), width, monkeypatch, capsys
@@ -200,7 +200,8 @@ def test_irreducible(width: int, monkeypatch: pytest.MonkeyPatch, capsys: Captur
     monkeypatch.chdir(tmp_path)
     shown = printed(lambda: irreducible(out=Path("out")), width, monkeypatch, capsys)
     assert missing([1.25, 1.75, 0.875, 0.5, 0.0123], shown) == []
-    assert "1.25* [3 of 9]" in shown
+    assert "1.25*" in shown
+    assert "[3 of 9]" in shown
     assert "|" not in shown.replace("|S", ""), "Markdown is for files"
     assert "| 1.25\\* [3 of 9] |" in (tmp_path / "out" / "irreducible.md").read_text("utf-8")
 

@@ -67,8 +67,9 @@ def curve_table(summary: Sequence[Mapping[str, Any]]) -> Table:
         rows.append([*(str(row[key]) for key in (*KEY, "heads")), nmse, *cells])
     columns = [
         *(Column(name=name, key=True) for name in ("D", "T", "n", "heads")),
-        *(Column(name=name) for name in (
-            "NMSE, measured", "typical inputs", "all in the box", "of these proved", "random weights",
+        Column(name="NMSE, measured"),
+        *(Column(name=name, lines=True) for name in (
+            "typical inputs", "all in the box", "of these proved", "random weights",
         )),
     ]  # fmt: skip
     notes = ["In brackets: how many of how many starts converged, over all seeds."]
@@ -90,7 +91,7 @@ def _spread(values: Sequence[float], effort: Mapping[str, Any]) -> str:
         return NONE
     middle = f"{statistics.median(values):.2f}{'' if effort['equal'] else '*'}"
     gaps = middle if len(values) == 1 else f"{middle} ({min(values):.2f}–{max(values):.2f})"
-    return f"{gaps} [{effort['converged']} of {effort['starts']}]"
+    return f"{gaps}\n[{effort['converged']} of {effort['starts']}]"
 
 
 def curve_png(summary: Sequence[Mapping[str, Any]], title: str) -> bytes:

@@ -153,7 +153,8 @@ def as_markdown(table: Table) -> str:
     sides = ["---:" if column.kind == "number" else "---" for column in table.columns]
     lines = [[column.name for column in table.columns], sides]
     for i, row in enumerate(table.rows):
-        cells = [plain(cell).replace("*", "\\*") for cell in row]
+        texts = (cell.replace("\n", " ") if c.lines else cell for c, cell in zip(table.columns, row, strict=True))
+        cells = [plain(text).replace("*", "\\*") for text in texts]
         lines.append([f"**{cell}**" if i == table.marked else cell for cell in cells])
     body = "\n".join(f"| {' | '.join(plain(cell).replace('|', '∣') for cell in line)} |" for line in lines)
     notes = "".join(f"\n{plain(note)}\n".replace("*", "\\*") for note in table.notes)
