@@ -120,8 +120,8 @@ def test_every_verb_fits_and_shows_its_numbers(
         monkeypatch.setattr(place, done_once(place))
     if name == "analyse":
         runs = made_runs(targets=1, hidden=(16, 32), settings=({"kind": "a rather long name"}, {"kind": "[b]"}))
-        monkeypatch.setattr("headcount.sweeps.results.stored_runs", lambda *_: runs)
-        monkeypatch.setattr("headcount.store.check.damage_in_passing", lambda *_: [])
+        monkeypatch.setattr("headcount.api.stored.stored_runs", lambda *_: runs)
+        monkeypatch.setattr("headcount.api.stored.damage_in_passing", lambda *_: [])
     words = [str(folder / word) if (folder / word).exists() else word for word in case.command.split()]
     found = json.loads(headcount_here(*words, "--json").stdout)
     key = list(numbers_under(found, case.names.split(), case.but.split()))
@@ -194,9 +194,9 @@ def test_irreducible(width: int, monkeypatch: pytest.MonkeyPatch, capsys: Captur
     row = {"intrinsic": 2, "length": 4, "head_dim": 2, "heads": 1, "layer": "trained", "nmse_measured": 0.0123}
     rows = [{**row, "heads": h, "all": {**found, "deviations": 1.75 / h}, "typical": found} for h in (1, 2)]
     counts = {"done": 2, "failed": 0, "pending": 0, "running": 0}
-    monkeypatch.setattr("headcount.sweeps.run.run_on_store", lambda *_, **__: counts)
-    monkeypatch.setattr("headcount.sweeps.attack_trials.attack_rows", lambda *_: rows)
-    monkeypatch.setattr("headcount.sweeps.attack_trials.save_witnesses", lambda *_: 0)
+    monkeypatch.setattr("headcount.api.irreducible_result.run_on_store", lambda *_, **__: counts)
+    monkeypatch.setattr("headcount.api.irreducible_result.attack_rows", lambda *_: rows)
+    monkeypatch.setattr("headcount.api.irreducible_result.save_witnesses", lambda *_: 0)
     monkeypatch.chdir(tmp_path)
     shown = printed(lambda: irreducible(out=Path("out")), width, monkeypatch, capsys)
     assert missing([1.25, 1.75, 0.875, 0.5, 0.0123], shown) == []
@@ -211,8 +211,8 @@ def test_report_in_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch, cap
     from headcount.cli.report import report
 
     runs = made_runs(lengths=(8, 16, 24, 32, 48, 64))
-    monkeypatch.setattr("headcount.sweeps.results.stored_runs", lambda *_: runs)
-    monkeypatch.setattr("headcount.store.check.damage_in_passing", lambda *_: [])
+    monkeypatch.setattr("headcount.api.stored.stored_runs", lambda *_: runs)
+    monkeypatch.setattr("headcount.api.stored.damage_in_passing", lambda *_: [])
     shown = printed(lambda: report("grid", store=folder / "store", terminal=True), width, monkeypatch, capsys)
     assert missing([t.parameters for run in runs for t in run.trials], shown) == []
     assert ("this chart needs" in shown) == (width == 40)

@@ -223,8 +223,8 @@ def test_sentences_are_folded_between_words_and_paths_stay_whole(width: int) -> 
 
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    from headcount.api import stored as room
     from headcount.store.store import Store
-    from headcount.sweeps import results as room
 
     Store.open(tmp_path / "store").close()
     monkeypatch.setattr(room, "stored_runs", lambda store, run: made_runs(targets=1))
@@ -245,7 +245,7 @@ def test_a_pipe_is_as_wide_as_columns_says(stored: Path, monkeypatch: pytest.Mon
 def test_a_folder_as_out_is_refused_before_the_work(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "a.json").mkdir()
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr("headcount.analysis.of_runs.analyse", lambda *_, **__: pytest.fail("worked first"))
+    monkeypatch.setattr("headcount.api.stored.analyse_runs", lambda *_, **__: pytest.fail("worked first"))
     with pytest.raises(BadInput, match=r"a\.json is a folder"):
         verb.analyse("grid", store=stored, out=tmp_path / "a.json")
     with pytest.raises(BadInput, match="cannot be|can be written"):
