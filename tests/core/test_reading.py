@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,9 @@ from headcount.core.readers import reading
 from headcount.core.readers.reading import MOST_DEPTH, parse_json, read_json, read_limited, read_toml
 from headcount.store.store import Store
 from headcount.sweeps.file import read_sweep
+from headcount.tasks.arrays.csv import read_csv
 from headcount.tasks.families import family
-from headcount.tasks.serial import sized_family
+from headcount.tasks.serial import parse_task, sized_family
 from support import Cli
 
 DEEP = MOST_DEPTH + 1
@@ -129,9 +131,50 @@ def test_sweeps_of_too_many_combinations(tmp_path: Path) -> None:
 
 
 def test_tasks_of_too_many_positions() -> None:
-    with pytest.raises(BadInput, match="length · intrinsic must be at most 4,194,304, not 1,024,000,000"):
+    with pytest.raises(BadInput, match="this task takes 1,026,101,248 numbers to state: at most 8,388,608"):
         sized_family("quadratic-basins", intrinsic=1024, length=1_000_000)
     assert sized_family("quadratic-basins", intrinsic=2, length=10_000).task().length == 10_000
+
+
+GIANTS: dict[str, dict[str, Any]] = {
+    "sparse-regression": {"q": 4096, "length": 4096}, "linear": {"dim": 4096, "length": 1_000_000},
+    "quadratic-basins": {"dim": 4096, "intrinsic": 4096, "length": 4096}, "mean": {"dim": 4096},
+    "sphere-anchors": {"dim": 4096, "intrinsic": 4}, "sum-of-maxima": {"dim": 4096, "intrinsic": 4096, "length": 4096},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GIANTS)
+def test_tasks_of_too_many_numbers(name: str) -> None:
+    """A few words make gigabytes: refused before anything is made; small ones are, and take about what is said."""
+    with pytest.raises(BadInput, match="numbers to state: at most"):
+        parse_task({"family": name, **GIANTS[name]})
+    small = sized_family(name)
+    assert 0 < small.numbers() < 1000
+    assert parse_task(small.task().data()).name == name
+
+
+def test_functions_whose_gradient_is_too_large() -> None:
+    def square(dim: int) -> dict[str, Any]:
+        power = {"op": "power", "of": {"op": "variable", "dim": dim}, "exponent": 2}
+        data = {**family("min-plus-max", length=4).task().data(), "dim": dim}
+        return {**data, "f": [{"op": "sum", "args": [power]}] * 2, "F0": {"op": "variable", "dim": 2}}
+
+    with pytest.raises(BadInput, match="the gradient of a function of 1000000 numbers would take"):
+        parse_task(square(1_000_000))
+    assert parse_task(square(1000)).dim == 1000
+
+
+def test_many_names_take_no_time_in_their_square(tmp_path: Path) -> None:
+    """Neither a key that comes twice in a large object, nor a table of many columns."""
+    begun = time.perf_counter()
+    keys = ",".join(f'"{k}":0' for k in range(200_000))
+    with pytest.raises(BadInput, match="the key '199999' occurs twice"):
+        parse_json(f'{{{keys},"199999":1}}', "x")
+    names = [f"a{k}" for k in range(100_000)]
+    rows = "\n".join(f"{k},0,{k}" + ",0" * len(names) for k in range(12))
+    (tmp_path / "wide.csv").write_text(f"sequence,position,target,{','.join(names)}\n{rows}\n")
+    assert read_csv(tmp_path / "wide.csv")[0].shape == (12, 1, 100_000)
+    assert time.perf_counter() - begun < 30  # in the square of their number it would take hours
 
 
 @pytest.mark.parametrize(("key", "value"), [("dim", 10**12), ("length", 10**12), ("dim", 10**400), ("S", [[10**30]]),

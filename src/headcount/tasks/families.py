@@ -33,6 +33,10 @@ class Family(Spec, abc.ABC):
     def task(self) -> Task:
         """Build the task."""
 
+    @abc.abstractmethod
+    def numbers(self) -> int:
+        """Return about how many numbers the task takes: weights of its functions, positions of its index sets."""
+
 
 class _Retrieval(Family):
     """What all retrieval families share."""
@@ -48,6 +52,9 @@ class _Retrieval(Family):
         if self.length < self.intrinsic:
             raise ValueError(f"length must be at least the intrinsic dimension {self.intrinsic}, not {self.length}")
         return self
+
+    def _places(self) -> int:
+        return self.intrinsic * self.length
 
     def _S(self) -> list[list[int]]:
         return index_sets(self.sets, self.intrinsic, self.length, share=self.share, seed=self.seed)
@@ -134,6 +141,9 @@ class SumOfMaxima(_Retrieval):
         a = rng.standard_normal((self.intrinsic, self.dim))
         return normalised(a) if self.draw == "unit" else a
 
+    def numbers(self) -> int:
+        return self._places() + self.intrinsic * self.dim
+
     def task(self) -> GeneralizedRetrieval:
         """Max of a·x is −min of −a·x: f_i = −a_i·x, F0 = −Σ z."""
         x, z = variable(self.dim), variable(self.intrinsic)
@@ -163,6 +173,10 @@ class QuadraticBasins(_Retrieval):
         assert best is not None
         return best
 
+    def numbers(self) -> int:
+        """X − c is written with an identity matrix; all distances between centres are compared."""
+        return self._places() + self.intrinsic * self.dim * (self.dim + self.intrinsic)
+
     def task(self) -> GeneralizedRetrieval:
         """f_i = |x − c_i|²/d lies in [0, 1] on the unit box."""
         x = variable(self.dim)
@@ -177,6 +191,9 @@ class MinPlusMax(Family):
     summary: ClassVar[str] = "y = max_t x(t) + min_t x(t), d = 1 (equation 7)"
     family: Literal["min-plus-max"] = "min-plus-max"
     length: int = Field(default=8, ge=2, le=1_000_000)
+
+    def numbers(self) -> int:
+        return 2 * self.length
 
     def task(self) -> GeneralizedRetrieval:
         """f_1 = x, f_2 = 1 − x; max = 1 − min of (1 − x)."""
@@ -201,6 +218,9 @@ class SparseRegression(Family):
             raise ValueError(f"length must be at least q = {self.q}, not {self.length}")
         return self
 
+    def numbers(self) -> int:
+        return self.q * (self.length + 4 * self.q)
+
     def task(self) -> GeneralizedRetrieval:
         """Token (value, q marks): f_j = (value + 2·(1 − mark_j))/3 is least at the marked one; 3·z_j is its value."""
         x, z = variable(1 + self.q), variable(self.q)
@@ -217,6 +237,9 @@ class SphereAnchors(_Retrieval):
     family: Literal["sphere-anchors"] = "sphere-anchors"
     dim: int = Field(default=3, ge=2, le=4096)
     outer: Outer = "sum"
+
+    def numbers(self) -> int:
+        return self._places() + self.intrinsic * self.dim**2
 
     def task(self) -> GeneralizedRetrieval:
         """f_i = |x − q_i|²/4 is at most 1 on the sphere."""
@@ -237,6 +260,9 @@ class Nearest(Family):
     dim: int = Field(default=4, ge=2, le=4096)
     length: int = Field(default=8, ge=2, le=1_000_000)
 
+    def numbers(self) -> int:
+        return self.length
+
     def task(self) -> NearestNeighbour:
         """Build it."""
         return NearestNeighbour(length=self.length, dim=self.dim)
@@ -249,6 +275,9 @@ class Mean(Family):
     family: Literal["mean"] = "mean"
     dim: Count = 2
     length: Length = 8
+
+    def numbers(self) -> int:
+        return self.dim**2
 
     def task(self) -> MeanTask:
         """Build it."""
@@ -263,6 +292,9 @@ class Linear(Family):
     dim: Count = 2
     length: Length = 8
     seed: int = Field(default=0, ge=0)
+
+    def numbers(self) -> int:
+        return self.length * self.dim
 
     def task(self) -> LinearTask:
         """Build it."""

@@ -18,8 +18,10 @@ from headcount.tasks.task import Task
 
 MOST_SIZE = 1_000_000
 """Of a length and a dimension, as of a model's."""
-MOST_PLACES = 1 << 22
-"""Positions in all index sets of a task together; each set lists its own."""
+MOST_NUMBERS = 1 << 23
+"""That making a family's task takes, its index sets included."""
+MOST_SLOPES = 1 << 25
+"""Of the nodes of one function together: components × the variable's dimension, which is what its gradient takes."""
 
 
 class _Common(Spec):
@@ -80,17 +82,29 @@ _Any = Annotated[_Retrieval | _Mean | _Linear | _Nearest, Field(discriminator="k
 _reader: TypeAdapter[_Any] = TypeAdapter(_Any)
 
 
+def _check_slopes(tree: Expr) -> None:
+    """Refuse a function whose gradient would fill the memory."""
+    dim = max((node.dim for node in tree.walk() if isinstance(node, Variable)), default=1)
+    needed = sum(node.out_dim for node in tree.walk()) * dim
+    if needed > MOST_SLOPES:
+        raise BadInput(
+            f"task: the gradient of a function of {dim} numbers would take {needed:,}: at most {MOST_SLOPES:,}"
+        )
+
+
 def known_task(data: Mapping[str, Any] | None) -> Task | None:
     """Make the task that a model was saved with; None where there is none, or only its arrays were known."""
     return None if data is None or data.get("kind") == "arrays" else parse_task(data)
 
 
 def sized_family(name: str, **parameters: Any) -> Family:
-    """Return the spec of a named family, as `family` does; one whose index sets would fill the memory is refused."""
+    """Return the spec of a named family, as `family` does; one whose task would fill the memory is refused."""
     found = family(name, **parameters)
-    places = getattr(found, "length", 1) * getattr(found, "intrinsic", 1)
-    if places > MOST_PLACES:
-        raise BadInput(f"{name}: length · intrinsic must be at most {MOST_PLACES:,}, not {places:,}")
+    if (needed := found.numbers()) > MOST_NUMBERS:
+        raise BadInput(
+            f"{name}: this task takes {needed:,} numbers to state: at most {MOST_NUMBERS:,} (choose a smaller length, "
+            "intrinsic dimension or dim)"
+        )
     return found
 
 
@@ -113,9 +127,8 @@ def parse_task(data: Mapping[str, Any]) -> Task:
         if isinstance(error, RecursionError) or error.errors()[0]["type"] == "json_invalid":
             raise BadInput("task: an expression is nested too deeply") from None
         raise BadInput(f"task: {explain(error, _Common)}") from None
-    for node in (node for tree in spec.trees() for node in tree.walk()):
-        if isinstance(node, Variable) and node.dim > MOST_SIZE:
-            raise BadInput(f"task: a variable has dim = {node.dim}: at most {MOST_SIZE:,}")
+    for tree in spec.trees():
+        _check_slopes(tree)
     task = spec.task()
     for key in ("length", "dim", "law"):  # a kind that finds one of these from the rest must not overrule it
         stated, built = getattr(spec, key), getattr(task, key)

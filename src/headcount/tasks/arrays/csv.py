@@ -15,6 +15,7 @@ from headcount.core.readers import MOST_LINE_BYTES, read_lines
 from headcount.tasks.arrays.long_form import Arrays, Tokens, padded, roles, wanted, with_names
 
 _AT_ONCE = 1_000  # rows whose text is held at a time; with many more the garbage collector takes over
+_CELLS_AT_ONCE = 1_000_000  # of these rows; as texts of their own they take some 60 MB
 _TRUTH = {"true": 1.0, "false": 0.0}  # as tables of truth values are written
 
 
@@ -97,12 +98,12 @@ def _tokens(path: Path, handle: TextIO, text: bool) -> tuple[Tokens, list[str] |
         raise BadInput(f"{path}: the table has no rows: give one row a token")
     lines = np.concatenate([block.lines for block in blocks])
     numbers = np.concatenate([block.numbers for block in blocks])
-    labels = list(codes)
+    labels, place = list(codes), {name: i for i, name in enumerate(names)}
     tokens = Tokens(
         codes=np.concatenate([block.codes for block in blocks]),
         position=np.concatenate([block.position for block in blocks]),
-        features=numbers[:, [names.index(name) for name in features]],
-        targets=numbers[:, [names.index(name) for name in targets]],
+        features=numbers[:, [place[name] for name in features]],
+        targets=numbers[:, [place[name] for name in targets]],
         label=labels.__getitem__,
         place=lambda row: f"line {lines[row]}",
     )
@@ -116,7 +117,7 @@ def _some(path: Path, records: Iterator[tuple[int, list[str]]], width: int) -> l
         if len(cells) != width:
             raise BadInput(f"{path}, line {line}: {len(cells)} values, but the header names {width} columns")
         rows.append((line, cells))
-        if len(rows) == _AT_ONCE:
+        if len(rows) == _AT_ONCE or len(rows) * width >= _CELLS_AT_ONCE:
             break
     return rows
 

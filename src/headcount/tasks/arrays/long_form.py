@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ def roles(where: str, names: list[str]) -> tuple[list[str], list[str]]:
     for name in ("sequence", "position"):
         if name not in names:
             raise BadInput(f"{where}: there is no column {name!r}: {_COLUMNS}")
-    twice = [name for name in names if names.count(name) > 1]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise BadInput(f"{where}: there are two columns {twice[0]!r}: name every column once")
     found = [name for name in names if name.startswith("target")]
@@ -54,7 +55,8 @@ def roles(where: str, names: list[str]) -> tuple[list[str], list[str]]:
     if set(found) not in ({"target"}, set(numbered)) or not found:
         what = f"the columns of the target are {', '.join(found)}" if found else "there is no column 'target'"
         raise BadInput(f"{where}: {what}: {_COLUMNS}")
-    features = [name for name in names if name not in ("sequence", "position", *found)]
+    others = {"sequence", "position", *found}
+    features = [name for name in names if name not in others]
     if not features:
         raise BadInput(f"{where}: there is no column of features: {_COLUMNS}")
     return (found if found == ["target"] else numbered), features
