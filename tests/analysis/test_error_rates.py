@@ -232,8 +232,8 @@ def test_laws_may_leave_head_counts_out() -> None:
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A store whose run is made by hand."""
+    from headcount.api import stored as room
     from headcount.store.store import Store
-    from headcount.sweeps import results as room
 
     Store.open(tmp_path / "store").close()
     monkeypatch.setattr(room, "stored_runs", lambda store, run: zero_runs())

@@ -10,6 +10,13 @@ from cyclopts import Parameter
 
 from headcount.cli.common import Json, console, print_files, print_json
 
+NEXT = (
+    ("headcount advise data.npz", "how many heads your own sequences need"),
+    ("headcount tasks", "other tasks whose answer is known"),
+    ("headcount --help", "all verbs, by what they are for"),
+)
+"""Commands, and what they answer."""
+
 
 def demo(
     *,
@@ -20,7 +27,7 @@ def demo(
     from headcount.analysis import answers
     from headcount.core.readers import read_toml
     from headcount.core.text import bold
-    from headcount.render import as_terminal, check_report_folder, transition_table, write_report
+    from headcount.render import as_terminal, check_report_folder, terminal_list, transition_table, write_report
     from headcount.sweeps import SweepSpec, run_sweep
 
     with resources.as_file(resources.files("headcount.specs") / "demo.toml") as path:
@@ -53,4 +60,7 @@ def demo(
     terminal.print(bold(transition.sentence), transition.comparison)
     terminal.print()
     print_files([("Page", paths.page), ("Picture", paths.picture), ("Record", paths.run)])
+    terminal.print()
+    terminal.print("What to type next:")
+    terminal.print(terminal_list(NEXT))
     return 0
