@@ -16,6 +16,7 @@ from headcount import BadInput, SweepSpec
 from headcount.core.readers import reading
 from headcount.core.readers.reading import MOST_DEPTH, parse_json, read_json, read_limited, read_toml
 from headcount.store.store import Store
+from headcount.sweeps.attack_trials import IrreducibleSpec
 from headcount.sweeps.file import read_sweep
 from headcount.tasks.arrays.csv import read_csv
 from headcount.tasks.families import family
@@ -128,6 +129,26 @@ def test_sweeps_of_too_many_combinations(tmp_path: Path) -> None:
     settings = [{"name": "a", "hidden": [8, 9]}, {"name": "b"}]
     spec = SweepSpec.parse({"name": "x", "heads": [1], "task": task, "lengths": [8, 9, 10], "settings": settings})
     assert spec._count() == len(spec.panels()) == 9
+
+
+def test_sweeps_of_too_many_trials_and_long_tasks() -> None:
+    task = {"family": "quadratic-basins"}
+    stated = {"name": "x", "task": task, "heads": [1, 2], "seeds": 3}
+    with pytest.raises(BadInput, match="the lists make 400,000 trials: at most 250,000"):
+        SweepSpec.parse({**stated, "heads": [*range(1, 101)], "seeds": 4000})
+    some = [{"name": "a", "heads": [*range(1, 50)]}, {"name": "b"}]
+    assert SweepSpec.parse({**stated, "settings": some})._count("heads") == 51
+    with pytest.raises(BadInput, match="the tasks of all lengths take [0-9,]* numbers: at most 67,108,864"):
+        SweepSpec.parse({**stated, "lengths": [*range(3, 20_000)]})
+    with pytest.raises(BadInput, match="the tasks of all lengths take"):
+        SweepSpec.parse({**stated, "settings": [{"name": str(k), "lengths": [10**6 - k]} for k in range(30)]})
+    assert len(SweepSpec.parse({**stated, "lengths": [8, 10_000]}).panels()) == 2
+    cell = {"task": task, "heads": [*range(1, 301)], "seeds": 1000}
+    with pytest.raises(BadInput, match="the cells make 300,300 attacks: at most 250,000"):
+        IrreducibleSpec.parse({"name": "x", "cells": [cell]})
+    assert (
+        sum(1 for _ in IrreducibleSpec.parse({"name": "x", "cells": [{**cell, "heads": [1], "seeds": 2}]}).units()) == 3
+    )
 
 
 def test_tasks_of_too_many_positions() -> None:

@@ -10,9 +10,10 @@ import pytest
 from store_help import SPECS, arrays, checkpoint_files, same
 
 from headcount.cli.runs import runs
-from headcount.store.checkpoints import SET_ASIDE, WRITERS
+from headcount.store.checkpoints import CLEAN_MARK, SET_ASIDE, WRITERS
+from headcount.store.database import COMMITS
 from headcount.store.schema import CHECKPOINTS, StoreError
-from headcount.store.store import OURS, Store
+from headcount.store.store import FILES, OURS, Store
 
 
 def crafted(folder: Path, name: str) -> str:
@@ -123,6 +124,41 @@ def test_a_link_in_place_of_a_file_of_ours_is_never_written_through(tmp_path, na
         place.write_bytes(kept[place])
     with Store.open(folder) as store:
         assert len(store.trials()) == len(SPECS)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_pipe_in_place_of_a_file_of_ours_is_not_opened(tmp_path, name, read_only):
+    """Opening one would wait for ever; whoever packs a store into an archive can put one there."""
+    with Store.open(tmp_path) as store:
+        store.add_run("r", SPECS)
+    kept = (tmp_path / name).read_bytes() if (tmp_path / name).exists() else None
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(StoreError, match="is no ordinary file"):
+        Store.open(tmp_path, read_only=read_only)
+    (tmp_path / name).unlink()
+    if kept is not None:
+        (tmp_path / name).write_bytes(kept)
+    with Store.open(tmp_path, read_only=read_only) as store:
+        assert len(store.trials()) == len(SPECS)
+
+
+def test_odd_entries_among_the_writers_are_left_alone(tmp_path):
+    with Store.open(tmp_path) as store:
+        store.add_run("r", SPECS)
+    (tmp_path / CLEAN_MARK).write_text("0")  # so that the next writer looks for what killed ones left
+    os.mkfifo(tmp_path / WRITERS / "pipe")
+    (tmp_path / WRITERS / "folder").mkdir()
+    (tmp_path / WRITERS / "endless").symlink_to("/dev/zero")
+    (tmp_path / COMMITS).unlink()
+    (tmp_path / COMMITS).symlink_to("/dev/zero")
+    with pytest.raises(StoreError, match="is no ordinary file"):
+        Store.open(tmp_path, read_only=True)
+    (tmp_path / COMMITS).unlink()
+    with Store.open(tmp_path) as store:
+        assert len(store.trials()) == len(SPECS)
+    assert {"pipe", "folder", "endless"} <= {p.name for p in (tmp_path / WRITERS).iterdir()}
 
 
 def test_a_link_to_a_whole_store_is_followed(tmp_path):

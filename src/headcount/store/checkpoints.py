@@ -32,7 +32,7 @@ from safetensors.numpy import save
 
 from headcount.core import BadInput, arrays_hash, write_bytes
 from headcount.store.owners import is_dead
-from headcount.store.schema import CHECKPOINTS, StoreError, locked
+from headcount.store.schema import CHECKPOINTS, StoreError, locked, read_small
 from headcount.store.seals import is_our_name
 
 Arrays = dict[str, NDArray[Any]]
@@ -124,7 +124,7 @@ class CheckpointFiles:
     def is_clean(self) -> bool:
         """Say whether nothing has come into the folder or left it since it was last found, or left, clean."""
         try:
-            return int(self._mark.read_text(encoding="ascii")) == self.folder.stat().st_mtime_ns
+            return int(read_small(self._mark)) == self.folder.stat().st_mtime_ns
         except (OSError, ValueError):
             return False
 
@@ -165,8 +165,9 @@ class CheckpointFiles:
                         Path(entry.path).rename(today / entry.name)
                 self._delete_old(keep)
                 for path in self._writers.glob("*"):  # what they left has been looked for
-                    if path.suffix == ".part" or is_dead(path.read_text(encoding="utf-8", errors="replace")):
-                        path.unlink(missing_ok=True)
+                    with suppress(OSError):  # a folder, or a pipe: not ours
+                        if path.suffix == ".part" or is_dead(read_small(path)):
+                            path.unlink(missing_ok=True)
         except StoreError:
             return False
         return True

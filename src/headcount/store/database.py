@@ -34,11 +34,13 @@ from headcount.store.schema import (
     damaged,
     locked,
     one_line,
+    read_small,
     tables_of,
 )
 from headcount.store.seals import keep_seals, seal_all
 
 COMMITS = "trials.commits"
+COUNT_DIGITS = 18
 CHECKED_AT_OPEN_BYTES = 16 << 20
 """The structure of a larger database is checked by `headcount runs --check` alone: it takes a second a gigabyte."""
 
@@ -237,7 +239,7 @@ def _create(folder: Path) -> None:
 def commits(folder: Path, db: sqlite3.Connection) -> int:
     """Return how many commits a database of version 2 has seen."""
     row = db.execute("SELECT value FROM meta WHERE key = 'commits'").fetchone()
-    if row is None or not str(row[0]).isdecimal():
+    if row is None or not (str(row[0]).isdecimal() and str(row[0]).isascii() and len(str(row[0])) <= COUNT_DIGITS):
         raise damaged(folder, "its count of commits is missing")
     return int(row[0])
 
@@ -245,10 +247,10 @@ def commits(folder: Path, db: sqlite3.Connection) -> int:
 def counted(folder: Path) -> int | None:
     """Return how many commits the file beside the database has counted; None where it is missing or unreadable."""
     try:
-        text = (folder / COMMITS).read_text(encoding="ascii", errors="replace").strip()
+        text = read_small(folder / COMMITS)
     except FileNotFoundError:
         return None
-    return int(text) if text.isdecimal() and text.isascii() else None
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= COUNT_DIGITS else None
 
 
 def _write_count(folder: Path, number: int) -> None:

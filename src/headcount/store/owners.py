@@ -62,7 +62,11 @@ def is_dead(owner: str) -> bool:
     if owner in _ended:
         return True
     parts, mine = owner.split("|"), this_owner().split("|")
-    if len(parts) != len(mine) or parts[0] != mine[0] or not parts[3].isdigit():
+    if (
+        len(parts) != len(mine)
+        or parts[0] != mine[0]
+        or not (parts[3].isascii() and parts[3].isdecimal() and len(parts[3]) < 10)
+    ):
         return False
     if parts[1] != mine[1]:
         return True  # the machine was started again since: a store is shared on one machine only

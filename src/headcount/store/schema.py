@@ -8,6 +8,7 @@ import functools
 import os
 import re
 import sqlite3
+import stat
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,8 @@ from headcount.core import HeadcountError
 DATABASE = "trials.sqlite"
 CHECKPOINTS = "checkpoints"
 WRITE_LOCK = ".trials.lock"
+SMALL_BYTES = 4096
+"""Of a count, a mark or the name of a writer; they have some 20 to 150."""
 VERSION = 2
 """Of the tables: 1 had no checksums; a writer brings it up to 2, a reader leaves it as it is."""
 
@@ -173,6 +176,14 @@ def locked(path: Path, *, shared: bool = False, create: bool = True, patience: f
         yield
     finally:
         os.close(descriptor)
+
+
+def read_small(path: Path) -> str:
+    """Return the first line's worth of a small file of ours; a link, a pipe or the like is none, and is not opened."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise FileNotFoundError(errno.ENOENT, "no ordinary file", str(path))
+    with path.open("rb") as handle:
+        return handle.read(SMALL_BYTES).decode("utf-8", errors="replace").strip()
 
 
 def tables_of(version: int) -> str:

@@ -38,11 +38,19 @@ from headcount.store.query import log
 from headcount.store.schema import CHECKPOINTS, DATABASE, WRITE_LOCK, LostTrial, StoreError, one_line
 from headcount.store.trials import FINISHED, Outcome, State, as_json
 
-OURS = (
-    DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", COMMITS, WRITE_LOCK, FILES_LOCK, CLEAN_MARK, CHECKPOINTS, SET_ASIDE,
-    WRITERS,
-)  # fmt: skip
+FILES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", COMMITS, WRITE_LOCK, FILES_LOCK, CLEAN_MARK)
+FOLDERS = (CHECKPOINTS, SET_ASIDE, WRITERS)
+OURS = (*FILES, *FOLDERS)
 """What a store has at its top."""
+
+
+def check_kinds(folder: Path) -> None:
+    """Refuse a store with a pipe or a device in place of a file of ours: reading it might never end."""
+    for name in FILES:
+        path = folder / name
+        with suppress(OSError):  # what cannot be looked at is for whoever opens it to report
+            if path.exists() and not path.is_file():
+                raise StoreError(f"{path} is no ordinary file, which headcount never makes: remove it")
 
 
 def check_no_links(folder: Path) -> None:
@@ -73,6 +81,7 @@ class Store(Claims):
         With `read_only` nothing is made, changed or cleared away, so it works where nothing may be written.
         """
         path = Path(folder)
+        check_kinds(path)
         if not read_only:
             check_no_links(path)
         database = Reader(path, patience) if read_only else Writer(path, create, patience)

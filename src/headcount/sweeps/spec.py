@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from headcount.core import BadInput, Spec, provenance
 from headcount.models.transformer import FeedForwardKind, ModelSpec, Positions, Size, Transformer
 from headcount.store import Run, Trial
-from headcount.tasks import FAMILIES, Task, parse_task
+from headcount.tasks import FAMILIES, Task, parse_task, sized_family
 from headcount.tasks.arrays import ArrayTask
 from headcount.training import TrainSpec
 
@@ -114,6 +114,10 @@ class TrialSpec(Spec):
 
 MOST_PANELS = 100_000
 """Combinations of all lists of a sweep but heads and seeds; each is a task, a model and a recipe."""
+MOST_TRIALS = 250_000
+"""Of a sweep; the plan of one takes some 8 kB a trial."""
+MOST_TASK_NUMBERS = 1 << 26
+"""That the tasks of all lengths and targets take together: index sets are listed."""
 
 
 class SweepSpec(Spec):
@@ -146,15 +150,38 @@ class SweepSpec(Spec):
             raise ValueError("settings: each needs a name of its own")
         if (count := self._count()) > MOST_PANELS:
             raise ValueError(f"the lists make {count:,} combinations beside heads and seeds: at most {MOST_PANELS:,}")
+        if (trials := self._count("heads") * self.seeds) > MOST_TRIALS:
+            raise ValueError(f"the lists make {trials:,} trials: at most {MOST_TRIALS:,} (sweep them in parts)")
+        parts = [self._set(setting) for setting in self.settings] if self.settings else [self]
+        if (numbers := sum(part._task_numbers() for part in parts)) > MOST_TASK_NUMBERS:
+            raise ValueError(
+                f"the tasks of all lengths take {numbers:,} numbers: at most {MOST_TASK_NUMBERS:,} (sweep fewer)"
+            )
         self.panels()  # a bad task, length, target or setting is answered here, before anything runs
         return self
 
-    def _count(self) -> int:
-        """Count the panels before any is made."""
+    def _count(self, *more: str) -> int:
+        """Count the panels before any is made; with "heads" the models of one seed."""
         fixed = math.prod(len(values or [0]) for values in (self.learning_rates, self.targets))
-        free = [[getattr(one, key) or getattr(self, key) or [0] for key in ("lengths", "hidden", "head_dims")]
+        free = [[getattr(one, key) or getattr(self, key) or [0] for key in ("lengths", "hidden", "head_dims", *more)]
                 for one in self.settings or [self]]  # fmt: skip
         return fixed * sum(math.prod(map(len, lists)) for lists in free)
+
+    def _task_numbers(self) -> int:
+        """Return about how many numbers the tasks of a sweep without settings take, before any is made."""
+        name = self.task.get("family")
+        if not isinstance(name, str) or name not in FAMILIES:
+            return 0  # stated whole, in the file
+        plain = {key: value for key, value in self.task.items() if key != "family"}
+        return sum(sized_family(name, **{**plain, **change}).numbers() for _, change in self._changes())
+
+    def _changes(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Return what sets every task of a sweep apart: as it is shown, and as a change of [task]."""
+        return [
+            ({k: v for k, v in (("length", length), ("target", target)) if v is not None},
+             {k: v for k, v in (("length", length), ("seed", target)) if v is not None})
+            for length, target in product(self.lengths or [None], self.targets or [None])
+        ]  # fmt: skip
 
     def panels(self) -> list[Panel]:
         """Return the sweep as panels, each a task, a model and a recipe with all head counts and seeds."""
@@ -188,12 +215,7 @@ class SweepSpec(Spec):
         """Return the tasks of the sweep with the values that set them apart."""
         if "family" not in self.task and (self.lengths or self.targets):
             raise BadInput(_fixed_text(self.task.get("name"), "lengths" if self.lengths else "targets", self))
-        found: list[tuple[dict[str, Any], Task]] = []
-        for length, target in product(self.lengths or [None], self.targets or [None]):
-            change = {k: v for k, v in (("length", length), ("seed", target)) if v is not None}
-            shown = {k: v for k, v in (("length", length), ("target", target)) if v is not None}
-            found.append((shown, parse_task({**self.task, **change})))
-        return found
+        return [(shown, parse_task({**self.task, **change})) for shown, change in self._changes()]
 
     def _cells(self) -> list[tuple[dict[str, Any], ModelOptions, TrainSpec]]:
         """Return every combination of sizes and rates but the head count, with the values that set it apart."""
