@@ -67,8 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     return write_result(
         f"advisor-speed-{device.type}",
         {"rows": rows, "task": task, "samples": samples, "hardware": device_name(device)},
-        seeds=[0], counts={"runs": len(rows), "right": right}, device=str(device), folder=asked.out,
-    )  # fmt: skip
+        seeds=[0],
+        counts={"runs": len(rows), "right": right},
+        device=str(device),
+        folder=asked.out,
+    )
 
 
 if __name__ == "__main__":

@@ -117,14 +117,23 @@ def asked(drawn: Drawn, budget: float, device: str) -> dict[str, Any]:
     low, high = found.interval
     D = drawn.intrinsic
     return {
-        "name": drawn.name, "intrinsic": D, "recommended": found.recommended_heads, "low": low, "high": high,
-        "verdict": found.verdict, "no_transition": found.no_transition,
+        "name": drawn.name,
+        "intrinsic": D,
+        "recommended": found.recommended_heads,
+        "low": low,
+        "high": high,
+        "verdict": found.verdict,
+        "no_transition": found.no_transition,
         "right": found.recommended_heads in (D, (D or 0) + 1) if D else found.verdict == expected(drawn),
-        "covered": low <= D <= high if D else None, "open": found.interval_open,
-        "settled": found.settled, "kind": found.kind, "error": round(found.curve[-1].validation, 6),
-        "seconds": round(found.seconds, 1), "about": drawn.about,
+        "covered": low <= D <= high if D else None,
+        "open": found.interval_open,
+        "settled": found.settled,
+        "kind": found.kind,
+        "error": round(found.curve[-1].validation, 6),
+        "seconds": round(found.seconds, 1),
+        "about": drawn.about,
         "curve": {p.heads: float(f"{p.validation:.3g}") for p in found.curve},
-    }  # fmt: skip
+    }
 
 
 def expected(drawn: Drawn) -> str:
@@ -137,13 +146,17 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
     kinds = {kind: [row for row in rows if row["name"].startswith(kind)] for kind in ("task", "control", "noise")}
     settled = [row for row in (*kinds["task"], *kinds["control"]) if row["settled"]]
     return {
-        "tasks": len(kinds["task"]), "tasks_right": sum(row["right"] for row in kinds["task"]),
+        "tasks": len(kinds["task"]),
+        "tasks_right": sum(row["right"] for row in kinds["task"]),
         "tasks_covered": sum(bool(row["covered"]) for row in kinds["task"]),
-        "controls": len(kinds["control"]), "controls_right": sum(row["right"] for row in kinds["control"]),
-        "noise": len(kinds["noise"]), "noise_right": sum(row["right"] for row in kinds["noise"]),
-        "tasks_open": sum(row["open"] for row in kinds["task"]), "settled": len(settled),
+        "controls": len(kinds["control"]),
+        "controls_right": sum(row["right"] for row in kinds["control"]),
+        "noise": len(kinds["noise"]),
+        "noise_right": sum(row["right"] for row in kinds["noise"]),
+        "tasks_open": sum(row["open"] for row in kinds["task"]),
+        "settled": len(settled),
         "settled_right": sum(row["recommended"] == (row["intrinsic"] or 1) for row in settled),
-    }  # fmt: skip
+    }
 
 
 def main() -> int:
@@ -161,17 +174,18 @@ def main() -> int:
     parser.add_argument("--result", action="store_true", help="write the outcome as a result file too")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    drawers = {"task": (study_task, options.tasks), "control": (study_control, options.controls),
-               "noise": (study_noise, options.noise)}  # fmt: skip
+    drawers = {
+        "task": (study_task, options.tasks),
+        "control": (study_control, options.controls),
+        "noise": (study_noise, options.noise),
+    }
     jobs = {
         f"{kind}-{number}": partial(ask, draw, number, options.budget, options.device)
         for kind, (draw, count) in drawers.items()
         for number in range(options.first, options.first + count)
     }
     start = time.monotonic()
-    rows, failed = ask_all(
-        jobs, options.out / "advisor-study-rows.json", at_once=options.at_once, cores=options.cores
-    )  # fmt: skip
+    rows, failed = ask_all(jobs, options.out / "advisor-study-rows.json", at_once=options.at_once, cores=options.cores)
     if failed:
         print(f"{failed} questions have no answer: ask again to resume")
         return 1
@@ -188,11 +202,18 @@ def main() -> int:
         device = find_device(options.device)
         write_result(
             "advisor-study" if device.type == "cpu" else f"advisor-study-{device.type}",
-            {"rows": rows, "budget": options.budget, "at_once": options.at_once, "cores": options.cores,
-             "seconds": round(time.monotonic() - start, 1)},
-            seeds=list(range(options.first, options.first + options.tasks)), counts=counts, device=device_name(device),
+            {
+                "rows": rows,
+                "budget": options.budget,
+                "at_once": options.at_once,
+                "cores": options.cores,
+                "seconds": round(time.monotonic() - start, 1),
+            },
+            seeds=list(range(options.first, options.first + options.tasks)),
+            counts=counts,
+            device=device_name(device),
             folder=options.out,
-        )  # fmt: skip
+        )
     return 0
 
 

@@ -161,9 +161,7 @@ def drawn_rows(name: str, samples: int, size: int, draw: int) -> NDArray[np.int6
 # The questions.
 
 
-def search(
-    stuff: Material, device: str, budget: float, shared: float, seed: int
-) -> tuple[HeadsNeeded, Search]:  # fmt: skip
+def search(stuff: Material, device: str, budget: float, shared: float, seed: int) -> tuple[HeadsNeeded, Search]:
     """Run the search behind `headcount advise`; where others share the device, its clock runs slower."""
     engine = TrialEngine(stuff, device, time.monotonic() + shared * budget)
     found = Search(engine, HEADS_MAX, LEVEL, seed, budget)
@@ -183,7 +181,7 @@ def ask_real(data: Path, case: Case, device: str, budget: float, shared: float) 
 
 def ask_truth(
     data: Path, name: str, size: int, draws: list[int], device: str, budget: float, shared: float
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Ask what the answer is at this training size: all remaining sequences validate, ten times the budget."""
     X, y, mask = read(data, name)
     whole = material(X, y, mask, kind="classification")
@@ -226,13 +224,22 @@ def row_of(case: Case, decision: HeadsNeeded, found: Search) -> dict[str, Any]:
         h: min(one.validation for one in found.found if one.heads == h) for h in sorted({o.heads for o in found.found})
     }
     return {
-        "name": case.name, "size": case.size, "draw": case.draw, "intrinsic": case.intrinsic,
-        "verdict": decision.verdict, "cause": decision.cause, "answer": decision.estimate, "low": decision.low,
-        "high": decision.high, "settled": found.settled, "agreed": round(decision.agreement or 0.0, 3),
-        "margin": round(decision.margin or 0.0, 4), "floor": round(decision.noise_floor or 0.0, 4),
+        "name": case.name,
+        "size": case.size,
+        "draw": case.draw,
+        "intrinsic": case.intrinsic,
+        "verdict": decision.verdict,
+        "cause": decision.cause,
+        "answer": decision.estimate,
+        "low": decision.low,
+        "high": decision.high,
+        "settled": found.settled,
+        "agreed": round(decision.agreement or 0.0, 3),
+        "margin": round(decision.margin or 0.0, 4),
+        "floor": round(decision.noise_floor or 0.0, 4),
         "trials": len(found.found),
         "curve": {h: float(f"{error:.3g}") for h, error in best.items()},
-    }  # fmt: skip
+    }
 
 
 def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -268,11 +275,15 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
     known = [row for row in some if row["truth"] is not None]
     settled, bounded = ([r for r in known if r["settled"]], [r for r in known if r["high"] is not None])
     return {
-        "asked": len(some), "truth_unsettled": len(some) - len(known), "known": len(known),
-        "covered": sum(r["covered"] for r in known), "bounded": len(bounded),
-        "bounded_covered": sum(r["covered"] for r in bounded), "settled": len(settled),
+        "asked": len(some),
+        "truth_unsettled": len(some) - len(known),
+        "known": len(known),
+        "covered": sum(r["covered"] for r in known),
+        "bounded": len(bounded),
+        "bounded_covered": sum(r["covered"] for r in bounded),
+        "settled": len(settled),
         "settled_right": sum(r["right"] for r in settled),
-    }  # fmt: skip
+    }
 
 
 def shares(counts: dict[str, int]) -> dict[str, list[float]]:
@@ -316,9 +327,11 @@ def run(options: argparse.Namespace) -> None:
         write_result(
             name,
             {"rows": rows, "wilson": shares(counts), **run_as, "seconds": round(time.monotonic() - start, 1)},
-            seeds=draws or list(some), counts=counts, device=device_name(find_device(options.device)),
+            seeds=draws or list(some),
+            counts=counts,
+            device=device_name(find_device(options.device)),
             folder=options.out,
-        )  # fmt: skip
+        )
 
 
 def main() -> int:

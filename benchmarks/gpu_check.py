@@ -174,7 +174,10 @@ def tune() -> list[dict[str, Any]]:
                 )
                 back: Any = triton.testing.do_bench(
                     lambda o=out, g=d, q=leaves: torch.autograd.grad(o, q, g, retain_graph=True),
-                    warmup=10, rep=30, return_mode="median")  # fmt: skip
+                    warmup=10,
+                    rep=30,
+                    return_mode="median",
+                )
                 rows.append({"T": length, **tuning, "forward": there / models * 1e3, "backward": back / models * 1e3})
                 print({k: round(v, 3) for k, v in rows[-1].items()}, flush=True)
     return rows
@@ -228,8 +231,14 @@ def main() -> None:
             told = {"what": WHAT, "cases": result[name]}
             write_result("gpu-precision", told, seeds=[7], counts=counts, device=result["device"], folder=folder)
     print("\nµs per model-step, optimiser included; batch 256, d = 4, N = 32, h = 4, n = 8")
-    table = {f"headcount, {m} models": {f"T={T}": result["time"][f"T={T} models={m}"] for T in LENGTHS}
-             for m in (256, 1024)} if "time" in result else {}  # fmt: skip
+    table = (
+        {
+            f"headcount, {m} models": {f"T={T}": result["time"][f"T={T} models={m}"] for T in LENGTHS}
+            for m in (256, 1024)
+        }
+        if "time" in result
+        else {}
+    )
     for name, row in table.items():
         print(f"{name:28s}" + "".join(f"  T={T}: {row.get(f'T={T}', float('nan')):9.2f}" for T in LENGTHS))
     if "check" in result:

@@ -88,10 +88,19 @@ def keep(name: str, spec: SweepSpec, runs: Sequence[Run], folder: Path = RESULTS
     found, origin = computed(runs), runs[0].provenance
     write_text(folder / f"paper-{name}.csv", trials_csv(runs))
     trials = dict(Counter(trial.state for run in runs for trial in run.trials))
-    write_json(folder / f"paper-{name}.json", {
-        "name": f"paper-{name}", "provenance": origin, "source": recorded(f"paper-{name}", trained=origin["commit"]),
-        "seeds": list(range(spec.seeds)), "counts": trials, "spec": spec.data(), **found, "errors": errors(runs),
-    })  # fmt: skip
+    write_json(
+        folder / f"paper-{name}.json",
+        {
+            "name": f"paper-{name}",
+            "provenance": origin,
+            "source": recorded(f"paper-{name}", trained=origin["commit"]),
+            "seeds": list(range(spec.seeds)),
+            "counts": trials,
+            "spec": spec.data(),
+            **found,
+            "errors": errors(runs),
+        },
+    )
     print(name, trials, {k: a["estimate"] for k, a in found["answers"].items()}, flush=True)
 
 

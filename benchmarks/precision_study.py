@@ -43,20 +43,28 @@ def compare(rows: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     for length, heads in places:
         for part in ("accuracy", "train_accuracy"):
             both = {
-                precision: np.array([
-                    row[part] for row in sorted(these, key=lambda row: row["seed"])
-                    if (row["length"], row["heads"]) == (length, heads)
-                ])
+                precision: np.array(
+                    [
+                        row[part]
+                        for row in sorted(these, key=lambda row: row["seed"])
+                        if (row["length"], row["heads"]) == (length, heads)
+                    ]
+                )
                 for precision, these in rows.items()
-            }  # fmt: skip
+            }
             apart = both["bf16"] - both["float32"]
             p = 1.0 if np.ptp(apart) == 0 and apart[0] == 0 else float(stats.ttest_1samp(apart, 0.0).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
-            found.append({
-                "length": length, "heads": heads, "part": part, "p": p,
-                **{f"mean_{k}": float(v.mean()) for k, v in both.items()},
-                **{f"spread_{k}": float(v.std(ddof=1)) for k, v in both.items()},
-                "differs": p < LEVEL / (2 * len(places)),
-            })  # fmt: skip
+            found.append(
+                {
+                    "length": length,
+                    "heads": heads,
+                    "part": part,
+                    "p": p,
+                    **{f"mean_{k}": float(v.mean()) for k, v in both.items()},
+                    **{f"spread_{k}": float(v.std(ddof=1)) for k, v in both.items()},
+                    "differs": p < LEVEL / (2 * len(places)),
+                }
+            )
     return found
 
 
@@ -68,10 +76,16 @@ def train(source: MarcoSource | CifarSource, stated: dict[str, Any], device: str
     with TemporaryDirectory() as folder, Store.open(Path(folder)) as store:
         run_on_store(spec, store, feeds=source.feeds(device), device=device, quiet=True)
         return [
-            {"length": run.values["length"], "heads": t.heads, "seed": t.seed, "accuracy": t.accuracy,
-             "train_accuracy": t.train_accuracy}
-            for run in stored_runs(store, spec.name) for t in run.trials
-        ]  # fmt: skip
+            {
+                "length": run.values["length"],
+                "heads": t.heads,
+                "seed": t.seed,
+                "accuracy": t.accuracy,
+                "train_accuracy": t.train_accuracy,
+            }
+            for run in stored_runs(store, spec.name)
+            for t in run.trials
+        ]
 
 
 def kept_rows(file: Path, cells: dict[str, list[int]], tokens: dict[int, int]) -> list[dict[str, Any]]:
@@ -79,11 +93,16 @@ def kept_rows(file: Path, cells: dict[str, list[int]], tokens: dict[int, int]) -
     wanted = {tokens[length] for length in cells["lengths"]}
     with file.open(newline="") as lines:
         return [
-            {"length": int(row["length"]), "heads": int(row["heads"]), "seed": int(row["seed"]),
-             "accuracy": float(row["accuracy"]), "train_accuracy": float(row["train_accuracy"])}
+            {
+                "length": int(row["length"]),
+                "heads": int(row["heads"]),
+                "seed": int(row["seed"]),
+                "accuracy": float(row["accuracy"]),
+                "train_accuracy": float(row["train_accuracy"]),
+            }
             for row in csv.DictReader(lines)
             if row["state"] == "done" and int(row["length"]) in wanted and int(row["heads"]) in cells["heads"]
-        ]  # fmt: skip
+        ]
 
 
 def main(arguments: Sequence[str] | None = None) -> Path:
@@ -127,13 +146,23 @@ def main(arguments: Sequence[str] | None = None) -> Path:
         mark = "DIFFERS" if row["differs"] else ""
         print(f"T = {row['length']:<5} h = {row['heads']:<3} {row['part']:<15} {means}  p = {row['p']:.3f} {mark}")
     asked.out.mkdir(parents=True, exist_ok=True)
-    content = {"cells": found, "rows": rows, "level": LEVEL, "train": plan.stated["train"],
-               "hardware": device_name(device), "bf16_from": asked.kept.name if asked.kept else None}  # fmt: skip
+    content = {
+        "cells": found,
+        "rows": rows,
+        "level": LEVEL,
+        "train": plan.stated["train"],
+        "hardware": device_name(device),
+        "bf16_from": asked.kept.name if asked.kept else None,
+    }
     counts = {"cells": len(found), "differ": sum(row["differs"] for row in found)}
     return write_result(
-        f"precision-{asked.kind}", content, seeds=list(range(asked.seeds)), counts=counts, device=str(device),
+        f"precision-{asked.kind}",
+        content,
+        seeds=list(range(asked.seeds)),
+        counts=counts,
+        device=str(device),
         folder=asked.out,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

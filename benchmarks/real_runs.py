@@ -62,11 +62,16 @@ def keep(kind: Any, name: str, store: Store, run: str, folder: Path) -> None:
     on_train = analyse(runs, on="train")
     trials = {state: n for state, n in on_train.counts.items() if n}
     content: dict[str, Any] = {
-        "name": stem, "provenance": runs[0].provenance,
-        "source": recorded(stem, trained=runs[0].provenance["commit"]), "seeds": list(range(spec["seeds"])),
-        "counts": {**trials, "left": left}, "spec": spec, "accuracies": accuracies(kind, runs),
-        "pieces": times, "seconds": round(sum(piece["seconds"] for piece in times), 1),
-    }  # fmt: skip
+        "name": stem,
+        "provenance": runs[0].provenance,
+        "source": recorded(stem, trained=runs[0].provenance["commit"]),
+        "seeds": list(range(spec["seeds"])),
+        "counts": {**trials, "left": left},
+        "spec": spec,
+        "accuracies": accuracies(kind, runs),
+        "pieces": times,
+        "seconds": round(sum(piece["seconds"] for piece in times), 1),
+    }
     if not left:
         content["findings"] = [one.data() for one in findings.findings(read_cells(kind, runs), kind, on_train)]
     write_text(folder / f"{stem}.csv", trials_csv(runs))

@@ -75,11 +75,19 @@ MINING = (
     *READ,
 )
 READERS = (
-    "core.readers.reading", "core.readers.packed", "core.readers.model_file", "core.readers.statement_file",
-    "tasks.arrays.files", "datasets.msmarco.formats", "datasets.cifar10.read:read_cifar", "tasks.serial:parse_task",
-    "sweeps.file:read_sweep", "probing.load:load_folder", "recheck.certificate:verify",
+    "core.readers.reading",
+    "core.readers.packed",
+    "core.readers.model_file",
+    "core.readers.statement_file",
+    "tasks.arrays.files",
+    "datasets.msmarco.formats",
+    "datasets.cifar10.read:read_cifar",
+    "tasks.serial:parse_task",
+    "sweeps.file:read_sweep",
+    "probing.load:load_folder",
+    "recheck.certificate:verify",
     "recheck.witness:verify_witness",
-)  # fmt: skip
+)
 ADVICE = ("advisor.advice:advise",)
 WORDS = ("words.answer", "words.configuration", "page", "tables", "charts", "configuration")
 SHOWN = sorted(
@@ -161,7 +169,7 @@ TABLE: dict[str, dict[str, Part]] = {
     "store-kills": {"measured": Part(("store.store:Store",))},
     "store-scale": {"timed": Part(("store.store:Store", "cli.runs:runs", "benchmarks.store_scale:measure"))},
     "vit-speed-*": {"timed": Part(VIT)},
-}  # fmt: skip
+}
 """Result files by the form of their name, the first that fits; every result file has one (a test holds it)."""
 
 

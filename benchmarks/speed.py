@@ -50,9 +50,12 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
         "--steps", type=whole, help="steps of the sweep's trials (default: 2000, and 100 of a sample on a CPU)"
     )
     parser.add_argument(
-        "--skip", action="append", default=[], metavar="ROW",
+        "--skip",
+        action="append",
+        default=[],
+        metavar="ROW",
         help="leave a row (vmap, jax, ...) or the table (steps) out; repeat it",
-    )  # fmt: skip
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the result as JSON to this file too")
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     if "" in arguments:  # as a path it would be this folder
@@ -75,9 +78,7 @@ def measure(options: argparse.Namespace) -> None:
 
     out: Path | None = options.out
     save = None if out is None else lambda result: write_json(out, result)
-    result = run.run_bench(
-        options.device, sweep=options.sweep, steps=options.steps, skip=options.skip, save=save
-    )  # fmt: skip
+    result = run.run_bench(options.device, sweep=options.sweep, steps=options.steps, skip=options.skip, save=save)
     if out is not None:
         write_json(out, result)
     if options.json:

@@ -23,9 +23,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-sys.path.extend(str(Path(__file__).resolve().parents[1] / folder) for folder in (
-    "tests", "tests/analysis", "tests/training", "tests/reproduction", "tests/theory",
-))  # fmt: skip
+sys.path.extend(
+    str(Path(__file__).resolve().parents[1] / folder)
+    for folder in ("tests", "tests/analysis", "tests/training", "tests/reproduction", "tests/theory")
+)
 
 from benchmarks.result_sources import REPO, RESULTS, parts_of, source_at, source_now
 from benchmarks.source import Source, source_of

@@ -33,10 +33,12 @@ REPEATS = 3
 TRIALS = 300
 """So many trials are claimed and finished to find the cost of one."""
 PLAN: dict[str, Any] = {
-    "heads": [1, 2], "seeds": 2, "task": {"family": "min-plus-max", "length": 4},
+    "heads": [1, 2],
+    "seeds": 2,
+    "task": {"family": "min-plus-max", "length": 4},
     "model": {"head_dim": 2, "hidden": 4},
     "train": {"steps": 2, "warmup": 0, "batch": 2, "train_size": 4, "validation_size": 4, "evaluations": 1},
-}  # fmt: skip
+}
 
 
 def spec(number: int) -> dict[str, Any]:

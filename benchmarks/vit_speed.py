@@ -53,12 +53,9 @@ def builders(plan: VitPlan) -> dict[str, Callable[[], Work]]:
         "device_bf16": lambda: plain_loop(plan, images, shelf, "device", "bf16"),
         "stack_float32": lambda: stacked_loop(plan, shelf, "float32"),
         "stack_eager": lambda: stacked_loop(plan, shelf, "bf16", graph=False),
-        **{
-            f"stack_{name}": lambda name=name: stacked_loop(plan, shelf, "bf16", attention=name)
-            for name in KERNELS
-        },
+        **{f"stack_{name}": lambda name=name: stacked_loop(plan, shelf, "bf16", attention=name) for name in KERNELS},
         "stack": lambda: stacked_loop(plan, shelf, "bf16"),
-    }  # fmt: skip
+    }
 
 
 def chosen_kernel(plan: VitPlan) -> str:
@@ -68,7 +65,7 @@ def chosen_kernel(plan: VitPlan) -> str:
     spec, rows = plan.spec, plan.models * plan.batch
     found = fastest_attention(
         rows, spec.tokens, spec.head_dim, torch.bfloat16, False, torch.device(plan.device), spec.heads
-    )  # fmt: skip
+    )
     return found or "torch's choice"
 
 
@@ -90,11 +87,12 @@ def measure(plan: VitPlan, skip: Sequence[str] = ()) -> dict[str, Any]:
     times = in_turns(works, plan.turns, kind)
     rows = {
         row: {
-            "label": LABELS[row], "us_per_model_step": these,
+            "label": LABELS[row],
+            "us_per_model_step": these,
             "images_per_second": plan.batch * 1e6 / statistics.median(these),
         }
         for row, these in times.items()
-    }  # fmt: skip
+    }
     ours = times.get("stack")
     ratios = {} if ours is None else {row: ratio(these, ours) for row, these in times.items() if row != "stack"}
     return {"plan": dataclasses.asdict(plan), "rows": rows, "times_ours": ratios, "absent": absent}
@@ -130,9 +128,20 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     plan = VitPlan(device=str(device), dropout=asked.dropout, turns=asked.turns, workers=min(8, cores()))
     if asked.smoke:
         plan = VitPlan(
-            device=str(device), side=32, patch=8, heads=2, head_dim=4, depth=2, batch=4, models=2, images=40, steps=2,
-            turns=2, workers=0, dropout=asked.dropout,
-        )  # fmt: skip
+            device=str(device),
+            side=32,
+            patch=8,
+            heads=2,
+            head_dim=4,
+            depth=2,
+            batch=4,
+            models=2,
+            images=40,
+            steps=2,
+            turns=2,
+            workers=0,
+            dropout=asked.dropout,
+        )
     found = measure(plan, [*asked.skip, *([] if asked.kernels else WITH_KERNELS)])
     if asked.profile:
         print(profile(plan))
@@ -145,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     name = f"vit-speed-{device.type}" + ("-dropout" if plan.dropout else "")
     return write_result(
         name, found, seeds=list(range(plan.models)), counts=counts, device=str(device), folder=asked.out
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -44,9 +44,16 @@ MAKE = re.compile(r"make(?: [^;&|]*)?")
 PLAIN = re.compile(r"headcount(?: [\w./=,:+-]+)*")
 """A command that means to the shell what it says."""
 LIBRARIES = (
-    "torch", "numba", "scipy.optimize", "matplotlib.figure", "pydantic", "rich.console", "cyclopts", "flint",
+    "torch",
+    "numba",
+    "scipy.optimize",
+    "matplotlib.figure",
+    "pydantic",
+    "rich.console",
+    "cyclopts",
+    "flint",
     "transformers.models.gpt2.modeling_gpt2",
-)  # fmt: skip
+)
 """Seven seconds a process; nothing of headcount is among them, so that every process imports that itself."""
 CONSOLE_TIMEOUT, DOCUMENT_TIMEOUT = 300, 900
 
@@ -244,10 +251,16 @@ class Runner:
                 done = self.nursery.run("command", [program, *shlex.split(bare(text))[1:]], CONSOLE_TIMEOUT)
             else:
                 done = subprocess.run(
-                    ["bash", "-c", f"set -o pipefail\n{text}"], cwd=folder, env=environment(),
-                    timeout=CONSOLE_TIMEOUT, stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-                )  # fmt: skip
+                    ["bash", "-c", f"set -o pipefail\n{text}"],
+                    cwd=folder,
+                    env=environment(),
+                    timeout=CONSOLE_TIMEOUT,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    check=False,
+                )
         except subprocess.TimeoutExpired:
             return self.report(command.line, f"`{command.text}` ran longer than {CONSOLE_TIMEOUT} s")
         output = done.stdout.splitlines()
@@ -313,8 +326,11 @@ def serve(requests: Iterable[str], answers: TextIO) -> None:
     forks = multiprocessing.get_context("fork")
     for line in requests:
         kind, arguments, folder, output, limit = json.loads(line)
-        process = forks.Process(target=_be, args=({"command": _command, "document": _document}[kind], *arguments),
-                                kwargs={"folder": folder, "output": output})  # fmt: skip
+        process = forks.Process(
+            target=_be,
+            args=({"command": _command, "document": _document}[kind], *arguments),
+            kwargs={"folder": folder, "output": output},
+        )
         process.start()
         process.join(limit)
         late = process.exitcode is None

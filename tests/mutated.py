@@ -190,7 +190,7 @@ KINDS: dict[str, Kind] = {
     "certificate": Kind(_certified, lambda f: command("recheck", str(f)), "certificate.json"),
     "witness": Kind(_witnessed, lambda f: command("recheck", str(f)), "witness.json"),
     "probe": Kind(_probed, load_folder),
-}  # fmt: skip
+}
 
 
 def mutate(rng: random.Random, folder: Path, files: str) -> None:

@@ -12,10 +12,46 @@ from typing import Any
 import numpy as np
 
 ODD: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2, 7, 10**6, 10**9, 10**18, 10**30, 10**400, 0.0, -0.0, 0.5, -1.5, 1e-300, 1e308, "",
-    "0", "banana", "learned", "gates", "\ud800", "\x00", "x" * 5000, [], {}, [[]], [0], [0.0], [1.0], [None], {"": 0},
-    {"0.0": 1.0}, [[0.0], [1.0]], float("nan"), float("inf"),
-)  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2,
+    7,
+    10**6,
+    10**9,
+    10**18,
+    10**30,
+    10**400,
+    0.0,
+    -0.0,
+    0.5,
+    -1.5,
+    1e-300,
+    1e308,
+    "",
+    "0",
+    "banana",
+    "learned",
+    "gates",
+    "\ud800",
+    "\x00",
+    "x" * 5000,
+    [],
+    {},
+    [[]],
+    [0],
+    [0.0],
+    [1.0],
+    [None],
+    {"": 0},
+    {"0.0": 1.0},
+    [[0.0], [1.0]],
+    float("nan"),
+    float("inf"),
+)
 """What a value may turn into; the last two have no form in JSON, and are written as Python writes them."""
 
 
@@ -24,16 +60,18 @@ def mutate_bytes(rng: random.Random, raw: bytes) -> bytes:
     for _ in range(rng.choice((1, 1, 2, 3))):
         at, size = rng.randrange(len(raw) + 1), rng.choice((1, 1, 2, 8, 64))
         part = raw[at : at + size]
-        change: Callable[[], bytes] = rng.choice((
-            lambda: raw[:at] + bytes(b ^ (1 << rng.randrange(8)) for b in part) + raw[at + size :],  # noqa: B023
-            lambda: raw[:at] + raw[at + size :],  # noqa: B023
-            lambda: raw[:at] + rng.randbytes(size) + raw[at:],  # noqa: B023
-            lambda: raw[:at] + part + raw[at:],  # noqa: B023
-            lambda: raw[:at] + b"\xff" * len(part) + raw[at + size :],  # noqa: B023
-            lambda: raw[:at] + bytes(len(part)) + raw[at + size :],  # noqa: B023
-            lambda: raw[:at],  # noqa: B023
-            lambda: raw + rng.randbytes(size),  # noqa: B023
-        ))  # fmt: skip
+        change: Callable[[], bytes] = rng.choice(
+            (
+                lambda: raw[:at] + bytes(b ^ (1 << rng.randrange(8)) for b in part) + raw[at + size :],  # noqa: B023
+                lambda: raw[:at] + raw[at + size :],  # noqa: B023
+                lambda: raw[:at] + rng.randbytes(size) + raw[at:],  # noqa: B023
+                lambda: raw[:at] + part + raw[at:],  # noqa: B023
+                lambda: raw[:at] + b"\xff" * len(part) + raw[at + size :],  # noqa: B023
+                lambda: raw[:at] + bytes(len(part)) + raw[at + size :],  # noqa: B023
+                lambda: raw[:at],  # noqa: B023
+                lambda: raw + rng.randbytes(size),  # noqa: B023
+            )
+        )
         raw = change()
     return raw
 
@@ -73,9 +111,32 @@ def mutate_json(rng: random.Random, value: Any) -> str:
 
 
 WORDS = (
-    "nan", "-inf", "1e999", "0", "-1", "1.5", "true", "", '"banana"', "9" * 5000, "0x" + "f" * 5000, "[" * 5000, "{}",
-    "[]", "[[1]]", "a.b", "1979-05-27", "10000000000000", "\x00", "\u202e", "1_0", "'", '"', "[1, 'a', 2.5]", "null",
-)  # fmt: skip
+    "nan",
+    "-inf",
+    "1e999",
+    "0",
+    "-1",
+    "1.5",
+    "true",
+    "",
+    '"banana"',
+    "9" * 5000,
+    "0x" + "f" * 5000,
+    "[" * 5000,
+    "{}",
+    "[]",
+    "[[1]]",
+    "a.b",
+    "1979-05-27",
+    "10000000000000",
+    "\x00",
+    "\u202e",
+    "1_0",
+    "'",
+    '"',
+    "[1, 'a', 2.5]",
+    "null",
+)
 """What a word of a text file may turn into."""
 
 
@@ -95,15 +156,32 @@ def mutate_words(rng: random.Random, text: str) -> str:
 
 def _odd_arrays(rng: random.Random, array: Any) -> Any:
     """Return another array in place of one."""
-    return rng.choice((
-        lambda: array[:-1], lambda: array[..., None], lambda: array[:, :0] if array.ndim > 1 else array[:0],
-        lambda: array.astype(complex), lambda: array.astype("<U9"), lambda: array.astype("S3"), lambda: array * np.nan,
-        lambda: array + np.inf, lambda: np.array([{}] * len(array), object), lambda: array.astype(">f2"),
-        lambda: np.asfortranarray(array), lambda: np.float64(3), lambda: np.zeros((0, 10**6)), lambda: array > 0.5,
-        lambda: array.astype(np.uint64) * (2**63), lambda: array.view([("a", array.dtype)]),
-        lambda: np.array(["2020-01-01"] * len(array), "datetime64[D]"), lambda: array.ravel(), lambda: array * 1e308,
-        lambda: np.zeros((len(array), 3, 2), np.int8), lambda: np.ones((1,) * 30), lambda: array.astype("V4"),
-    ))()  # fmt: skip
+    return rng.choice(
+        (
+            lambda: array[:-1],
+            lambda: array[..., None],
+            lambda: array[:, :0] if array.ndim > 1 else array[:0],
+            lambda: array.astype(complex),
+            lambda: array.astype("<U9"),
+            lambda: array.astype("S3"),
+            lambda: array * np.nan,
+            lambda: array + np.inf,
+            lambda: np.array([{}] * len(array), object),
+            lambda: array.astype(">f2"),
+            lambda: np.asfortranarray(array),
+            lambda: np.float64(3),
+            lambda: np.zeros((0, 10**6)),
+            lambda: array > 0.5,
+            lambda: array.astype(np.uint64) * (2**63),
+            lambda: array.view([("a", array.dtype)]),
+            lambda: np.array(["2020-01-01"] * len(array), "datetime64[D]"),
+            lambda: array.ravel(),
+            lambda: array * 1e308,
+            lambda: np.zeros((len(array), 3, 2), np.int8),
+            lambda: np.ones((1,) * 30),
+            lambda: array.astype("V4"),
+        )
+    )()
 
 
 def mutate_arrays(rng: random.Random, path: Path) -> None:

@@ -15,9 +15,16 @@ RESERVED = ("name", "provenance", "source", "seeds", "counts")
 
 
 def write_result(
-    name: str, payload: Mapping[str, Any], *, seeds: Sequence[int], counts: Mapping[str, int],
-    device: str = "cpu", folder: Path = RESULTS, commit: str | None = None, trained: str | None = None,
-) -> Path:  # fmt: skip
+    name: str,
+    payload: Mapping[str, Any],
+    *,
+    seeds: Sequence[int],
+    counts: Mapping[str, int],
+    device: str = "cpu",
+    folder: Path = RESULTS,
+    commit: str | None = None,
+    trained: str | None = None,
+) -> Path:
     """Write what was measured, with where it came from, the seeds and how many of each thing were counted.
 
     The commit is that of the source tree, unless stated: a result from a tree without one is refused. What the result

@@ -17,11 +17,23 @@ from headcount.cli.main import GROUPS, VERBS
 from headcount.core import renamed_argument, warn_deprecated
 
 AS_FUNCTION = {
-    "advise": "advise", "analyse": "analyse", "attack": "attack", "bounds": "bounds", "build": "build",
-    "certify": "certify", "density": "density", "export": "export", "irreducible": "irreducible",
-    "probe": "probe_folder", "recheck": "verify", "report": "report", "show": "load_model", "sweep": "sweep",
-    "tasks": "check_assumptions", "train": "train",
-}  # fmt: skip
+    "advise": "advise",
+    "analyse": "analyse",
+    "attack": "attack",
+    "bounds": "bounds",
+    "build": "build",
+    "certify": "certify",
+    "density": "density",
+    "export": "export",
+    "irreducible": "irreducible",
+    "probe": "probe_folder",
+    "recheck": "verify",
+    "report": "report",
+    "show": "load_model",
+    "sweep": "sweep",
+    "tasks": "check_assumptions",
+    "train": "train",
+}
 """What each verb is called in Python."""
 ON_THE_COMMAND_LINE_ALONE = {"demo", "runs"}
 """A tour, and a list of what a store holds."""
@@ -142,9 +154,13 @@ def test_bounds_in_python_are_those_of_the_command(headcount_here: Any) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [({}, "needs a task"), ({"intrinsic": 2, "heads": 0}, "from 1 on"), ({"task": "mean"}, "is not stated as f, S"),
-     ({"task": "quadratic-basins", "share": 0.5}, "share is for sizes without a task")],
-)  # fmt: skip
+    [
+        ({}, "needs a task"),
+        ({"intrinsic": 2, "heads": 0}, "from 1 on"),
+        ({"task": "mean"}, "is not stated as f, S"),
+        ({"task": "quadratic-basins", "share": 0.5}, "share is for sizes without a task"),
+    ],
+)
 def test_bad_bounds_are_refused(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(hc.BadInput, match=said):
         hc.bounds(**arguments)

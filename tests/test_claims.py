@@ -93,7 +93,7 @@ GOOD = {
     "a table of definitions": "| heads | 4 |\n| --- | --- |\n| n | 8 |",
     "computed": "It falls by 5 % in all 30 cells. <!-- computed: tested -->",
     "computed over lines": "**It** falls (by 5 %\nin all 30\u00a0cells). <!-- computed: tested -->",
-}  # fmt: skip
+}
 
 BROKEN = {
     "wrong number": "[141 times](demo#drop)",
@@ -124,10 +124,30 @@ BROKEN = {
     "computed from rows that do not bear it": "in all cells <!-- computed: untrue -->",
 }
 UNLINKED = (
-    "0.27 s", "27 ms", "12 µs", "90 seconds", "2 minutes", "200 MB", "1.5 GiB", "93%", "93 %", "140×", "140x",
-    "140 times larger", "3 times as fast", "10-fold", "a factor of 12", "3e-5", "1.4e-5", "3·10⁻⁵", "10^-6",
-    "NMSE of 0.0003", "an accuracy of 0.93", "2.5× faster", "1.5\nseconds",
-)  # fmt: skip
+    "0.27 s",
+    "27 ms",
+    "12 µs",
+    "90 seconds",
+    "2 minutes",
+    "200 MB",
+    "1.5 GiB",
+    "93%",
+    "93 %",
+    "140×",
+    "140x",
+    "140 times larger",
+    "3 times as fast",
+    "10-fold",
+    "a factor of 12",
+    "3e-5",
+    "1.4e-5",
+    "3·10⁻⁵",
+    "10^-6",
+    "NMSE of 0.0003",
+    "an accuracy of 0.93",
+    "2.5× faster",
+    "1.5\nseconds",
+)
 
 
 @pytest.fixture

@@ -21,9 +21,14 @@ def run_demo(repo: Path, out: Path, *flags: str) -> subprocess.CompletedProcess[
     # a make inside a make would inherit its flags and talk about folders
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
     return subprocess.run(
-        ["make", "demo", f"ARGS=--out {out} {' '.join(flags)}"], cwd=repo, env={**environment, "COLUMNS": "100"},
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+        ["make", "demo", f"ARGS=--out {out} {' '.join(flags)}"],
+        cwd=repo,
+        env={**environment, "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
 
 
 def test_make_demo(repo: Path, tmp_path: Path) -> None:
@@ -64,9 +69,11 @@ def test_demo_figures(repo: Path, tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     transition = told["transition"]
     write_result(
-        "demo", {"seconds": told["seconds"], "transition": transition},
-        seeds=[0, 1, 2], counts={"models": 12, "steps": 12 * 4000},
-    )  # fmt: skip
+        "demo",
+        {"seconds": told["seconds"], "transition": transition},
+        seeds=[0, 1, 2],
+        counts={"models": 12, "steps": 12 * 4000},
+    )
     image = repo / "docs" / "images" / "demo.png"
     image.parent.mkdir(exist_ok=True)
     image.write_bytes((out / "transition.png").read_bytes())

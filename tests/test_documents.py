@@ -64,10 +64,11 @@ def test_output_shown_for_make_is_compared_somewhere():
     shown = [
         bare(item.text)
         for document in DOCUMENTS
-        for block in split(read(document))[0] if block.language == "console"
+        for block in split(read(document))[0]
+        if block.language == "console"
         for item in commands(block)
         if isinstance(item, Command) and item.text.startswith("make") and item.expected
-    ]  # fmt: skip
+    ]
     assert set(shown) <= set(RUN_ELSEWHERE), "show no output for it, or run it in a test of its own"
     tests = [p for p in (REPO / "tests").rglob("test_*.py") if p.name != Path(__file__).name]
     compared = any("expected_output(" in p.read_text() for p in tests)

@@ -11,9 +11,19 @@ from headcount.core.text.durations import duration
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [(120, 120), ("120", 120), ("2m", 120), ("120s", 120), (0.5, 0.5), (".5m", 30), ("1.5h", 5400), (" 9m ", 540),
-     (np.int64(3), 3), (np.float32(0.5), 0.5)],
-)  # fmt: skip
+    [
+        (120, 120),
+        ("120", 120),
+        ("2m", 120),
+        ("120s", 120),
+        (0.5, 0.5),
+        (".5m", 30),
+        ("1.5h", 5400),
+        (" 9m ", 540),
+        (np.int64(3), 3),
+        (np.float32(0.5), 0.5),
+    ],
+)
 def test_a_duration_in_seconds(value, seconds):
     assert duration(value) == seconds
 

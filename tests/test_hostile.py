@@ -32,15 +32,22 @@ from support import Cli
 
 Verb = Callable[..., Any]
 SWEEP = {
-    "name": "quick", "title": EVIL, "heads": [1, 2], "seeds": 2, "task": {"family": "min-plus-max", "length": 4},
+    "name": "quick",
+    "title": EVIL,
+    "heads": [1, 2],
+    "seeds": 2,
+    "task": {"family": "min-plus-max", "length": 4},
     "model": {"head_dim": 2, "hidden": 4},
     "train": {"steps": 40, "warmup": 4, "batch": 8, "train_size": 50, "validation_size": 20},
-}  # fmt: skip
+}
 IRREDUCIBLE = {
-    "name": "curve", "title": EVIL, "model": {"hidden": 4}, "train": {"steps": 20, "warmup": 2, "train_size": 300},
+    "name": "curve",
+    "title": EVIL,
+    "model": {"hidden": 4},
+    "train": {"steps": 20, "warmup": 2, "train_size": 300},
     "attack": {"starts": 2, "seconds": 1.0},
     "cells": [{"task": {"family": "min-plus-max", "length": 3}, "heads": [1], "random_seeds": 0, "seeds": 1}],
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -254,10 +261,16 @@ def a_small_demo() -> Generator[None]:
 
 
 TRIES: dict[str, Callable[[Verb, Path], None]] = {
-    "tasks bounds build recheck show certify": try_tasks, "attack": try_attack,
-    "sweep runs export analyse report": try_store, "train advise": try_data, "density": try_density,
-    "irreducible": try_irreducible, "probe": try_probe, "demo": try_demo, "reproduce": try_reproduce,
-}  # fmt: skip
+    "tasks bounds build recheck show certify": try_tasks,
+    "attack": try_attack,
+    "sweep runs export analyse report": try_store,
+    "train advise": try_data,
+    "density": try_density,
+    "irreducible": try_irreducible,
+    "probe": try_probe,
+    "demo": try_demo,
+    "reproduce": try_reproduce,
+}
 
 
 @pytest.mark.parametrize("verbs", TRIES)
@@ -306,9 +319,12 @@ def test_python_shows_errors_and_results_literally(tmp_path: Path) -> None:
     data = hc.ArrayTask.from_arrays(np.zeros((12, 3, 1)), np.arange(12.0), name=EVIL)
     assert hidden(repr(data)) == set()
     for wrong in (
-        lambda: hc.make_task(EVIL), lambda: hc.load_model(tmp_path / FILE), lambda: hc.verify(tmp_path / FILE),
-        lambda: hc.make_task("quadratic-basins", **{EVIL: 1}), lambda: hc.ArrayTask.load(tmp_path / f"{FILE}.npz"),
-    ):  # fmt: skip
+        lambda: hc.make_task(EVIL),
+        lambda: hc.load_model(tmp_path / FILE),
+        lambda: hc.verify(tmp_path / FILE),
+        lambda: hc.make_task("quadratic-basins", **{EVIL: 1}),
+        lambda: hc.ArrayTask.load(tmp_path / f"{FILE}.npz"),
+    ):
         with pytest.raises(hc.HeadcountError) as told:
             wrong()
         assert hidden(str(told.value)) == set()

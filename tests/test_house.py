@@ -97,7 +97,7 @@ FORBIDDEN = {
     "a part of a room": ("recheck/a.py", "from headcount.tasks.families import family"),
     "a longer name": ("recheck/a.py", "import headcount.tasks.expressions_more"),
     "an unknown room": ("attic/a.py", "x = 1"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", FORBIDDEN)
@@ -192,9 +192,10 @@ def test_an_offer_that_a_module_hides_is_reported(tmp_path):
     assert hidden_offers(Modules(root)) == ["headcount.tasks: task"]
 
 
-PAST_THE_PACKAGE = {**{case: text for case, text in PAST_A_DOOR.items() if case != "by dots"}, "the front door's own": (
-    "from headcount.api import sweep"
-)}  # fmt: skip
+PAST_THE_PACKAGE = {
+    **{case: text for case, text in PAST_A_DOOR.items() if case != "by dots"},
+    "the front door's own": ("from headcount.api import sweep"),
+}
 
 
 @pytest.mark.parametrize("case", PAST_THE_PACKAGE)
@@ -296,8 +297,9 @@ def write_problems(path: Path) -> list[str]:
 def test_files_are_written_whole_or_not_at_all(source):
     found = {path: write_problems(path) for path in sorted(source.rglob("*.py"))}
     assert [path.relative_to(source).as_posix() for path, lines in found.items() if lines] == [
-        "core/files.py", "core/worker.py"  # the worker writes to a pipe
-    ]  # fmt: skip
+        "core/files.py",
+        "core/worker.py",  # the worker writes to a pipe
+    ]
 
 
 def test_writing_in_place_is_reported(tmp_path):
@@ -319,9 +321,12 @@ def code_lines(path: Path) -> int:
 
 
 SHARED_BELOW = {
-    "tasks/expressions/tree.py", "tasks/expressions/in_balls.py", "core/errors.py", "core/readers/model_file.py",
+    "tasks/expressions/tree.py",
+    "tasks/expressions/in_balls.py",
+    "core/errors.py",
+    "core/readers/model_file.py",
     "core/readers/statement_file.py",
-}  # fmt: skip
+}
 FURTHER_BELOW = {"core/readers/reading.py", "core/hashing.py", "core/doors.py", "core/spec.py", "core/text/harmless.py"}
 
 
@@ -360,10 +365,13 @@ def test_the_verifier_rests_on_what_the_house_names(repo, modules):
 
 def test_imports_of_imports_are_reached(tmp_path):
     files = {
-        "recheck/a.py": "from headcount.core import b", "core/__init__.py": "from headcount.core.b import b as b",
-        "core/b.py": "def b():\n    from headcount.core.c import c", "core/c.py": "c = 1", "core/d.py": "d = 1",
+        "recheck/a.py": "from headcount.core import b",
+        "core/__init__.py": "from headcount.core.b import b as b",
+        "core/b.py": "def b():\n    from headcount.core.c import c",
+        "core/c.py": "c = 1",
+        "core/d.py": "d = 1",
         "__init__.py": "",
-    }  # fmt: skip
+    }
     for name, text in files.items():
         (tmp_path / PACKAGE / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / PACKAGE / name).write_text(text)
@@ -427,14 +435,21 @@ def test_shapes_are_checked_at_run_time():
 MAY_SHOW = {
     "core/text/harmless.py": "makes text harmless",
     "core/text/streams.py": "writes to standard output and standard error",
-    "core/text/terminal.py": "the terminal for results", "render/picture.py": "draws every picture",
+    "core/text/terminal.py": "the terminal for results",
+    "render/picture.py": "draws every picture",
     "render/pages.py": "makes every page",
-}  # fmt: skip
+}
 """The files through which all text goes out, and what each is for (docs/house.md)."""
 ONLY_THERE = {
-    "html", "jinja2", "markupsafe", "rich.console", "rich.text", "rich.markup", "matplotlib.figure",
+    "html",
+    "jinja2",
+    "markupsafe",
+    "rich.console",
+    "rich.text",
+    "rich.markup",
+    "matplotlib.figure",
     "matplotlib.pyplot",
-}  # fmt: skip
+}
 """Modules that would show a text as it stands."""
 SHOWING = {"print", "savefig", "from_markup", "from_ansi", "StreamHandler", "basicConfig", "get_console", "Console"}
 STREAMS = {f"sys.{name}" for name in ("stdout", "stderr", "__stdout__", "__stderr__")}
@@ -488,14 +503,30 @@ def test_text_goes_out_one_way(source):
 
 
 WAYS_AROUND = [
-    "print(x)", "print(x, file=sys.stderr)", "sys.stderr.write(x)", "sys.stdout.buffer.write(x)",
-    "sys.__stderr__.write(x)", "from rich.console import Console", "import rich.console", "from rich import print",
-    "from rich.text import Text", "from rich.markup import escape", "rich.console.Console(stderr=True)",
-    "terminal.print(x, markup=True)", "terminal.print(x, markup=styled)", "Text.from_markup(x)", "import html",
-    "from html import escape", "from markupsafe import Markup", "import jinja2",
-    "figure.savefig('a.png')", "from matplotlib.figure import Figure",
-    "import matplotlib.pyplot as plt", "logging.StreamHandler()", "os.write(1, x)",
-]  # fmt: skip
+    "print(x)",
+    "print(x, file=sys.stderr)",
+    "sys.stderr.write(x)",
+    "sys.stdout.buffer.write(x)",
+    "sys.__stderr__.write(x)",
+    "from rich.console import Console",
+    "import rich.console",
+    "from rich import print",
+    "from rich.text import Text",
+    "from rich.markup import escape",
+    "rich.console.Console(stderr=True)",
+    "terminal.print(x, markup=True)",
+    "terminal.print(x, markup=styled)",
+    "Text.from_markup(x)",
+    "import html",
+    "from html import escape",
+    "from markupsafe import Markup",
+    "import jinja2",
+    "figure.savefig('a.png')",
+    "from matplotlib.figure import Figure",
+    "import matplotlib.pyplot as plt",
+    "logging.StreamHandler()",
+    "os.write(1, x)",
+]
 
 
 @pytest.mark.parametrize("line", WAYS_AROUND)

@@ -94,9 +94,12 @@ def test_no_safe_place_is_no_error(install: Path, tmp_path: Path) -> None:
 def test_an_ordinary_install_keeps_its_code_where_numba_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "add.py").write_text(SUM)
     done = subprocess.run(
-        [sys.executable, str(tmp_path / "add.py")], capture_output=True, text=True, check=True,
+        [sys.executable, str(tmp_path / "add.py")],
+        capture_output=True,
+        text=True,
+        check=True,
         env={**os.environ, "HOME": str(tmp_path)},
-    )  # fmt: skip
+    )
     assert done.stdout.startswith("None 0 ")
 
 

@@ -36,16 +36,31 @@ EXAMPLE = (0.030, 0.026, 0.022, 0.018, 0.0042, 0.0040)
 def made(errors: Sequence[Sequence[float]], name: str = "made", **values: Any) -> Run:
     """A panel with these errors: a row for every head count from 1 on, a column for every seed."""
     trials = [
-        Trial(heads=h, seed=s, state="done", nmse=float(e), train_nmse=float(e), steps=100, seconds=1.0,
-              parameters=100 * h, parameters_total=150 * h)
-        for h, row in enumerate(errors, 1) for s, e in enumerate(row)
-    ]  # fmt: skip
+        Trial(
+            heads=h,
+            seed=s,
+            state="done",
+            nmse=float(e),
+            train_nmse=float(e),
+            steps=100,
+            seconds=1.0,
+            parameters=100 * h,
+            parameters_total=150 * h,
+        )
+        for h, row in enumerate(errors, 1)
+        for s, e in enumerate(row)
+    ]
     heads, model = list(range(1, len(errors) + 1)), {"head_dim": 8, "hidden": 32}
     return Run(
-        name=name, task={"name": "made", "length": 8}, intrinsic=None, values=values, trials=trials, provenance={},
+        name=name,
+        task={"name": "made", "length": 8},
+        intrinsic=None,
+        values=values,
+        trials=trials,
+        provenance={},
         spec={"heads": heads, "seeds": len(errors[0]), "model": model},
         seconds=1.0,
-    )  # fmt: skip
+    )
 
 
 def drawn(seed: int) -> Run:
@@ -84,12 +99,17 @@ def disagreements(runs: list[Run], *, pages: bool = False) -> list[str]:
     with pytest.warns(DeprecationWarning, match="find_transition"):
         old = hc.find_transition(run)
     records: dict[str, Dimension] = {
-        "transition": result.transition, "analysis": result.analysis.dimensions[0], "find_transition": old,
-    }  # fmt: skip
+        "transition": result.transition,
+        "analysis": result.analysis.dimensions[0],
+        "find_transition": old,
+    }
     texts = {
-        "repr": repr(result), "title": picture.title, "notebook": flat_text(result._repr_html_()),
-        "analyse": screen(show, analysis), "report --terminal": screen(print_run, analysis),
-    }  # fmt: skip
+        "repr": repr(result),
+        "title": picture.title,
+        "notebook": flat_text(result._repr_html_()),
+        "analyse": screen(show, analysis),
+        "report --terminal": screen(print_run, analysis),
+    }
     if pages:
         texts["demo page"] = flat_text(page_html(run, result.transition))
         texts["report page"] = flat_text(run_page(runs, analysis))

@@ -39,14 +39,30 @@ def make(T, d, heads, D, *, m=None, kind="exact", f=True, weights=True, uncovere
     out = [draw.gauss(0, 1) for _ in range(m or 8 * heads)]
     figure = {
         "title": f"{heads} heads cannot tell these two sequences apart, although the task asks for {D} look-ups",
-        "subtitle": f"quadratic-basins, T = {T}, d = {d}, D = {D}", "kind": kind, "X1": X1, "X2": X2,
-        "low": [-1.0] * d, "high": [1.0] * d, "f1": f1, "f2": f2, "best1": best1, "best2": best2,
-        "names": [f"f{i + 1}" for i in range(D)], "weights1": w1, "weights2": w2, "out1": out,
-        "out2": [v + (draw.gauss(0, 0.02) if kind == "near" else 0.0) for v in out], "heads": heads,
-        "uncovered": list(uncovered), "y1": 1.3125, "y2": 0.40625, "unit": 0.21, "prediction1": 0.91,
+        "subtitle": f"quadratic-basins, T = {T}, d = {d}, D = {D}",
+        "kind": kind,
+        "X1": X1,
+        "X2": X2,
+        "low": [-1.0] * d,
+        "high": [1.0] * d,
+        "f1": f1,
+        "f2": f2,
+        "best1": best1,
+        "best2": best2,
+        "names": [f"f{i + 1}" for i in range(D)],
+        "weights1": w1,
+        "weights2": w2,
+        "out1": out,
+        "out2": [v + (draw.gauss(0, 0.02) if kind == "near" else 0.0) for v in out],
+        "heads": heads,
+        "uncovered": list(uncovered),
+        "y1": 1.3125,
+        "y2": 0.40625,
+        "unit": 0.21,
+        "prediction1": 0.91,
         "prediction2": 0.93 if kind == "near" else 0.91,
         "sentences": ["No feed-forward block can repair this.", "Every model with fewer heads has such pairs."],
-    }  # fmt: skip
+    }
     if not f:
         figure |= {"f1": None, "f2": None, "best1": None, "best2": None, "names": None, "uncovered": []}
     if not weights:
@@ -297,6 +313,12 @@ def test_the_claim_about_the_error_is_true():
 
 def test_numbers_are_short():
     assert [number_text(v) for v in (0.0, -0.0, -1.25, 12345.6, 1e-9, -2e7)] == [
-        "0", "0", "−1.25", "12346", "1e-09", "−2e+07"]  # fmt: skip
+        "0",
+        "0",
+        "−1.25",
+        "12346",
+        "1e-09",
+        "−2e+07",
+    ]
     row = strips(PairFigure.parse(make(6, 1, 1, 1, f=False, X1=[[-1.0]] * 6, X2=[[1.0]] * 6)))[0]
     assert [row_text(v, row) for v in (-0.001, 0.5, -0.25)] == ["0.00", "0.50", "−0.25"]

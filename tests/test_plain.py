@@ -53,8 +53,11 @@ def test_every_control_and_every_mark_of_direction_is_hidden() -> None:
     every = [chr(code) for code in range(sys.maxunicode + 1)]
     kinds = ("Cc", "Cf", "Cs", "Zl", "Zp")
     assert all(is_hidden(c) for c in every if unicodedata.category(c) in kinds)
-    steering = [c for c in every if unicodedata.bidirectional(c) in ("LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI",
-                                                                    "FSI", "PDI", "BN")]  # fmt: skip
+    steering = [
+        c
+        for c in every
+        if unicodedata.bidirectional(c) in ("LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI", "BN")
+    ]
     assert len(steering) > 20
     assert all(is_hidden(c) for c in steering)
     assert not any(is_hidden(c) for c in "aΣé漢🙂 \u00a0\u202fẞ–“€½א")

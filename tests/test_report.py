@@ -43,27 +43,40 @@ VOID = {"meta", "br", "hr", "img", "link", "input"}
 def trial(heads, seed, error):
     curve = [(0, 1.02), (50, 0.3), (100, error)] if error is not None else [(0, 1.1), (50, 70.0)]
     return Trial(
-        heads=heads, seed=seed, state="diverged" if error is None else "done", nmse=error, train_nmse=error,
-        steps=100, seconds=2.0 * heads, parameters=713 * heads, parameters_total=905 * heads, curve=curve,
-    )  # fmt: skip
+        heads=heads,
+        seed=seed,
+        state="diverged" if error is None else "done",
+        nmse=error,
+        train_nmse=error,
+        steps=100,
+        seconds=2.0 * heads,
+        parameters=713 * heads,
+        parameters_total=905 * heads,
+        curve=curve,
+    )
 
 
 def make_run(table=CLEAR, **changes):
     fields = {
-        "name": "demo", "title": "How many heads?", "intrinsic": 3,
+        "name": "demo",
+        "title": "How many heads?",
+        "intrinsic": 3,
         "task": {"kind": "retrieval", "name": "sum-of-maxima", "length": 8, "dim": 3},
         "spec": {
-            "task": {"family": "sum-of-maxima", "sets": "all"}, "heads": list(table),
+            "task": {"family": "sum-of-maxima", "sets": "all"},
+            "heads": list(table),
             "model": {"head_dim": 8, "hidden": 32, "depth": 1},
             "train": {"steps": 100, "batch": 128, "train_size": 8000, "validation_size": 2000},
         },
         "trials": [trial(h, s, e) for h, errors in table.items() for s, e in enumerate(errors)],
         "provenance": {
-            "commit": "0123456789ab", "versions": {"python": "3.11.2"}, "machine": {"cores": 2},
+            "commit": "0123456789ab",
+            "versions": {"python": "3.11.2"},
+            "machine": {"cores": 2},
             "time": "2026-01-02T03:04:05+00:00",
         },
         "seconds": 61.0,
-    }  # fmt: skip
+    }
     return Run(**{**fields, **changes})
 
 
@@ -174,9 +187,12 @@ def test_the_page_is_accessible():
 def test_everything_is_escaped():
     evil = '<script>alert(1)</script> & "quotes" $x$ {T}'
     run = make_run(
-        name=evil, title=evil, task={"name": evil, "length": 8, "dim": 3},
-        spec={"task": {"family": evil}, "note": evil}, provenance={"commit": evil, evil: evil},
-    )  # fmt: skip
+        name=evil,
+        title=evil,
+        task={"name": evil, "length": 8, "dim": 3},
+        spec={"task": {"family": evil}, "note": evil},
+        provenance={"commit": evil, evil: evil},
+    )
     html = page_of(run)
     assert "<script>alert" not in html
     assert html.count("<script") == 1 + html.count('<figure class="chart"')
@@ -291,8 +307,9 @@ def test_the_fall_is_marked_only_where_the_verdict_rests_on_one():
     )
     assert chart.fall.text == "200 times\nsmaller error"
     assert [(s.text, s.tone, s.low, s.high) for s in chart.shades] == [
-        ("too few heads", "few", 0.5, 2.5), ("enough heads", "enough", 2.5, chart.x.high),
-    ]  # fmt: skip
+        ("too few heads", "few", 0.5, 2.5),
+        ("enough heads", "enough", 2.5, chart.x.high),
+    ]
     flat = make_run(TABLES["flat"])
     assert transition_chart(flat, found_in(flat)).fall is None
     assert transition_chart(flat, found_in(flat)).shades == []
@@ -365,10 +382,17 @@ def test_drawing_uses_no_global_figures():
 
 @pytest.mark.parametrize(
     ("family", "words"),
-    [("quadratic-basins", "3 fixed places"), ("min-plus-max", "smallest plus the largest"), ("mean", "average"),
-     ("sparse-regression", "carry a mark"), ("sphere-anchors", "3 fixed anchors"), ("linear", "weighted sum"),
-     ("nearest-neighbour", "nearest to the last"), ("unheard-of", "The task “sum-of-maxima”")],
-)  # fmt: skip
+    [
+        ("quadratic-basins", "3 fixed places"),
+        ("min-plus-max", "smallest plus the largest"),
+        ("mean", "average"),
+        ("sparse-regression", "carry a mark"),
+        ("sphere-anchors", "3 fixed anchors"),
+        ("linear", "weighted sum"),
+        ("nearest-neighbour", "nearest to the last"),
+        ("unheard-of", "The task “sum-of-maxima”"),
+    ],
+)
 def test_every_family_has_words(family, words):
     text = task_text(make_run(spec={"task": {"family": family}}))
     assert words in text.words

@@ -19,9 +19,13 @@ from headcount.core.readers.toml import toml_text
 from headcount.store.store import Store
 
 SWEEP = {
-    "name": "long", "heads": [1], "seeds": 1, "task": {"family": "min-plus-max", "length": 4},
-    "model": {"head_dim": 2, "hidden": 4}, "train": {"steps": 100_000_000, "train_size": 1000},
-}  # fmt: skip
+    "name": "long",
+    "heads": [1],
+    "seeds": 1,
+    "task": {"family": "min-plus-max", "length": 4},
+    "model": {"head_dim": 2, "hidden": 4},
+    "train": {"steps": 100_000_000, "train_size": 1000},
+}
 TRAINS = """
 import sys, time
 from headcount.cli.main import main
@@ -50,9 +54,13 @@ def start(tmp_path: Path) -> Generator[Start]:
                 signal.signal(ignored, signal.SIG_IGN)
 
         process = subprocess.Popen(
-            [sys.executable, "-c", TRAINS, str(pause), *args], cwd=tmp_path, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, preexec_fn=heeds,
-        )  # fmt: skip
+            [sys.executable, "-c", TRAINS, str(pause), *args],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=heeds,
+        )
         begun.append(process)
         assert process.stderr is not None
         for line in process.stderr:
@@ -153,10 +161,12 @@ def test_other_verbs_end_in_good_order(start: Start, tmp_path: Path, verb: str) 
 
 
 IRREDUCIBLE = {
-    "name": "curve", "model": {"hidden": 4}, "train": {"steps": 20, "warmup": 2, "train_size": 300},
+    "name": "curve",
+    "model": {"hidden": 4},
+    "train": {"steps": 20, "warmup": 2, "train_size": 300},
     "attack": {"starts": 64, "seconds": 60.0},
     "cells": [{"task": {"family": "min-plus-max", "length": 3}, "heads": [1, 2], "random_seeds": 0, "seeds": 1}],
-}  # fmt: skip
+}
 
 
 def alive(group: int) -> list[int]:
@@ -175,9 +185,13 @@ def test_worker_processes_say_nothing(tmp_path: Path, name: str) -> None:
     (tmp_path / "curve.toml").write_text(toml_text(IRREDUCIBLE))
     command = [sys.executable, "-m", "headcount", "irreducible", "curve.toml", "--out", "o", "--workers", "2"]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        command,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    )
     while len(alive(process.pid)) < 3:
         assert process.poll() is None
         time.sleep(0.05)

@@ -35,12 +35,12 @@ def other():
     return 3
 ''',
     "kernels/rates.py": "def scaled(x):\n    return 2 * x  # twice\n",
-    "train.py": '''def train(x):
+    "train.py": """def train(x):
     from headcount.kernels.step import step as one
     return [one(x) for _ in range(3)]
-''',
+""",
     "specs/a.toml": "steps = 3  # few\n",
-}  # fmt: skip
+}
 ENTRIES = ("train:train", "specs/a.toml")
 
 
@@ -87,8 +87,13 @@ def test_a_move_with_its_imports_changes_no_hash():
     moved = {name: text.replace("headcount.kernels", "headcount.maths") for name, text in PACKAGE.items()}
     moved = {name.replace("kernels/", "maths/"): text for name, text in moved.items()}
     assert Source.of_files(moved).hash(ENTRIES) == WHOLE
-    joined = {**PACKAGE, "kernels/rates.py": "", "kernels/step.py": STEP.replace("rates.scaled", "scaled").replace(
-        "from headcount.kernels import rates\n", PACKAGE["kernels/rates.py"])}  # fmt: skip
+    joined = {
+        **PACKAGE,
+        "kernels/rates.py": "",
+        "kernels/step.py": STEP.replace("rates.scaled", "scaled").replace(
+            "from headcount.kernels import rates\n", PACKAGE["kernels/rates.py"]
+        ),
+    }
     assert Source.of_files(joined).hash(ENTRIES) == WHOLE
     away = {**PACKAGE, "loops.py": PACKAGE["train.py"]}
     del away["train.py"]
@@ -181,9 +186,12 @@ def test_the_table_covers_every_result_and_names_what_exists():
 def result(tmp_path: Path) -> Path:
     """A timing and an error in one file, measured with this code."""
     content = {
-        "name": "built-tasks", "provenance": {"time": "2026-11-16T01:02:03+00:00"}, "rows": [1.5],
-        "source": sources.recorded("built-tasks"), "most_seconds": 3.0,
-    }  # fmt: skip
+        "name": "built-tasks",
+        "provenance": {"time": "2026-11-16T01:02:03+00:00"},
+        "rows": [1.5],
+        "source": sources.recorded("built-tasks"),
+        "most_seconds": 3.0,
+    }
     for part in content["source"].values():
         part["date"] = "2026-11-16"
     file = tmp_path / "built-tasks.json"
@@ -253,10 +261,13 @@ def test_a_timing_is_never_renewed(result: Path, capsys: pytest.CaptureFixture[s
     assert result.read_bytes() == before
 
 
-@pytest.mark.parametrize(("again", "complaint"), [
-    (None, "no sample of it is cheap"),
-    (lambda _: {"rows": [1.5000000000000002]}, "rows comes out otherwise"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("again", "complaint"),
+    [
+        (None, "no sample of it is cheap"),
+        (lambda _: {"rows": [1.5000000000000002]}, "rows comes out otherwise"),
+    ],
+)
 def test_an_error_without_equal_bits_is_not_renewed(again: Any, complaint: str, result: Path):
     outdated(result, "measured")
     before = result.read_bytes()

@@ -29,9 +29,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shell(command: str, folder: Path) -> tuple[int, str, str]:
     """Run a line of bash; return the status of its first command, and what both streams got."""
     line = f"{command}; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     assert "Exception ignored" not in done.stderr, done.stderr
     return done.returncode, done.stdout, done.stderr

@@ -116,12 +116,23 @@ def test_an_interrupted_sweep_has_the_usual_status(
         assert "what was trained is kept" in done.stderr
 
 
-@pytest.mark.parametrize(("sweeps", "status"), [
-    ([{"done": 3}], 0), ([{"done": 1, "diverged": 2}], 0), ([{"done": 1, "superseded": 2, "failed": 0}], 0),
-    ([{"done": 1, "pending": 1}], 3), ([{"done": 1, "running": 1}], 3), ([{"failed": 1, "pending": 1}], 3),
-    ([{"done": 2, "failed": 1}], 4), ([{"diverged": 2}], 4), ([{"failed": 2}], 4),
-    ([{"done": 1}, {"pending": 1}], 3), ([{"failed": 1}, {"pending": 1}], 3), ([{"done": 1}, {"diverged": 1}], 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sweeps", "status"),
+    [
+        ([{"done": 3}], 0),
+        ([{"done": 1, "diverged": 2}], 0),
+        ([{"done": 1, "superseded": 2, "failed": 0}], 0),
+        ([{"done": 1, "pending": 1}], 3),
+        ([{"done": 1, "running": 1}], 3),
+        ([{"failed": 1, "pending": 1}], 3),
+        ([{"done": 2, "failed": 1}], 4),
+        ([{"diverged": 2}], 4),
+        ([{"failed": 2}], 4),
+        ([{"done": 1}, {"pending": 1}], 3),
+        ([{"failed": 1}, {"pending": 1}], 3),
+        ([{"done": 1}, {"diverged": 1}], 4),
+    ],
+)
 def test_the_status_of_sweeps(sweeps: list[dict[str, int]], status: int) -> None:
     assert trials_status(*sweeps) == status
 

@@ -19,7 +19,7 @@ DATA: dict[str, dict[str, Any]] = {
     "lists of tables": {"settings": [{"name": "a", "train": {"steps": 3}}, {"name": "b"}], "x": {"y": 1}},
     "long": {"targets": list(range(100)), "f": [{"op": "affine", "weight": [[0.123456789] * 20]}] * 3},
     "nothing": {},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", DATA)

@@ -20,17 +20,32 @@ CLEAR = {1: [0.031, 0.034, 0.030], 2: [0.0121, 0.0143, 0.0127], 3: [8.1e-5, 6e-5
 
 def trials(table):
     return [
-        Trial(heads=heads, seed=seed, state="diverged" if error is None else "done", nmse=error, train_nmse=error,
-              steps=100, seconds=heads + 0.5 * seed, parameters=100 * heads, parameters_total=150 * heads)
-        for heads, errors in table.items() for seed, error in enumerate(errors)
-    ]  # fmt: skip
+        Trial(
+            heads=heads,
+            seed=seed,
+            state="diverged" if error is None else "done",
+            nmse=error,
+            train_nmse=error,
+            steps=100,
+            seconds=heads + 0.5 * seed,
+            parameters=100 * heads,
+            parameters_total=150 * heads,
+        )
+        for heads, errors in table.items()
+        for seed, error in enumerate(errors)
+    ]
 
 
 def run(table, intrinsic=3):
     return Run(
-        name="test", task={"name": "sum-of-maxima"}, intrinsic=intrinsic, spec={}, trials=trials(table),
-        provenance={}, seconds=1.0,
-    )  # fmt: skip
+        name="test",
+        task={"name": "sum-of-maxima"},
+        intrinsic=intrinsic,
+        spec={},
+        trials=trials(table),
+        provenance={},
+        seconds=1.0,
+    )
 
 
 def find(table, intrinsic=3):
@@ -151,20 +166,26 @@ def test_a_fall_at_the_last_head_count_is_not_an_end():
     assert find({1: [0.03] * 2, 2: [1e-5] * 2}, 1).agrees is False
 
 
-@pytest.mark.parametrize("table", [
-    {1: [0.3, 0.31], 2: [2e-3, 2e-3], 3: [8e-4, 9e-4], 4: [2.5e-4, 2.5e-4]},
-    {h: [0.1 / 3**h, 0.11 / 3**h] for h in range(1, 5)},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "table",
+    [
+        {1: [0.3, 0.31], 2: [2e-3, 2e-3], 3: [8e-4, 9e-4], 4: [2.5e-4, 2.5e-4]},
+        {h: [0.1 / 3**h, 0.11 / 3**h] for h in range(1, 5)},
+    ],
+)
 def test_a_fall_that_goes_on_is_not_an_end(table):
     found = find(table, 4)
     assert claims(found) == ("not-reached", None, 4, None)
     assert "at least 4 are needed" in found.sentence
 
 
-@pytest.mark.parametrize("table", [
-    {1: [0.03, 0.02, 0.04], 2: [0.01, 0.02, 0.03], 3: [0.002, 0.02, 0.03], 4: [0.0018, 0.01, 0.02]},
-    {1: [0.03] * 3, 2: [0.012] * 3, 3: [6e-5, 0.012, 0.012], 4: [4e-5] * 3},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "table",
+    [
+        {1: [0.03, 0.02, 0.04], 2: [0.01, 0.02, 0.03], 3: [0.002, 0.02, 0.03], 4: [0.0018, 0.01, 0.02]},
+        {1: [0.03] * 3, 2: [0.012] * 3, 3: [6e-5, 0.012, 0.012], 4: [4e-5] * 3},
+    ],
+)
 def test_one_lucky_seed_leaves_the_answer_open_and_is_said_with_reserve(table):
     found = find(table)
     assert (found.estimate, found.low, found.high) == (3, 1, None)
@@ -263,17 +284,35 @@ def test_rows_of_nothing():
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(0.0, "0"), (0.012, "0.012"), (0.0300001, "0.030"), (6.04e-5, "6.0e-5"), (9.99e-4, "0.0010"), (1.0, "1.0"),
-     (0.98, "0.98"), (12.3, "12"), (1e-12, "1.0e-12"), (0.00099, "9.9e-4")],
-)  # fmt: skip
+    [
+        (0.0, "0"),
+        (0.012, "0.012"),
+        (0.0300001, "0.030"),
+        (6.04e-5, "6.0e-5"),
+        (9.99e-4, "0.0010"),
+        (1.0, "1.0"),
+        (0.98, "0.98"),
+        (12.3, "12"),
+        (1e-12, "1.0e-12"),
+        (0.00099, "9.9e-4"),
+    ],
+)
 def test_errors_are_written_with_two_digits(number, text):
     assert error_text(number) == text
 
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(1.04, "1.0"), (6.24, "6.2"), (9.97, "10"), (143.0, "140"), (12345.0, "12,000"), (0.32, "0.3"),
-     (0.04, "0.04"), (3e9, "more than a million")],
-)  # fmt: skip
+    [
+        (1.04, "1.0"),
+        (6.24, "6.2"),
+        (9.97, "10"),
+        (143.0, "140"),
+        (12345.0, "12,000"),
+        (0.32, "0.3"),
+        (0.04, "0.04"),
+        (3e9, "more than a million"),
+    ],
+)
 def test_ratios_are_written_with_two_digits(number, text):
     assert times_text(number) == text

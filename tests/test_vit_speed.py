@@ -21,9 +21,19 @@ from headcount.training.feeds.images import Shelf
 from results import RESULTS, shape_problems
 
 PLAN = VitPlan(
-    device="cpu", side=32, patch=8, heads=2, head_dim=4, depth=2, batch=4, models=2, images=24, steps=2, turns=2,
+    device="cpu",
+    side=32,
+    patch=8,
+    heads=2,
+    head_dim=4,
+    depth=2,
+    batch=4,
+    models=2,
+    images=24,
+    steps=2,
+    turns=2,
     workers=0,
-)  # fmt: skip
+)
 
 
 @torch.no_grad()

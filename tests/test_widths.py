@@ -69,16 +69,18 @@ CASES = {
     "runs": Case("runs --store store", "done diverged failed running pending"),
     "a run": Case("runs small --store store", "spec.model.heads spec.seed step metrics.nmse spec.model.length"),
     "analyse": Case(
-        "analyse grid --store store --resamples 100", "heads length hidden best median score", "dimensions",
+        "analyse grid --store store --resamples 100", "heads length hidden best median score", "dimensions"
     ),
-}  # fmt: skip
+}
 
 
 SLOW = (
-    "headcount.theory.adversary.figure.run_adversary", "headcount.theory.bounds.enough_heads.uppers",
-    "headcount.theory.bounds.over_encoders.every_encoder", "headcount.tasks.assumptions.check.check_assumptions",
+    "headcount.theory.adversary.figure.run_adversary",
+    "headcount.theory.bounds.enough_heads.uppers",
+    "headcount.theory.bounds.over_encoders.every_encoder",
+    "headcount.tasks.assumptions.check.check_assumptions",
     "headcount.analysis.of_runs.analyse",
-)  # fmt: skip
+)
 
 
 def done_once(place: str) -> Callable[..., Any]:

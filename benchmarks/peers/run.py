@@ -54,10 +54,16 @@ def check_skip(skip: Sequence[str], device: str, *, sweep: bool) -> None:
 
 
 def run_bench(
-    device: str = "cpu", *, sweep: bool = False, steps: int | None = None, skip: Sequence[str] = (),
-    quiet: bool = False, save: Callable[[Result], None] | None = None, plan: Plan | None = None,
+    device: str = "cpu",
+    *,
+    sweep: bool = False,
+    steps: int | None = None,
+    skip: Sequence[str] = (),
+    quiet: bool = False,
+    save: Callable[[Result], None] | None = None,
+    plan: Plan | None = None,
     trials: Sweep | None = None,
-) -> Result:  # fmt: skip
+) -> Result:
     """Measure everything; `save` is called after every part, so that a run that is cut off leaves what it has.
 
     `plan` and `trials` are for tests: smaller sizes than the real ones.
@@ -72,11 +78,14 @@ def run_bench(
     rate = peak(device)
     name = result_name(device, hardware)
     result: Result = {
-        "name": name, "provenance": origin, "source": recorded(name), "seeds": [0],
+        "name": name,
+        "provenance": origin,
+        "source": recorded(name),
+        "seeds": [0],
         "counts": {"turns": plan.turns, "cores": cores(), "models": plan.stacked},
         "what": "µs per model and training step: batch 256, d = 4, h = 4, n = 8, N = 32, Adam included",
         "peak": rate[1],
-    }  # fmt: skip
+    }
     keep = save or (lambda _: None)
     with full_precision():
         if "steps" not in skip:

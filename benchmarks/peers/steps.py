@@ -119,9 +119,10 @@ def builders(plan: Plan, length: int, part: Part) -> Iterator[tuple[str, int, Ca
     spec = plan.model(length)
     threads = sorted({1, cores()}) if plan.device == "cpu" else [0]
     alone: dict[str, Callable[[], nn.Module]] = {
-        "nn_mha": lambda: TorchLayers(spec, all_rows=True), "class_query": lambda: TorchLayers(spec, all_rows=False),
+        "nn_mha": lambda: TorchLayers(spec, all_rows=True),
+        "class_query": lambda: TorchLayers(spec, all_rows=False),
         "reference": lambda: Transformer(spec),
-    }  # fmt: skip
+    }
     for row in plan.rows:
         steps = plan.steps(row, length)
         if row in alone:
@@ -142,9 +143,7 @@ def builders(plan: Plan, length: int, part: Part) -> Iterator[tuple[str, int, Ca
 
 def _vmap(plan: Plan, spec: ModelSpec, part: Part, steps: int) -> Work:
     """Train by vmap, on a CPU with all threads: the number is built into what torch.compile makes."""
-    training = VmapTraining(
-        stacked_weights(spec, range(plan.stacked)), part, plan.batch, compiled=plan.compiled
-    )  # fmt: skip
+    training = VmapTraining(stacked_weights(spec, range(plan.stacked)), part, plan.batch, compiled=plan.compiled)
 
     def work() -> int:
         if plan.device == "cpu":

@@ -67,9 +67,14 @@ def best(sweep: Sweep, errors: Errors) -> dict[str, dict[str, float | None]]:
 
 
 def run_sweep_bench(
-    sweep: Sweep, device: str, peak: tuple[float, str], *, skip: Sequence[str] = (), quiet: bool = False,
+    sweep: Sweep,
+    device: str,
+    peak: tuple[float, str],
+    *,
+    skip: Sequence[str] = (),
+    quiet: bool = False,
     keep: Callable[[dict[str, Any]], None] = lambda _: None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Time the whole sweep by both and compare times, errors and the arithmetic floor; `keep` gets our part early."""
     tasks = {T: make_task("sum-of-maxima", intrinsic=4, dim=4, length=T) for T in sweep.lengths}
     data = {T: prepare(tasks[T], sweep.train) for T in sweep.lengths}
@@ -80,9 +85,12 @@ def run_sweep_bench(
         mine, errors = ours(sweep, tasks, data, device)
         progress.advance(note=f"ours: {mine['seconds']:.1f} s")
         result: dict[str, Any] = {
-            "what": sweep.words(), "trials": trials, "shapes": len(sweep.shapes), "steps": sweep.train.steps,
+            "what": sweep.words(),
+            "trials": trials,
+            "shapes": len(sweep.shapes),
+            "steps": sweep.train.steps,
             "ours": {**mine, "us_per_model_step": mine["seconds"] / steps * 1e6, "best": best(sweep, errors)},
-        }  # fmt: skip
+        }
         result |= floor_of(sweep, peak, mine["seconds"])
         keep({**result, "absent": {"jax": "the run was cut off"}})
         if device == "cuda":
@@ -124,6 +132,8 @@ def compare(mine: dict[str, Any], theirs: dict[str, Any], errors: Errors, others
     }
     if ratios:
         found["best_error_ours_over_jax"] = {
-            "median": statistics.median(ratios), "least": min(ratios), "greatest": max(ratios)
-        }  # fmt: skip
+            "median": statistics.median(ratios),
+            "least": min(ratios),
+            "greatest": max(ratios),
+        }
     return found

@@ -70,10 +70,13 @@ class PlainViT(nn.Module):
         pairs: list[tuple[Tensor, Tensor]] = [
             (self.patches.weight, w["embed.weight"].reshape(self.patches.weight.shape)),
             (cast("Tensor", self.patches.bias), w["embed.bias"]),
-            (self.class_token[0, 0], w["class_token"]), (self.position[0], w["position"]),
-            (self.norm.weight, w["norm.weight"]), (self.norm.bias, w["norm.bias"]),
-            (self.head.weight, w["readout.weight"]), (self.head.bias, w["readout.bias"]),
-        ]  # fmt: skip
+            (self.class_token[0, 0], w["class_token"]),
+            (self.position[0], w["position"]),
+            (self.norm.weight, w["norm.weight"]),
+            (self.norm.bias, w["norm.bias"]),
+            (self.head.weight, w["readout.weight"]),
+            (self.head.bias, w["readout.bias"]),
+        ]
         for number, block in enumerate(cast("Iterator[Block]", self.blocks)):
             at = f"layers.{number}"
             maps = torch.cat([w[f"{at}.attention.{name}"].flatten(0, 1) for name in ("query", "key", "value")])
@@ -82,14 +85,17 @@ class PlainViT(nn.Module):
             block.qkv.bias.zero_()
             block.proj.bias.zero_()
             pairs += [
-                (block.qkv.weight, maps), (block.proj.weight, output),
+                (block.qkv.weight, maps),
+                (block.proj.weight, output),
                 (block.norm1.weight, w[f"{at}.norm_attention.weight"]),
                 (block.norm1.bias, w[f"{at}.norm_attention.bias"]),
                 (block.norm2.weight, w[f"{at}.norm_feedforward.weight"]),
                 (block.norm2.bias, w[f"{at}.norm_feedforward.bias"]),
-                (inner.weight, w[f"{at}.feedforward.inner.weight"]), (inner.bias, w[f"{at}.feedforward.inner.bias"]),
-                (outer.weight, w[f"{at}.feedforward.outer.weight"]), (outer.bias, w[f"{at}.feedforward.outer.bias"]),
-            ]  # fmt: skip
+                (inner.weight, w[f"{at}.feedforward.inner.weight"]),
+                (inner.bias, w[f"{at}.feedforward.inner.bias"]),
+                (outer.weight, w[f"{at}.feedforward.outer.weight"]),
+                (outer.bias, w[f"{at}.feedforward.outer.bias"]),
+            ]
         for own, other in pairs:
             own.copy_(other)
         return self
@@ -118,9 +124,15 @@ class VitPlan:
     def spec(self) -> EncoderSpec:
         """The encoder."""
         return EncoderSpec(
-            heads=self.heads, head_dim=self.head_dim, depth=self.depth, inputs=3 * self.patch**2,
-            tokens=(self.side // self.patch) ** 2 + 1, outputs=10, readout="class", dropout=self.dropout,
-        )  # fmt: skip
+            heads=self.heads,
+            head_dim=self.head_dim,
+            depth=self.depth,
+            inputs=3 * self.patch**2,
+            tokens=(self.side // self.patch) ** 2 + 1,
+            outputs=10,
+            readout="class",
+            dropout=self.dropout,
+        )
 
     def train(self, precision: Literal["float32", "bf16"]) -> RealTrain:
         """The settings; the rate does not change the work."""
@@ -158,9 +170,14 @@ def _from_loader(plan: VitPlan, images: Images, by: Moments) -> Iterator[tuple[T
     on_gpu = plan.device != "cpu"
     frames = Frames(images, plan.side, Moments(by.mean.cpu(), by.deviation.cpu()))
     loader = DataLoader(
-        frames, plan.batch, shuffle=True, drop_last=True, num_workers=plan.workers, pin_memory=on_gpu,
+        frames,
+        plan.batch,
+        shuffle=True,
+        drop_last=True,
+        num_workers=plan.workers,
+        pin_memory=on_gpu,
         persistent_workers=plan.workers > 0,
-    )  # fmt: skip
+    )
     while True:
         for X, y in cast("Iterator[tuple[Tensor, Tensor]]", loader):
             yield X.to(plan.device, non_blocking=True), y.to(plan.device, non_blocking=True)
@@ -187,7 +204,7 @@ def plain_loop(plan: VitPlan, images: Images, shelf: Shelf, source: Source, prec
         decays = (train.weight_decay, 0.0)
         optimiser = torch.optim.AdamW(
             [{"params": g, "weight_decay": d} for g, d in zip(groups, decays, strict=True)], lr=1.0, fused=True
-        )  # fmt: skip
+        )
         optimisers.append(optimiser)
         schedules.append(torch.optim.lr_scheduler.LambdaLR(optimiser, train.rate))
     batches = _from_loader(plan, images, shelf.by) if source == "loader" else _from_device(plan, shelf)
@@ -219,14 +236,18 @@ def _cast(device: torch.device, precision: Precision) -> AbstractContextManager[
 
 
 def stacked_loop(
-    plan: VitPlan, shelf: Shelf, precision: Literal["float32", "bf16"], *, graph: bool | None = None,
+    plan: VitPlan,
+    shelf: Shelf,
+    precision: Literal["float32", "bf16"],
+    *,
+    graph: bool | None = None,
     attention: str | None = None,
-) -> Work:  # fmt: skip
+) -> Work:
     """Train the same models side by side."""
     feed = ImageFeed(shelf, plan.side, patch=plan.patch)
     trainer = EncoderTrainer(
         plan.spec, plan.train(precision), list(range(plan.models)), feed, plan.device, graph=graph, attention=attention
-    )  # fmt: skip
+    )
 
     def work() -> int:
         trainer.run(plan.steps)

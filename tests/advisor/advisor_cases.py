@@ -42,8 +42,20 @@ def made_up(
             squares = np.square(noise + wrong).astype(np.float32)
             value = float(squares.mean())
             model = ModelOptions().model(heads=heads, dim=2, length=8, out_dim=1)
-            found.append(Outcome(
-                Wanted(heads, seed, *wanted), model, np.zeros(1), [(1, value)], 1, True, 1.0, value, value * train,
-                squares, 0.1 if classes else None, 100 * heads,
-            ))  # fmt: skip
+            found.append(
+                Outcome(
+                    Wanted(heads, seed, *wanted),
+                    model,
+                    np.zeros(1),
+                    [(1, value)],
+                    1,
+                    True,
+                    1.0,
+                    value,
+                    value * train,
+                    squares,
+                    0.1 if classes else None,
+                    100 * heads,
+                )
+            )
     return found

@@ -191,11 +191,15 @@ def test_a_task_may_stand_for_arrays():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"budget": 0}, "budget"), ({"budget": float("nan")}, "budget"), ({"heads_max": 1}, "heads_max"),
-        ({"confidence": 1.0}, "confidence"), ({"steps": 0}, "steps"), ({"seed": -1}, "seed"),
+        ({"budget": 0}, "budget"),
+        ({"budget": float("nan")}, "budget"),
+        ({"heads_max": 1}, "heads_max"),
+        ({"confidence": 1.0}, "confidence"),
+        ({"steps": 0}, "steps"),
+        ({"seed": -1}, "seed"),
         ({"device": "abacus"}, "device"),
     ],
-)  # fmt: skip
+)
 def test_numbers_that_mean_nothing_are_refused(options, text):
     X, y = arrays("mean", 50, 0.0, dim=1, length=4)
     with pytest.raises(BadInput, match=text):

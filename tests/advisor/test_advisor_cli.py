@@ -121,8 +121,11 @@ def test_what_is_the_users_stays_the_users(headcount_here, tmp_path):
     site = tmp_path / "site"
     site.mkdir()
     (site / "index.html").write_text("mine")
-    for options, text in ((["--json", path], "these are data"), (["--json", "link.json"], "these are data"),
-                          (["--out", "site"], "site holds other files (index.html)")):  # fmt: skip
+    for options, text in (
+        (["--json", path], "these are data"),
+        (["--json", "link.json"], "these are data"),
+        (["--out", "site"], "site holds other files (index.html)"),
+    ):
         done = headcount_here("advise", path, "--steps", 5, "--heads-max", 2, *options)
         assert (done.returncode, done.stdout, len(done.stderr.strip().splitlines())) == (2, "", 1)
         assert text in done.stderr

@@ -31,9 +31,7 @@ def test_the_code_runs_and_both_layers_take_the_same_call(embed_dim: int | None)
     x = torch.randn(2, 7, found.torch.embed_dim)
     for name, sizes in (("attention", found.torch), ("free_attention", found.free)):
         layer = made[name]
-        assert (layer.embed_dim, layer.num_heads, layer.head_dim) == (
-            sizes.embed_dim, sizes.num_heads, sizes.head_dim,
-        )  # fmt: skip
+        assert (layer.embed_dim, layer.num_heads, layer.head_dim) == (sizes.embed_dim, sizes.num_heads, sizes.head_dim)
         assert parameters(layer) == sizes.parameters
         y, weights = layer(x, x, x, average_attn_weights=False)
         assert y.shape == x.shape
@@ -50,8 +48,11 @@ def test_the_code_runs_and_both_layers_take_the_same_call(embed_dim: int | None)
 
 def test_torch_gets_the_fewest_heads_that_divide_and_are_enough():
     assert configuration(made_record()).torch.data() == {
-        "embed_dim": 12, "num_heads": 3, "head_dim": 4, "parameters": 4 * 144 + 48,
-    }  # fmt: skip
+        "embed_dim": 12,
+        "num_heads": 3,
+        "head_dim": 4,
+        "parameters": 4 * 144 + 48,
+    }
     for width in range(1, 200):
         for heads in range(1, 12):
             right = [h for h in range(heads, width + 1) if width % h == 0 and (width // h >= 2 or width == heads == 1)]

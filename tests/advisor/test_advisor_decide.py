@@ -230,8 +230,11 @@ def test_one_stuck_fold_of_five_does_not_rule_a_head_count_out():
         found = made_up(errors, samples=400)
         return decide(
             [replace(one, fold_errors=some.get(one.heads, (0.005,) * 5)) for one in found],
-            heads_max=8, draws=200, inflation=2.25, folded=True,
-        )  # fmt: skip
+            heads_max=8,
+            draws=200,
+            inflation=2.25,
+            folded=True,
+        )
 
     assert folded(folds).low == 2
     assert folded({**folds, 2: (0.03,) * 5}).low == 3  # all of them fail alike

@@ -22,9 +22,18 @@ from support import breakable
 
 HOSTILE = "<script>alert(1)</script>\"'&</title><img src=x onerror=alert(2)>"
 WITNESS = WitnessRecord(
-    heads=2, tag="measured", why="", target="best model", gap=3.0, deviations=4.0, least_error=1.5, distance=1e-15,
-    X1=[[0.25, 1.0]], X2=[[0.5, 2.0]], sentences=[Reason(tag="measured", text="Two inputs look the same.")],
-)  # fmt: skip
+    heads=2,
+    tag="measured",
+    why="",
+    target="best model",
+    gap=3.0,
+    deviations=4.0,
+    least_error=1.5,
+    distance=1e-15,
+    X1=[[0.25, 1.0]],
+    X2=[[0.5, 2.0]],
+    sentences=[Reason(tag="measured", text="Two inputs look the same.")],
+)
 
 
 def words(html: str) -> str:
@@ -81,12 +90,20 @@ def test_all_parts_are_there():
     html = advice_page(record, configuration(record, 10), WITNESS)
     seen = words(html)
     for text in (
-        "One head fewer (2): error × 62", "Error by length", "3 to 8", "What 2 heads cannot tell apart",
-        "Two inputs look the same.", "[[0.25, 1.0]]", "5 is the smallest larger number",
+        "One head fewer (2): error × 62",
+        "Error by length",
+        "3 to 8",
+        "What 2 heads cannot tell apart",
+        "Two inputs look the same.",
+        "[[0.25, 1.0]]",
+        "5 is the smallest larger number",
         "Do more heads add parameters?",
-        "heads × head size about 12", "at most 2100 parameters", "width 2 6 32",
-        "Nothing is open.", "the answer is 3 heads in 100 %",
-    ):  # fmt: skip
+        "heads × head size about 12",
+        "at most 2100 parameters",
+        "width 2 6 32",
+        "Nothing is open.",
+        "the answer is 3 heads in 100 %",
+    ):
         assert text in seen, text
     assert "No pair of inputs is shown. It is hard." in words(
         advice_page(record, witness=WITNESS.model_copy(update={"why": "It is hard."}))

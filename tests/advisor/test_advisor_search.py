@@ -32,8 +32,11 @@ class Fake:
         self.error, self.trials, self.whole = error, trials, whole or (lambda _: True)
         self.material = SimpleNamespace(
             task=SimpleNamespace(length=16, dim=3, X=np.linspace(0, 1, 300).reshape(10, 10, 3), mask=None),
-            train_size=800, validation_size=200, splits=SimpleNamespace(inflation=1.0, folds=1), categories=None,
-        )  # fmt: skip
+            train_size=800,
+            validation_size=200,
+            splits=SimpleNamespace(inflation=1.0, folds=1),
+            categories=None,
+        )
         self.asked: list[Wanted] = []
         self.deadline = 1e9
 

@@ -52,9 +52,12 @@ def by_place(found):
 def test_what_is_tried_out_in_stacks_is_what_cores_train(engines: tuple[TrialEngine, TrialEngine]) -> None:
     cores, stacks = engines
     asked = [
-        *wanted({"positions": "none"}), *wanted({"positions": "concatenated"}), *wanted({"positions": "gates"}),
-        *wanted({"total_head_dim": 4}), *wanted({"parameters": 400}),
-    ]  # fmt: skip
+        *wanted({"positions": "none"}),
+        *wanted({"positions": "concatenated"}),
+        *wanted({"positions": "gates"}),
+        *wanted({"total_head_dim": 4}),
+        *wanted({"parameters": 400}),
+    ]
     one, other = by_place(cores.try_out(asked)), by_place(stacks.try_out(asked))
     assert len(one) == len(asked)
     assert list(one) == list(by_place(cores.try_out(asked)))  # in the order in which they were asked for

@@ -29,9 +29,13 @@ STEP = {1: [0.4, 0.42, 0.5], 2: [0.001, 0.0012, 0.002], 4: [0.001, 0.0011, 0.002
 
 
 def told(
-    errors: dict[int, list[float]], length: int = 32, challenge: Challenge | None = None, apart: bool = True,
-    train: float = 0.9, **changed,
-) -> list[str]:  # fmt: skip
+    errors: dict[int, list[float]],
+    length: int = 32,
+    challenge: Challenge | None = None,
+    apart: bool = True,
+    train: float = 0.9,
+    **changed,
+) -> list[str]:
     """The reasons that trials with these errors give."""
     found = made_up(errors, train=train, samples=8000)
     decision = decide(found, heads_max=8)
@@ -131,8 +135,10 @@ def test_an_interval_that_reaches_further_than_the_draws_is_explained():
 
 
 def test_a_small_gain_is_named_where_one_head_is_the_answer():
-    assert any(t.endswith("against 0.20: within the margin, and counted as none.") for t in told(
-        {1: [0.2] * 3, 2: [0.18] * 3, 4: [0.17] * 3}, train=0.05))  # fmt: skip
+    assert any(
+        t.endswith("against 0.20: within the margin, and counted as none.")
+        for t in told({1: [0.2] * 3, 2: [0.18] * 3, 4: [0.17] * 3}, train=0.05)
+    )
 
 
 def test_lengths_are_compared_in_the_same_kind_of_targets():
@@ -236,8 +242,12 @@ def test_other_curves_take_rounds_of_one_seed_and_one_recipe(searched, case, see
     for seed, wanted in zip((7, 8), asked, strict=False):
         assert {(w.seed, w.train.steps) for w in wanted} == {(seed, searched.train.steps)}
         assert [(w.tag, w.heads) for w in wanted] == [
-            ("width", 4), ("width", 3), ("width", 1), ("parameters", 3), ("parameters", 1),
-        ]  # fmt: skip
+            ("width", 4),
+            ("width", 3),
+            ("width", 1),
+            ("parameters", 3),
+            ("parameters", 1),
+        ]
     assert len(asked) == (1 if case == "time for one" else 2)
     for curve in curves:
         assert {p.seeds for p in curve.points} == {seeds}

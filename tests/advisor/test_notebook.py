@@ -204,8 +204,9 @@ def test_text_from_files_is_escaped(swept):
 
 def test_empty_columns_are_left_out_of_rows_and_tables():
     assert filled([{"a": 1, "b": None, "c": ""}, {"a": None, "b": None, "d": 0}]) == [
-        {"a": 1, "d": None}, {"a": None, "d": 0},
-    ]  # fmt: skip
+        {"a": 1, "d": None},
+        {"a": None, "d": 0},
+    ]
     columns = [Column(name=name, meaning="") for name in "abc"]
     table = Table(caption="t", columns=columns, rows=[["1", "–", ""], ["–", "–", "2"]], marked=0)
     kept = without_empty(table)

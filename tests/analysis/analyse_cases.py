@@ -21,9 +21,16 @@ Error = Callable[..., float | None]
 def trial(heads: int, seed: int, error: float | None, hidden: int = 32) -> Trial:
     """A finished trial, or without an error a diverged one."""
     return Trial(
-        heads=heads, seed=seed, state="done" if error is not None else "diverged", nmse=error, train_nmse=error,
-        steps=10, seconds=1.0, parameters=hidden * (8 * heads + 5), parameters_total=hidden * (8 * heads + 5) + 100,
-    )  # fmt: skip
+        heads=heads,
+        seed=seed,
+        state="done" if error is not None else "diverged",
+        nmse=error,
+        train_nmse=error,
+        steps=10,
+        seconds=1.0,
+        parameters=hidden * (8 * heads + 5),
+        parameters_total=hidden * (8 * heads + 5) + 100,
+    )
 
 
 def panel(trials: Sequence[Trial], left_out: dict[str, int] | None = None, **values: Any) -> Run:
@@ -31,16 +38,29 @@ def panel(trials: Sequence[Trial], left_out: dict[str, int] | None = None, **val
     heads = sorted({t.heads for t in trials})
     seeds = max((sum(t.heads == h for t in trials) for h in heads), default=1)
     return Run(
-        name="planted", task={"kind": "retrieval", "length": values.get("length", 8), "law": {"law": "gaussian"}},
-        intrinsic=None, spec={"heads": heads, "seeds": seeds, "model": {"head_dim": 8, "hidden": 32}}, values=values,
-        trials=list(trials), left_out=left_out or {}, provenance={}, seconds=1.0,
-    )  # fmt: skip
+        name="planted",
+        task={"kind": "retrieval", "length": values.get("length", 8), "law": {"law": "gaussian"}},
+        intrinsic=None,
+        spec={"heads": heads, "seeds": seeds, "model": {"head_dim": 8, "hidden": 32}},
+        values=values,
+        trials=list(trials),
+        left_out=left_out or {},
+        provenance={},
+        seconds=1.0,
+    )
 
 
 def planted(
-    error: Error, *, heads: Iterable[int] = range(1, 7), lengths: Iterable[int] = (8, 16, 32), seeds: int = 4,
-    targets: int = 2, hidden: Iterable[int] = (32,), noise: float = 0.1, seed: int = 0,
-) -> list[Run]:  # fmt: skip
+    error: Error,
+    *,
+    heads: Iterable[int] = range(1, 7),
+    lengths: Iterable[int] = (8, 16, 32),
+    seeds: int = 4,
+    targets: int = 2,
+    hidden: Iterable[int] = (32,),
+    noise: float = 0.1,
+    seed: int = 0,
+) -> list[Run]:
     """Panels whose errors are error(h, T, N), times 10 to a Gaussian of deviation `noise` for target and for seed."""
     rng = np.random.default_rng(seed)
     heads = list(heads)

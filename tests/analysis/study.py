@@ -28,10 +28,16 @@ def studied(study: str) -> dict[str, list[Run]]:
         about: dict[str, Any] = {"model": {"head_dim": 4, "hidden": 32}}
         found.setdefault(name, []).append(
             Run(
-                name=name, task={"length": length}, intrinsic=intrinsic, spec=about, values={"length": length},
-                trials=[_trial(row) for row in group], provenance={}, seconds=0.0,
+                name=name,
+                task={"length": length},
+                intrinsic=intrinsic,
+                spec=about,
+                values={"length": length},
+                trials=[_trial(row) for row in group],
+                provenance={},
+                seconds=0.0,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -42,9 +48,13 @@ def figures(study: str) -> dict[str, Any]:
         (found,) = answers(runs)
         D = runs[0].intrinsic
         rows[name] = {
-            "intrinsic": D, "estimate": found.estimate, "low": found.low, "high": found.high,
-            "verdict": found.verdict, "covered": covers(found, D) if D else found.verdict == "one-head",
-        }  # fmt: skip
+            "intrinsic": D,
+            "estimate": found.estimate,
+            "low": found.low,
+            "high": found.high,
+            "verdict": found.verdict,
+            "covered": covers(found, D) if D else found.verdict == "one-head",
+        }
     tasks = [row for name, row in rows.items() if name.startswith("study")]
     by_D = {
         f"D={D}": {
@@ -59,9 +69,16 @@ def figures(study: str) -> dict[str, Any]:
 
 
 def _trial(row: dict[str, str]) -> Trial:
-    return Trial.parse({
-        "heads": int(row["heads"]), "seed": int(row["seed"]), "state": row["state"], "steps": 0, "seconds": 0.0,
-        "nmse": float(row["nmse"]) if row["nmse"] else None,
-        "train_nmse": float(row["train_nmse"]) if row["train_nmse"] else None,
-        "parameters": int(row["parameters"]), "parameters_total": int(row["parameters_total"]),
-    })  # fmt: skip
+    return Trial.parse(
+        {
+            "heads": int(row["heads"]),
+            "seed": int(row["seed"]),
+            "state": row["state"],
+            "steps": 0,
+            "seconds": 0.0,
+            "nmse": float(row["nmse"]) if row["nmse"] else None,
+            "train_nmse": float(row["train_nmse"]) if row["train_nmse"] else None,
+            "parameters": int(row["parameters"]),
+            "parameters_total": int(row["parameters_total"]),
+        }
+    )

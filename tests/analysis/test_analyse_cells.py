@@ -40,8 +40,11 @@ def test_a_cell_sums_up_seeds_and_targets_apart():
 def test_panels_go_to_settings_and_blocks():
     runs = [
         panel([trial(h, 0, 0.1 / h) for h in (1, 2)], length=T, hidden=N, target=k, depth=depth)
-        for T in (8, 16) for N in (16, 32) for k in (0, 1) for depth in (1, 2)
-    ]  # fmt: skip
+        for T in (8, 16)
+        for N in (16, 32)
+        for k in (0, 1)
+        for depth in (1, 2)
+    ]
     found = blocks(runs)
     assert [(b.setting, b.length, b.hidden, b.errors.shape) for b in found] == [
         (f"depth {depth}", T, N, (2, 2, 1)) for depth in (1, 2) for T in (8, 16) for N in (16, 32)

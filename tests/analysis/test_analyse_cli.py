@@ -30,8 +30,16 @@ def test_everything_is_printed():
     assert found.dimensions[0].sentence in text
     assert all(reason.text in text for reason in found.dimensions[0].reasons)
     assert "1 diverged, 3 failed" in text.splitlines()[0]
-    titles = ("Best NMSE", "Median NMSE", "How many times smaller", "Slope of log error in log T", "Reversal score",
-              "Slope of log error in log N", "Parameters M", "Laws of the error")  # fmt: skip
+    titles = (
+        "Best NMSE",
+        "Median NMSE",
+        "How many times smaller",
+        "Slope of log error in log T",
+        "Reversal score",
+        "Slope of log error in log N",
+        "Parameters M",
+        "Laws of the error",
+    )
     assert [title for title in titles if title not in text] == []
 
 

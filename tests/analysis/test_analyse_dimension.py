@@ -122,11 +122,21 @@ def test_head_counts_that_were_not_tried_are_in_the_interval():
 
 def test_missing_cells_do_not_tilt_the_levels():
     runs = planted(with_dimension(3), targets=2, lengths=(8, 64), noise=0.0)
-    hard = [r.model_copy(update={"trials": [t.model_copy(update={"nmse": 30 * (t.nmse or 0)}) for t in r.trials]})
-            if r.values["target"] == 1 else r for r in runs]  # fmt: skip
-    whole, part = estimate(hard), estimate([
-        r.model_copy(update={"trials": [t for t in r.trials if t.heads > 1]}) if r.values["target"] else r for r in hard
-    ])  # fmt: skip
+    hard = [
+        r.model_copy(update={"trials": [t.model_copy(update={"nmse": 30 * (t.nmse or 0)}) for t in r.trials]})
+        if r.values["target"] == 1
+        else r
+        for r in runs
+    ]
+    whole, part = (
+        estimate(hard),
+        estimate(
+            [
+                r.model_copy(update={"trials": [t for t in r.trials if t.heads > 1]}) if r.values["target"] else r
+                for r in hard
+            ]
+        ),
+    )
     assert whole.estimate == part.estimate == 3
 
 

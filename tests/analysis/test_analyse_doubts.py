@@ -182,9 +182,11 @@ def test_one_seed_of_several_targets_or_lengths_will_do():
 
 @pytest.mark.parametrize(
     ("left_out", "said"),
-    [({"pending": 4}, "the trials with 1 and 2 heads have no result yet"),
-     ({"failed": 4}, "the trials with 1 and 2 heads failed")],
-)  # fmt: skip
+    [
+        ({"pending": 4}, "the trials with 1 and 2 heads have no result yet"),
+        ({"failed": 4}, "the trials with 1 and 2 heads failed"),
+    ],
+)
 def test_head_counts_without_a_result_are_not_called_untried(left_out, said):
     found = estimate([run({3: [1e-4] * 2, 4: [1e-4] * 2}, left_out, heads=[1, 2, 3, 4])])
     assert (found.verdict, found.estimate, found.low, found.high) == ("unclear", None, 1, 3)
@@ -216,10 +218,12 @@ def test_missing_larger_counts_are_not_called_untried():
 
 @pytest.mark.parametrize(
     ("left_out", "said"),
-    [({"pending": 100}, "100 more trials have no result: 100 pending."),
-     ({"failed": 1}, "1 more trial has no result: 1 failed."),
-     ({"pending": 2, "failed": 3, "running": 0}, "5 more trials have no result: 3 failed, 2 pending.")],
-)  # fmt: skip
+    [
+        ({"pending": 100}, "100 more trials have no result: 100 pending."),
+        ({"failed": 1}, "1 more trial has no result: 1 failed."),
+        ({"pending": 2, "failed": 3, "running": 0}, "5 more trials have no result: 3 failed, 2 pending."),
+    ],
+)
 def test_lost_trials_are_counted_by_state(left_out, said):
     texts = [reason.text for reason in estimate([run({h: [0.1 / h] * 2 for h in (1, 2, 3)}, left_out)]).reasons]
     assert said in texts

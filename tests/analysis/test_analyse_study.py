@@ -72,8 +72,12 @@ def test_the_study_in_figures(study: str) -> None:
     found = figures(study)
     trained = read_json(RESULTS / f"{study}.json")["source"]["measured"]["commit"]
     write_result(
-        study, found, seeds=[0, 1, 2], counts={"tasks": 50, "controls": 10, "trials": 2880},
-        device="NVIDIA H200 (training)", trained=trained,
-    )  # fmt: skip
+        study,
+        found,
+        seeds=[0, 1, 2],
+        counts={"tasks": 50, "controls": 10, "trials": 2880},
+        device="NVIDIA H200 (training)",
+        trained=trained,
+    )
     assert min(found["right"], found["covered"]) >= 45
     assert found["controls_one_head"] == 10

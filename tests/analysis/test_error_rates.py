@@ -34,17 +34,33 @@ def rate_run(
 ) -> Run:
     trials = [
         Trial(
-            heads=h, seed=s, state="done", nmse=validation[h] * (1 + 0.02 * s), train_nmse=train[h] * (1 + 0.02 * s),
-            accuracy=1 - validation[h] * (1 + 0.02 * s), train_accuracy=1 - train[h] * (1 + 0.02 * s), steps=10,
-            seconds=1.0, parameters=10 * h, parameters_total=20 * h,
+            heads=h,
+            seed=s,
+            state="done",
+            nmse=validation[h] * (1 + 0.02 * s),
+            train_nmse=train[h] * (1 + 0.02 * s),
+            accuracy=1 - validation[h] * (1 + 0.02 * s),
+            train_accuracy=1 - train[h] * (1 + 0.02 * s),
+            steps=10,
+            seconds=1.0,
+            parameters=10 * h,
+            parameters_total=20 * h,
         )
-        for h in train for s in range(seeds)
-    ]  # fmt: skip
+        for h in train
+        for s in range(seeds)
+    ]
     fields: dict[str, Any] = {
-        "name": "rates", "task": {"kind": "marco", "name": "made", "length": length}, "intrinsic": None,
-        "spec": {"heads": list(train), "seeds": seeds, "model": {"head_dim": 32}}, "values": {"length": length},
-        "measure": "error rate", "samples": SAMPLES, "trials": trials, "provenance": {}, "seconds": 1.0,
-    }  # fmt: skip
+        "name": "rates",
+        "task": {"kind": "marco", "name": "made", "length": length},
+        "intrinsic": None,
+        "spec": {"heads": list(train), "seeds": seeds, "model": {"head_dim": 32}},
+        "values": {"length": length},
+        "measure": "error rate",
+        "samples": SAMPLES,
+        "trials": trials,
+        "provenance": {},
+        "seconds": 1.0,
+    }
     return Run(**{**fields, **changes})
 
 
@@ -81,14 +97,10 @@ def test_a_reading_that_swaps_the_parts_fails_the_check() -> None:
     """The twin: train and validation exchanged on the way in."""
     runs = [
         run.model_copy(
-            update={
-                "trials": [
-                    t.model_copy(update={"nmse": t.train_nmse, "train_nmse": t.nmse}) for t in run.trials
-                ]
-            }
+            update={"trials": [t.model_copy(update={"nmse": t.train_nmse, "train_nmse": t.nmse}) for t in run.trials]}
         )
         for run in rate_runs()
-    ]  # fmt: skip
+    ]
     with pytest.raises(AssertionError):
         check_parts(*both(runs))
 
@@ -205,10 +217,17 @@ def test_few_seeds_claim_nothing() -> None:
 
 def test_seeds_are_averaged() -> None:
     """One lucky seed decides nothing; of an NMSE the best seed counts, as before."""
-    lucky = [run.model_copy(update={"trials": [
-        t.model_copy(update={"train_nmse": 0.001, "nmse": 0.001}) if (t.heads, t.seed) == (2, 0) else t
-        for t in run.trials
-    ]}) for run in rate_runs(seeds=5)]  # fmt: skip
+    lucky = [
+        run.model_copy(
+            update={
+                "trials": [
+                    t.model_copy(update={"train_nmse": 0.001, "nmse": 0.001}) if (t.heads, t.seed) == (2, 0) else t
+                    for t in run.trials
+                ]
+            }
+        )
+        for run in rate_runs(seeds=5)
+    ]
     assert analyse(lucky, resamples=200, on="train").dimensions[0].estimate == 6
     drawn = draw_setting(blocks(seen(lucky, "train"), "train"), 300, 0)[0]
     errors = 10 ** drawn.level[:, 0, 1]
@@ -247,9 +266,7 @@ def ran(*arguments: str) -> Any:
     return ended.value.code
 
 
-def test_the_command_line_takes_the_part(
-    stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+def test_the_command_line_takes_the_part(stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ran("analyse", "rates", "--store", str(stored), "--resamples", "100", "--on", "train") == 0
     out = capsys.readouterr().out
     assert "Errors: error rate on the training data." in out

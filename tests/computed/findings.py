@@ -373,6 +373,7 @@ def _(results: Results) -> str:
     ours = _wide(results)
     logs = [
         abs(math.log(ours["F of 2 layers", hidden][size] / ours["F of 5 layers", hidden][size]))
-        for hidden in (16, 32, 64) for size in (4, 8, 12, 16, 32)
-    ]  # fmt: skip
+        for hidden in (16, 32, 64)
+        for size in (4, 8, 12, 16, 32)
+    ]
     return f"by a factor of {at_most(math.exp(max(logs)))} at most"

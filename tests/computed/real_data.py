@@ -124,8 +124,10 @@ def _(results: Results) -> str:
 @computed("cifar-best")
 def _(results: Results) -> str:
     ours = [max(means, key=lambda h: means[h]) for means in _means(results, "cifar", "accuracy").values()]
-    theirs = {length: max((c for c in cells("table9") if c.length == length), key=lambda c: c.value).heads
-              for length in {c.length for c in cells("table9")}}  # fmt: skip
+    theirs = {
+        length: max((c for c in cells("table9") if c.length == length), key=lambda c: c.value).heads
+        for length in {c.length for c in cells("table9")}
+    }
     return f"{min(ours)} and {max(ours)} (the paper: {min(theirs.values())} to {max(theirs.values())})"
 
 
@@ -142,10 +144,13 @@ def _detectable(results: Results, kind: str) -> str:
     found: list[float] = []
     for cell in about["cells"]:
         seeds = [
-            [r[cell["part"]] for r in sorted(about["rows"][precision], key=lambda r: r["seed"])
-             if (r["length"], r["heads"]) == (cell["length"], cell["heads"])]
+            [
+                r[cell["part"]]
+                for r in sorted(about["rows"][precision], key=lambda r: r["seed"])
+                if (r["length"], r["heads"]) == (cell["length"], cell["heads"])
+            ]
             for precision in ("bf16", "float32")
-        ]  # fmt: skip
+        ]
         apart = [a - b for a, b in zip(*seeds, strict=True)]
         critical = float(stats.t.ppf(1 - about["level"] / len(about["cells"]) / 2, len(apart) - 1))
         found.append(100 * critical * statistics.stdev(apart) / math.sqrt(len(apart)))

@@ -82,9 +82,7 @@ def test_the_shapes_are_those_of_the_reference() -> None:
     sizes = {"dim": 2, "length": 3, "out_dim": 2, "heads": 2, "head_dim": 3, "hidden": 5, "width": 4, "hidden_ff": 7}
     options = product(get_args(Positions), ("scaled", "learned", 2.0), get_args(FeedForwardKind), (1, 2), (False, True))
     for positions, beta, feedforward, depth, norm in options:
-        spec = ModelSpec(
-            **sizes, positions=positions, beta=beta, feedforward=feedforward, depth=depth, layer_norm=norm
-        )  # fmt: skip
+        spec = ModelSpec(**sizes, positions=positions, beta=beta, feedforward=feedforward, depth=depth, layer_norm=norm)
         wanted = {name: tuple(t.shape) for name, t in Transformer(spec).tensors()}
         assert tensor_shapes(spec.data()) == wanted
 
@@ -99,10 +97,15 @@ def test_what_is_written_is_read(tmp_path: Path, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize(
     "odd",
-    [{"std": (0.0,)}, {"std": (-1.0,)}, {"mean": (float("nan"),)}, {"box": ((1.0, 0.0), (0.0, 1.0))},
-     {"box": ((0.0,), (1.0,))}],
+    [
+        {"std": (0.0,)},
+        {"std": (-1.0,)},
+        {"mean": (float("nan"),)},
+        {"box": ((1.0, 0.0), (0.0, 1.0))},
+        {"box": ((0.0,), (1.0,))},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_could_not_be_read_is_not_written(tmp_path: Path, odd: dict[str, Any]) -> None:
     saved = SavedModel(Transformer(ModelSpec(dim=2, length=3, heads=2)), **odd)
     with pytest.raises(BadInput, match="what would be"):
@@ -200,7 +203,7 @@ TEXTS = {
     "many digits": (lambda t: t.replace('"provenance": {', f'"provenance": {{"x": {"9" * 5000},', 1), "5,000 digits"),
     "not UTF-8": (lambda t: t.replace('"provenance": {', '"provenance": {"x": "\udcff",', 1), "utf-8"),
     "more after it": (lambda t: t + "{}", "not readable JSON"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", TEXTS)
@@ -271,11 +274,12 @@ STORED: dict[str, tuple[Callable[[dict[str, Any], bytes], tuple[Any, bytes]], st
     "metadata": (lambda h, b: ({"__metadata__": {"format": "pt"}, **h}, b), "'__metadata__' is not known"),
     "a tensor more": (
         lambda h, b: ({**h, "more": {"dtype": "F64", "shape": [0], "data_offsets": [len(b), len(b)]}}, b),
-        "'more' is not known"),
+        "'more' is not known",
+    ),
     "a tensor missing": (lambda h, b: (dict(list(h.items())[:-1]), b), "is missing"),
     "no object": (lambda h, b: ("[]", b), "header is no JSON object"),
     "no JSON": (lambda h, b: ("{" * 50, b), "not readable JSON"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", STORED)

@@ -34,10 +34,12 @@ def test_thousands(tmp_path: Path) -> None:
         {"kinds": {name: {key: found[key] for key in totals} for name, found in kinds.items()}},
         seeds=[0],
         counts={
-            "inputs": EACH_SLOW * len(KINDS), "refused in one line": totals["refused"], "accepted": totals["accepted"],
+            "inputs": EACH_SLOW * len(KINDS),
+            "refused in one line": totals["refused"],
+            "accepted": totals["accepted"],
             "tracebacks": totals["traceback"],
         },
-    )  # fmt: skip
+    )
 
 
 def test_a_careless_reader_is_found_out(tmp_path: Path) -> None:

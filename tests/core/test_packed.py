@@ -196,10 +196,14 @@ def test_a_long_name_a_million_times_is_held_once(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
     names = pa.DictionaryArray.from_arrays(np.repeat(np.arange(40), 5000), ["x" * 20_000 + str(k) for k in range(40)])
-    table = pa.table({
-        "sequence": names.cast(pa.string()) if len(names) < 1000 else names,
-        "position": np.tile(np.arange(5000), 40), "target": np.repeat(np.arange(40.0), 5000), "x": np.zeros(200_000),
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "sequence": names.cast(pa.string()) if len(names) < 1000 else names,
+            "position": np.tile(np.arange(5000), 40),
+            "target": np.repeat(np.arange(40.0), 5000),
+            "x": np.zeros(200_000),
+        }
+    )
     plain = table.schema.set(0, pa.field("sequence", pa.string()))
     pq.write_table(table, tmp_path / "names.parquet", store_schema=False)
     assert pq.read_schema(tmp_path / "names.parquet").field("sequence").type == plain.field("sequence").type

@@ -64,14 +64,14 @@ TOML = {
     "deep lists": ("a = " + "[" * DEEP + "]" * DEEP, "nested too deeply"),
     "bottomless": ("a = " + "[" * 10**5, "nested too deeply"),
     "dotted": (".".join("a" * (DEEP + 1)) + " = 1", "nested too deeply"),
-    "dotted without end": ("." .join("a" * 400_000) + " = 1", "nested too deeply"),
+    "dotted without end": (".".join("a" * 400_000) + " = 1", "nested too deeply"),
     "dotted table": ("[" + " . ".join(['"a b"'] * 300) + "]", "nested too deeply"),
     "digits": ("a = " + "9" * 4301, "not valid TOML"),
     "hexadecimal digits": ("a = 0x" + "f" * 9000, "more than 1000 digits"),
     "not UTF-8": (b"a = '\xff'", "not valid TOML"),
     "twice": ("a = 1\na = 2", "not valid TOML"),
     "cut": ("a = [1, 2", "not valid TOML"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", TOML)
@@ -158,10 +158,13 @@ def test_tasks_of_too_many_positions() -> None:
 
 
 GIANTS: dict[str, dict[str, Any]] = {
-    "sparse-regression": {"q": 4096, "length": 4096}, "linear": {"dim": 4096, "length": 1_000_000},
-    "quadratic-basins": {"dim": 4096, "intrinsic": 4096, "length": 4096}, "mean": {"dim": 4096},
-    "sphere-anchors": {"dim": 4096, "intrinsic": 4}, "sum-of-maxima": {"dim": 4096, "intrinsic": 4096, "length": 4096},
-}  # fmt: skip
+    "sparse-regression": {"q": 4096, "length": 4096},
+    "linear": {"dim": 4096, "length": 1_000_000},
+    "quadratic-basins": {"dim": 4096, "intrinsic": 4096, "length": 4096},
+    "mean": {"dim": 4096},
+    "sphere-anchors": {"dim": 4096, "intrinsic": 4},
+    "sum-of-maxima": {"dim": 4096, "intrinsic": 4096, "length": 4096},
+}
 
 
 @pytest.mark.parametrize("name", GIANTS)
@@ -198,9 +201,17 @@ def test_many_names_take_no_time_in_their_square(tmp_path: Path) -> None:
     assert time.perf_counter() - begun < 30  # in the square of their number it would take hours
 
 
-@pytest.mark.parametrize(("key", "value"), [("dim", 10**12), ("length", 10**12), ("dim", 10**400), ("S", [[10**30]]),
-                                          ("f", [{"op": "variable", "dim": 10**9}] * 2),
-                                          ("F0", {"op": "variable", "dim": 10**12})])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("dim", 10**12),
+        ("length", 10**12),
+        ("dim", 10**400),
+        ("S", [[10**30]]),
+        ("f", [{"op": "variable", "dim": 10**9}] * 2),
+        ("F0", {"op": "variable", "dim": 10**12}),
+    ],
+)
 def test_task_files_of_giant_sizes(tmp_path: Path, headcount_here: Cli, key: str, value: object) -> None:
     data = family("min-plus-max", length=4).task().data()
     (tmp_path / "task.json").write_text(json.dumps({**data, key: value}))

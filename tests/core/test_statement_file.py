@@ -57,7 +57,7 @@ SPOILT: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "eps true": (lambda c: {"eps": True}, "eps: true is no number"),
     "bound a text": (lambda c: {"bound": "0.1"}, "bound: '0.1' is no number"),
     "eps of 400 digits": (lambda c: {"eps": 10**400}, "is no number"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", SPOILT)

@@ -267,7 +267,7 @@ BAD = {
     "npz objects": (lambda at: compact(at, classes=np.array([Evil()] * 3)), "train.npz: classes holds pickled"),
     "npz cut": (edit(compact, "train.npz", lambda raw: raw[:3000]), "train.npz: the archive cannot be read"),
     "npz, four bytes": (edit(compact, "train.npz", lambda r: r[:999] + b"1234" + r[1003:]), "jpeg cannot be read"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD)

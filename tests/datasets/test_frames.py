@@ -165,7 +165,7 @@ BAD = {
     "too many": (lambda: random_flips(3, seed=1, first=2**24), "at most 16777216"),
     "constant": (lambda: moments(torch.zeros(2, 32, 32, 3, dtype=torch.uint8)), "a channel is the same in all images"),
     "no images": (lambda: moments(some()[:0]), "or there are no images"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD)

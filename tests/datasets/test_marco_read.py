@@ -53,16 +53,18 @@ def test_all_forms_give_the_same_collection(tmp_path, tiny, write):
 
 def test_the_hash_sees_every_part(tmp_path, tiny):
     hashes = set()
-    for k, change in enumerate([
-        lambda p, q: None,
-        lambda p, q: p[3].update(text="another text"),
-        lambda p, q: p[3].update(titled=True),
-        lambda p, q: p.reverse(),
-        lambda p, q: q[0].update(text="another question"),
-        lambda p, q: q[0].update(pos=[p[9]["id"]]),
-        lambda p, q: q[0].update(id="other"),
-        lambda p, q: q[0].update(split="dev"),
-    ]):  # fmt: skip
+    for k, change in enumerate(
+        [
+            lambda p, q: None,
+            lambda p, q: p[3].update(text="another text"),
+            lambda p, q: p[3].update(titled=True),
+            lambda p, q: p.reverse(),
+            lambda p, q: q[0].update(text="another question"),
+            lambda p, q: q[0].update(pos=[p[9]["id"]]),
+            lambda p, q: q[0].update(id="other"),
+            lambda p, q: q[0].update(split="dev"),
+        ]
+    ):
         passages, queries = (json.loads(json.dumps(part)) for part in tiny)
         change(passages, queries)
         (tmp_path / str(k)).mkdir()

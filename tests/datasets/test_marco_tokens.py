@@ -25,8 +25,10 @@ from headcount.sweeps.open_data import embeddings_hash
 PIECES = [
     *("[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "un", "##aff", "##able", "##ffa", "the", "cafe", "naive", "’"),
     *("want", "##want", "##ed", "wa", ",", "runn", "##ing", ".", "?", "$", "5", "##0", "中", "国"),
-    *("a", "##a", "b", "w", "##s"), *(str(i) for i in range(10) if i != 5), *(f"##{i}" for i in range(1, 10)),
-]  # fmt: skip
+    *("a", "##a", "b", "w", "##s"),
+    *(str(i) for i in range(10) if i != 5),
+    *(f"##{i}" for i in range(1, 10)),
+]
 
 # the first three are the examples of BERT's own tests
 SPLITS = {

@@ -153,9 +153,10 @@ def make_models() -> None:
         known: Json = {"task": task, "box": ((0.0, 0.0), (1.0, 1.0)), "mean": (0.1, 0.2), "std": (1.5, 0.7)}
         hc.SavedModel(random_model(options, dtype), **({} if name == "default" else known)).save(DATA / "models" / name)
     trained = hc.train(
-        hc.make_task("min-plus-max", length=4), hc.ModelSpec(dim=1, length=4, heads=2, head_dim=2, hidden=4),
+        hc.make_task("min-plus-max", length=4),
+        hc.ModelSpec(dim=1, length=4, heads=2, head_dim=2, hidden=4),
         hc.TrainSpec(steps=40, warmup=4, batch=8, train_size=40, validation_size=20),
-    )  # fmt: skip
+    )
     trained.save(DATA / "models/trained")
     inputs: Json = {}
     for folder in sorted((DATA / "models").iterdir()):
@@ -178,9 +179,11 @@ def make_statements() -> None:
     task = hc.make_task("quadratic-basins", intrinsic=2, dim=2, length=4)
     narrow = {"head_dim": 1, "width": 2}
     for name, kind, among, options in (
-        ("exact", "exact", "all", narrow), ("typical", "exact", "typical", narrow), ("near", "near", "all", {}),
+        ("exact", "exact", "all", narrow),
+        ("typical", "exact", "typical", narrow),
+        ("near", "near", "all", {}),
         ("deep", "exact", "all", {"depth": 2, "width": 3}),
-    ):  # fmt: skip
+    ):
         model = random_model({"heads": 1, "out_dim": 1, **options}, torch.float64)
         found = hc.attack(hc.SavedModel(model, task=task.data()), among=among, starts=8, budget=10.0)
         assert found.kind == kind, f"{name}: the search found a pair that is {found.kind}"
@@ -206,9 +209,12 @@ def make_hashes() -> None:
 
 
 PARTS: dict[str, Callable[[], None]] = {
-    "hashes": make_hashes, "store": make_store, "models": make_models, "statements": make_statements,
+    "hashes": make_hashes,
+    "store": make_store,
+    "models": make_models,
+    "statements": make_statements,
     "results": make_results,
-}  # fmt: skip
+}
 
 
 if __name__ == "__main__":

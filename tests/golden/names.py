@@ -64,4 +64,4 @@ __all__ = [
     "run_on_store",
     "session",
     "sweep_of",
-]  # fmt: skip
+]

@@ -33,9 +33,11 @@ def environment() -> Json:
     """What the last bits of training and prediction depend on."""
     packages = ("llvmlite", "numba", "numpy", "scipy", "torch")
     return {
-        "cpu": llvm.get_host_cpu_name(), "torch_cpu": torch.backends.cpu.get_cpu_capability(),
-        "python": platform.python_version(), **{name: version(name) for name in packages},
-    }  # fmt: skip
+        "cpu": llvm.get_host_cpu_name(),
+        "torch_cpu": torch.backends.cpu.get_cpu_capability(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+    }
 
 
 # -- comparison ---------------------------------------------------------------------------------------------
@@ -136,17 +138,27 @@ def trial_hashes() -> Json:
 
 
 FAMILIES: list[tuple[str, Json]] = [
-    *((name, {}) for name in (
-        "sum-of-maxima", "quadratic-basins", "min-plus-max", "sparse-regression", "sphere-anchors",
-        "nearest-neighbour", "mean", "linear",
-    )),
+    *(
+        (name, {})
+        for name in (
+            "sum-of-maxima",
+            "quadratic-basins",
+            "min-plus-max",
+            "sparse-regression",
+            "sphere-anchors",
+            "nearest-neighbour",
+            "mean",
+            "linear",
+        )
+    ),
     ("sum-of-maxima", {"intrinsic": 5, "dim": 3, "length": 7, "draw": "gaussian", "seed": 11, "sets": "random"}),
     ("sum-of-maxima", {"intrinsic": 3, "dim": 2, "length": 5, "draw": "unit", "limit": 2.5, "sets": "halves"}),
     ("sum-of-maxima", {"intrinsic": 2, "dim": 2, "length": 1000, "seed": 3}),
     ("sum-of-maxima", {"intrinsic": 2, "dim": 2, "draw": "given", "given": [[0.1, 1.0], [1e-3, -0.7]]}),
-    *(("quadratic-basins", {"intrinsic": 2, "dim": 3, "length": 6, "outer": outer, "seed": 2}) for outer in (
-        "product", "sum-product", "square", "tanh", "exp", "vector",
-    )),
+    *(
+        ("quadratic-basins", {"intrinsic": 2, "dim": 3, "length": 6, "outer": outer, "seed": 2})
+        for outer in ("product", "sum-product", "square", "tanh", "exp", "vector")
+    ),
     ("quadratic-basins", {"intrinsic": 4, "dim": 1, "length": 9, "sets": "bands", "share": 0.3}),
     ("min-plus-max", {"length": 2}),
     ("sparse-regression", {"q": 2, "length": 5, "outer": "square"}),
@@ -155,7 +167,7 @@ FAMILIES: list[tuple[str, Json]] = [
     ("nearest-neighbour", {"dim": 2, "length": 3}),
     ("mean", {"dim": 1, "length": 1}),
     ("linear", {"dim": 3, "length": 4, "seed": 5}),
-]  # fmt: skip
+]
 
 
 def tasks() -> list[Json]:
@@ -276,9 +288,14 @@ def weights(store: Any, trials: list[str]) -> Json:
 TASK = {"family": "sum-of-maxima", "intrinsic": 2, "dim": 2}
 MODEL = {"head_dim": 2, "hidden": 4}
 TRAIN = {
-    "steps": 40, "warmup": 4, "batch": 8, "train_size": 40, "validation_size": 20, "evaluations": 4,
+    "steps": 40,
+    "warmup": 4,
+    "batch": 8,
+    "train_size": 40,
+    "validation_size": 20,
+    "evaluations": 4,
     "learning_rate": 0.02,
-}  # fmt: skip
+}
 DEEP = {"depth": 2, "layer_norm": True, "residual": True}
 
 
@@ -373,21 +390,33 @@ def predictions(folder: Path, X: list[Any]) -> Json:
 # -- results ------------------------------------------------------------------------------------------------
 
 VARIES = (
-    "seconds", "seconds_before", "seconds_after", "step_seconds", "provenance", "ratio", "ratio_low", "ratio_high",
-)  # fmt: skip
+    "seconds",
+    "seconds_before",
+    "seconds_after",
+    "step_seconds",
+    "provenance",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+)
 """Times, ratios of times, and where and when a result was made."""
 
 
 def sweep_result(folder: Path | None) -> Json:
     """Train a few cells in memory, or through a store in a folder; return all errors and the analysis."""
-    spec = sweep_spec("cells", heads=[1, 2, 3], lengths=[3, 4], seeds=2, settings=[
-        {"name": "one layer"}, {"name": "deep", "model": DEEP, "heads": [1, 2], "lengths": [3]},
-    ])  # fmt: skip
+    spec = sweep_spec(
+        "cells",
+        heads=[1, 2, 3],
+        lengths=[3, 4],
+        seeds=2,
+        settings=[{"name": "one layer"}, {"name": "deep", "model": DEEP, "heads": [1, 2], "lengths": [3]}],
+    )
     result = hc.sweep(spec, store=folder, quiet=True, workers=1)
     trials = [
         [*map(str, run.values.values()), t.heads, t.seed, t.state, hexed(t.nmse), hexed(t.train_nmse)]
-        for run in result.runs for t in run.trials
-    ]  # fmt: skip
+        for run in result.runs
+        for t in run.trials
+    ]
     return {"trials": trials, "analysis": without(result.analysis.data(), VARIES)}
 
 
@@ -419,10 +448,12 @@ def probe_result(folder: Path) -> Json:
 def results(sources: RealSources, folder: Path) -> Json:
     """Return everything that is trained or measured anew, in a new folder."""
     return {
-        "memory": sweep_result(None), "store": sweep_result(folder / "sweep"),
-        "real": real_result(sources, folder / "real"), "advice": advice_result(),
+        "memory": sweep_result(None),
+        "store": sweep_result(folder / "sweep"),
+        "real": real_result(sources, folder / "real"),
+        "advice": advice_result(),
         "probe": probe_result(folder / "probe"),
-    }  # fmt: skip
+    }
 
 
 # -- certificates and witnesses -----------------------------------------------------------------------------

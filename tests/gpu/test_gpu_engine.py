@@ -130,9 +130,14 @@ def test_a_full_memory_halves_the_stack(caplog: pytest.LogCaptureFixture, monkey
 def test_kill_and_go_on(tmp_path: Path) -> None:
     """SIGKILL in the middle of `headcount sweep --device cuda`; the same command finishes it."""
     plan_ = {
-        "name": "killed", "heads": [1, 2, 3], "seeds": 4, "lengths": [6, 9], "model": {"head_dim": 4, "hidden": 16},
-        "task": {"family": "sum-of-maxima", "intrinsic": 2}, "train": {**RECIPE, "steps": 20000, "evaluations": 40},
-    }  # fmt: skip
+        "name": "killed",
+        "heads": [1, 2, 3],
+        "seeds": 4,
+        "lengths": [6, 9],
+        "model": {"head_dim": 4, "hidden": 16},
+        "task": {"family": "sum-of-maxima", "intrinsic": 2},
+        "train": {**RECIPE, "steps": 20000, "evaluations": 40},
+    }
     (tmp_path / "sweep.json").write_text(json.dumps(plan_))
     code = (
         "import json\nfrom headcount.sweeps import run as runner\nfrom headcount.sweeps.spec import SweepSpec\n"
@@ -222,8 +227,10 @@ def test_nothing_is_compiled_for_a_plain_stack(tmp_path: Path) -> None:
         "print('headcount.kernels.adam.triton' in sys.modules)\n"
     )
     environment = {
-        **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TRITON_CACHE_DIR": str(tmp_path / "cache")
-    }  # fmt: skip
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "TRITON_CACHE_DIR": str(tmp_path / "cache"),
+    }
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
     )

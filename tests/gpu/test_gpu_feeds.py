@@ -70,9 +70,15 @@ def test_a_run_with_several_stacks_at_once(tmp_path: Path) -> None:
 def test_stopped_and_resumed_on_the_gpu(tmp_path: Path) -> None:
     source = open_cifar(write_pictures(tmp_path / "images"), patch=16)
     spec = RealSpec(
-        name="c", kind="cifar", source=source.data, heads=[2, 4], lengths=[32], seeds=3,
-        model=RealModel(head_dim=8, depth=2, dropout=0.1), train=RealTrain(steps=3000, batch=32, evaluations=3),
-    )  # fmt: skip
+        name="c",
+        kind="cifar",
+        source=source.data,
+        heads=[2, 4],
+        lengths=[32],
+        seeds=3,
+        model=RealModel(head_dim=8, depth=2, dropout=0.1),
+        train=RealTrain(steps=3000, batch=32, evaluations=3),
+    )
     with Store.open(tmp_path / "store") as store:
         rounds = 0
         while run_on_store(spec, store, feeds=source.feeds("cuda"), device="cuda", seconds=2.0, quiet=True)["pending"]:

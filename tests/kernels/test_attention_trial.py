@@ -13,9 +13,10 @@ from headcount.kernels.attention.trial import TRIED_HEADS, fastest_attention, tr
 def test_the_fastest_kernel_is_chosen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """And one line says on what attention runs, and why not on the others."""
     enabled = {
-        "flash": torch.backends.cuda.flash_sdp_enabled, "efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
+        "flash": torch.backends.cuda.flash_sdp_enabled,
+        "efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
         "cudnn": torch.backends.cuda.cudnn_sdp_enabled,
-    }  # fmt: skip
+    }
     times = {"flash": [9.0, 4.0, 4.0, 5.0], "efficient": [8.0, 7.0, 3.0, 7.0]}
 
     def timed(parts: Tensor, seen: Tensor | None) -> float:

@@ -61,9 +61,9 @@ def truth(case: Case, dtype: Any = None, *, gelu: bool | None = None) -> tuple[T
     X, Y = case.X.astype(dtype), case.Y.astype(dtype)
     gelu = case.spec.feedforward == "gelu2" if gelu is None else gelu
     c, W2, F1, F2 = (
-        w[n] for n in ("class_token", "encoder.outer.weight", "feedforward.layers.0.weight",
-                       "feedforward.layers.1.weight")
-    )  # fmt: skip
+        w[n]
+        for n in ("class_token", "encoder.outer.weight", "feedforward.layers.0.weight", "feedforward.layers.1.weight")
+    )
     WQ, WK, WV, WO = (w[f"attention.{n}"] for n in ("query", "key", "value", "output"))
     hidden = X @ w["encoder.inner.weight"].T + w["encoder.inner.bias"] + w.get("encoder.hidden_bias", dtype(0))
     u = np.maximum(hidden, 0)
@@ -163,9 +163,15 @@ def assert_close(case: Case, got: Tensors, true: Tensors, allowed: dict[str, flo
 
 
 def make_case(
-    rng: np.random.Generator, dtype: Any, options: dict[str, Any], batch: int, *, masked: bool = False,
-    size: float | None = None, cancelling: bool = False,
-) -> Case:  # fmt: skip
+    rng: np.random.Generator,
+    dtype: Any,
+    options: dict[str, Any],
+    batch: int,
+    *,
+    masked: bool = False,
+    size: float | None = None,
+    cancelling: bool = False,
+) -> Case:
     """Draw a model and a batch; with a size, each head's query is scaled until its largest score has that size."""
     spec = ModelSpec(**options)
     compiled = Flat.of(spec)
@@ -211,25 +217,55 @@ def random_options(rng: np.random.Generator) -> dict[str, Any]:
     pick = lambda *options: options[rng.integers(len(options))]  # noqa: E731
     size = lambda low, high: int(rng.integers(low, high + 1))  # noqa: E731
     return {
-        "dim": size(1, 9), "length": pick(1, 2, size(3, 40), 300), "out_dim": size(1, 3), "heads": size(1, 17),
-        "head_dim": size(1, 6), "hidden": size(1, 40), "width": pick(None, size(1, 20)),
-        "hidden_ff": pick(None, size(1, 20)), "positions": pick("none", "concatenated", "gates"),
-        "beta": pick("scaled", "learned", 0.5, 3.0), "feedforward": pick("gelu2", "relu2"),
-    }  # fmt: skip
+        "dim": size(1, 9),
+        "length": pick(1, 2, size(3, 40), 300),
+        "out_dim": size(1, 3),
+        "heads": size(1, 17),
+        "head_dim": size(1, 6),
+        "hidden": size(1, 40),
+        "width": pick(None, size(1, 20)),
+        "hidden_ff": pick(None, size(1, 20)),
+        "positions": pick("none", "concatenated", "gates"),
+        "beta": pick("scaled", "learned", 0.5, 3.0),
+        "feedforward": pick("gelu2", "relu2"),
+    }
 
 
 # the ends of the ranges; more sequences than a block holds; every option at T = 1000
 EDGES: list[tuple[dict[str, Any], int, bool]] = [
     ({"dim": 1, "length": 1, "heads": 1, "head_dim": 1, "hidden": 1}, 1, False),
     ({"dim": 3, "length": 1, "heads": 17, "head_dim": 1, "positions": "gates", "beta": "learned"}, 5, False),
-    ({"dim": 2, "length": 1000, "heads": 17, "head_dim": 2, "hidden": 9, "positions": "gates", "beta": "learned",
-      "out_dim": 2}, 3, True),
-    ({"dim": 4, "length": 1000, "heads": 4, "hidden": 8, "hidden_ff": 5, "positions": "concatenated",
-      "feedforward": "relu2"}, 2, False),
+    (
+        {
+            "dim": 2,
+            "length": 1000,
+            "heads": 17,
+            "head_dim": 2,
+            "hidden": 9,
+            "positions": "gates",
+            "beta": "learned",
+            "out_dim": 2,
+        },
+        3,
+        True,
+    ),
+    (
+        {
+            "dim": 4,
+            "length": 1000,
+            "heads": 4,
+            "hidden": 8,
+            "hidden_ff": 5,
+            "positions": "concatenated",
+            "feedforward": "relu2",
+        },
+        2,
+        False,
+    ),
     ({"dim": 1, "length": 1000, "heads": 1, "head_dim": 1, "hidden": 3, "positions": "concatenated"}, 1, True),
     ({"dim": 4, "length": 8, "heads": 4, "head_dim": 8, "hidden": 32}, 600, False),
     ({"dim": 5, "length": 70, "heads": 3, "head_dim": 3, "hidden": 10, "positions": "gates"}, 75, True),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

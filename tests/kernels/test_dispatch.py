@@ -313,9 +313,23 @@ def run_on_core(function: Any) -> Found:
     grad, loss, nothing = np.empty_like(theta), np.empty(1), np.empty(0)
     every, masks = np.arange(len(X))[None], np.zeros((0, 0), np.bool_)
     function(
-        theta, grad, theta, flat.offsets(), flat.sizes(), flat.spec.head_dim**-0.5, True, X, data["y"][0].numpy(),
-        masks, every, nothing, 0, 0.0, False, loss,
-    )  # fmt: skip
+        theta,
+        grad,
+        theta,
+        flat.offsets(),
+        flat.sizes(),
+        flat.spec.head_dim**-0.5,
+        True,
+        X,
+        data["y"][0].numpy(),
+        masks,
+        every,
+        nothing,
+        0,
+        0.0,
+        False,
+        loss,
+    )
     return cases.split(flat, torch.from_numpy(loss).float(), torch.from_numpy(grad)[None])
 
 
@@ -343,8 +357,12 @@ def run_adam(function: Any) -> Found:
     loss, alive = torch.tensor([1.0, torch.nan, 2.0, torch.inf]), torch.tensor([True, True, False, True])
     function(theta, grad, first, second, rates, alive, torch.tensor([1]), loss, losses)
     return {
-        "theta": theta, "first": first, "second": second, "alive": alive.float(), "losses": losses.nan_to_num(7.0, 8.0)
-    }  # fmt: skip
+        "theta": theta,
+        "first": first,
+        "second": second,
+        "alive": alive.float(),
+        "losses": losses.nan_to_num(7.0, 8.0),
+    }
 
 
 RUNS: dict[str, Callable[[Any], Found]] = {
@@ -409,9 +427,13 @@ def test_the_kernels_of_a_gpu_agree_in_the_interpreter(repo: Any) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout) == {
-        "pool_tokens": ["triton"], "whole_step": ["triton"], "step_on_core": [], "attend": ["narrow"],
-        "join": ["triton"], "adam_at": ["triton"],
-    }  # fmt: skip
+        "pool_tokens": ["triton"],
+        "whole_step": ["triton"],
+        "step_on_core": [],
+        "attend": ["narrow"],
+        "join": ["triton"],
+        "adam_at": ["triton"],
+    }
 
 
 def missing() -> Any:

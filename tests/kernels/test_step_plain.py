@@ -25,7 +25,7 @@ from kernels.test_cpu_exact import (
     saturated_case,
     split,
     truth,
-)  # fmt: skip
+)
 
 
 def written(case: Case) -> dict[str, np.ndarray]:

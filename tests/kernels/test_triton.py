@@ -32,13 +32,28 @@ POOL_CASES = [
 # options of the model, models, batch, options of the data
 STEP_CASES = [
     ({}, 2, 20, {}),
-    ({"positions": "gates", "beta": "learned", "feedforward": "relu2", "out_dim": 3, "heads": 3, "head_dim": 5,
-      "width": 11, "hidden_ff": 20, "hidden": 17, "length": 5}, 2, 70, {"mask": True}),
+    (
+        {
+            "positions": "gates",
+            "beta": "learned",
+            "feedforward": "relu2",
+            "out_dim": 3,
+            "heads": 3,
+            "head_dim": 5,
+            "width": 11,
+            "hidden_ff": 20,
+            "hidden": 17,
+            "length": 5,
+        },
+        2,
+        70,
+        {"mask": True},
+    ),
     ({"positions": "concatenated", "length": 40, "hidden_ff": 33}, 1, 3, {"betas": True}),
     ({"length": 1, "heads": 1, "head_dim": 1, "beta": 0.7}, 1, 3, {"shift": 5.0}),
     ({"length": 2, "heads": 5, "head_dim": 20, "hidden": 4, "positions": "gates"}, 1, 3, {"betas": True}),
     ({"length": 9}, 1, 9, {"size": 40.0}),
-]  # fmt: skip
+]
 STEP_SAMPLE = [(*STEP_CASES[1][:2], 20, STEP_CASES[1][3])]  # all options at once; half the time of a batch of 70
 
 
@@ -170,7 +185,7 @@ def check_all(sample: bool = False) -> None:
             for name in ("pool", "step", "encoder", "padding", "divergence")
         ),
     ],
-)  # fmt: skip
+)
 def test_triton_in_the_interpreter(repo, check):
     code = f"import torch, test_triton as t; torch.use_deterministic_algorithms(True); t.check_{check}; print('agrees')"
     paths = [str(repo / part) for part in ("tests/kernels", "tests", "src")]

@@ -50,10 +50,14 @@ def draw(case: tuple[Any, ...], device: str = "cpu") -> dict[str, Any]:
     known[:, 0] = True
     x, W1 = on_grid(normal(S, T, d), 8, 4.0), on_grid(normal(M, d, N) / d**0.5, 9, 2 / d**0.5)
     data = {
-        "x": x, "index": torch.randint(S, (M, B), generator=g), "W1": W1,
-        "hidden_bias": odd(normal(M, T if positions else 1, N) / 2), "score": size * normal(M, h, N) / N**0.5,
-        "score_bias": normal(M, h, T) if gates else None, "mask": known if mask else None,
-    }  # fmt: skip
+        "x": x,
+        "index": torch.randint(S, (M, B), generator=g),
+        "W1": W1,
+        "hidden_bias": odd(normal(M, T if positions else 1, N) / 2),
+        "score": size * normal(M, h, N) / N**0.5,
+        "score_bias": normal(M, h, T) if gates else None,
+        "mask": known if mask else None,
+    }
     return {k: None if v is None else v.to(device) for k, v in data.items()}
 
 
@@ -109,10 +113,14 @@ def judge(ours: Found, twin: Found, exact: Found, scale: Tensor, extreme: bool) 
     limits = {k: max(LIMIT, 2 * other[k]) if extreme else LIMIT for k in mine}
     worst = max(mine, key=lambda k: mine[k] / limits[k])
     return {
-        "worst": worst, "error": mine[worst], "twin": other[worst], "limit": limits[worst],
+        "worst": worst,
+        "error": mine[worst],
+        "twin": other[worst],
+        "limit": limits[worst],
         "passes": all(mine[k] <= limits[k] for k in mine) and all(ours[k].shape == exact[k].shape for k in exact),
-        "errors": mine, "twin errors": other,
-    }  # fmt: skip
+        "errors": mine,
+        "twin errors": other,
+    }
 
 
 def spec_of(options: dict[str, Any]) -> ModelSpec:
@@ -121,9 +129,16 @@ def spec_of(options: dict[str, Any]) -> ModelSpec:
 
 
 def draw_step(
-    options: dict[str, Any], models: int, batch: int, *, mask: bool = False, betas: bool = False, size: float = 1.0,
-    shift: float = 0.0, device: str = "cpu",
-) -> tuple[Flat, dict[str, Any]]:  # fmt: skip
+    options: dict[str, Any],
+    models: int,
+    batch: int,
+    *,
+    mask: bool = False,
+    betas: bool = False,
+    size: float = 1.0,
+    shift: float = 0.0,
+    device: str = "cpu",
+) -> tuple[Flat, dict[str, Any]]:
     """Weights and data of a whole step; `size` multiplies the scores.
 
     `shift` is added to the targets: with all misses of one sign the gradient of a single number is no difference of
@@ -157,8 +172,9 @@ def draw_step(
             "X": on_grid(normal(samples, spec.length, spec.dim), 8, 4.0),
             "index": torch.randint(samples, (models, batch), generator=g),
             "y": normal(models, batch, spec.out_dim) + shift,
-            "mask": known if mask else None, "betas": torch.rand(models, generator=g) + 0.1 if betas else None,
-        }  # fmt: skip
+            "mask": known if mask else None,
+            "betas": torch.rand(models, generator=g) + 0.1 if betas else None,
+        }
         if spec.feedforward != "relu2" or min(_nearest(n, data, m) for m, n in enumerate(nets)) > 1e-4:
             return flat, {k: None if v is None else v.to(device) for k, v in data.items()}
     raise AssertionError("no draw keeps F's hidden units away from 0")

@@ -71,8 +71,9 @@ def results(layer: nn.Module, given: list[Tensor], **options) -> list[Tensor]:
     assert (weights is not None) == options.get("need_weights", True)
     loss = sum(
         (x**2 * torch.linspace(0.1, 1, x.numel(), dtype=x.dtype).view_as(x)).mean()
-        for x in (out, weights) if x is not None
-    )  # fmt: skip
+        for x in (out, weights)
+        if x is not None
+    )
     layer.zero_grad()
     loss.backward()
     return [out, *([] if weights is None else [weights]), *(x.grad for x in given)]

@@ -202,10 +202,13 @@ def _no_shift(w: dict[str, Tensor], norm: str, weight: Tensor) -> tuple[Tensor, 
 @pytest.mark.parametrize(
     ("name", "twin"),
     [
-        ("split", _wrong_heads), ("split", _swapped), ("split", _next_model), ("_folded", _no_shift),
+        ("split", _wrong_heads),
+        ("split", _swapped),
+        ("split", _next_model),
+        ("_folded", _no_shift),
         ("_bare", lambda u: nn.functional.layer_norm(u, u.shape[-1:], eps=1e-2)),
     ],
-)  # fmt: skip
+)
 def test_sabotage_is_seen(
     options: dict[str, Any], name: str, twin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,10 +256,12 @@ def test_flat_vectors_and_counts() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({**EACH, "outputs": 2}, "outputs must be 1"), ({**CLASS, "tokens": 1}, "tokens must be at least 2"),
-        ({**CLASS, "dropout": 1.0}, "dropout"), ({**CLASS, "headss": 1}, "heads"),
+        ({**EACH, "outputs": 2}, "outputs must be 1"),
+        ({**CLASS, "tokens": 1}, "tokens must be at least 2"),
+        ({**CLASS, "dropout": 1.0}, "dropout"),
+        ({**CLASS, "headss": 1}, "heads"),
     ],
-)  # fmt: skip
+)
 def test_bad_specs_are_one_line(options: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput, match=words) as told:
         EncoderSpec(**options)

@@ -15,12 +15,22 @@ def random_spec(rng: np.random.Generator) -> ModelSpec:
     pick = lambda *options: options[rng.integers(len(options))]  # noqa: E731
     size = lambda low, high: int(rng.integers(low, high + 1))  # noqa: E731
     return ModelSpec(
-        dim=size(1, 4), length=size(1, 9), out_dim=size(1, 3), heads=size(1, 7), head_dim=size(1, 5),
-        hidden=size(1, 12), width=pick(None, size(1, 11)), hidden_ff=pick(None, size(1, 9)),
-        depth=pick(1, 1, 2, 3), positions=pick("none", "additive", "concatenated", "gates"),
-        beta=pick("scaled", "learned", 0.1, 3.0, 300.0), class_key=pick(False, True),
-        feedforward=pick("gelu2", "relu2", "relu5"), layer_norm=pick(False, True), residual=pick(False, True),
-    )  # fmt: skip
+        dim=size(1, 4),
+        length=size(1, 9),
+        out_dim=size(1, 3),
+        heads=size(1, 7),
+        head_dim=size(1, 5),
+        hidden=size(1, 12),
+        width=pick(None, size(1, 11)),
+        hidden_ff=pick(None, size(1, 9)),
+        depth=pick(1, 1, 2, 3),
+        positions=pick("none", "additive", "concatenated", "gates"),
+        beta=pick("scaled", "learned", 0.1, 3.0, 300.0),
+        class_key=pick(False, True),
+        feedforward=pick("gelu2", "relu2", "relu5"),
+        layer_norm=pick(False, True),
+        residual=pick(False, True),
+    )
 
 
 def shaken(spec: ModelSpec, rng: np.random.Generator) -> Transformer:
@@ -65,9 +75,11 @@ def test_comparison_can_fail() -> None:
 def test_equation_4_many() -> None:
     errors = [worst_error(seed)[1] for seed in range(2000)]
     write_result(
-        "reference", {"largest_error": max(errors), "models": len(errors), "bound": 1e-12},
-        seeds=[0, 1999], counts={"models": len(errors), "within": sum(e < 1e-12 for e in errors)},
-    )  # fmt: skip
+        "reference",
+        {"largest_error": max(errors), "models": len(errors), "bound": 1e-12},
+        seeds=[0, 1999],
+        counts={"models": len(errors), "within": sum(e < 1e-12 for e in errors)},
+    )
     assert max(errors) < 1e-12
 
 
@@ -143,12 +155,25 @@ def test_heads_permute_and_equal_heads_average() -> None:
     assert torch.allclose(model(X), y, atol=1e-13)
 
 
-@pytest.mark.parametrize(("key", "value"), [
-    ("heads", 0), ("heads", -1), ("heads", 2.5), ("heads", True), ("head_dim", 0), ("hidden", 0),
-    ("width", 0), ("depth", 0),
-    ("beta", 0.0), ("beta", float("nan")), ("beta", float("inf")), ("beta", "cold"), ("positions", "rotary"),
-    ("feedforward", "gelu5"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("heads", 0),
+        ("heads", -1),
+        ("heads", 2.5),
+        ("heads", True),
+        ("head_dim", 0),
+        ("hidden", 0),
+        ("width", 0),
+        ("depth", 0),
+        ("beta", 0.0),
+        ("beta", float("nan")),
+        ("beta", float("inf")),
+        ("beta", "cold"),
+        ("positions", "rotary"),
+        ("feedforward", "gelu5"),
+    ],
+)
 def test_bad_specs(key: str, value: object) -> None:
     with pytest.raises(BadInput, match=key) as caught:
         ModelSpec(**{"dim": 2, "length": 4, "heads": 2, key: value})

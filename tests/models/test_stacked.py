@@ -53,14 +53,20 @@ DEEP = [  # every pair of these options, at sizes of a head that the fused atten
         itertools.cycle([(2, 3), (3, 5), (2, 11), (3, 8)]),
         itertools.combinations(
             [
-                {"layer_norm": True}, {"residual": True}, {"class_key": True}, {"positions": "additive"},
-                {"positions": "concatenated", "beta": 2.5}, {"positions": "gates"}, {"beta": "learned"},
-                {"feedforward": "relu5", "hidden_ff": 64}, {"heads": 1, "out_dim": 2},
+                {"layer_norm": True},
+                {"residual": True},
+                {"class_key": True},
+                {"positions": "additive"},
+                {"positions": "concatenated", "beta": 2.5},
+                {"positions": "gates"},
+                {"beta": "learned"},
+                {"feedforward": "relu5", "hidden_ff": 64},
+                {"heads": 1, "out_dim": 2},
             ],
             2,
         ),
     )
-]  # fmt: skip
+]
 
 
 CASES = [
@@ -220,9 +226,7 @@ def stacked(function, case: Case) -> dict[str, np.ndarray]:
     y = function(flat, theta, torch.from_numpy(case.X), torch.arange(len(case.X))[None], mask)
     loss = (y[0] - torch.from_numpy(case.Y)).square().mean()
     (gradient,) = torch.autograd.grad(loss, theta)
-    return {
-        "outputs": y[0].detach().numpy(), "loss": loss.detach().numpy(), **named(case.spec, gradient[0].numpy())
-    }  # fmt: skip
+    return {"outputs": y[0].detach().numpy(), "loss": loss.detach().numpy(), **named(case.spec, gradient[0].numpy())}
 
 
 def check_saturated(function, case: Case, spoil: float = 0.0) -> None:

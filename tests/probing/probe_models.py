@@ -9,9 +9,12 @@ import torch
 from torch import Tensor, nn
 
 SIZES = {
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 32,
     "initializer_range": 0.3,
-}  # fmt: skip
+}
 TEXT = {
     **SIZES,
     "vocab_size": 120,
@@ -106,9 +109,7 @@ def reader_batches() -> list[tuple[Tensor, Tensor, Tensor]]:
     draw = torch.Generator().manual_seed(7)
     hidden = torch.zeros(4, 6, dtype=torch.bool)
     hidden[1, 4:] = True
-    return [
-        (torch.randn(4, 6, 32, generator=draw), hidden, torch.randn(4, 1, generator=draw)) for _ in range(2)
-    ]  # fmt: skip
+    return [(torch.randn(4, 6, 32, generator=draw), hidden, torch.randn(4, 1, generator=draw)) for _ in range(2)]
 
 
 def reader_loss(module: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:

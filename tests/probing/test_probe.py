@@ -401,7 +401,7 @@ BAD = {
     "not reached": (lambda: probe(around(), X, lambda m, b: b.sum()), "reached"),
     "nan": (lambda: probe(around(), X, lambda m, b: m(b).mean() * torch.nan), "nan"),
     "random": (lambda: probe(around(), X, lambda m, b: m(b + torch.randn(8)).mean()), "random"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -62,10 +62,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights.write_bytes(weights.read_bytes()[:-500])
     shutil.copyfile(here / "bert-plain/model.safetensors", shutil.copytree(here / "bert", here / "half") / weights.name)
     for name, key, value in (
-        ("unknown", "model_type", "bloom"), ("no-type", "model_type", None),
-        ("no-class", "architectures", ["BertForTea"]), ("headcount", "format", "headcount-model"),
+        ("unknown", "model_type", "bloom"),
+        ("no-type", "model_type", None),
+        ("no-class", "architectures", ["BertForTea"]),
+        ("headcount", "format", "headcount-model"),
         ("other-sizes", "hidden_size", 64),
-    ):  # fmt: skip
+    ):
         file = shutil.copytree(here / "bert", here / name) / "config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
     (shutil.copytree(here / "bert", here / "cut-words") / "tokenizer.json").write_text("{")
@@ -85,9 +87,17 @@ def _quick_and_offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_command_writes_everything(folders: Path, headcount_here: Cli, tmp_path: Path) -> None:
     done = headcount_here(
-        "probe", folders / "gpt2", folders / "lines.txt", "--out", "o", "--save", "s", "--prune", "0.02",
+        "probe",
+        folders / "gpt2",
+        folders / "lines.txt",
+        "--out",
+        "o",
+        "--save",
+        "s",
+        "--prune",
+        "0.02",
         "--save-at-chance",
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert "(measured)" in done.stdout
     assert "Saved in s, and loaded again: the same outputs." in done.stdout

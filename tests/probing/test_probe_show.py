@@ -291,11 +291,22 @@ def test_every_model_has_a_page_of_its_own(tmp_path: Path, headcount_here: Cli) 
     assert sorted(p.name for p in (tmp_path / "headcount-probe").iterdir()) == ["a-bert", "b-bert"]
 
 
-@pytest.mark.parametrize(("model", "name"), [
-    ("bert", "bert"), ("./bert/", "bert"), ("runs/a/checkpoint-5", "runs-a-checkpoint-5"), ("../bert", "bert"),
-    (".", "here"), ("..", "x"), ("my model: α", "my-model-α"), (".hidden", "hidden"), ("?", "model"), ("/", "model"),
-    ("long" * 30 + "/last", ("long" * 30 + "-last")[-60:]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("bert", "bert"),
+        ("./bert/", "bert"),
+        ("runs/a/checkpoint-5", "runs-a-checkpoint-5"),
+        ("../bert", "bert"),
+        (".", "here"),
+        ("..", "x"),
+        ("my model: α", "my-model-α"),
+        (".hidden", "hidden"),
+        ("?", "model"),
+        ("/", "model"),
+        ("long" * 30 + "/last", ("long" * 30 + "-last")[-60:]),
+    ],
+)
 def test_the_page_is_named_after_the_model(
     model: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,9 +61,10 @@ def test_balls_hold_every_sequence_within_them(tmp_path):
         jacobian = torch.autograd.functional.jacobian(lambda Z: read_by_F(plain, Z), Y).flatten(1)
         assert all(b.contains(arb(v, 1e-12)) for b, v in zip(outputs, (o - plain.class_token).tolist(), strict=True))
         assert all(
-            b.contains(arb(float(v), 1e-12)) for c, row in zip(slopes, jacobian.T, strict=True)
+            b.contains(arb(float(v), 1e-12))
+            for c, row in zip(slopes, jacobian.T, strict=True)
             for b, v in zip(c, row, strict=True)
-        )  # fmt: skip
+        )
         step = (Y - X).flatten().tolist()  # the mean-value form, across the kinks
         for r, v in enumerate((o - start).tolist()):
             assert sum(c[r] * s for c, s in zip(slopes, step, strict=True)).contains(arb(v, 1e-12))
@@ -97,12 +98,14 @@ def test_the_lipschitz_constant(kind, tmp_path):
 # -- several layers and layer norms ---------------------------------------------------------------------------
 
 DEEP = [
-    {"layer_norm": True}, {"layer_norm": True, "width": 6, "class_key": True}, {"layer_norm": True, "width": 3},
+    {"layer_norm": True},
+    {"layer_norm": True, "width": 6, "class_key": True},
+    {"layer_norm": True, "width": 3},
     {"depth": 2, "positions": "gates"},
     {"depth": 2, "residual": True, "feedforward": "relu2", "positions": "gates", "class_key": True},
     {"depth": 2, "layer_norm": True, "residual": True, "positions": "concatenated", "beta": "learned", "width": 5},
     {"depth": 3, "layer_norm": True, "feedforward": "relu5", "positions": "additive", "beta": 1.5, "class_key": True},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("options", DEEP, ids=lambda o: "-".join(f"{k}={v}" for k, v in o.items()))

@@ -27,18 +27,31 @@ def kinked(tmp_path: Path) -> Path:
     """One token, one head, o(x) = relu(x) − relu(−x − 1): X1 with o ≥ 0 near a kink, X2 with o = −2^-140."""
     model = random_model(0, dim=1, length=1, heads=1, head_dim=1, hidden=2, out_dim=1)
     with torch.no_grad():
-        for name, value in (("inner.weight", [[1.0], [-1.0]]), ("inner.bias", [0.0, -1.0]),
-                            ("outer.weight", [[1.0, -1.0]]), ("outer.bias", [0.0])):  # fmt: skip
+        for name, value in (
+            ("inner.weight", [[1.0], [-1.0]]),
+            ("inner.bias", [0.0, -1.0]),
+            ("outer.weight", [[1.0, -1.0]]),
+            ("outer.bias", [0.0]),
+        ):
             model.encoder.get_parameter(name).copy_(torch.tensor(value))
         model.layers[0].attention.value.fill_(1.0)
     x = variable(1)
     data: dict[str, Any] = {
-        "format": "headcount-witness", "version": 1, "kind": "exact", "model": SavedModel(model).hash(),
-        "task": GeneralizedRetrieval([x[0]], None, variable(1)[0], length=1).data(), "box": [[-2.0], [2.0]],
-        "region": None, "output": 0, "X1": [[["1", -150]]], "X2": [[[str(-(2**140) - 1), -140]]], "solved": [0],
-        "radius": ["1", -133], "provenance": {},
+        "format": "headcount-witness",
+        "version": 1,
+        "kind": "exact",
+        "model": SavedModel(model).hash(),
+        "task": GeneralizedRetrieval([x[0]], None, variable(1)[0], length=1).data(),
+        "box": [[-2.0], [2.0]],
+        "region": None,
+        "output": 0,
+        "X1": [[["1", -150]]],
+        "X2": [[[str(-(2**140) - 1), -140]]],
+        "solved": [0],
+        "radius": ["1", -133],
+        "provenance": {},
         "claims": {"gap": 0.9, "distance": 1.0, "distance_one": 1.0, "sup_error": 0.4, "lipschitz": None},
-    }  # fmt: skip
+    }
     SavedModel(model).save(tmp_path / "kinked", {"witness.json": data})
     return tmp_path / "kinked"
 
@@ -63,11 +76,17 @@ def test_a_kink_where_there_is_no_zero(kinked: Path) -> None:
 CLAIMS = {"gap": 0.9, "distance": 1.0, "distance_one": 1.0, "sup_error": 0.4, "lipschitz": None}
 MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "the slope at the midpoint": (heads_module, "slope", lambda v: arb(1) if v.mid() > 0 else arb(0)),
-    "no I − YJ": (witness_module, "contracts",
-                  lambda Y, f, J, r: all(abs(v) < r for v in (Y * arb_mat([[u] for u in f])).entries())),
-    "slopes at the point": (witness_module, "contracts",
-                            lambda Y, f, J, r: contracts(Y * 0.5, f, arb_mat([[arb(1)]]), r)),
-}  # fmt: skip
+    "no I − YJ": (
+        witness_module,
+        "contracts",
+        lambda Y, f, J, r: all(abs(v) < r for v in (Y * arb_mat([[u] for u in f])).entries()),
+    ),
+    "slopes at the point": (
+        witness_module,
+        "contracts",
+        lambda Y, f, J, r: contracts(Y * 0.5, f, arb_mat([[arb(1)]]), r),
+    ),
+}
 
 
 @pytest.mark.parametrize("case", MUTANTS)

@@ -209,10 +209,20 @@ def test_tasks_that_are_none(copy: Path) -> None:
     task = config["task"]
     low = [-1, *task["S"][0][1:]]
     for values in (
-        {"S": [low, *task["S"][1:]]}, {"S": [[0, 0, 1, 2], *task["S"][1:]]}, {"S": [*task["S"], [0]]}, {"S": [[]] * 3},
-        {"S": [[0.0, 1.0, 2.0, 3.0], *task["S"][1:]]}, {"kind": "mean"}, {"length": 8.0}, {"length": True},
-        {"more": 1}, {"f": task["f"][:2]}, {"F0": task["f"][0]}, {"dim": 3}, {"S": [[9], *task["S"][1:]]},
-    ):  # fmt: skip
+        {"S": [low, *task["S"][1:]]},
+        {"S": [[0, 0, 1, 2], *task["S"][1:]]},
+        {"S": [*task["S"], [0]]},
+        {"S": [[]] * 3},
+        {"S": [[0.0, 1.0, 2.0, 3.0], *task["S"][1:]]},
+        {"kind": "mean"},
+        {"length": 8.0},
+        {"length": True},
+        {"more": 1},
+        {"f": task["f"][:2]},
+        {"F0": task["f"][0]},
+        {"dim": 3},
+        {"S": [[9], *task["S"][1:]]},
+    ):
         change(copy, task={**task, **values})
         change(copy, "config.json", task={**task, **values})
         sign(copy)
@@ -237,8 +247,11 @@ def test_heads_of_another_kind(copy: Path) -> None:
     two[0, 1, 3] = 1e-3
     idle[0] = 0.0
     moved[0] = 0.05  # F reads this coordinate
-    for name, tensor, said in (("layers__0__attention__value", two, "returns 2 numbers"),
-                               ("layers__0__attention__value", idle, "idle"), ("class_token", moved, "")):  # fmt: skip
+    for name, tensor, said in (
+        ("layers__0__attention__value", two, "returns 2 numbers"),
+        ("layers__0__attention__value", idle, "idle"),
+        ("class_token", moved, ""),
+    ):
         before = (copy / "model.safetensors").read_bytes()
         spoil(copy, **{name: tensor})
         assert said in recheck_reason(copy)
@@ -275,9 +288,17 @@ def test_a_shift_is_not_believed(copy: Path) -> None:
 
 def test_numbers_that_are_none(copy: Path, folder: Path) -> None:
     whole = json.loads((folder / "certificate.json").read_text())
-    for values in ({"eps": 10**400}, {"bound": 10**400}, {"eps": "0.1"}, {"bound": True}, {"scale": "1"},
-                   {"scale": 10**400},
-                   {"steps": {**whole["steps"], "encoder": ["x"] * 3}}, {"steps": []}, {"task": []}):  # fmt: skip
+    for values in (
+        {"eps": 10**400},
+        {"bound": 10**400},
+        {"eps": "0.1"},
+        {"bound": True},
+        {"scale": "1"},
+        {"scale": 10**400},
+        {"steps": {**whole["steps"], "encoder": ["x"] * 3}},
+        {"steps": []},
+        {"task": []},
+    ):
         change(copy, **{**whole, **values})
         recheck_reason(copy)
     for values in ({"kind": ["x"]}, {"version": True}, {"kind": None}):

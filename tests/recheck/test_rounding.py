@@ -143,19 +143,32 @@ def test_many_models(tmp_path: Path) -> None:
     for n, (name, make) in enumerate(makers):
         make().save(tmp_path / str(n))
         found = measure(tmp_path / str(n), 60, seed=n)
-        rows.append({"model": name, "proved": found.proved, "torch": found.torch, "numpy": found.numpy,
-                     "shuffled": found.shuffled, "ratio": found.proved / found.worst})  # fmt: skip
+        rows.append(
+            {
+                "model": name,
+                "proved": found.proved,
+                "torch": found.torch,
+                "numpy": found.numpy,
+                "shuffled": found.shuffled,
+                "ratio": found.proved / found.worst,
+            }
+        )
     ratios = np.array([row["ratio"] for row in rows])
     write_result(
         "float64-rounding",
         {
-            "models": len(rows), "above_the_bound": int((ratios < 1).sum()),
+            "models": len(rows),
+            "above_the_bound": int((ratios < 1).sum()),
             "proved_over_measured": {"least": ratios.min(), "median": float(np.median(ratios)), "most": ratios.max()},
-            "proved": {"median": float(np.median([row["proved"] for row in rows])),
-                       "most": max(row["proved"] for row in rows)}, "rows": rows,
+            "proved": {
+                "median": float(np.median([row["proved"] for row in rows])),
+                "most": max(row["proved"] for row in rows),
+            },
+            "rows": rows,
         },
-        seeds=list(range(len(rows))), counts={"models": len(rows), "inputs": 60},
-    )  # fmt: skip
+        seeds=list(range(len(rows))),
+        counts={"models": len(rows), "inputs": 60},
+    )
     assert ratios.min() >= 1
     assert ratios.max() <= LOOSEST
 
@@ -181,9 +194,7 @@ def sign(folder: Path, *, old: bool = False, **settings) -> None:
     config, certificate = (json.loads((folder / f"{n}.json").read_text()) for n in ("config", "certificate"))
     config["model"].update(settings)
     certificate["eps"] = certificate["bound"] = 1e9
-    certificate["steps"] = {
-        k: [1e6 for _ in v] if k != "slopes" else v for k, v in certificate["steps"].items()
-    }  # fmt: skip
+    certificate["steps"] = {k: [1e6 for _ in v] if k != "slopes" else v for k, v in certificate["steps"].items()}
     if old:
         certificate.pop("arithmetic")
     (folder / "config.json").write_text(json.dumps(config))

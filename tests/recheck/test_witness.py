@@ -196,8 +196,7 @@ def claim(**values: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 SPOILT = {
     "gap raised": (claim(gap=lambda v: v * (1 + 1e-9)), "its gap"),
-    "gap raised by a bit": (
-        claim(gap=lambda v: float(np.nextafter(v, 9))), "its gap"),
+    "gap raised by a bit": (claim(gap=lambda v: float(np.nextafter(v, 9))), "its gap"),
     "error raised": (claim(sup_error=lambda v: v * (1 + 1e-9)), "its sup"),
     "distance lowered": (claim(distance=lambda v: v * 0.999), "its dist"),
     "distance 0": (claim(distance=0.0), "its distance"),
@@ -224,7 +223,9 @@ SPOILT = {
     "solved a text": (lambda w: {"solved": "0123"}, "not places"),
     "one solved missing": (lambda w: {"solved": w["solved"][:-1]}, "3 coordinates are solved for 4"),
     "one solved more": (
-        lambda w: {"solved": [*w["solved"], *(set(range(24)) - set(w["solved"]))][:5]}, "5 coordinates"),
+        lambda w: {"solved": [*w["solved"], *(set(range(24)) - set(w["solved"]))][:5]},
+        "5 coordinates",
+    ),
     "kind near": (lambda w: {"kind": "near"}, "unknown key 'radius'"),
     "a key more": (lambda w: {"more": 1}, "unknown key 'more'"),
     "another model": (lambda w: {"model": "0" * 64}, "hash differs"),
@@ -240,7 +241,9 @@ SPOILT = {
     "an empty box": (lambda w: {"box": [[1.0, 1.0], [-1.0, -1.0]]}, "empty"),
     "region violated": (lambda w: {"region": {**w["region"], "low": [v + 0.02 for v in w["region"]["low"]]}}, "z_"),
     "region violated above": (
-        lambda w: {"region": {**w["region"], "high": [v - 0.02 for v in w["region"]["high"]]}}, "z_"),
+        lambda w: {"region": {**w["region"], "high": [v - 0.02 for v in w["region"]["high"]]}},
+        "z_",
+    ),
     "half a region": (lambda w: {"region": {"low": w["region"]["low"]}}, "region is not"),
     "region of one": (lambda w: {"region": {"low": [-9.0], "high": [9.0]}}, "region is not"),
     "region of texts": (lambda w: {"region": {"low": ["-9", "-9"], "high": [9.0, 9.0]}}, "no number"),
@@ -251,7 +254,7 @@ SPOILT = {
     "a token missing": (lambda w: {"X1": w["X1"][:-1]}, "not 6 tokens"),
     "a number missing": (lambda w: {"X1": [w["X1"][0][:1], *w["X1"][1:]]}, "not 6 tokens"),
     "X a text": (lambda w: {"X2": "x" * 6}, "not 6 tokens"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", SPOILT)
@@ -262,10 +265,36 @@ def test_spoilt_witnesses(copy: Path, case: str) -> None:
 
 
 NUMBERS = [
-    0.5, "0.5", None, [0.5, 0], ["0.5", 0], [1, -1], [True, 0], ["1", True], ["1", 0.0], ["1", "0"], ["1"], ["1", 0, 0],
-    ["nan", 0], ["inf", 0], ["", 0], [" 1", 0], ["1\n", 0], ["+1", 0], ["-0", 0], ["01", 0], ["1_0", 0], ["1e3", 0],
-    ["0x1", 0], ["１", 0], ["1" * 4001, -14000], ["1", 20001], ["1", -20001], ["1", 10**30], {"0": "1", "1": 0},
-]  # fmt: skip
+    0.5,
+    "0.5",
+    None,
+    [0.5, 0],
+    ["0.5", 0],
+    [1, -1],
+    [True, 0],
+    ["1", True],
+    ["1", 0.0],
+    ["1", "0"],
+    ["1"],
+    ["1", 0, 0],
+    ["nan", 0],
+    ["inf", 0],
+    ["", 0],
+    [" 1", 0],
+    ["1\n", 0],
+    ["+1", 0],
+    ["-0", 0],
+    ["01", 0],
+    ["1_0", 0],
+    ["1e3", 0],
+    ["0x1", 0],
+    ["１", 0],
+    ["1" * 4001, -14000],
+    ["1", 20001],
+    ["1", -20001],
+    ["1", 10**30],
+    {"0": "1", "1": 0},
+]
 
 
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda v: str(v)[:12])
@@ -311,15 +340,28 @@ def test_broken_files(copy: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"beta": "1"}, "model.beta is"), ({"positions": "x"}, "model.positions is"),
-     ({"class_key": 0}, "model.class_key is 0"), ({"feedforward": "relu5"}, "tensors"),
-     ({"feedforward": "tanh"}, "model.feedforward is"), ({"positions": "none"}, "tensors"), ({"beta": 2.0}, "tensors"),
-     ({"heads": 3}, "asks for"), ({"out_dim": 1}, "standardisation.mean is"), ({"depth": True}, "model.depth is true"),
-     ({"class_key": True}, "Krawczyk"), ({"length": 7}, "asks for"), ({"depth": 2}, "tensors"),
-     ({"layer_norm": True}, "tensors"), ({"layer_norm": 0}, "model.layer_norm is 0"),
-     ({"width": 4.0}, "model.width is 4.0"), ({"hidden_ff": 9}, "asks for"), ({"residual": None}, "model.residual is")],
+    [
+        ({"beta": "1"}, "model.beta is"),
+        ({"positions": "x"}, "model.positions is"),
+        ({"class_key": 0}, "model.class_key is 0"),
+        ({"feedforward": "relu5"}, "tensors"),
+        ({"feedforward": "tanh"}, "model.feedforward is"),
+        ({"positions": "none"}, "tensors"),
+        ({"beta": 2.0}, "tensors"),
+        ({"heads": 3}, "asks for"),
+        ({"out_dim": 1}, "standardisation.mean is"),
+        ({"depth": True}, "model.depth is true"),
+        ({"class_key": True}, "Krawczyk"),
+        ({"length": 7}, "asks for"),
+        ({"depth": 2}, "tensors"),
+        ({"layer_norm": True}, "tensors"),
+        ({"layer_norm": 0}, "model.layer_norm is 0"),
+        ({"width": 4.0}, "model.width is 4.0"),
+        ({"hidden_ff": 9}, "asks for"),
+        ({"residual": None}, "model.residual is"),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_other_settings(copy: Path, settings: dict[str, Any], said: str) -> None:
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "model": {**config["model"], **settings}}))

@@ -190,9 +190,10 @@ def collisions(texts: list[TextBox], others: list[TextBox], slack: float = 1.0) 
     """Texts that lie over each other or over something else, by more than a pixel."""
     pairs = [*itertools.combinations(texts, 2), *itertools.product(texts, others)]
     return [
-        (a.text, b.text) for a, b in pairs
+        (a.text, b.text)
+        for a, b in pairs
         if min(a.right, b.right) - max(a.left, b.left) > slack and min(a.bottom, b.bottom) - max(a.top, b.top) > slack
-    ]  # fmt: skip
+    ]
 
 
 def write_page(charts: list[Chart], path: Path, code: str | None = None) -> Path:

@@ -28,8 +28,17 @@ def made_probe(name: str = "small", **changes: Any) -> ProbeRecord:
     layer = {"heads": 2, "head_dim": 4, "group": 1, "carry_ablation": 1, "carry_gradient": 2}
     similar = [[1.0, 0.3], [0.3, 1.0]]
     fields: dict[str, Any] = {
-        "model": name, "architecture": "gpt2", "samples": "8 sequences", "loss_name": "cross entropy", "loss": 1.5,
-        "chance": 4.0, "share": 0.95, "carry_ablation": 2, "carry_gradient": 3, "heads": heads, "redundant": [],
+        "model": name,
+        "architecture": "gpt2",
+        "samples": "8 sequences",
+        "loss_name": "cross entropy",
+        "loss": 1.5,
+        "chance": 4.0,
+        "share": 0.95,
+        "carry_ablation": 2,
+        "carry_gradient": 3,
+        "heads": heads,
+        "redundant": [],
         "layers": [LayerRecord(name=f"layer {i}", similarity=similar, **layer) for i in range(2)],
         "closest": [Pair(layer=i, first=0, second=1, similarity=0.3) for i in range(2)],
         "plan": Plan(
@@ -40,9 +49,12 @@ def made_probe(name: str = "small", **changes: Any) -> ProbeRecord:
             CurvePoint(removed=1, loss=1.51, layer=0, heads=[0], within=True),
             CurvePoint(removed=2, loss=2.5, layer=1, heads=[1], within=False),
         ],
-        "pruned": None, "not_pruned": "nothing was removed", "saved": None, "notes": ["A note."],
+        "pruned": None,
+        "not_pruned": "nothing was removed",
+        "saved": None,
+        "notes": ["A note."],
         "provenance": {"time": "2026-01-02T03:04:05+00:00", "versions": {"python": "3.11.2"}},
-    }  # fmt: skip
+    }
     return ProbeRecord(**{**fields, **changes})
 
 

@@ -39,19 +39,29 @@ def readme_chart(**changes: object) -> Chart:
     lines = {"T = 8": [0.12, 0.083, 0.001, 0.001], "T = 16": [0.13, 0.031, 0.0015, 0.0012]}
     series = [
         ChartSeries(
-            name=name, style="line", colour=3 * i, shape=SHAPES[i],
+            name=name,
+            style="line",
+            colour=3 * i,
+            shape=SHAPES[i],
             points=[Dot(x=float(h), y=y) for h, y in enumerate(errors, 1)],
         )
         for i, (name, errors) in enumerate(lines.items())
-    ]  # fmt: skip
+    ]
     fields: dict[str, object] = {
-        "id": "readme", "kind": "error-by-heads", "title": "Error by number of heads", "alt": "The chart of a run.",
-        "x": whole_axis("Number of attention heads", range(1, 5)), "y": log_axis("Error (NMSE)", [0.001, 2.0]),
-        "series": series, "levels": [Level(y=1.0, text="always guessing the average")],
+        "id": "readme",
+        "kind": "error-by-heads",
+        "title": "Error by number of heads",
+        "alt": "The chart of a run.",
+        "x": whole_axis("Number of attention heads", range(1, 5)),
+        "y": log_axis("Error (NMSE)", [0.001, 2.0]),
+        "series": series,
+        "levels": [Level(y=1.0, text="always guessing the average")],
         "marks": [Mark(x=3.0, text="known D = 3")],
-        "shades": [Shade(low=0.5, high=2.5, tone="few", text="too few heads"),
-                   Shade(low=2.5, high=4.5, tone="enough", text="enough heads")],
-    }  # fmt: skip
+        "shades": [
+            Shade(low=0.5, high=2.5, tone="few", text="too few heads"),
+            Shade(low=2.5, high=4.5, tone="enough", text="enough heads"),
+        ],
+    }
     return Chart.model_validate({**fields, **changes})
 
 
@@ -59,15 +69,20 @@ def crowded_chart() -> Chart:
     """Points, levels and marks wherever a label would like to stand."""
     errors = [Dot(x=float(h), y=y) for h in range(1, 13) for y in (1.05, 0.9, 0.5, 0.2, 0.01)]
     return readme_chart(
-        id="crowded", x=whole_axis("Heads", range(1, 13)),
-        series=[ChartSeries(name="models", style="dots", points=errors),
-                ChartSeries(name="best", style="line", points=[Dot(x=float(h), y=1.0) for h in range(1, 13)])],
+        id="crowded",
+        x=whole_axis("Heads", range(1, 13)),
+        series=[
+            ChartSeries(name="models", style="dots", points=errors),
+            ChartSeries(name="best", style="line", points=[Dot(x=float(h), y=1.0) for h in range(1, 13)]),
+        ],
         levels=[Level(y=1.0, text="always guessing the average"), Level(y=0.8, text="the budget allows")],
         marks=[Mark(x=float(h), text=f"known D = {h}") for h in (3, 4, 11, 12)],
-        shades=[Shade(low=0.5, high=1.2, tone="few", text="too few heads"),
-                Shade(low=1.2, high=12.5, tone="enough", text="enough heads")],
+        shades=[
+            Shade(low=0.5, high=1.2, tone="few", text="too few heads"),
+            Shade(low=1.2, high=12.5, tone="enough", text="enough heads"),
+        ],
         fall=Fall(x_from=10.0, y_from=0.9, x_to=11.0, y_to=0.2, text="4.5 times\nsmaller error"),
-    )  # fmt: skip
+    )
 
 
 def charts() -> list[Chart]:
@@ -78,9 +93,13 @@ def charts() -> list[Chart]:
         id="linear", y=Axis(label="loss", scale="linear", low=0.0, high=2.2, ticks=[(0.0, "0"), (1.0, "1"), (2.0, "2")])
     )
     return [
-        *run_charts(analysis, runs, PAPER), transition_chart(single[0], found),
-        training_chart(with_curves(single[0]), found), readme_chart(), crowded_chart(), linear,
-    ]  # fmt: skip
+        *run_charts(analysis, runs, PAPER),
+        transition_chart(single[0], found),
+        training_chart(with_curves(single[0]), found),
+        readme_chart(),
+        crowded_chart(),
+        linear,
+    ]
 
 
 def with_curves(run):

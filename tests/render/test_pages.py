@@ -51,10 +51,17 @@ def test_a_value_is_escaped_wherever_it_stands() -> None:
             return f"<i>{EVIL}</i>"
 
     ways = (
-        "{{ x }}", '<p title="{{ x }}">', "{% macro m(y) %}{{ y }}{% endmacro %}{{ m(x) }}", "{{ [x][0] }}",
-        "{% set y = x %}{{ y }}", "{% set y %}{{ x }}{% endset %}{{ y }}", "{% call(y) m() %}{{ x }}{% endcall %}",
-        "{% for key in {x: 1} %}{{ key }}{% endfor %}", '{{ "a" if not x else x }}', "{{ x ~ x }}",
-    )  # fmt: skip
+        "{{ x }}",
+        '<p title="{{ x }}">',
+        "{% macro m(y) %}{{ y }}{% endmacro %}{{ m(x) }}",
+        "{{ [x][0] }}",
+        "{% set y = x %}{{ y }}",
+        "{% set y %}{{ x }}{% endset %}{{ y }}",
+        "{% call(y) m() %}{{ x }}{% endcall %}",
+        "{% for key in {x: 1} %}{{ key }}{% endfor %}",
+        '{{ "a" if not x else x }}',
+        "{{ x ~ x }}",
+    )
     for way in ways:
         text = "{% macro m(y='') %}{{ caller(y) if caller else y }}{% endmacro %}" + way
         for value in (EVIL, Shown()):
@@ -88,9 +95,14 @@ def test_no_template_can_let_a_value_through() -> None:
 
 
 SABOTAGED = (
-    "{{ x | safe }}", "{% autoescape false %}{{ x }}{% endautoescape %}", "{% filter upper %}{{ x }}{% endfilter %}",
-    "{{ x | replace('a', 'b') }}", "{{ ''.__class__ }}", "{{ x | tojson }}", "{% if x | safe %}{{ x }}{% endif %}",
-)  # fmt: skip
+    "{{ x | safe }}",
+    "{% autoescape false %}{{ x }}{% endautoescape %}",
+    "{% filter upper %}{{ x }}{% endfilter %}",
+    "{{ x | replace('a', 'b') }}",
+    "{{ ''.__class__ }}",
+    "{{ x | tojson }}",
+    "{% if x | safe %}{{ x }}{% endif %}",
+)
 
 
 @pytest.mark.parametrize("text", SABOTAGED)
@@ -126,10 +138,16 @@ def test_only_the_engine_makes_markup() -> None:
     assert {path: found for path in SOURCE.rglob("*.py") if (found := markup_problems(path))} == {}
 
 
-@pytest.mark.parametrize("line", [
-    "from markupsafe import Markup", "Illustration(name, '')", "Illustration(f'<b>{name}</b>', '')",
-    "Illustration(svg(figure), '', [name])", "Illustration(svg(figure), '', [name for name in names])",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from markupsafe import Markup",
+        "Illustration(name, '')",
+        "Illustration(f'<b>{name}</b>', '')",
+        "Illustration(svg(figure), '', [name])",
+        "Illustration(svg(figure), '', [name for name in names])",
+    ],
+)
 def test_markup_of_ones_own_is_found(line: str, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(line)
     assert len(markup_problems(tmp_path / "a.py")) == 1
@@ -138,16 +156,27 @@ def test_markup_of_ones_own_is_found(line: str, tmp_path: Path) -> None:
 # -- lines that do not break ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("text", "shown"), [
-    ("90 % of h = 3", "90_% of h_=_3"), ("(90 % interval 3 to 5)", "(90_%_interval_3 to 5)"), ("in 12 ms", "in 12_ms"),
-    ("D = 3, N ≤ 32, |S| ≥ 8", "D_=_3, N_≤_32, |S|_≥_8"), ("3 heads, 1 head", "3_heads, 1_head"),
-    ("130 times smaller", "130_times smaller"), ("x = y", "x = y"), ("head_dim = 8", "head_dim = 8"),
-    ("3 sequences", "3 sequences"), ("a &lt; 3 %", "a &lt; 3_%"), ("p = −0.5", "p_=_−0.5"),
-    ('<p title="90 %" class="a b">5 %</p>', '<p title="90 %" class="a b">5_%</p>'),
-    ("<pre>h = 3</pre> h = 3", "<pre>h = 3</pre> h_=_3"), ("<code>4 s</code>", "<code>4 s</code>"),
-    ("<svg><text>90 %</text></svg> 90 %", "<svg><text>90 %</text></svg> 90_%"),
-    *[(f"<{name}>a = 3 % 2</{name}>",) * 2 for name in ("script", "style", "pre")],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("90 % of h = 3", "90_% of h_=_3"),
+        ("(90 % interval 3 to 5)", "(90_%_interval_3 to 5)"),
+        ("in 12 ms", "in 12_ms"),
+        ("D = 3, N ≤ 32, |S| ≥ 8", "D_=_3, N_≤_32, |S|_≥_8"),
+        ("3 heads, 1 head", "3_heads, 1_head"),
+        ("130 times smaller", "130_times smaller"),
+        ("x = y", "x = y"),
+        ("head_dim = 8", "head_dim = 8"),
+        ("3 sequences", "3 sequences"),
+        ("a &lt; 3 %", "a &lt; 3_%"),
+        ("p = −0.5", "p_=_−0.5"),
+        ('<p title="90 %" class="a b">5 %</p>', '<p title="90 %" class="a b">5_%</p>'),
+        ("<pre>h = 3</pre> h = 3", "<pre>h = 3</pre> h_=_3"),
+        ("<code>4 s</code>", "<code>4 s</code>"),
+        ("<svg><text>90 %</text></svg> 90 %", "<svg><text>90 %</text></svg> 90_%"),
+        *[(f"<{name}>a = 3 % 2</{name}>",) * 2 for name in ("script", "style", "pre")],
+    ],
+)
 def test_numbers_keep_to_their_units(text: str, shown: str) -> None:
     assert unbroken(text) == shown.replace("_", NBSP).replace(f"head{NBSP}dim", "head_dim")
     assert unbroken(unbroken(text)) == unbroken(text)
@@ -211,10 +240,18 @@ def test_a_page_has_its_structure(kind: str, made: dict[str, str]) -> None:
     check_structure(read(made[kind]))
 
 
-@pytest.mark.parametrize(("good", "bad"), [
-    (' lang="en"', ""), ("<h2>", "<h4>"), (' scope="col"', ""), ("<caption>", "<b>"), ('role="img"', 'role="none"'),
-    (' tabindex="0"', ""), ("<h2>", "<h1>"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (' lang="en"', ""),
+        ("<h2>", "<h4>"),
+        (' scope="col"', ""),
+        ("<caption>", "<b>"),
+        ('role="img"', 'role="none"'),
+        (' tabindex="0"', ""),
+        ("<h2>", "<h1>"),
+    ],
+)
 def test_a_page_without_its_structure_is_found(good: str, bad: str, made: dict[str, str]) -> None:
     html = made["report"]
     spoilt = html.replace(good, bad).replace("</h2>", f"</{bad.strip('<>')}>" if good == "<h2>" else "</h2>")

@@ -116,9 +116,14 @@ def test_what_the_page_carries_is_what_the_pictures_are_drawn_from(tmp_path, mon
 def test_everything_is_escaped():
     evil = '</script><script>alert(1)</script><b> & "quotes" $x$ {T}'
     runs = made_runs(
-        name=evil, title=evil, task={"name": evil, "length": 8, "dim": 2}, lengths=(8,), targets=1,
-        settings=({"kind": evil}, {"kind": "b"}), provenance={"commit": evil, evil: evil},
-    )  # fmt: skip
+        name=evil,
+        title=evil,
+        task={"name": evil, "length": 8, "dim": 2},
+        lengths=(8,),
+        targets=1,
+        settings=({"kind": evil}, {"kind": "b"}),
+        provenance={"commit": evil, evil: evil},
+    )
     reference = [PaperValue(heads=1, length=8, value=0.1, label=evil, setting=f"kind {evil}")]
     analysis = analyse(runs, resamples=100)
     html = run_page(runs, analysis, reference)
@@ -149,8 +154,12 @@ def test_the_folder_is_whole_and_the_same_every_time(tmp_path):
     bare = made_case(lengths=(8,), targets=1, seeds=1)
     write_run_report(*bare, tmp_path / "a")  # an earlier report is replaced, whatever it held
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == [
-        "analysis.json", "cells.csv", "error-by-heads.pdf", "error-by-heads.png", "index.html",
-    ]  # fmt: skip
+        "analysis.json",
+        "cells.csv",
+        "error-by-heads.pdf",
+        "error-by-heads.png",
+        "index.html",
+    ]
 
 
 def test_a_folder_of_the_user_is_refused(tmp_path):

@@ -27,11 +27,14 @@ from headcount.store.records import Run
 def made_extra(name: str = "reversal", **changes: object) -> Chart:
     points = [Dot(x=float(h), y=y, low=y - 0.1, high=y + 0.1, text="p = 0.02") for h, y in ((1, 0.0), (2, 0.4))]
     fields: dict[str, object] = {
-        "id": name, "kind": name, "title": "Weighted reversal score", "alt": "Line chart of the reversal score.",
+        "id": name,
+        "kind": name,
+        "title": "Weighted reversal score",
+        "alt": "Line chart of the reversal score.",
         "x": whole_axis("Heads", [1, 2]),
         "y": Axis(label="R(h)", scale="linear", low=-1, high=1, ticks=[(0.0, "0"), (1.0, "1")]),
         "series": [ChartSeries(name="ours", style=style, points=points) for style in ("band", "line")],
-    }  # fmt: skip
+    }
     return Chart.model_validate({**fields, **changes})
 
 

@@ -56,14 +56,36 @@ def test_the_cells_of_the_report_are_whole_too(width: int):
 
 # -- any table at any width -----------------------------------------------------------------------------------
 
-WORDS = st.sampled_from([
-    "heads", "loss", "a", "Σ_i", "漢字", "e\u0301t\u0301e\u0301", "a-rather-long-name", "[bold]", "x(t)", "\x1b[2K",
-    "90\u00a0%",
-])  # fmt: skip
-NUMBERS = st.sampled_from([
-    "0", "–", "12", "1,234,567", "0.0012", "-3.1e-07", "≥ 0.354 | 0.342", "200× smaller", "1.1 (0.9 to 1.3)", "2 of 3",
-    "9.1 ms",
-])  # fmt: skip
+WORDS = st.sampled_from(
+    [
+        "heads",
+        "loss",
+        "a",
+        "Σ_i",
+        "漢字",
+        "e\u0301t\u0301e\u0301",
+        "a-rather-long-name",
+        "[bold]",
+        "x(t)",
+        "\x1b[2K",
+        "90\u00a0%",
+    ]
+)
+NUMBERS = st.sampled_from(
+    [
+        "0",
+        "–",
+        "12",
+        "1,234,567",
+        "0.0012",
+        "-3.1e-07",
+        "≥ 0.354 | 0.342",
+        "200× smaller",
+        "1.1 (0.9 to 1.3)",
+        "2 of 3",
+        "9.1 ms",
+    ]
+)
 TEXT = st.lists(WORDS, max_size=12).map(" ".join)
 NAME = st.lists(WORDS, min_size=1, max_size=4).map(" ".join)
 
@@ -76,7 +98,7 @@ def tables(draw: st.DrawFn) -> Table:
     columns = [
         Column(name=f"{draw(NAME)} {i}", kind=kind, key=None if keys is None else i < keys, minor=draw(st.booleans()))
         for i, kind in enumerate(kinds)
-    ]  # fmt: skip
+    ]
     rows = draw(st.lists(st.tuples(*(NUMBERS if kind == "number" else TEXT for kind in kinds)).map(list), max_size=5))
     marked = draw(st.sampled_from([None, *range(len(rows))]))
     return Table(caption=draw(TEXT), columns=columns, rows=rows, marked=marked, notes=draw(st.lists(TEXT, max_size=2)))
@@ -116,9 +138,10 @@ def test_every_table_fits_every_width(table: Table, width: int) -> None:
 
 
 WIDE = Table(
-    caption="Errors", columns=[Column(name="task", kind="text"), *(Column(name=f"error {i}") for i in range(12))],
+    caption="Errors",
+    columns=[Column(name="task", kind="text"), *(Column(name=f"error {i}") for i in range(12))],
     rows=[["sum-of-maxima", *(f"0.0{i}1234" for i in range(12))], ["漢字 min", *(f"1{i},234" for i in range(12))]],
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("sabotage", ["cut", "cropped", "dropped", "too wide", "a silent word"])
@@ -152,9 +175,14 @@ def test_the_order_in_which_room_is_made() -> None:
     assert at(table, 35) == ["heads    a    b    c    d    e    f", "─" * 35, "   10  0.5  1.5  2.5  3.5  4.5  5.5"]
     assert at(table, 34) == ["heads   a   b   c   d   e   f", "─" * 29, "   10 0.5 1.5 2.5 3.5 4.5 5.5"]
     assert at(table, 28) == [  # the same number of columns in every part
-        "heads    a    b    c", "─" * 20, "   10  0.5  1.5  2.5", "",
-        "heads    d    e    f", "─" * 20, "   10  3.5  4.5  5.5",
-    ]  # fmt: skip
+        "heads    a    b    c",
+        "─" * 20,
+        "   10  0.5  1.5  2.5",
+        "",
+        "heads    d    e    f",
+        "─" * 20,
+        "   10  3.5  4.5  5.5",
+    ]
 
 
 def test_minor_columns_are_left_out_before_a_fourth_part_and_named() -> None:
@@ -162,9 +190,10 @@ def test_minor_columns_are_left_out_before_a_fourth_part_and_named() -> None:
     table = Table(caption="", columns=columns, rows=[["10", *(f"0.{i:02}12345" for i in range(20))]])
     lines = at(table, 40)
     assert [line for line in lines if line.startswith("heads")] == [
-        "heads    error-0    error-1    error-2", "heads    error-3    error-4    error-5",
+        "heads    error-0    error-1    error-2",
+        "heads    error-3    error-4    error-5",
         "heads    error-6    error-7    error-8",
-    ]  # fmt: skip
+    ]
     said = " ".join(line.strip() for line in lines[-6:])
     assert said.endswith("error-17, error-18, error-19; --json has all")
     assert "left out at 40 columns: error-9, error-10," in said
@@ -178,9 +207,14 @@ def test_where_no_column_fits_beside_the_keys_a_row_is_a_list() -> None:
     columns = [Column(name="run", kind="text"), Column(name="done"), Column(name="why it failed", kind="text")]
     table = Table(caption="", columns=columns, rows=[[name, "12", "no memory on the device"], ["b", "7", ""]])
     assert at(table, 40) == [
-        "run", f"  {name}", "done           12", "why it failed  no memory on the device", "", "run            b",
+        "run",
+        f"  {name}",
+        "done           12",
+        "why it failed  no memory on the device",
+        "",
+        "run            b",
         "done           7",
-    ]  # fmt: skip
+    ]
 
 
 def test_widths_are_counted_in_cells() -> None:

@@ -31,17 +31,26 @@ def kept_runs(name: str) -> list[Run]:
             panels.setdefault(tuple(named.items()), []).append(row)
     return [
         Run(
-            name=name, title=about["spec"]["title"], task={"length": dict(values).get("length", 0)},
-            intrinsic=int(rows[0]["intrinsic"]), spec=about["spec"], values=dict(values),
-            trials=[_trial(row) for row in rows], provenance=about["provenance"], seconds=0.0,
+            name=name,
+            title=about["spec"]["title"],
+            task={"length": dict(values).get("length", 0)},
+            intrinsic=int(rows[0]["intrinsic"]),
+            spec=about["spec"],
+            values=dict(values),
+            trials=[_trial(row) for row in rows],
+            provenance=about["provenance"],
+            seconds=0.0,
         )
         for values, rows in panels.items()
-    ]  # fmt: skip
+    ]
 
 
 def _trial(row: dict[str, str]) -> Trial:
-    return Trial.parse({
-        **{k: int(row[k]) for k in ("heads", "seed", "steps", "parameters", "parameters_total")},
-        **{k: float(row[k]) if row[k] else None for k in ("nmse", "train_nmse")},
-        "state": row["state"], "seconds": float(row["seconds"]),
-    })  # fmt: skip
+    return Trial.parse(
+        {
+            **{k: int(row[k]) for k in ("heads", "seed", "steps", "parameters", "parameters_total")},
+            **{k: float(row[k]) if row[k] else None for k in ("nmse", "train_nmse")},
+            "state": row["state"],
+            "seconds": float(row["seconds"]),
+        }
+    )

@@ -23,16 +23,32 @@ def real_trial(
     ranks = {"mrr": (1 + validation) / 2, "train_mrr": (1 + train) / 2} if rank and done else {}
     accuracies = {"accuracy": validation, "train_accuracy": train} if done else {}
     return Trial(
-        heads=heads, seed=seed, state="done" if done else "diverged", nmse=1 - validation if done else None,
-        train_nmse=1 - train if done else None, steps=100, seconds=2.0, parameters=1000 * heads,
-        parameters_total=1500 * heads, **accuracies, **ranks,
-    )  # fmt: skip
+        heads=heads,
+        seed=seed,
+        state="done" if done else "diverged",
+        nmse=1 - validation if done else None,
+        train_nmse=1 - train if done else None,
+        steps=100,
+        seconds=2.0,
+        parameters=1000 * heads,
+        parameters_total=1500 * heads,
+        **accuracies,
+        **ranks,
+    )
 
 
 def real_runs(
-    kind: str, train: Accuracy, validation: Accuracy, *, lengths: tuple[int, ...], heads: tuple[int, ...],
-    seeds: int = 3, noise: float = 0.004, samples: dict[str, int] | None = None, diverged: int = 0,
-) -> list[Run]:  # fmt: skip
+    kind: str,
+    train: Accuracy,
+    validation: Accuracy,
+    *,
+    lengths: tuple[int, ...],
+    heads: tuple[int, ...],
+    seeds: int = 3,
+    noise: float = 0.004,
+    samples: dict[str, int] | None = None,
+    diverged: int = 0,
+) -> list[Run]:
     """Panels of a run on MS MARCO or CIFAR-10, one a length; accuracies are whole counts of the samples."""
     rng = random.Random(7)
     counts = {"train": 8192, "validation": 2000} if samples is None else samples
@@ -52,15 +68,27 @@ def real_runs(
             source |= {"side": SIDES[length], "patch": 4, "classes": 10}
         else:
             source |= {"entry": "means", "dim": 384}
-        runs.append(Run(
-            name=f"{kind}-made", title=f"Made up: {kind}", task={"name": kind, **source}, intrinsic=None,
-            spec={
-                "kind": kind, "heads": list(heads), "seeds": seeds,
-                "model": {"head_dim": 32 if kind == "marco" else 16, "depth": 2, "dropout": 0.1},
-                "train": {"steps": 6000, "batch": 128, "optimiser": "adamw", "learning_rate": 1e-3},
-            }, values={"length": length}, measure="error rate", samples=counts, trials=trials,
-            provenance={"commit": "0123456789ab"}, seconds=60.0,
-        ))  # fmt: skip
+        runs.append(
+            Run(
+                name=f"{kind}-made",
+                title=f"Made up: {kind}",
+                task={"name": kind, **source},
+                intrinsic=None,
+                spec={
+                    "kind": kind,
+                    "heads": list(heads),
+                    "seeds": seeds,
+                    "model": {"head_dim": 32 if kind == "marco" else 16, "depth": 2, "dropout": 0.1},
+                    "train": {"steps": 6000, "batch": 128, "optimiser": "adamw", "learning_rate": 1e-3},
+                },
+                values={"length": length},
+                measure="error rate",
+                samples=counts,
+                trials=trials,
+                provenance={"commit": "0123456789ab"},
+                seconds=60.0,
+            )
+        )
     return runs
 
 
@@ -80,16 +108,14 @@ def marco_runs(**options: Any) -> list[Run]:
 
 
 def _marco() -> tuple[Accuracy, Accuracy]:
-    return (
-        lambda h, T: 1 - law_error(h, T),
-        lambda h, T: (0.52 - 0.004 * abs(h - 2)) * (8 / T) ** 0.6,
-    )  # fmt: skip
+    return (lambda h, T: 1 - law_error(h, T), lambda h, T: (0.52 - 0.004 * abs(h - 2)) * (8 / T) ** 0.6)
 
 
 def cifar_runs(**options: Any) -> list[Run]:
     """A run on CIFAR-10 whose training accuracy saturates, and whose validation accuracy peaks at ten heads."""
     return real_runs(
-        "cifar", lambda h, T: 1 - 0.6 * math.exp(-h / 4) * (T / 65) ** 0.05,
+        "cifar",
+        lambda h, T: 1 - 0.6 * math.exp(-h / 4) * (T / 65) ** 0.05,
         lambda h, T: 0.7 - 0.004 * abs(h - 10) - 0.04 * math.log(T / 65),
         **{"lengths": tuple(SIDES), "heads": CIFAR_HEADS, **options},
-    )  # fmt: skip
+    )

@@ -101,8 +101,16 @@ def test_names() -> None:
     assert names_of("synthetic") == PAPER
     assert sorted([*PAPER, *GROUPS["real"], *GROUPS["beyond-the-paper"]]) == sorted(ITEMS)
     assert set(GROUPS["synthetic"]) == {
-        "table2", "table3", "table4", "table5", "figure1a", "figure1b", "figure2e", "figure3", "figure4",
-    }  # fmt: skip
+        "table2",
+        "table3",
+        "table4",
+        "table5",
+        "figure1a",
+        "figure1b",
+        "figure2e",
+        "figure3",
+        "figure4",
+    }
     with pytest.raises(BadInput, match=r"^unknown table or figure 'tabel2': did you mean 'table2'\? allowed: beta, "):
         names_of("tabel2")
 
@@ -110,12 +118,20 @@ def test_names() -> None:
 def run(target: int, length: int, errors: dict[int, list[float]]) -> Run:
     trials = [
         Trial(heads=h, seed=s, state="done", nmse=e, train_nmse=e, steps=1, seconds=0, parameters=1, parameters_total=2)
-        for h, row in errors.items() for s, e in enumerate(row)
-    ]  # fmt: skip
+        for h, row in errors.items()
+        for s, e in enumerate(row)
+    ]
     return Run(
-        name="t", title="title", task={"length": length}, intrinsic=4, spec={"model": {"head_dim": 8, "hidden": 32}},
-        values={"length": length, "target": target}, trials=trials, provenance={}, seconds=0.0,
-    )  # fmt: skip
+        name="t",
+        title="title",
+        task={"length": length},
+        intrinsic=4,
+        spec={"model": {"head_dim": 8, "hidden": 32}},
+        values={"length": length, "target": target},
+        trials=trials,
+        provenance={},
+        seconds=0.0,
+    )
 
 
 def like(factor: float, target: int) -> list[Run]:
@@ -144,9 +160,14 @@ def test_theirs_and_ours_stand_in_every_cell() -> None:
     assert lines["4", "draw 1, best seed"] == lines["4", "best seed, best draw"]
     assert all(lines[str(h), "spread over draws"][0] == "× 2.0" for h in range(1, 6))
     assert {name for _, name in lines} == {
-        "paper", "best seed, best draw", "best seed, median draw", "median seed, median draw", "spread over seeds",
-        "spread over draws", "draw 1, best seed",
-    }  # fmt: skip
+        "paper",
+        "best seed, best draw",
+        "best seed, median draw",
+        "median seed, median draw",
+        "spread over seeds",
+        "spread over draws",
+        "draw 1, best seed",
+    }
     few = error_table("title", table3(*like(3.0, 0)), heads=(4, 5))
     assert {row[0] for row in few.rows} == {"4", "5"}
     assert {row[1] for row in few.rows} == {"paper", "best seed", "median seed", "spread over seeds"}
@@ -167,10 +188,15 @@ def test_the_nearest_draw_is_found_by_its_few_heads_alone() -> None:
     far, near = like(3.0, 0), like(1.1, 1)
     # with enough heads the near draw is ten thousand times off: that must not count
     near = [
-        r.model_copy(update={"trials": [
-            t.model_copy(update={"nmse": (t.nmse or 0.0) * 1e4}) if t.heads >= 4 else t for t in r.trials
-        ]}) for r in near
-    ]  # fmt: skip
+        r.model_copy(
+            update={
+                "trials": [
+                    t.model_copy(update={"nmse": (t.nmse or 0.0) * 1e4}) if t.heads >= 4 else t for t in r.trials
+                ]
+            }
+        )
+        for r in near
+    ]
     draw = nearest_draw(table3(*far, *near))
     assert draw is not None
     assert draw.target == 1
@@ -217,8 +243,9 @@ def test_every_name_of_the_paper_has_a_picture(name: str) -> None:
     if item.spec == "figure1b":
         runs = [
             r.model_copy(update={"values": {**r.values, "hidden": n}, "spec": {"model": {"head_dim": 8, "hidden": n}}})
-            for r in runs for n in (8, 32)
-        ]  # fmt: skip
+            for r in runs
+            for n in (8, 32)
+        ]
     charts = charts_of(item, compare(item.spec, runs, resamples=100))
     assert charts
     assert all(chart.series and chart.alt for chart in charts)

@@ -94,10 +94,15 @@ def test_the_precision_study_sees_a_difference_and_only_that() -> None:
 
     def rows(shift: float) -> list[dict[str, float]]:
         return [
-            {"length": 8, "heads": 1, "seed": seed, "accuracy": value + shift + float(rng.normal(0, 0.002)),
-             "train_accuracy": value}
+            {
+                "length": 8,
+                "heads": 1,
+                "seed": seed,
+                "accuracy": value + shift + float(rng.normal(0, 0.002)),
+                "train_accuracy": value,
+            }
             for seed, value in seeds
-        ]  # fmt: skip
+        ]
 
     same = precision_study.compare({"float32": rows(0.0), "bf16": rows(0.0)})
     assert [row["differs"] for row in same] == [False, False]

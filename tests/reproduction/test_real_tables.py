@@ -180,9 +180,15 @@ def test_the_law_is_found_again() -> None:
 def test_a_law_needs_three_seeds_to_be_judged(seeds: int, verdict: str) -> None:
     """With noise beyond which the law is exact: from three seeds on its intervals hold the paper's numbers."""
     runs = real_runs(
-        "marco", lambda h, T: 1 - law_error(h, T), lambda h, T: 0.5, lengths=(8, 16, 32, 64), heads=(2, 4, 6, 8),
-        noise=1e-6, samples={"train": 100_000_000, "validation": 1000}, seeds=seeds,
-    )  # fmt: skip
+        "marco",
+        lambda h, T: 1 - law_error(h, T),
+        lambda h, T: 0.5,
+        lengths=(8, 16, 32, 64),
+        heads=(2, 4, 6, 8),
+        noise=1e-6,
+        samples={"train": 100_000_000, "validation": 1000},
+        seeds=seeds,
+    )
     found = law(read_cells("marco", runs))
     assert found.verdict == verdict
     assert "δ = 0.25" in found.text
@@ -194,9 +200,14 @@ def test_a_law_needs_three_seeds_to_be_judged(seeds: int, verdict: str) -> None:
 def test_a_power_at_the_edge_of_its_grid_is_said_to_be_there() -> None:
     for error, edge in ((law_error, False), (lambda h, T: 0.01 * T**0.8 * math.exp(-0.5 * h), True)):
         runs = real_runs(
-            "marco", lambda h, T, e=error: 1 - e(h, T), lambda h, T: 0.5, lengths=(8, 16, 32, 64), heads=(2, 4, 6, 8),
-            noise=1e-6, samples={"train": 100_000_000, "validation": 1000},
-        )  # fmt: skip
+            "marco",
+            lambda h, T, e=error: 1 - e(h, T),
+            lambda h, T: 0.5,
+            lengths=(8, 16, 32, 64),
+            heads=(2, 4, 6, 8),
+            noise=1e-6,
+            samples={"train": 100_000_000, "validation": 1000},
+        )
         assert ("the edge of the values tried" in law(read_cells("marco", runs)).text) is edge
 
 
@@ -323,10 +334,15 @@ def test_show_writes_tables_pictures_and_findings(tmp_path: Path) -> None:
     text = (tmp_path / "table7" / "table7.md").read_text()
     assert text.index("On the training data: ") < text.index("On the validation data: ")
     for said in (
-        "The paper does not say how candidates enter the encoder", "becomes one vector", "entry = tokens",
-        "10,000 training queries against the paper's 28,000 (36 %)", "384 numbers here, 768 in the paper",
-        "half a wrong answer", "Their rank correlation with the paper's", "The law Err",
-    ):  # fmt: skip
+        "The paper does not say how candidates enter the encoder",
+        "becomes one vector",
+        "entry = tokens",
+        "10,000 training queries against the paper's 28,000 (36 %)",
+        "384 numbers here, 768 in the paper",
+        "half a wrong answer",
+        "Their rank correlation with the paper's",
+        "The law Err",
+    ):
         assert said in text, said
     rows = list(csv.DictReader(io.StringIO((tmp_path / "table7" / "table7.csv").read_text())))
     assert len(rows) == 2 * 3 * 5
@@ -355,9 +371,12 @@ def test_the_page_of_cifar_says_patch_and_both_parts(cifar_page: Path) -> None:
     html = unescape(cifar_page.read_text())
     for said in (
         "Patches have a side of 8 in the paper's text, of 4 by the lengths of its tables; here of 4",
-        "On the validation data: ", "Training error (1 − accuracy)", "accuracy-validation", "paper train",
+        "On the validation data: ",
+        "Training error (1 − accuracy)",
+        "accuracy-validation",
+        "paper train",
         "The size of the data, theirs and ours",
-    ):  # fmt: skip
+    ):
         assert said in html, said
     assert (cifar_page.parent / "accuracy-train.png").exists()
 

@@ -49,8 +49,13 @@ def test_a_table_is_trained_stopped_taken_up_and_shown(tmp_path: Path, headcount
     folder = tmp_path / "reproduce-table4"
     files = {p.name for p in (folder / "table4").iterdir()}
     assert files == {
-        "table4.md", "table4.csv", "trials.csv", "provenance.json", "error-by-heads.png", "error-by-heads.pdf",
-    }  # fmt: skip
+        "table4.md",
+        "table4.csv",
+        "trials.csv",
+        "provenance.json",
+        "error-by-heads.png",
+        "error-by-heads.pdf",
+    }
     text = (folder / "table4" / "table4.md").read_text()
     assert "0.00109" in text  # the paper's h = 2, T = 8
     assert "most like" not in text  # one draw is not compared with itself
@@ -101,11 +106,17 @@ def test_the_file_of_a_table_is_its_sweep(tmp_path: Path, headcount_here: Any) -
 
 def test_the_page_of_settings_shows_the_whole_sweep(tmp_path: Path) -> None:
     """Each panel has a model of its own; the file on the page has the sweep's, and gives the same trials."""
-    plan = SweepSpec.parse({
-        "name": "settings", "heads": [1, 2], "seeds": 1, "task": {"family": "min-plus-max", "length": 4},
-        "model": {"head_dim": 2, "hidden": 4}, "train": {"steps": 20, "warmup": 2, "batch": 16, "train_size": 64},
-        "settings": [{"name": "<b>\"deep\"</b>", "model": {"depth": 2}}, {"name": "plain"}],
-    })  # fmt: skip
+    plan = SweepSpec.parse(
+        {
+            "name": "settings",
+            "heads": [1, 2],
+            "seeds": 1,
+            "task": {"family": "min-plus-max", "length": 4},
+            "model": {"head_dim": 2, "hidden": 4},
+            "train": {"steps": 20, "warmup": 2, "batch": 16, "train_size": 64},
+            "settings": [{"name": '<b>"deep"</b>', "model": {"depth": 2}}, {"name": "plain"}],
+        }
+    )
     runs = run_sweep(plan, quiet=True, workers=1)
     page = write_run_report(runs, analyse(runs, resamples=100), tmp_path / "page").page.read_text()
     assert SweepSpec.parse(tomllib.loads(unescape(page.split('<pre tabindex="0">')[1].split("</pre>")[0]))) == plan
@@ -115,30 +126,35 @@ def test_the_page_of_settings_shows_the_whole_sweep(tmp_path: Path) -> None:
     assert "runs it again" not in experiment_title(odd)
 
 
-@pytest.mark.parametrize(("name", "scale", "text"), [
-    ("table2", "small", "small: 6,000 steps on 8,000 sequences; the paper scale takes 30,000 on 65,536{}."),
-    ("table2", "paper", "paper: 30,000 steps on 65,536 sequences."),
-    ("table2", "beyond", "beyond: 40,000 steps on 65,536 sequences; the paper scale takes 30,000 on 65,536."),
-    ("figure1b", "smoke", "smoke: 1,000 steps on 4,000 sequences; the paper scale takes 10,000 on 32,768{}."),
-    ("floor", "beyond", "beyond: 3,000 to 300,000 steps on 8,000 to 65,536 sequences, as at the paper scale."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "scale", "text"),
+    [
+        ("table2", "small", "small: 6,000 steps on 8,000 sequences; the paper scale takes 30,000 on 65,536{}."),
+        ("table2", "paper", "paper: 30,000 steps on 65,536 sequences."),
+        ("table2", "beyond", "beyond: 40,000 steps on 65,536 sequences; the paper scale takes 30,000 on 65,536."),
+        ("figure1b", "smoke", "smoke: 1,000 steps on 4,000 sequences; the paper scale takes 10,000 on 32,768{}."),
+        ("floor", "beyond", "beyond: 3,000 to 300,000 steps on 8,000 to 65,536 sequences, as at the paper scale."),
+    ],
+)
 def test_a_scale_in_words(name: str, scale: Scale, text: str) -> None:
     assert plan_of(ITEMS[name].spec, scale).size() == text.format(": expect larger errors")
 
 
 def test_trials_of_an_earlier_spec_are_counted(tmp_path: Path) -> None:
     plan = {
-        "name": "twice", "heads": [1, 2], "seeds": 1, "task": {"family": "min-plus-max", "length": 4},
-        "model": {"head_dim": 2, "hidden": 4}, "train": {"steps": 20, "warmup": 2, "batch": 16, "train_size": 64},
-    }  # fmt: skip
+        "name": "twice",
+        "heads": [1, 2],
+        "seeds": 1,
+        "task": {"family": "min-plus-max", "length": 4},
+        "model": {"head_dim": 2, "hidden": 4},
+        "train": {"steps": 20, "warmup": 2, "batch": 16, "train_size": 64},
+    }
     with Store.open(tmp_path) as store:
         run_on_store(SweepSpec.parse(plan), store, quiet=True, workers=1)
         changed = SweepSpec.parse({**plan, "train": {**plan["train"], "steps": 30}})
         run_on_store(changed, store, quiet=True, workers=1)
         runs = stored_runs(store, "twice", changed)
-    assert analyse(runs).counts == {
-        "done": 2, "diverged": 0, "failed": 0, "pending": 0, "running": 0, "superseded": 2,
-    }  # fmt: skip
+    assert analyse(runs).counts == {"done": 2, "diverged": 0, "failed": 0, "pending": 0, "running": 0, "superseded": 2}
 
 
 def test_the_list(headcount_here: Any) -> None:

@@ -25,9 +25,11 @@ TINY = {"marco": ("--train", "20", "--validation", "8"), "cifar": ("--train", "6
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     base = tmp_path_factory.mktemp("real")
     return {
-        "base": base, "marco": write_corpus(base / "msmarco"), "cifar": write_pictures(base / "cifar10"),
+        "base": base,
+        "marco": write_corpus(base / "msmarco"),
+        "cifar": write_pictures(base / "cifar10"),
         "bert": write_bert(base / "bert"),
-    }  # fmt: skip
+    }
 
 
 def options(kind: str, folders: dict[str, Path]) -> tuple[str, ...]:
@@ -36,9 +38,12 @@ def options(kind: str, folders: dict[str, Path]) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "tables"), [("marco", ("table6", "table7", "figure2a", "figure2b", "figure5")),
-                         ("cifar", ("table8", "table9", "figure2c", "figure2d", "figure6"))],
-)  # fmt: skip
+    ("kind", "tables"),
+    [
+        ("marco", ("table6", "table7", "figure2a", "figure2b", "figure5")),
+        ("cifar", ("table8", "table9", "figure2c", "figure2d", "figure6")),
+    ],
+)
 def test_both_experiments_from_the_folder_to_the_page(
     kind: str, tables: tuple[str, ...], folders: dict[str, Path], tmp_path: Path, headcount_here: Any
 ) -> None:
@@ -106,9 +111,11 @@ def test_what_is_left_is_told(resumed_by: str) -> None:
     counts = {"a": {"done": 1, "pending": 2}, "b": {"done": 3}, "c": {"running": 1, "failed": 2}}
     Reproduction(Path("out"), "smoke", counts=counts, resumed_by=resumed_by).print(terminal)
     assert terminal.export_text().splitlines() == [
-        "No trial has finished yet: nothing was written.", "a: 1 done, 2 pending", "c: 1 running, 2 failed",
+        "No trial has finished yet: nothing was written.",
+        "a: 1 done, 2 pending",
+        "c: 1 running, 2 failed",
         f"Not finished (3 trials left): {resumed_by} goes on from here.",
-    ]  # fmt: skip
+    ]
 
 
 BAD = {

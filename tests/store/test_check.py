@@ -196,9 +196,12 @@ def test_a_report_counts_damaged_trials(tmp_path, capsys):
 def content(folder: Path) -> dict[str, object]:
     with Store.open(folder, read_only=True) as store:
         return {
-            "table": store.table(), "runs": store.runs(), "about": store.about("r"), "order": store.members("r"),
+            "table": store.table(),
+            "runs": store.runs(),
+            "about": store.about("r"),
+            "order": store.members("r"),
             "curves": [store.curve(trial.hash) for trial in store.trials()],
-        }  # fmt: skip
+        }
 
 
 def test_an_old_store_is_read_as_it_is_and_migrated_by_a_writer(copy, capsys):

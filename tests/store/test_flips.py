@@ -184,9 +184,11 @@ def test_many_flips(whole, tmp_path, caplog, monkeypatch):
     without = outcomes(whole, tmp_path, bits, caplog)
     kinds = {"same": "same", "stated": "stated", "silent": "silent", "raw": "raw", "files deleted": "files_deleted"}
     counts = {
-        "flips": FLIPS, "verbs": len(VERBS), **{name: with_check[kind] for kind, name in kinds.items()},
+        "flips": FLIPS,
+        "verbs": len(VERBS),
+        **{name: with_check[kind] for kind, name in kinds.items()},
         **{f"{name}_without_structure_check": without[kind] for kind, name in kinds.items()},
-    }  # fmt: skip
+    }
     check(with_check, FLIPS)
     check(without, FLIPS)
     write_result("store-flips", {"seconds": round(time.monotonic() - started, 1)}, seeds=[seed], counts=counts)

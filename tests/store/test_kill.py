@@ -46,7 +46,7 @@ class Field:
         return subprocess.Popen(
             [sys.executable, kill_worker.__file__, self.folder, self.log, str(seed), how, str(number)],
             stderr=subprocess.PIPE,
-        )  # fmt: skip
+        )
 
     def count(self, child: subprocess.Popen[bytes]) -> None:
         """Count a child that was killed; one that ended before, by itself, must have ended well."""
@@ -183,8 +183,12 @@ def test_many_kills(tmp_path):
     trials = by_time.check_the_end() + by_line.check_the_end()
     both = (by_time, by_line)
     counts = {
-        "kills": by_time.kills + by_line.kills, "kills_by_time": by_time.kills, "kills_by_line": by_line.kills,
-        "checks": sum(field.checks for field in both), "problems": sum(len(field.problems) for field in both),
-        "trials": trials, "stored": sum(len(field.log.read_text().splitlines()) for field in both),
-    }  # fmt: skip
+        "kills": by_time.kills + by_line.kills,
+        "kills_by_time": by_time.kills,
+        "kills_by_line": by_line.kills,
+        "checks": sum(field.checks for field in both),
+        "problems": sum(len(field.problems) for field in both),
+        "trials": trials,
+        "stored": sum(len(field.log.read_text().splitlines()) for field in both),
+    }
     write_result("store-kills", {"seconds": round(time.monotonic() - started, 1)}, seeds=[seed], counts=counts)

@@ -81,10 +81,15 @@ def test_what_is_no_plain_file_is_damage(tmp_path, kind, capsys):
     assert moved.exists(), "what a link leads to is left alone"
 
 
-@pytest.mark.parametrize("made", [
-    "CREATE TRIGGER t AFTER UPDATE ON trials BEGIN DELETE FROM runs; END", "CREATE VIEW v AS SELECT 1",
-    "DROP INDEX trials_owner", "CREATE INDEX mine ON trials (state)",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE TRIGGER t AFTER UPDATE ON trials BEGIN DELETE FROM runs; END",
+        "CREATE VIEW v AS SELECT 1",
+        "DROP INDEX trials_owner",
+        "CREATE INDEX mine ON trials (state)",
+    ],
+)
 def test_a_schema_that_we_never_made_is_refused(tmp_path, made):
     with Store.open(tmp_path) as store:
         store.add_run("r", SPECS)

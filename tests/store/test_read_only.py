@@ -63,11 +63,13 @@ def read_all(folder: Path) -> dict[str, object]:
         table = store.table()
         loaded = store.load_checkpoints([str(row["hash"]) for row in table])
         return {
-            "table": table, "runs": store.runs(), "counts": store.counts_by_run(),
+            "table": table,
+            "runs": store.runs(),
+            "counts": store.counts_by_run(),
             "curves": {row["hash"]: store.curve(str(row["hash"])) for row in table},
             "abouts": {name: store.about(name) for name in store.runs()},
             "checkpoints": {name: {key: a.tobytes() for key, a in one.items()} for name, (_, one) in loaded.items()},
-        }  # fmt: skip
+        }
 
 
 # -- reading --------------------------------------------------------------------------------------------------------

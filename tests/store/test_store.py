@@ -54,9 +54,14 @@ def test_a_run_names_trials_and_is_only_ever_extended(store):
 
 @pytest.mark.parametrize(
     ("name", "specs", "words"),
-    [(" ", SPECS, "name"), ("a\nb", SPECS, "name"), ("a", [], "no trials"), ("a", [{"x": float("nan")}], "JSON"),
-     ("a", [{"x": object()}], "JSON")],
-)  # fmt: skip
+    [
+        (" ", SPECS, "name"),
+        ("a\nb", SPECS, "name"),
+        ("a", [], "no trials"),
+        ("a", [{"x": float("nan")}], "JSON"),
+        ("a", [{"x": object()}], "JSON"),
+    ],
+)
 def test_bad_runs_are_refused_whole(store, name, specs, words):
     with pytest.raises(BadInput, match=words):
         store.add_run(name, specs)

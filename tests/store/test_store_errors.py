@@ -61,9 +61,14 @@ def damage_other(path: Path) -> None:
 
 
 DAMAGE = {
-    damage_text: "damaged", damage_half: "damaged", damage_page: "damaged", damage_empty: "damaged",
-    damage_middle: "damaged", damage_newer: "upgrade", damage_other: "not one of trials",
-}  # fmt: skip
+    damage_text: "damaged",
+    damage_half: "damaged",
+    damage_page: "damaged",
+    damage_empty: "damaged",
+    damage_middle: "damaged",
+    damage_newer: "upgrade",
+    damage_other: "not one of trials",
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

@@ -74,9 +74,16 @@ class CountingSession(Session[Counting]):
     def _record(self) -> list[Ending]:
         self.open.clear()
         found = Trial(
-            heads=self.jobs[0].number, seed=0, state="done", nmse=1.0, train_nmse=1.0, steps=self._step, seconds=0.0,
-            parameters=1, parameters_total=1,
-        )  # fmt: skip
+            heads=self.jobs[0].number,
+            seed=0,
+            state="done",
+            nmse=1.0,
+            train_nmse=1.0,
+            steps=self._step,
+            seconds=0.0,
+            parameters=1,
+            parameters_total=1,
+        )
         return [Ending(self.members[0][0], found)]
 
     def collect(self) -> list[Ending]:

@@ -21,9 +21,15 @@ class TinyFeed:
     inputs, train_size, validation_size = 4, 96, 40
 
     def __init__(
-        self, readout: Readout, device: torch.device | str = "cpu", *, masked: bool = False, captured: bool = False,
-        poison: tuple[int, int] | None = None, dtype: torch.dtype = torch.float32,
-    ) -> None:  # fmt: skip
+        self,
+        readout: Readout,
+        device: torch.device | str = "cpu",
+        *,
+        masked: bool = False,
+        captured: bool = False,
+        poison: tuple[int, int] | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         self.readout, self.captured, self.poison, self.device = readout, captured, poison, torch.device(device)
         self.length = tokens_in = 6
         self.tokens, self.outputs = (tokens_in + 1, 3) if readout == "class" else (tokens_in, 1)

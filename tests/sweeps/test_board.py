@@ -13,9 +13,11 @@ def end(board: Board, name: str, error: float | None) -> None:
 
 
 ENTRIES = {
-    "a": Entry("length 16, h = 1", 10, 4.0), "b": Entry("length 16, h = 1", 10, 4.0),
-    "c": Entry("length 8, h = 1", 10, 1.0), "d": Entry("length 8, h = 1", 10, 1.0),
-}  # fmt: skip
+    "a": Entry("length 16, h = 1", 10, 4.0),
+    "b": Entry("length 16, h = 1", 10, 4.0),
+    "c": Entry("length 8, h = 1", 10, 1.0),
+    "d": Entry("length 8, h = 1", 10, 1.0),
+}
 
 
 def test_plain_lines_say_what_counts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,12 +23,20 @@ from results import write_result
 
 SPEC = Path(curve.__file__).parent.parent / "specs" / "irreducible.toml"
 SMALL: dict[str, Any] = {
-    "name": "small", "title": "Small",
+    "name": "small",
+    "title": "Small",
     "train": {"steps": 200, "warmup": 20, "batch": 64, "train_size": 500, "validation_size": 200},
-    "model": {"hidden": 8}, "attack": {"starts": 6, "converged": 3, "most_starts": 60, "seconds": 60.0},
-    "cells": [{"task": {"family": "sum-of-maxima", "intrinsic": 2, "dim": 2, "length": 4, "limit": 2.5},
-               "heads": [1, 2], "head_dim": 2, "seeds": 1}],
-}  # fmt: skip
+    "model": {"hidden": 8},
+    "attack": {"starts": 6, "converged": 3, "most_starts": 60, "seconds": 60.0},
+    "cells": [
+        {
+            "task": {"family": "sum-of-maxima", "intrinsic": 2, "dim": 2, "length": 4, "limit": 2.5},
+            "heads": [1, 2],
+            "head_dim": 2,
+            "seeds": 1,
+        }
+    ],
+}
 
 
 def run(spec: dict[str, Any] | IrreducibleSpec, folder: Path, workers: int | None = None) -> list[dict[str, Any]]:
@@ -172,7 +180,9 @@ def test_the_shipped_curve(tmp_path: Path) -> None:
     write_result(
         "irreducible",
         {
-            "table": table, "summary": summary, "rows": rows,
+            "table": table,
+            "summary": summary,
+            "rows": rows,
             "four": {
                 "above_4_of_5": {f"h={s['heads']}": sum(v > 4 for v in s["all"]) for s in few},
                 "ratio_typical": min(statistics.median(s["typical"]) for s in few)
@@ -182,8 +192,9 @@ def test_the_shipped_curve(tmp_path: Path) -> None:
                 "largest_distance_float64": max(r["all"]["distance_float64"] for r in rows if r["layer"] == "trained"),
             },
         },
-        seeds=list(range(5)), counts={"layers": len(rows), "cells": len(spec.cells)},
-    )  # fmt: skip
+        seeds=list(range(5)),
+        counts={"layers": len(rows), "cells": len(spec.cells)},
+    )
     assert all(sum(v > 4 for v in s["all"]) >= 4 for s in few)
     for s in summary:  # the control: random layers show no drop
         if s["random"] and s["heads"] >= s["intrinsic"]:
@@ -205,8 +216,9 @@ def test_typical_sequences_at_full_effort(tmp_path: Path) -> None:
     write_result(
         "irreducible-typical",
         {"gaps": {f"h={h}": v for h, v in gaps.items()}, "median": medians, "ratio": ratio, "rows": rows},
-        seeds=list(range(5)), counts={"layers": len(rows)},
-    )  # fmt: skip
+        seeds=list(range(5)),
+        counts={"layers": len(rows)},
+    )
     assert ratio > 3
 
 
@@ -228,11 +240,16 @@ def test_the_curve_after_long_training(tmp_path: Path) -> None:
     write_result(
         "irreducible-long",
         {
-            "gaps": {among: {f"h={h}": v for h, v in gaps[among].items()} for among in gaps}, "median": medians,
-            "proved_above_4_of_5": above, "ratio": ratios, "largest_distance_float64": distance, "rows": rows,
+            "gaps": {among: {f"h={h}": v for h, v in gaps[among].items()} for among in gaps},
+            "median": medians,
+            "proved_above_4_of_5": above,
+            "ratio": ratios,
+            "largest_distance_float64": distance,
+            "rows": rows,
             "largest": {f"h={h}": max(gaps["all"][h]) for h in (4, 5)},
         },
-        seeds=list(range(5)), counts={"layers": len(rows)},
-    )  # fmt: skip
+        seeds=list(range(5)),
+        counts={"layers": len(rows)},
+    )
     assert all(count >= 4 for count in above.values())
     assert min(ratios.values()) > 8

@@ -32,9 +32,14 @@ from headcount.training.session import Stopped
 
 SMALL = {"steps": 60, "warmup": 5, "batch": 16, "train_size": 100, "validation_size": 50, "evaluations": 4}
 SPEC = {
-    "name": "small", "heads": [1, 2, 3], "seeds": 2, "lengths": [4, 6],
-    "task": {"family": "quadratic-basins", "intrinsic": 2}, "model": {"head_dim": 2, "hidden": 8}, "train": SMALL,
-}  # fmt: skip
+    "name": "small",
+    "heads": [1, 2, 3],
+    "seeds": 2,
+    "lengths": [4, 6],
+    "task": {"family": "quadratic-basins", "intrinsic": 2},
+    "model": {"head_dim": 2, "hidden": 8},
+    "train": SMALL,
+}
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -291,12 +296,33 @@ def test_the_callers_threads_are_given_back() -> None:
         assert [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"] == before
 
 
-@pytest.mark.parametrize("bad", [
-    {"heads": []}, {"heads": [2, 2]}, {"heads": [1.5]}, {"heads": "12"}, {"heads": [None]}, {"heads": 0}, {"seeds": 0},
-    {"seeds": 2.5}, {"seeds": "3"}, {"workers": 1.5}, {"device": "tpu"}, {"name": "My Sweep"}, {"name": ""},
-    {"lengths": [4, 8]}, {"targets": 1}, {"hidden": "32"}, {"hidden": [0]}, {"head_dims": [2, 2]}, {"head_dims": 1.5},
-    {"learning_rates": "fast"}, {"learning_rates": [None]}, {"learning_rates": 11},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"heads": []},
+        {"heads": [2, 2]},
+        {"heads": [1.5]},
+        {"heads": "12"},
+        {"heads": [None]},
+        {"heads": 0},
+        {"seeds": 0},
+        {"seeds": 2.5},
+        {"seeds": "3"},
+        {"workers": 1.5},
+        {"device": "tpu"},
+        {"name": "My Sweep"},
+        {"name": ""},
+        {"lengths": [4, 8]},
+        {"targets": 1},
+        {"hidden": "32"},
+        {"hidden": [0]},
+        {"head_dims": [2, 2]},
+        {"head_dims": 1.5},
+        {"learning_rates": "fast"},
+        {"learning_rates": [None]},
+        {"learning_rates": 11},
+    ],
+)
 @pytest.mark.parametrize("arrays", [False, True])
 def test_bad_arguments_of_a_sweep_are_one_line(bad: dict[str, object], arrays: bool) -> None:
     rng = np.random.default_rng(0)
@@ -337,12 +363,21 @@ def test_the_front_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         hc.sweep(task, heads=[0], quiet=True)
 
 
-@pytest.mark.parametrize(("change", "complaint"), [
-    ({"heads": []}, "heads"), ({"heads": [1, 1]}, "once"), ({"heads": [0]}, "heads"), ({"seeds": 0}, "seeds"),
-    ({"lengths": [1]}, "length"), ({"task": {"family": "quadratic-basin"}}, "did you mean 'quadratic-basins'"),
-    ({"tasks": 1}, "did you mean 'task'"), ({"train": {"step": 5}}, "did you mean 'steps'"),
-    ({"model": {"heads": 5}}, "head_dim"), ({"learning_rates": [0.0]}, "learning_rates"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"heads": []}, "heads"),
+        ({"heads": [1, 1]}, "once"),
+        ({"heads": [0]}, "heads"),
+        ({"seeds": 0}, "seeds"),
+        ({"lengths": [1]}, "length"),
+        ({"task": {"family": "quadratic-basin"}}, "did you mean 'quadratic-basins'"),
+        ({"tasks": 1}, "did you mean 'task'"),
+        ({"train": {"step": 5}}, "did you mean 'steps'"),
+        ({"model": {"heads": 5}}, "head_dim"),
+        ({"learning_rates": [0.0]}, "learning_rates"),
+    ],
+)
 def test_bad_sweeps_are_one_line(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(hc.BadInput, match=complaint) as caught:
         SweepSpec.parse({**SPEC, **change}, where="sweep.toml")

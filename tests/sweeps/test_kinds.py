@@ -63,9 +63,16 @@ class LineSession(Session[Any]):
     def collect(self) -> list[Ending]:
         self.open.clear()
         found = Trial(
-            heads=1, seed=0, state="done", nmse=self.error, train_nmse=self.error, steps=0, seconds=self.seconds(0),
-            parameters=1, parameters_total=1,
-        )  # fmt: skip
+            heads=1,
+            seed=0,
+            state="done",
+            nmse=self.error,
+            train_nmse=self.error,
+            steps=0,
+            seconds=self.seconds(0),
+            parameters=1,
+            parameters_total=1,
+        )
         return [Ending(self.members[0][0], found)]
 
     def moments(self) -> list[Moments]:
@@ -106,9 +113,13 @@ class Lines(Experiment):
 
 
 LINES = ExperimentKind(
-    LineSpec, lambda spec, _: Lines(spec), run_key="of_task", trial_key="of_task",
-    shown_by="holds lines, not a sweep", export="holds lines, which are no models",
-)  # fmt: skip
+    LineSpec,
+    lambda spec, _: Lines(spec),
+    run_key="of_task",
+    trial_key="of_task",
+    shown_by="holds lines, not a sweep",
+    export="holds lines, which are no models",
+)
 SPEC = LineSpec(name="lines", of_task={"family": "min-plus-max"}, samples=[200, 300])
 
 

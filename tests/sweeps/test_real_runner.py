@@ -67,8 +67,9 @@ def test_a_run_of_candidates(marco, tmp_path):
         runs = stored_runs(store, "tiny-marco")
         metrics = [t.metrics for t in store.trials(run="tiny-marco")]
     assert [(r.values, r.measure, r.task["name"]) for r in runs] == [
-        ({"length": 2}, "error rate", "MS MARCO candidates"), ({"length": 4}, "error rate", "MS MARCO candidates"),
-    ]  # fmt: skip
+        ({"length": 2}, "error rate", "MS MARCO candidates"),
+        ({"length": 4}, "error rate", "MS MARCO candidates"),
+    ]
     assert all(r.samples == {"train": 36, "validation": 12} and r.intrinsic is None for r in runs)
     assert all(math.isfinite(m["loss"]) and math.isfinite(m["train_loss"]) for m in metrics)
     for run in runs:
@@ -95,9 +96,15 @@ def test_frames_are_learned(cifar, tmp_path):
 
 def test_tokens_one_by_one(tmp_path):
     source = open_marco(
-        write_corpus(tmp_path / "c"), write_bert(tmp_path / "b"), lengths=[2], queries=40, validation=10,
-        entry="tokens", most=12, quiet=True,
-    )  # fmt: skip
+        write_corpus(tmp_path / "c"),
+        write_bert(tmp_path / "b"),
+        lengths=[2],
+        queries=40,
+        validation=10,
+        entry="tokens",
+        most=12,
+        quiet=True,
+    )
     with Store.open(tmp_path / "store") as store:
         counts = run_on_store(marco_spec(source, lengths=[2]), store, feeds=source.feeds(), quiet=True)
         (run,) = stored_runs(store, "tiny-marco")
@@ -328,8 +335,11 @@ def test_stacks_are_seeds_of_one_model(marco):
     assert experiment.names == list(trials)
     found = experiment.stacked(experiment.names)
     assert [(trials[s[0]].model.heads, trials[s[0]].model.tokens, len(s)) for s in found] == [
-        (2, 4, 3), (2, 2, 3), (1, 4, 3), (1, 2, 3),
-    ]  # fmt: skip
+        (2, 4, 3),
+        (2, 2, 3),
+        (1, 4, 3),
+        (1, 2, 3),
+    ]
 
 
 def test_the_command_line(marco, tmp_path, headcount_here):

@@ -16,9 +16,15 @@ from support import REPO
 REAL = REPO.parent / "shared" / "data"
 HASH = "ab" * 32
 MARCO = {
-    "content": HASH, "train": 28000, "validation": 2000, "passages": 72817, "seed": 0, "embeddings": HASH, "dim": 768,
+    "content": HASH,
+    "train": 28000,
+    "validation": 2000,
+    "passages": 72817,
+    "seed": 0,
+    "embeddings": HASH,
+    "dim": 768,
     "most": 512,
-}  # fmt: skip
+}
 
 
 def marco(**changes) -> RealSpec:
@@ -58,9 +64,14 @@ def test_a_spec_comes_back_from_its_data():
 
 def test_other_data_are_other_trials():
     changes = [
-        {"content": "cd" * 32}, {"embeddings": "cd" * 32}, {"train": 27000}, {"seed": 1}, {"most": 128},
-        {"standard": False}, {"entry": "tokens"},
-    ]  # fmt: skip
+        {"content": "cd" * 32},
+        {"embeddings": "cd" * 32},
+        {"train": 27000},
+        {"seed": 1},
+        {"most": 128},
+        {"standard": False},
+        {"entry": "tokens"},
+    ]
     specs = [marco(), *(marco(**change) for change in changes)]
     specs += [
         cifar(),
@@ -102,9 +113,11 @@ def test_bad_specs_in_one_line(make, line):
 def folders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     return {
-        "corpus": write_corpus(folder / "corpus"), "other": write_corpus(folder / "other", seed=1),
-        "bert": write_bert(folder / "bert"), "images": write_pictures(folder / "images"),
-    }  # fmt: skip
+        "corpus": write_corpus(folder / "corpus"),
+        "other": write_corpus(folder / "other", seed=1),
+        "bert": write_bert(folder / "bert"),
+        "images": write_pictures(folder / "images"),
+    }
 
 
 def test_opening_candidates(folders, tmp_path):

@@ -40,8 +40,9 @@ class Told:
         settings = tiny_train(**{"steps": 6, "warmup": 2, "evaluations": 2, **train})
         self.jobs = {
             f"{h}-{s}": EncoderJob(RealTrialSpec(real={}, model=tiny_spec(feed, heads=h), train=settings, seed=s), feed)
-            for h in heads for s in range(seeds)
-        }  # fmt: skip
+            for h in heads
+            for s in range(seeds)
+        }
         self.stacks = [[f"{h}-{s}" for s in range(seeds)] for h in heads]
         self.endings: dict[str, Trial | str] = {}
         self.reloaded: list[list[str]] = []
@@ -107,9 +108,11 @@ def test_a_launch_reads_nothing_from_the_device(monkeypatch: pytest.MonkeyPatch)
             assert getattr(found.outcome, f"{before}accuracy") == pytest.approx(float(true["accuracy"][m]))
             assert getattr(found.outcome, f"{before}mrr") == pytest.approx(float(true["mrr"][m]))
             assert found.measured[f"{before}loss"] == pytest.approx(float(true["loss"][m]))
-    monkeypatch.setattr(EncoderTrainer, "measure", lambda self, *rest, **named: torch.stack(
-        list(self.evaluate(*rest, **named).values())
-    ))  # fmt: skip
+    monkeypatch.setattr(
+        EncoderTrainer,
+        "measure",
+        lambda self, *rest, **named: torch.stack(list(self.evaluate(*rest, **named).values())),
+    )
     monkeypatch.setattr(EncoderTrainer, "evaluate", lambda self, *_, **__: {"a": self.theta.sum().cpu()})
     with pytest.raises(AssertionError, match="waits for the device"):
         launched(EncoderSession(told.start(told.stacks[0]), CPU))
@@ -160,9 +163,7 @@ def test_one_more_stack_may_run_when_one_has_ended(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("free", "beside"), [(10**12, 3), (None, 3), (0, 1)])
-def test_a_stack_waits_for_room_beside_others(
-    free: int | None, beside: int, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_a_stack_waits_for_room_beside_others(free: int | None, beside: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "free_memory", lambda device: free)
     told = Told([3, 2, 1])
     engine = Watched(told)

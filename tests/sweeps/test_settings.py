@@ -16,9 +16,13 @@ from headcount.sweeps.spec import ModelOptions, SweepSpec
 from headcount.training.data import draw_inputs, prepare
 
 PLAIN: dict[str, Any] = {
-    "name": "settings", "heads": [1, 2], "seeds": 1, "task": {"family": "sum-of-maxima", "intrinsic": 2, "dim": 2},
-    "model": {"head_dim": 2, "hidden": 4}, "train": {"steps": 20, "warmup": 2, "batch": 16, "train_size": 64},
-}  # fmt: skip
+    "name": "settings",
+    "heads": [1, 2],
+    "seeds": 1,
+    "task": {"family": "sum-of-maxima", "intrinsic": 2, "dim": 2},
+    "model": {"head_dim": 2, "hidden": 4},
+    "train": {"steps": 20, "warmup": 2, "batch": 16, "train_size": 64},
+}
 
 
 def spec(**changes: Any) -> SweepSpec:
@@ -26,15 +30,20 @@ def spec(**changes: Any) -> SweepSpec:
 
 
 def test_a_setting_changes_what_it_names_and_nothing_else() -> None:
-    plan = spec(settings=[
-        {"name": "plain"},
-        {"name": "deep", "model": {"depth": 2}, "heads": [3]},
-        {"name": "D = 3", "task": {"intrinsic": 3, "dim": 3}, "lengths": [4, 8], "train": {"steps": 30}},
-    ])  # fmt: skip
+    plan = spec(
+        settings=[
+            {"name": "plain"},
+            {"name": "deep", "model": {"depth": 2}, "heads": [3]},
+            {"name": "D = 3", "task": {"intrinsic": 3, "dim": 3}, "lengths": [4, 8], "train": {"steps": 30}},
+        ]
+    )
     panels = plan.panels()
     assert [p.values for p in panels] == [
-        {"setting": "plain"}, {"setting": "deep"}, {"setting": "D = 3", "length": 4}, {"setting": "D = 3", "length": 8},
-    ]  # fmt: skip
+        {"setting": "plain"},
+        {"setting": "deep"},
+        {"setting": "D = 3", "length": 4},
+        {"setting": "D = 3", "length": 8},
+    ]
     assert [p.heads for p in panels] == [(1, 2), (3,), (1, 2), (1, 2)]
     assert [p.model.depth for p in panels] == [1, 2, 1, 1]
     assert [p.task.intrinsic for p in panels] == [2, 2, 3, 3]

@@ -96,10 +96,15 @@ def test_a_padded_stack_is_the_plain_loop(fresh):
         job(3, 4, fresh=fresh, learning_rate=3e-3),
         job(2, 5, fresh=fresh, target=1, model={"head_dim": 5, "hidden": 3}),
         job(
-            2, 6, fresh=fresh, optimiser="adamw", weight_decay=0.1, schedule="constant",
+            2,
+            6,
+            fresh=fresh,
+            optimiser="adamw",
+            weight_decay=0.1,
+            schedule="constant",
             model={"hidden_ff": 9, "width": 3},
         ),
-    ]  # fmt: skip
+    ]
     told = Told(jobs).run([[0, 1, 2, 3]])
     for number, one in enumerate(jobs):
         found, wanted = told.outcomes[number], alone(one)
@@ -143,8 +148,17 @@ def test_the_plan_pads_where_that_is_cheaper():
 
 
 def test_the_plan_keeps_apart_what_cannot_share():
-    jobs = [job(), job(length=5), job(batch=9), job(steps=41), job(dtype="float32"), job(model={"depth": 2}),
-            job(3, model={"depth": 2}), job(data_seed=1), job(polish=2)]  # fmt: skip
+    jobs = [
+        job(),
+        job(length=5),
+        job(batch=9),
+        job(steps=41),
+        job(dtype="float32"),
+        job(model={"depth": 2}),
+        job(3, model={"depth": 2}),
+        job(data_seed=1),
+        job(polish=2),
+    ]
     assert sorted(plan(jobs)) == [[n] for n in range(len(jobs))]
     assert sorted(map(sorted, plan([job(), job(target=1), job(learning_rate=1e-3)]))) == [[0, 1, 2]]
 
@@ -285,9 +299,14 @@ def test_polish_lowers_the_training_error_and_is_the_same_everywhere(model):
 def test_a_sweep_on_a_store_through_stacks(tmp_path: Path, monkeypatch):
     """What `--device cuda` does, on the CPU: the same results as a trial a core, weights kept, resumable."""
     plan_ = {
-        "name": "small", "heads": [1, 2, 3], "seeds": 2, "lengths": [4, 6], "train": {**RECIPE, "dtype": "float64"},
-        "task": {"family": "sum-of-maxima", "intrinsic": 2}, "model": {"head_dim": 2, "hidden": 6},
-    }  # fmt: skip
+        "name": "small",
+        "heads": [1, 2, 3],
+        "seeds": 2,
+        "lengths": [4, 6],
+        "train": {**RECIPE, "dtype": "float64"},
+        "task": {"family": "sum-of-maxima", "intrinsic": 2},
+        "model": {"head_dim": 2, "hidden": 6},
+    }
     spec = SweepSpec.parse(plan_)
     with Store.open(tmp_path / "cores") as store:
         run_on_store(spec, store, quiet=True)

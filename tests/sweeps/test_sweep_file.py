@@ -18,8 +18,13 @@ from headcount.sweeps.spec import SweepSpec
 QUICK: dict[str, Any] = {"steps": 20, "warmup": 2, "batch": 16, "train_size": 64, "validation_size": 32}
 BASINS = {"family": "quadratic-basins", "intrinsic": 2, "length": 6}
 PLAN: dict[str, Any] = {
-    "name": "plan", "heads": [1, 2], "seeds": 1, "task": BASINS, "model": {"head_dim": 2, "hidden": 4}, "train": QUICK,
-}  # fmt: skip
+    "name": "plan",
+    "heads": [1, 2],
+    "seeds": 1,
+    "task": BASINS,
+    "model": {"head_dim": 2, "hidden": 4},
+    "train": QUICK,
+}
 
 
 def own_task(S: list[range] | None, plain: bool = False) -> hc.GeneralizedRetrieval:
@@ -91,11 +96,14 @@ def test_a_spec_that_states_its_positions_keeps_its_hashes() -> None:
 
 
 def test_every_setting_gets_positions_of_its_own() -> None:
-    plan = {**PLAN, "settings": [
-        {"name": "all"},
-        {"name": "bands", "task": {"sets": "bands"}},
-        {"name": "gates", "task": {"sets": "bands"}, "model": {"positions": "gates"}},
-    ]}  # fmt: skip
+    plan = {
+        **PLAN,
+        "settings": [
+            {"name": "all"},
+            {"name": "bands", "task": {"sets": "bands"}},
+            {"name": "gates", "task": {"sets": "bands"}, "model": {"positions": "gates"}},
+        ],
+    }
     panels = choose_positions(SweepSpec.parse(plan)).panels()
     assert [panel.model.positions for panel in panels] == ["none", "concatenated", "gates"]
     stated = SweepSpec.parse({**plan, "model": {"positions": "none"}})
@@ -105,15 +113,22 @@ def test_every_setting_gets_positions_of_its_own() -> None:
 def test_a_sweep_in_python_is_the_sweep_of_the_file(tmp_path: Path) -> None:
     """All listed values, as arguments, as a SweepSpec, and as a file by text and by path: the same trials."""
     lists: dict[str, Any] = {
-        "lengths": [4, 6], "hidden": [4], "head_dims": [2], "learning_rates": [0.02], "targets": [0, 3],
-    }  # fmt: skip
+        "lengths": [4, 6],
+        "hidden": [4],
+        "head_dims": [2],
+        "learning_rates": [0.02],
+        "targets": [0, 3],
+    }
     spec = SweepSpec.parse({**PLAN, "heads": [1], "model": {}, **lists, "task": {**BASINS, "sets": "halves"}})
     path = tmp_path / "plan.toml"
     path.write_text(sweep_toml(spec).replace('positions = "none"\n', ""))
     stated: dict[str, Any] = {"heads": 1, "seeds": 1, "name": "plan", "intrinsic": 2, "sets": "halves", **lists}
     ways: list[tuple[Any, dict[str, Any]]] = [
-        ("quadratic-basins", {**stated, **QUICK}), (spec, {}), (path, {}), (str(path), {}),
-    ]  # fmt: skip
+        ("quadratic-basins", {**stated, **QUICK}),
+        (spec, {}),
+        (path, {}),
+        (str(path), {}),
+    ]
     found: list[list[dict[str, Any]]] = []
     for task, arguments in ways[:2]:
         result = hc.sweep(task, quiet=True, workers=1, **arguments)
@@ -141,10 +156,16 @@ def test_sizes_and_rates_vary_on_arrays_too() -> None:
         assert result.runs[0].sweep == {}  # no file can state it
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ({"heads": [1]}, "heads: a SweepSpec or a sweep file states the whole sweep"), ({"seeds": 2}, "seeds: a Sweep"),
-    ({"lengths": [4]}, "lengths: a"), ({"steps": 5}, "steps: a"), ({"name": "x"}, "name: a"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"heads": [1]}, "heads: a SweepSpec or a sweep file states the whole sweep"),
+        ({"seeds": 2}, "seeds: a Sweep"),
+        ({"lengths": [4]}, "lengths: a"),
+        ({"steps": 5}, "steps: a"),
+        ({"name": "x"}, "name: a"),
+    ],
+)
 def test_a_whole_spec_takes_no_second_word(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(sweep_toml(SweepSpec.parse(PLAN)))
@@ -154,12 +175,13 @@ def test_a_whole_spec_takes_no_second_word(arguments: dict[str, Any], message: s
 
 
 BOTH = {
-    "length": ({"length": 8}, {"lengths": [8, 16]}, "task"), "target": ({"seed": 1}, {"targets": [1, 2]}, "task"),
+    "length": ({"length": 8}, {"lengths": [8, 16]}, "task"),
+    "target": ({"seed": 1}, {"targets": [1, 2]}, "task"),
     "head_dim": ({"head_dim": 3}, {"head_dims": [2, 4]}, "model"),
     "rate": ({"learning_rate": 0.1}, {"learning_rates": 0.2}, "train"),
     "total": ({"total_head_dim": 8}, {"head_dims": [2, 4]}, "model"),
     "parameters": ({"parameters": 3000}, {"hidden": [4, 8]}, "model"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BOTH)
@@ -223,10 +245,20 @@ def test_several_lengths_of_one_task_are_refused_with_what_to_do() -> None:
             hc.sweep(arrays, heads=1, **given)
 
 
-@pytest.mark.parametrize(("misspelt", "meant"), [
-    ("lenghts", "lengths"), ("target", "targets"), ("heds", "heads"), ("stpes", "steps"), ("quite", "quiet"),
-    ("head_dimm", "head_dim"), ("learnin_rates", "learning_rates"), ("intrinsics", "intrinsic"), ("stroe", "store"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("lenghts", "lengths"),
+        ("target", "targets"),
+        ("heds", "heads"),
+        ("stpes", "steps"),
+        ("quite", "quiet"),
+        ("head_dimm", "head_dim"),
+        ("learnin_rates", "learning_rates"),
+        ("intrinsics", "intrinsic"),
+        ("stroe", "store"),
+    ],
+)
 def test_a_misspelt_argument_is_answered_with_the_nearest_one(misspelt: str, meant: str, tmp_path: Path) -> None:
     """Whichever spec would have refused it: the arguments, the model, the training or the task's family."""
     path = tmp_path / "plan.toml"

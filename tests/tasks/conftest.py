@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from headcount.tasks.expressions.tree import (  # fmt: skip
+from headcount.tasks.expressions.tree import (
     NODES,
     Affine,
     Exp,

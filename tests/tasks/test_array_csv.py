@@ -179,7 +179,7 @@ CELL = "s2,1,0.5,1,4"  # line 7, but for the numbers
         ("\n".join(GOOD.splitlines()[:12]), "4 samples are too few"),
         (b"PK\x03\x04" + bytes(100), "t.csv"),
     ],
-)  # fmt: skip
+)
 def test_wrong_files(tmp_path, content, pattern):
     assert load(tmp_path, GOOD).samples == len(LENGTHS)
     refused(tmp_path, content, pattern)

@@ -269,11 +269,16 @@ def test_kinks_are_seen() -> None:
 @pytest.mark.parametrize(
     ("dim", "intrinsic", "outer", "sets"),
     [
-        (1, 2, "sum", "all"), (1, 3, "exp", "halves"), (2, 1, "tanh", "all"), (2, 3, "product", "bands"),
-        (2, 4, "vector", "random"), (3, 2, "square", "all"), (3, 3, "sum-product", "all"),
+        (1, 2, "sum", "all"),
+        (1, 3, "exp", "halves"),
+        (2, 1, "tanh", "all"),
+        (2, 3, "product", "bands"),
+        (2, 4, "vector", "random"),
+        (3, 2, "square", "all"),
+        (3, 3, "sum-product", "all"),
         (4, 3, "exp", "halves"),
     ],
-)  # fmt: skip
+)
 def test_quadratic_basins_meet_everything(dim: int, intrinsic: int, outer: str, sets: str) -> None:
     task = make_task("quadratic-basins", dim=dim, intrinsic=intrinsic, outer=outer, sets=sets, seed=dim)
     report = check_assumptions(task)
@@ -290,8 +295,13 @@ def test_sum_of_maxima_fails_as_the_paper_says() -> None:
     report = check_assumptions(make_task("sum-of-maxima"))
     assert not report.holds
     assert verdicts(report) == {
-        "domain": "fails", "2.1": "fails", "2.2": "unknown", "2.3": "fails", "2.4": "holds", SIZES: "holds",
-    }  # fmt: skip
+        "domain": "fails",
+        "2.1": "fails",
+        "2.2": "unknown",
+        "2.3": "fails",
+        "2.4": "holds",
+        SIZES: "holds",
+    }
     third = report.finding("2.3")
     assert (third.evidence, third.numbers["smallest_eigenvalue"]) == ("proved", [0.0] * 4)
     assert "linear" in third.sentence
@@ -367,16 +377,14 @@ SABOTAGE = {
     "a singular Hessian": ("2.3", retrieval([x2[0] + (x2[1] - 0.5) ** 2 / 4, round_basin]), "proved"),
     "a kink": ("2.3", retrieval([(x2 - 0.3).norm() / 2, round_basin]), "measured"),
     "F0 flat at the minima": ("2.4", retrieval([basin(0.3), basin(0.7)], F0=z[0] ** 2 + z[1]), "proved"),
-    "F0 flat, inexactly": (
-        "2.4", retrieval([skewed, basin(0.7)], F0=(z[0] - LEAST) ** 2 + z[1]), "measured",
-    ),
+    "F0 flat, inexactly": ("2.4", retrieval([skewed, basin(0.7)], F0=(z[0] - LEAST) ** 2 + z[1]), "measured"),
     "F0 never reads z_2": ("2.4", retrieval([basin(0.3), basin(0.7)], F0=z[0] * 2.0), "proved"),
     "a kink of F0": ("2.4", retrieval([basin(0.3), basin(0.7)], F0=largest(z[0], z[1])), "measured"),
     "a small index set": (SIZES, retrieval([basin(0.3), basin(0.7)], S=[[0, 1], [2]], length=8), "proved"),
     "f above 1": ("domain", retrieval([basin(0.3) * 4.0, basin(0.7)]), "proved"),
     "f below 0": ("domain", retrieval([basin(0.3) - 0.01, basin(0.7)]), "proved"),
     "unbounded tokens": ("domain", retrieval([basin(0.3), basin(0.7)], law=Gaussian()), "proved"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SABOTAGE)

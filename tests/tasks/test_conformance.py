@@ -31,9 +31,15 @@ SETS = ("all", "bands", "halves", "random")
 
 
 DEFAULTS = {
-    "sum-of-maxima": 4, "quadratic-basins": 3, "min-plus-max": 2, "sparse-regression": 3, "sphere-anchors": 3,
-    "nearest-neighbour": None, "mean": None, "linear": None,
-}  # fmt: skip
+    "sum-of-maxima": 4,
+    "quadratic-basins": 3,
+    "min-plus-max": 2,
+    "sparse-regression": 3,
+    "sphere-anchors": 3,
+    "nearest-neighbour": None,
+    "mean": None,
+    "linear": None,
+}
 """Every family, with the D that it promises where nothing is set; None where there is none."""
 
 

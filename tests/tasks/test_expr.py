@@ -14,7 +14,7 @@ import torch
 from headcount.tasks.expressions import in_balls as expr_ball
 from headcount.tasks.expressions import in_numpy as expr_numpy
 from headcount.tasks.expressions import in_torch as expr_torch
-from headcount.tasks.expressions.tree import (  # fmt: skip
+from headcount.tasks.expressions.tree import (
     NODES,
     Affine,
     Exp,
@@ -48,9 +48,7 @@ def exact(node: Expr, x: list[mp.mpf]) -> list[mp.mpf]:
         f = {"exp": mp.exp, "tanh": mp.tanh, "softplus": lambda v: mp.log1p(mp.exp(v))}[node.op]
         return [f(v) for v in exact(node.of, x)]
     parts = [v for a in node.args for v in exact(a, x)]
-    many: dict[str, Callable] = {
-        "sum": mp.fsum, "product": mp.fprod, "min": min, "max": max, "norm": mp.norm,
-    }  # fmt: skip
+    many: dict[str, Callable] = {"sum": mp.fsum, "product": mp.fprod, "min": min, "max": max, "norm": mp.norm}
     return parts if isinstance(node, Stack) else [many[node.op](parts)]
 
 

@@ -52,8 +52,11 @@ def test_what_a_law_draws_is_inside(name: str) -> None:
 MARKS = np.array([[0.2, 1.0, 0.0], [0.4, 0.0, 0.0], [1.0, 0.0, 1.0]])
 UNIT = np.array([[0.6, 0.8, 0.0], [0.0, 0.0, -1.0], [1.0, 0.0, 0.0]])
 BAD = {
-    "a number beyond a box": ("uniform", nudged(np.tile([0.0, 0.25, 2.5], (3, 1)), (1, 1), 0.3),
-                              "a coordinate of 0.55; the task's lie from 0 to 0.5"),
+    "a number beyond a box": (
+        "uniform",
+        nudged(np.tile([0.0, 0.25, 2.5], (3, 1)), (1, 1), 0.3),
+        "a coordinate of 0.55; the task's lie from 0 to 0.5",
+    ),
     "a hair beyond a box": ("clipped", nudged(np.full((2, 3), 0.7), (0, 2), 1e-9), "the task's lie from -0.7"),
     "corners of a cube": ("sphere", cube(UNIT - 0.1), "tokens of norm 1.73; the task's have norm 1"),
     "a token off the sphere": ("sphere", nudged(UNIT, (1, 2), 1e-9), "the task's have norm 1"),
@@ -62,7 +65,7 @@ BAD = {
     "a mark that two carry": ("marked", nudged(MARKS, (1, 1), 1.0), "2 tokens that carry mark 1"),
     "a mark that none carries": ("marked", nudged(MARKS, (2, 2), -1.0), "0 tokens that carry mark 2"),
     "a value above 1": ("marked", nudged(MARKS, (2, 0), 0.5), "the task's lie from 0 to 1"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -108,10 +111,13 @@ def test_laws_that_the_verifier_does_not_know() -> None:
     for law in ({"law": "levy"}, None, "uniform", ["uniform"], {}):
         assert checked(law, X) is None  # type: ignore[arg-type]
     for law in (
-        {"law": "uniform", "low": [0.0]}, {"law": "uniform", "low": [0.0] * 3, "high": [1.0] * 3},
-        {"law": "uniform", "low": ["0"], "high": [1.0]}, {"law": "marked", "marks": 2}, {"law": "marked"},
+        {"law": "uniform", "low": [0.0]},
+        {"law": "uniform", "low": [0.0] * 3, "high": [1.0] * 3},
+        {"law": "uniform", "low": ["0"], "high": [1.0]},
+        {"law": "marked", "marks": 2},
+        {"law": "marked"},
         {"law": "clipped-gaussian", "std": 1.0, "limit": float("inf")},
-    ):  # fmt: skip
+    ):
         with pytest.raises((Rejected, KeyError)):
             checked(law, X)
 

@@ -43,10 +43,11 @@ def rough_model(length: int, seed: int = 0) -> Transformer:
     W /= np.linalg.norm(W, axis=1, keepdims=True)
     with torch.no_grad():
         for weight, values in (
-            (model.encoder.inner.weight, W), (model.encoder.inner.bias, -(W * g.random((N, 2))).sum(1)),
+            (model.encoder.inner.weight, W),
+            (model.encoder.inner.bias, -(W * g.random((N, 2))).sum(1)),
             (model.encoder.hidden_bias, 0.3 * g.standard_normal((length, N))),
             (model.encoder.outer.weight, g.standard_normal((2, N)) / math.sqrt(N)),
-        ):  # fmt: skip
+        ):
             weight.copy_(torch.from_numpy(values))
     return model
 
@@ -59,12 +60,15 @@ def retriever_model(length: int, basin: int, beta: float = 40.0) -> Transformer:
     slopes = knots[None] + 1 / 16 - centre[:, None]  # of (x − c)²/2 between neighbouring knots, one row a coordinate
     bends = np.diff(slopes, axis=1, prepend=0.0).ravel()
     weights = {
-        "encoder.inner.weight": np.repeat(np.eye(2), 8, 0), "encoder.inner.bias": -np.tile(knots, 2),
-        "encoder.outer.weight": np.stack([bends, 0 * bends]), "encoder.outer.bias": np.zeros(2),
+        "encoder.inner.weight": np.repeat(np.eye(2), 8, 0),
+        "encoder.inner.bias": -np.tile(knots, 2),
+        "encoder.outer.weight": np.stack([bends, 0 * bends]),
+        "encoder.outer.bias": np.zeros(2),
         "class_token": np.array([1.0, 0.0]),
-        "layers.0.attention.query": -np.eye(2)[None], "layers.0.attention.key": np.eye(2)[None],
+        "layers.0.attention.query": -np.eye(2)[None],
+        "layers.0.attention.key": np.eye(2)[None],
         "layers.0.attention.value": np.eye(2)[None],
-    }  # fmt: skip
+    }
     with torch.no_grad():
         for name, value in weights.items():
             model.get_parameter(name).copy_(torch.from_numpy(value))
@@ -89,9 +93,11 @@ def tent_model(length: int, centre: np.ndarray, direction: np.ndarray, bend: flo
         "encoder.inner.weight": np.repeat(direction[None], 3, 0),
         "encoder.inner.bias": -start - np.array([0.0, bend, peak]),
         "encoder.outer.weight": np.array([[1.0, 0.1, -2.0], [0.0, 0.0, 1.0]]),
-        "encoder.outer.bias": np.zeros(2), "class_token": np.array([1.0, 0.0]),
-        "layers.0.attention.query": np.eye(2)[None], "layers.0.attention.key": np.eye(2)[None],
-    }  # fmt: skip
+        "encoder.outer.bias": np.zeros(2),
+        "class_token": np.array([1.0, 0.0]),
+        "layers.0.attention.query": np.eye(2)[None],
+        "layers.0.attention.key": np.eye(2)[None],
+    }
     with torch.no_grad():
         for name, value in weights.items():
             model.get_parameter(name).copy_(torch.from_numpy(value))

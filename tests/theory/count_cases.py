@@ -148,9 +148,15 @@ def outer(task: GeneralizedRetrieval, z: np.ndarray) -> np.ndarray:
 
 
 def follow_proof(
-    task: GeneralizedRetrieval, found: Sequence[Segment], *, heads: int, t: int, q: int, seed: int,
+    task: GeneralizedRetrieval,
+    found: Sequence[Segment],
+    *,
+    heads: int,
+    t: int,
+    q: int,
+    seed: int,
     filler_of: Callable[[int, int], int] = lambda i, D: D - 1 if i != D - 1 else 0,
-) -> tuple[float, float, float, int]:  # fmt: skip
+) -> tuple[float, float, float, int]:
     """Return the largest move of a head's output over its bound, the target gap, its 3ε, and the hidden basin i.
 
     Weights and values are random numbers for every point and position: nothing else is known of an encoder. n = 1.
@@ -187,9 +193,7 @@ def follow_proof(
     side = np.array([t / G] * s + [2 * t * V / G] * s)[:, None]
     cell = np.floor((sums + np.array([0.0] * s + [t * V] * s)[:, None]) / side).clip(0, G - 1)
     seen: dict[tuple[float, ...], int] = {}
-    first, second = next(
-        (seen[key], c) for c, key in enumerate(map(tuple, cell.T)) if seen.setdefault(key, c) != c
-    )  # fmt: skip
+    first, second = next((seen[key], c) for c, key in enumerate(map(tuple, cell.T)) if seen.setdefault(key, c) != c)
     alike = choices[first] == choices[second]
     outputs, targets = [], []
     for c in (first, second):

@@ -41,7 +41,7 @@ def least_error_behind(o: Array, target: Array, reach: float) -> Array:
 
 def best_layer(
     K: int, T: int, heads: int, reach: float, positions: bool, seed: int, *, n: int = 1, rounds: int = 60
-) -> float:  # fmt: skip
+) -> float:
     """Search for the layer behind which some G errs least; return that error. `n` is the size of a head."""
     tried = 48
     rng = np.random.default_rng(seed)

@@ -236,9 +236,10 @@ def test_enough_heads_are_refused_and_a_vacuous_bound_is_said():
     assert found.verdict == "vacuous here: k = -0.20, it bites from T = 13"
     assert "vacuous here" in run_adversary(model, short, [found.eps]).figure()["title"]
     for bad, said in (
-        (random_model(32, depth=2), "one layer"), (random_model(32, class_key=True), "class token"),
+        (random_model(32, depth=2), "one layer"),
+        (random_model(32, class_key=True), "class token"),
         (random_model(16, positions="gates"), "another shape"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(hc.BadInput, match=said):
             attack(bad, task, 1e-4)
     for long, eps, said in ((task, 0.1, "at most"), (task, 0.0, "above 0"), (basin_task(2), 1e-4, "no free position")):

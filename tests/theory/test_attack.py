@@ -30,9 +30,14 @@ from headcount.theory.construct.enough_heads import build
 from results import write_result
 
 OPTIONS = [
-    {}, {"positions": "additive"}, {"positions": "concatenated"}, {"positions": "gates"}, {"class_key": True},
-    {"beta": "learned"}, {"beta": 3.0, "class_key": True, "positions": "gates"},
-]  # fmt: skip
+    {},
+    {"positions": "additive"},
+    {"positions": "concatenated"},
+    {"positions": "gates"},
+    {"class_key": True},
+    {"beta": "learned"},
+    {"beta": 3.0, "class_key": True, "positions": "gates"},
+]
 DEEP = [{"depth": 2}, {"depth": 2, "residual": True, "layer_norm": True, "class_key": True}, {"layer_norm": True}]
 
 
@@ -322,6 +327,8 @@ def test_fifty_built_models_have_no_large_pair() -> None:
     assert all(row["gap"] <= 2 * row["eps"] for row in rows)
     pairs = sum(row["gap"] > 0 for row in rows)
     write_result(
-        "attack-built", {"rows": rows, "largest_gap_over_2eps": max(row["gap"] / (2 * row["eps"]) for row in rows)},
-        seeds=list(range(50)), counts={"tasks": 50, "with_a_pair": int(pairs)},
-    )  # fmt: skip
+        "attack-built",
+        {"rows": rows, "largest_gap_over_2eps": max(row["gap"] / (2 * row["eps"]) for row in rows)},
+        seeds=list(range(50)),
+        counts={"tasks": 50, "with_a_pair": int(pairs)},
+    )

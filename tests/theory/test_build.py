@@ -39,11 +39,20 @@ def judge(seed: int, folder: Path, effort: float) -> dict[str, float]:
     assert verdict.proved.bound < verdict.proved.computed <= built.budget.bound <= eps
     assert worst.error <= verdict.proved.computed + 1e-12, (task.name, worst.error)  # the target is rounded too
     return {
-        "seed": seed, "eps": eps, "bound": built.budget.bound, "proved": verdict.proved.computed, "worst": worst.error,
-        "intrinsic": len(task.f), "dim": task.dim, "length": task.length, "beta": built.beta,
-        "hidden": built.encoder.units, "hidden_ff": built.feedforward.units, "seconds_build": building,
+        "seed": seed,
+        "eps": eps,
+        "bound": built.budget.bound,
+        "proved": verdict.proved.computed,
+        "worst": worst.error,
+        "intrinsic": len(task.f),
+        "dim": task.dim,
+        "length": task.length,
+        "beta": built.beta,
+        "hidden": built.encoder.units,
+        "hidden_ff": built.feedforward.units,
+        "seconds_build": building,
         "seconds_recheck": rechecking,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("seed", [0, 2, 5, 10, 13, 22, 27, 29, 36])
@@ -61,14 +70,18 @@ def test_two_hundred_tasks(tmp_path: Path) -> None:
     write_result(
         "built-tasks",
         {
-            "tasks": len(rows), "above_the_bound": int((ratios > 1 + 1e-10).sum()), "bound_above_eps": 0,
+            "tasks": len(rows),
+            "above_the_bound": int((ratios > 1 + 1e-10).sum()),
+            "bound_above_eps": 0,
             "worst_over_proved": {"median": float(np.median(ratios)), "largest": float(ratios.max())},
             "median_seconds": {key: float(np.median(v)) for key, v in seconds.items()},
             "most_seconds": {key: max(v) for key, v in seconds.items()},
-            "beta": {"least": min(r["beta"] for r in rows), "largest": max(r["beta"] for r in rows)}, "rows": rows,
+            "beta": {"least": min(r["beta"] for r in rows), "largest": max(r["beta"] for r in rows)},
+            "rows": rows,
         },
-        seeds=list(range(200)), counts={"tasks": len(rows)},
-    )  # fmt: skip
+        seeds=list(range(200)),
+        counts={"tasks": len(rows)},
+    )
     assert ratios.max() <= 1 + 1e-10
     assert max(seconds["seconds_build"]) < 60
     assert max(seconds["seconds_recheck"]) < 60
@@ -171,13 +184,15 @@ def test_odd_tasks(tmp_path: Path) -> None:
     """A constant F0, a constant inside f, one token, a small index set, a steep F0: built like any other."""
     x, z = variable(1), variable(1)
     bowl = ((x - 0.3) ** 2).sum() + 0.5 * x[0]
-    for n, task in enumerate((
-        GeneralizedRetrieval([x[0]], None, constant([0.7], 1), length=4),
-        GeneralizedRetrieval([x[0] + Exp(of=constant([0.3], 1))], None, z[0], length=4),
-        GeneralizedRetrieval([bowl], None, z[0], length=1),
-        GeneralizedRetrieval([x[0]], [[0]], z[0], length=16),
-        GeneralizedRetrieval([bowl], None, -20300.0 * z[0], length=4),
-    )):  # fmt: skip
+    for n, task in enumerate(
+        (
+            GeneralizedRetrieval([x[0]], None, constant([0.7], 1), length=4),
+            GeneralizedRetrieval([x[0] + Exp(of=constant([0.3], 1))], None, z[0], length=4),
+            GeneralizedRetrieval([bowl], None, z[0], length=1),
+            GeneralizedRetrieval([x[0]], [[0]], z[0], length=16),
+            GeneralizedRetrieval([bowl], None, -20300.0 * z[0], length=4),
+        )
+    ):
         built = build(task, 0.3)
         built.save(tmp_path / str(n))
         verdict = verify(tmp_path / str(n))

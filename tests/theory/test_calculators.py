@@ -208,13 +208,27 @@ def test_the_command(headcount_here: Cli):
     task = headcount_here("bounds", "quadratic-basins", "--D", "2", "-T", "32", "--heads", "1", "--eps", "1e-6")
     assert task.returncode == 0
     assert "proved" in task.stdout
-    for bad in (["--D", "0"], ["--heads", "a", "--D", "3"], ["--D", "4", "--eps", "2"], ["mean"], [],
-                ["--D", "3", "--share", "0.1"], ["--D", "3", "--share", "1/0"], ["--D", "3", "--share", "1e-999999999"],
-                ["--D", "3", "--share", "-0.5"], ["quadratic-basins", "--share", "0.5"],
-                ["--D", "3", "--variation", "0"], ["--D", "3", "--variation", "nan"],
-                ["--D", "3", "--heads", "5:1"], ["--D", "3", "--heads", "1:9999", "--head-dim", "1:99"],
-                ["--D", "3", "--heads", f"1:{10**10}"], ["--D", "9" * 400], ["--D", "3", "--head-dim", "9" * 400],
-                ["--D", "3", "--length", "9" * 400], ["--D", "3", "--dim", "9" * 400]):  # fmt: skip
+    for bad in (
+        ["--D", "0"],
+        ["--heads", "a", "--D", "3"],
+        ["--D", "4", "--eps", "2"],
+        ["mean"],
+        [],
+        ["--D", "3", "--share", "0.1"],
+        ["--D", "3", "--share", "1/0"],
+        ["--D", "3", "--share", "1e-999999999"],
+        ["--D", "3", "--share", "-0.5"],
+        ["quadratic-basins", "--share", "0.5"],
+        ["--D", "3", "--variation", "0"],
+        ["--D", "3", "--variation", "nan"],
+        ["--D", "3", "--heads", "5:1"],
+        ["--D", "3", "--heads", "1:9999", "--head-dim", "1:99"],
+        ["--D", "3", "--heads", f"1:{10**10}"],
+        ["--D", "9" * 400],
+        ["--D", "3", "--head-dim", "9" * 400],
+        ["--D", "3", "--length", "9" * 400],
+        ["--D", "3", "--dim", "9" * 400],
+    ):
         done = headcount_here("bounds", *bad)
         assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), (bad, done.stderr)
 

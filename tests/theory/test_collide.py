@@ -157,11 +157,16 @@ def test_degenerate_choices():
 
 def test_refusals():
     for make in (
-        lambda: Choices([]), lambda: Choices([np.zeros((2, 3)), np.zeros((2, 2))]), lambda: Choices([np.zeros(3)]),
-        lambda: Choices([np.zeros((2, 3))], [np.zeros(3)]), lambda: Choices([np.full((2, 1), np.nan)]),
-        lambda: k_list(Choices([np.zeros((1, 3))] * 3)), lambda: meet_in_the_middle(drawn(0, [9]), 5),
-        lambda: nearest(Choices([np.zeros((2, 1))], [np.zeros(2)], 0.5)), lambda: k_list(drawn(0, [2]), 1),
-    ):  # fmt: skip
+        lambda: Choices([]),
+        lambda: Choices([np.zeros((2, 3)), np.zeros((2, 2))]),
+        lambda: Choices([np.zeros(3)]),
+        lambda: Choices([np.zeros((2, 3))], [np.zeros(3)]),
+        lambda: Choices([np.full((2, 1), np.nan)]),
+        lambda: k_list(Choices([np.zeros((1, 3))] * 3)),
+        lambda: meet_in_the_middle(drawn(0, [9]), 5),
+        lambda: nearest(Choices([np.zeros((2, 1))], [np.zeros(2)], 0.5)),
+        lambda: k_list(drawn(0, [2]), 1),
+    ):
         with pytest.raises(hc.BadInput) as told:
             make()
         assert "\n" not in str(told.value)

@@ -33,10 +33,14 @@ SIZES = [(4, 1), (4, 3), (8, 1), (8, 2), (12, 1), (12, 2)]
 def inputs(length: int, dim: int, count: int = 20) -> np.ndarray:
     """Random sequences, sequences with many ties, corners of the cube, and hard ones."""
     rng = np.random.default_rng(length + dim)
-    return np.concatenate([
-        rng.random((count, length, dim)), rng.integers(0, 4, (count, length, dim)) / 3,
-        rng.integers(0, 2, (count, length, dim)) * 1.0, hardest(length, dim, 50.0, count),
-    ])  # fmt: skip
+    return np.concatenate(
+        [
+            rng.random((count, length, dim)),
+            rng.integers(0, 4, (count, length, dim)) / 3,
+            rng.integers(0, 2, (count, length, dim)) * 1.0,
+            hardest(length, dim, 50.0, count),
+        ]
+    )
 
 
 def recovered_by_sorting(x: np.ndarray, q: float, more: int = 0) -> list[float]:

@@ -18,9 +18,14 @@ from headcount.theory.enclose.expressions import slopes
 from headcount.theory.enclose.intervals import Interval, interval, matmul
 
 RNG = np.random.default_rng(0)
-POINTS = np.concatenate([
-    RNG.normal(0, 1, 40_000), RNG.normal(0, 1e-3, 20_000), RNG.uniform(-30, 30, 30_000), RNG.uniform(-700, 700, 10_000),
-])  # fmt: skip
+POINTS = np.concatenate(
+    [
+        RNG.normal(0, 1, 40_000),
+        RNG.normal(0, 1e-3, 20_000),
+        RNG.uniform(-30, 30, 30_000),
+        RNG.uniform(-700, 700, 10_000),
+    ]
+)
 REAL = {
     "exp": lambda t: t.exp(),
     "tanh": lambda t: t.tanh(),
@@ -76,12 +81,14 @@ def test_the_compiled_exp_is_within_its_widening():
 def test_arithmetic_holds_the_real_result():
     x, y = RNG.normal(size=5000) * 10.0 ** RNG.integers(-8, 8, 5000), RNG.normal(size=5000)
     for found, real in (
-        (interval(x) + y, lambda a, b: a + b), (interval(x) - y, lambda a, b: a - b),
-        (interval(x) * y, lambda a, b: a * b), (interval(x).power(3) + y, lambda a, b: a**3 + b),
+        (interval(x) + y, lambda a, b: a + b),
+        (interval(x) - y, lambda a, b: a - b),
+        (interval(x) * y, lambda a, b: a * b),
+        (interval(x).power(3) + y, lambda a, b: a**3 + b),
         (interval(x).square() * y, lambda a, b: a**2 * b),
         (interval(np.abs(x)).sqrt() + y, lambda a, b: abs(a).sqrt() + b),
         (interval(np.abs(x)).reciprocal() * y, lambda a, b: b / abs(a)),
-    ):  # fmt: skip
+    ):
         with flint.ctx.workprec(400):
             for a, b, lo, hi in zip(x.tolist(), y.tolist(), found.lo.tolist(), found.hi.tolist(), strict=True):
                 assert lo <= real(flint.arb(a), flint.arb(b)) <= hi
@@ -123,10 +130,15 @@ def test_expressions_agree_with_ball_arithmetic():
     from headcount.tasks.expressions.tree import Exp, Max, Min, Norm, Product, Softplus, Tanh
 
     trees = [
-        ((x - [0.3, 0.7]) ** 2).sum(), Tanh(of=x[0] * 3.0 - x[1]), Exp(of=-x[0]) + x[1] ** 3,
-        Softplus(of=x[0] * 2.0 - 1.0), Product(args=(x + 1.0,)), Min(args=(x[0], x[1] * 2.0)),
-        Max(args=(x,)), Norm(args=(x,)),
-    ]  # fmt: skip
+        ((x - [0.3, 0.7]) ** 2).sum(),
+        Tanh(of=x[0] * 3.0 - x[1]),
+        Exp(of=-x[0]) + x[1] ** 3,
+        Softplus(of=x[0] * 2.0 - 1.0),
+        Product(args=(x + 1.0,)),
+        Min(args=(x[0], x[1] * 2.0)),
+        Max(args=(x,)),
+        Norm(args=(x,)),
+    ]
     low, width = RNG.uniform(-1, 1, (200, 2)), RNG.exponential(0.3, (200, 2))
     box = [Interval(low[:, k], low[:, k] + width[:, k]) for k in range(2)]
     for tree in trees:

@@ -74,9 +74,11 @@ def test_the_bound_never_rises():
     task = BASINS[3]
     seen: list[float] = []
     found = irreducible_bound(
-        random_model(task, seed=1, heads=2, head_dim=1), task, seconds=0.5,
+        random_model(task, seed=1, heads=2, head_dim=1),
+        task,
+        seconds=0.5,
         on_step=lambda bound, left, spent: seen.append(bound),
-    )  # fmt: skip
+    )
     assert seen == sorted(seen, reverse=True)
     assert found.bound == seen[-1]
     assert not found.finished
@@ -110,10 +112,15 @@ def test_a_layer_that_sees_nothing():
 # --- random models: 32 of them, with every option --------------------------------------------------------------------
 
 OPTIONS = [
-    {}, {"heads": 1, "head_dim": 1}, {"heads": 2, "head_dim": 1}, {"heads": 1, "head_dim": 2, "beta": 4.0},
-    {"positions": "additive", "heads": 1}, {"positions": "concatenated", "head_dim": 1},
-    {"positions": "gates", "heads": 1, "beta": 3.0}, {"beta": 30.0, "heads": 1},
-]  # fmt: skip
+    {},
+    {"heads": 1, "head_dim": 1},
+    {"heads": 2, "head_dim": 1},
+    {"heads": 1, "head_dim": 2, "beta": 4.0},
+    {"positions": "additive", "heads": 1},
+    {"positions": "concatenated", "head_dim": 1},
+    {"positions": "gates", "heads": 1, "beta": 3.0},
+    {"beta": 30.0, "heads": 1},
+]
 OTHERS = {
     "plane": hc.make_task("quadratic-basins", intrinsic=2, dim=2, length=2, outer="tanh"),
     "sets": hc.make_task("quadratic-basins", intrinsic=2, dim=1, length=4, sets="random", outer="product"),
@@ -214,9 +221,10 @@ def test_a_dropped_box_is_caught(monkeypatch):
 def test_an_eager_contraction_is_caught(monkeypatch):
     true = pair_bounds._contracted
     monkeypatch.setattr(
-        pair_bounds, "_contracted",
+        pair_bounds,
+        "_contracted",
         lambda low, high, bound, target, coef: true(low, high, 0.1 * bound + 0.9 * target, target, coef),
-    )  # fmt: skip
+    )
     assert contradicted() != []
 
 
@@ -234,8 +242,12 @@ def test_a_false_proof_of_no_collision_is_caught(monkeypatch):
 def test_refusals():
     task = BOTH[2]
     saved = planted(task)
-    for change, match in (({"output": 1}, "output"), ({"lower": -1.0}, "lower"), ({"goal": 0.5}, "goal"),
-                          ({"box": ((0.0,), (np.inf,))}, "box")):  # fmt: skip
+    for change, match in (
+        ({"output": 1}, "output"),
+        ({"lower": -1.0}, "lower"),
+        ({"goal": 0.5}, "goal"),
+        ({"box": ((0.0,), (np.inf,))}, "box"),
+    ):
         with pytest.raises(hc.BadInput, match=match):
             irreducible_bound(saved, task, **change)
     with pytest.raises(hc.BadInput, match="layer norm"):

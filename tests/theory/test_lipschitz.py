@@ -68,10 +68,18 @@ def test_bounds_round_down_and_vanish_where_nothing_is_proved():
         assert least_width(0.5, 0.01, 64, heads=h, head_dim=n) == pytest.approx(wanted, rel=1e-9)
 
 
-@pytest.mark.parametrize(("K", "T", "heads", "positions", "n"), [
-    (2, 4, 1, False, 1), (2, 6, 1, False, 2), (2, 5, 1, True, 1), (3, 5, 2, False, 1), (3, 5, 1, False, 2),
-    (3, 4, 2, True, 1), (4, 6, 2, False, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("K", "T", "heads", "positions", "n"),
+    [
+        (2, 4, 1, False, 1),
+        (2, 6, 1, False, 2),
+        (2, 5, 1, True, 1),
+        (3, 5, 2, False, 1),
+        (3, 5, 1, False, 2),
+        (3, 4, 2, True, 1),
+        (4, 6, 2, False, 1),
+    ],
+)
 def test_no_layer_beats_the_bound(K: int, T: int, heads: int, positions: bool, n: int):
     N = copies(letters_alone(K, T), heads, "any" if positions else "none")
     for share in (0.3, 0.7, 0.95):
@@ -90,10 +98,13 @@ def test_the_bound_is_attained_and_one_copy_more_would_be_false():
 # -- letters and γ -------------------------------------------------------------------------------------------
 
 TASKS: list[tuple[str, dict[str, Any]]] = [
-    ("quadratic-basins", {"intrinsic": 3}), ("quadratic-basins", {"intrinsic": 3, "outer": "product"}),
-    ("quadratic-basins", {"intrinsic": 4, "dim": 3, "outer": "vector"}), ("sphere-anchors", {"intrinsic": 3}),
-    ("sum-of-maxima", {"intrinsic": 4}), ("min-plus-max", {}),
-]  # fmt: skip
+    ("quadratic-basins", {"intrinsic": 3}),
+    ("quadratic-basins", {"intrinsic": 3, "outer": "product"}),
+    ("quadratic-basins", {"intrinsic": 4, "dim": 3, "outer": "vector"}),
+    ("sphere-anchors", {"intrinsic": 3}),
+    ("sum-of-maxima", {"intrinsic": 4}),
+    ("min-plus-max", {}),
+]
 
 
 @pytest.mark.parametrize(("name", "parameters"), TASKS)
@@ -155,9 +166,14 @@ def test_index_sets_count_by_what_they_share():
 # -- the reach of a model ------------------------------------------------------------------------------------
 
 OPTIONS: list[dict[str, Any]] = [
-    {}, {"positions": "additive"}, {"positions": "gates"}, {"positions": "concatenated", "class_key": True},
-    {"feedforward": "relu2", "beta": "learned"}, {"feedforward": "relu5", "class_key": True}, {"out_dim": 3},
-]  # fmt: skip
+    {},
+    {"positions": "additive"},
+    {"positions": "gates"},
+    {"positions": "concatenated", "class_key": True},
+    {"feedforward": "relu2", "beta": "learned"},
+    {"feedforward": "relu5", "class_key": True},
+    {"out_dim": 3},
+]
 
 
 def random_model(seed: int, length: int, heads: int, **options: Any) -> SavedModel:
@@ -328,12 +344,14 @@ SEARCHED = [
 TRAINED: list[tuple[str, dict[str, Any], int, Positions]] = [
     (name, parameters, heads, positions)
     for name, parameters in (
-        ("quadratic-basins", {"intrinsic": 3}), ("sphere-anchors", {"intrinsic": 3}), ("min-plus-max", {}),
+        ("quadratic-basins", {"intrinsic": 3}),
+        ("sphere-anchors", {"intrinsic": 3}),
+        ("min-plus-max", {}),
         ("sum-of-maxima", {"intrinsic": 3, "dim": 3, "limit": 2.5}),
     )
     for heads in ((1,) if name == "min-plus-max" else (1, 2))
     for positions in ("none", "additive", "gates")
-]  # fmt: skip
+]
 
 
 @pytest.mark.slow
@@ -343,8 +361,9 @@ def test_study_of_the_bound_over_all_encoders():
         (least_error(1.0, share * N, N), best_layer(K, T, h, share * N, positions, seed, n=n, rounds=60))
         for K, T, h, positions, n in SEARCHED
         for N in [copies(letters_alone(K, T), h, "any" if positions else "none")]
-        for share in (0.2, 0.5, 0.8) for seed in range(4)
-    ]  # fmt: skip
+        for share in (0.2, 0.5, 0.8)
+        for seed in range(4)
+    ]
     models: list[dict[str, Any]] = []
     for name, parameters, heads, positions in TRAINED:
         for length, steps in ((32, 2000), (128, 2000)):
@@ -355,11 +374,19 @@ def test_study_of_the_bound_over_all_encoders():
             N = copies(alphabet, heads, "none" if positions == "none" else "any")
             R = reach(model, alphabet)[0]
             pair = hard_pair(model, alphabet)
-            models.append({
-                "task": name, "heads": heads, "positions": positions, "length": length, "gap": alphabet.gap, "reach": R,
-                "copies": N, "bound": least_error(alphabet.gap, R, N),
-                "error": float((model.predict(pair) - task.value(pair)).abs().max()),
-            })  # fmt: skip
+            models.append(
+                {
+                    "task": name,
+                    "heads": heads,
+                    "positions": positions,
+                    "length": length,
+                    "gap": alphabet.gap,
+                    "reach": R,
+                    "copies": N,
+                    "bound": least_error(alphabet.gap, R, N),
+                    "error": float((model.predict(pair) - task.value(pair)).abs().max()),
+                }
+            )
     beaten = sum(found < bound - 1e-12 for bound, found in searches)
     beaten_models = sum(row["error"] < row["bound"] for row in models)
     write_result(
@@ -371,8 +398,11 @@ def test_study_of_the_bound_over_all_encoders():
         },
         seeds=list(range(4)),
         counts={
-            "searches": len(searches), "searches_below": beaten, "models": len(models),
-            "models_below": beaten_models, "models_bounded": sum(row["bound"] > 0 for row in models),
+            "searches": len(searches),
+            "searches_below": beaten,
+            "models": len(models),
+            "models_below": beaten_models,
+            "models_bounded": sum(row["bound"] > 0 for row in models),
         },
-    )  # fmt: skip
+    )
     assert beaten == beaten_models == 0

@@ -29,8 +29,15 @@ def test_as_good_as_torchs():
     function, start = valley()
     ours = function(polish(function, start, 100))[0]
     leaf = start[:1].clone().requires_grad_()
-    peer = torch.optim.LBFGS([leaf], max_iter=100, max_eval=400, history_size=20, line_search_fn="strong_wolfe",
-                             tolerance_change=0, tolerance_grad=0)  # fmt: skip
+    peer = torch.optim.LBFGS(
+        [leaf],
+        max_iter=100,
+        max_eval=400,
+        history_size=20,
+        line_search_fn="strong_wolfe",
+        tolerance_change=0,
+        tolerance_grad=0,
+    )
 
     def closure():
         loss, leaf.grad = function(leaf)

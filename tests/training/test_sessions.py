@@ -41,9 +41,7 @@ from sweeps.encoder_cases import TinyFeed, tiny_spec, tiny_train
 
 CPU = torch.device("cpu")
 TASK = make_task("sum-of-maxima", intrinsic=2, dim=2, length=4)
-TRAIN = TrainSpec(
-    steps=24, warmup=3, batch=8, train_size=40, validation_size=20, evaluations=4, dtype="float64"
-)  # fmt: skip
+TRAIN = TrainSpec(steps=24, warmup=3, batch=8, train_size=40, validation_size=20, evaluations=4, dtype="float64")
 
 
 def jobs(change: dict[str, Any] | None = None, model: dict[str, Any] | None = None) -> list[Job]:
@@ -258,6 +256,4 @@ def test_all_sessions_train_the_same_trial_alike() -> None:
         assert plain.moments is not None
         assert ending.moments is not None
         np.testing.assert_allclose(ending.moments.theta, plain.moments.theta, rtol=1e-9, atol=1e-9)
-        assert ending.outcome.curve == [
-            (step, pytest.approx(error, rel=1e-9)) for step, error in plain.outcome.curve
-        ]  # fmt: skip
+        assert ending.outcome.curve == [(step, pytest.approx(error, rel=1e-9)) for step, error in plain.outcome.curve]

@@ -43,8 +43,9 @@ def test_papers_cell() -> None:
             "best": {str(h): v for h, v in best.items()},
             "ratio": best[3] / best[4],
         },
-        seeds=[0, 1, 2], counts={"models": 6, "steps": 8000},
-    )  # fmt: skip
+        seeds=[0, 1, 2],
+        counts={"models": 6, "steps": 8000},
+    )
     assert max(errors[4]) < 1e-3
     assert min(errors[3]) >= 10 * max(errors[4])
 
@@ -58,15 +59,21 @@ def test_same_arguments_same_weights() -> None:
     assert first.trial.nmse == again.trial.nmse != other.trial.nmse
 
 
-@pytest.mark.parametrize("options", [
-    {"heads": 1, "head_dim": 1}, {"heads": 7, "head_dim": 3}, {"heads": 5, "head_dim": 1, "width": 3},
-    {"heads": 2, "head_dim": 9, "width": 4},
-    {"heads": 3, "depth": 2, "residual": True, "layer_norm": True}, {"heads": 2, "depth": 3},
-    {"heads": 3, "positions": "gates", "class_key": True},
-    {"heads": 3, "positions": "additive", "beta": "learned"},
-    {"heads": 3, "positions": "concatenated", "feedforward": "relu5"},
-    {"heads": 2, "feedforward": "relu2", "beta": 4.0, "hidden_ff": 5},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"heads": 1, "head_dim": 1},
+        {"heads": 7, "head_dim": 3},
+        {"heads": 5, "head_dim": 1, "width": 3},
+        {"heads": 2, "head_dim": 9, "width": 4},
+        {"heads": 3, "depth": 2, "residual": True, "layer_norm": True},
+        {"heads": 2, "depth": 3},
+        {"heads": 3, "positions": "gates", "class_key": True},
+        {"heads": 3, "positions": "additive", "beta": "learned"},
+        {"heads": 3, "positions": "concatenated", "feedforward": "relu5"},
+        {"heads": 2, "feedforward": "relu2", "beta": 4.0, "hidden_ff": 5},
+    ],
+)
 def test_all_shapes_train(options: dict[str, object]) -> None:
     """Every weight gets a gradient, and a few steps lower the error."""
     task = make_task("quadratic-basins", length=6, outer="vector", sets="bands")

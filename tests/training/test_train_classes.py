@@ -42,9 +42,7 @@ def test_text_labels_are_classes_at_the_shell(headcount_here, tmp_path):
     assert (told["classes"], round(100 * told["wrong"], 1)) == (["cold", "warm"], wrong)
 
 
-@pytest.mark.parametrize(
-    ("kind", "outputs"), [(None, 2), ("auto", 2), ("classification", 2), ("regression", 1)]
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "outputs"), [(None, 2), ("auto", 2), ("classification", 2), ("regression", 1)])
 def test_whole_numbers_are_classes_unless_told_otherwise(headcount_here, tmp_path, kind, outputs):
     X, y = saved(tmp_path, (3, 7))
     options = () if kind is None else ("--kind", kind)

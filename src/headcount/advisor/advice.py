@@ -117,9 +117,7 @@ class Advice(Shown):
         """
         save_witness(found, self.trials, self.material, self.record.named, self.task, Path(folder))
 
-    def page(
-        self, path: str | Path, config: Configuration | None = None, witness: WitnessRecord | None = None
-    ) -> None:  # fmt: skip
+    def page(self, path: str | Path, config: Configuration | None = None, witness: WitnessRecord | None = None) -> None:
         """Write the plain-language page, one file that needs no other.
 
         path: the file. config: what `configuration` returned, to be shown. witness: what `witness` returned.
@@ -140,7 +138,7 @@ class Advice(Shown):
 
     def write(
         self, folder: str | Path, config: Configuration | None = None, witness: WitnessRecord | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Write a folder with the record, the picture and the page, all or none of them.
 
         folder: where to; one of an earlier advice is replaced. config, witness: as for `page`.
@@ -158,9 +156,11 @@ class Advice(Shown):
 
     def _view(self) -> View:
         return View(
-            sentences=[self.record.sentence, recommended_text(self.record)], tables=[curve_table(self.record)],
-            figures=[self.figure()] if self.record.curve else [], rows=[point.data() for point in self.record.curve],
-        )  # fmt: skip
+            sentences=[self.record.sentence, recommended_text(self.record)],
+            tables=[curve_table(self.record)],
+            figures=[self.figure()] if self.record.curve else [],
+            rows=[point.data() for point in self.record.curve],
+        )
 
     def __repr__(self) -> str:
         return plain(self.record.sentence)
@@ -258,18 +258,26 @@ def advise(
 
 
 def check_numbers(
-    budget: float, heads_max: int, confidence: float, steps: int | None, witness: float | None = None, *,
+    budget: float,
+    heads_max: int,
+    confidence: float,
+    steps: int | None,
+    witness: float | None = None,
+    *,
     flags: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Refuse numbers that mean nothing, by the names of `advise` or by those of the command's flags."""
 
     def called(name: str) -> str:
         return f"--{name.replace('_', '-')}" if flags else name
 
     for name, value, kinds in (
-        ("budget", budget, int | float), ("confidence", confidence, int | float), ("heads_max", heads_max, int),
-        ("steps", 1 if steps is None else steps, int), ("witness", 20 if witness is None else witness, int | float),
-    ):  # fmt: skip
+        ("budget", budget, int | float),
+        ("confidence", confidence, int | float),
+        ("heads_max", heads_max, int),
+        ("steps", 1 if steps is None else steps, int),
+        ("witness", 20 if witness is None else witness, int | float),
+    ):
         if isinstance(value, bool) or not isinstance(value, kinds):
             timed = name in ("budget", "witness")
             what = "a whole number" if kinds is int else "a number of seconds" if timed else "a number"
@@ -361,27 +369,48 @@ def _record(
         answered = TOO_FEW if decision.verdict == "too-few" else answered
         answered += f" Interrupted: this is the answer so far, from {search.models} models."
     return AdviceRecord(
-        name=stuff.task.name, verdict=decision.verdict, sentence=answered,
-        needed=decision, recommended_heads=champion.heads if answer is None else answer,
-        interval=[decision.least, high], interval_open=decision.high is None,
+        name=stuff.task.name,
+        verdict=decision.verdict,
+        sentence=answered,
+        needed=decision,
+        recommended_heads=champion.heads if answer is None else answer,
+        interval=[decision.least, high],
+        interval_open=decision.high is None,
         no_transition=not (
             (decision.verdict == "transition" and settled)
             or (decision.verdict == "not-reached" and decision.low == decision.estimate)
         ),
-        confidence=search.confidence, settled=settled,
-        interrupted=engine.interrupted, noise_floor=(decision.noise_floor or 0.0), noise_floor_high=champion.validation,
-        curve=points, curves=curves,
+        confidence=search.confidence,
+        settled=settled,
+        interrupted=engine.interrupted,
+        noise_floor=(decision.noise_floor or 0.0),
+        noise_floor_high=champion.validation,
+        curve=points,
+        curves=curves,
         prices=listed,
         lengths=by_length(engine, champion),
         answers={str(h) if h else "none": share for h, share in sorted(decision.shares.items())},
-        reasons=told, shorter=shorter,
+        reasons=told,
+        shorter=shorter,
         settle=settles(decision, search.challenges.get((decision.estimate or 0) - 1), search.steps, settled),
-        margin=decision.margin or 0.0, challenges=challenges, folds=folds, categories=coded,
+        margin=decision.margin or 0.0,
+        challenges=challenges,
+        folds=folds,
+        categories=coded,
         kind="regression" if stuff.classes is None else "classification",
-        classes=None if stuff.classes is None else list(stuff.classes), samples=stuff.task.samples,
-        train_samples=stuff.train_size, validation_samples=stuff.validation_size, length=stuff.task.length,
+        classes=None if stuff.classes is None else list(stuff.classes),
+        samples=stuff.task.samples,
+        train_samples=stuff.train_size,
+        validation_samples=stuff.validation_size,
+        length=stuff.task.length,
         shortest=None if stuff.task.mask is None else int(stuff.task.mask.sum(1).min()),
-        dim=stuff.dim, out_dim=stuff.task.out_dim, model=search.options.data(), train=search.train.data(),
-        trials=search.models, seconds=time.monotonic() - start,
-        budget=search.budget, seed=search.seed, provenance=provenance(device_name(engine.where)),
-    )  # fmt: skip
+        dim=stuff.dim,
+        out_dim=stuff.task.out_dim,
+        model=search.options.data(),
+        train=search.train.data(),
+        trials=search.models,
+        seconds=time.monotonic() - start,
+        budget=search.budget,
+        seed=search.seed,
+        provenance=provenance(device_name(engine.where)),
+    )

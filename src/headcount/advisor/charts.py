@@ -61,16 +61,20 @@ def error_chart(record: AdviceRecord) -> Chart:
         shown.append(floor)
     told = ", ".join(f"{heads_text(p.heads)} {error_text(p.validation)}" for p in points)
     return Chart(
-        id="error-by-heads", kind="error-by-heads", title="Error by number of heads",
+        id="error-by-heads",
+        kind="error-by-heads",
+        title="Error by number of heads",
         subtitle=f"heads of size {points[0].head_dim}, {points[0].hidden} hidden units, one layer",
         x=_heads_axis([p.heads for p in points]),
         y=log_axis(_label(record), _errors([*shown, *(level.y for level in levels)])),
-        series=series, levels=levels, shades=_shades(record),
+        series=series,
+        levels=levels,
+        shades=_shades(record),
         caption="Lower is better: 0 is perfect, 1 is guessing the average. Lines are the best model of each number of "
         "heads, on sequences that it was trained on and on others; the band reaches up to the worst start."
         f"{_classes(record)}",
         alt=f"Validation error by number of heads: {told}.",
-    )  # fmt: skip
+    )
 
 
 def fixed_chart(record: AdviceRecord) -> Chart:
@@ -91,13 +95,16 @@ def fixed_chart(record: AdviceRecord) -> Chart:
     points = [p for curve in curves for p in curve.points]
     fixed = "; ".join(f"same {NAMES[curve.kind]}: {curve.fixed}" for curve in curves)
     return Chart(
-        id="what-is-fixed", kind="what-is-fixed", title="More heads, or larger ones?",
+        id="what-is-fixed",
+        kind="what-is-fixed",
+        title="More heads, or larger ones?",
         subtitle="validation error of the best model, with something else kept fixed",
         x=_heads_axis([p.heads for p in points]),
         y=log_axis(_label(record), _errors([v for p in points for v in (p.validation, p.worst)])),
-        series=series, caption=f"What is kept: {fixed}. The bands reach up to the worst start.{_classes(record)}",
+        series=series,
+        caption=f"What is kept: {fixed}. The bands reach up to the worst start.{_classes(record)}",
         alt=f"Validation error by number of heads. {fixed}.",
-    )  # fmt: skip
+    )
 
 
 def answer_chart(record: AdviceRecord, errors: dict[int, list[float]]) -> Chart:
@@ -115,17 +122,27 @@ def answer_chart(record: AdviceRecord, errors: dict[int, list[float]]) -> Chart:
         fall = step_fall((before.heads, before.validation), (answer, enough.validation), factor)
     chart = models_chart(
         {heads: [(error, "one model") for error in some] for heads, some in sorted(errors.items())},
-        best=[(p.heads, p.validation) for p in record.curve], median=[(p.heads, p.median) for p in record.curve],
-        x=_heads_axis(counts), pair=pair, fall=fall,
-    )  # fmt: skip
+        best=[(p.heads, p.validation) for p in record.curve],
+        median=[(p.heads, p.median) for p in record.curve],
+        x=_heads_axis(counts),
+        pair=pair,
+        fall=fall,
+    )
     shown = [dot.y for series in chart.series for dot in series.points]
     low, high = error_text(record.noise_floor), error_text(record.noise_floor_high)
-    return chart.model_copy(update={
-        "id": "answer", "title": record.sentence, "subtitle": record.name,
-        "y": log_axis(_label(record), [*shown, 1.0, 2.0]), "levels": [Level(y=1.0, text=GUESSING)],
-        "notes": [note for note in (f"Noise floor of y: between {low} and {high}.", _classes(record).strip()) if note],
-        "alt": f"Validation error against the number of heads. {record.sentence}",
-    })  # fmt: skip
+    return chart.model_copy(
+        update={
+            "id": "answer",
+            "title": record.sentence,
+            "subtitle": record.name,
+            "y": log_axis(_label(record), [*shown, 1.0, 2.0]),
+            "levels": [Level(y=1.0, text=GUESSING)],
+            "notes": [
+                note for note in (f"Noise floor of y: between {low} and {high}.", _classes(record).strip()) if note
+            ],
+            "alt": f"Validation error against the number of heads. {record.sentence}",
+        }
+    )
 
 
 def _label(record: AdviceRecord) -> str:

@@ -55,10 +55,15 @@ def configuration(record: AdviceRecord, embed_dim: int | None = None) -> Configu
     ours = free_sizes(theirs.embed_dim, heads, head_dim)
     note = torch_note(heads, head_dim, theirs.embed_dim, theirs.num_heads, embed_dim is not None)
     return Configuration(
-        recommended_heads=heads, head_dim=head_dim, embed_dim=embed_dim, torch=theirs, free=ours, note=note,
+        recommended_heads=heads,
+        head_dim=head_dim,
+        embed_dim=embed_dim,
+        torch=theirs,
+        free=ours,
+        note=note,
         answers=answers(record, heads, (theirs.num_heads, theirs.head_dim, theirs.parameters), ours.data()),
         code=_code(theirs, ours),
-    )  # fmt: skip
+    )
 
 
 def torch_sizes(heads: int, head_dim: int, embed_dim: int | None = None) -> LayerSizes:

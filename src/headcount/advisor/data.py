@@ -101,9 +101,15 @@ def from_file(path: str | Path, *, kind: Kind = "auto", seed: int = 0) -> Materi
 
 
 def material(
-    X: Any, y: Any, mask: Any = None, *, kind: Kind = "auto", seed: int = 0, name: str = "data",
+    X: Any,
+    y: Any,
+    mask: Any = None,
+    *,
+    kind: Kind = "auto",
+    seed: int = 0,
+    name: str = "data",
     where: str | None = None,
-) -> Material:  # fmt: skip
+) -> Material:
     """Check arrays and make of them what the advisor trains on; every complaint is one line, after `where`."""
     where = where or name
     check_kind(kind)
@@ -140,9 +146,14 @@ def _counts(where: str, X: Any, y: Any) -> None:
 
 
 def prepared(
-    task: ArrayTask, classes: tuple[Any, ...] | None, seed: int, where: str | None = None, *,
-    splits: Splits | None = None, codes: Codes | None = None,
-) -> Material:  # fmt: skip
+    task: ArrayTask,
+    classes: tuple[Any, ...] | None,
+    seed: int,
+    where: str | None = None,
+    *,
+    splits: Splits | None = None,
+    codes: Codes | None = None,
+) -> Material:
     """Split a task and scale it; every complaint begins with `where`.
 
     Where a part is held back for good, the rest alone says how to scale; in folds all sequences do, so that errors of

@@ -100,9 +100,7 @@ def noise_floor(table: Table) -> tuple[float, float]:
     return max(0.0, middle - LUCK * spread), spread
 
 
-def drawn_errors(
-    table: Table, draws: int, seed: int, *, inflation: float = 1.0, folded: bool = False
-) -> Floats:  # fmt: skip
+def drawn_errors(table: Table, draws: int, seed: int, *, inflation: float = 1.0, folded: bool = False) -> Floats:
     """Return [draw, head count]: the error of the best of the drawn seeds on the drawn samples; row 0 is the data.
 
     Seeds are drawn among trials alike: a challenge that one head count had must not look like luck. In folds the
@@ -134,9 +132,15 @@ def levels_of(errors: Floats, floor: float) -> Floats:
 
 
 def decide(
-    found: Sequence[Outcome], *, heads_max: int, confidence: float = 0.95, seed: int = 0, draws: int = DRAWS,
-    inflation: float = 1.0, folded: bool = False,
-) -> HeadsNeeded:  # fmt: skip
+    found: Sequence[Outcome],
+    *,
+    heads_max: int,
+    confidence: float = 0.95,
+    seed: int = 0,
+    draws: int = DRAWS,
+    inflation: float = 1.0,
+    folded: bool = False,
+) -> HeadsNeeded:
     """Apply the rule to all trials of the curve at fixed head size; those that were cut off decide nothing.
 
     `inflation` and `folded` say how the sequences were split (`advisor_split.py`).
@@ -148,13 +152,19 @@ def decide(
     errors = drawn_errors(table, draws, seed, inflation=inflation, folded=folded)
     fitted = min(_fitted(one) for row in table.trials for one in row)
     evidence = Evidence(
-        heads=list(table.heads), trials=[np.array([one.validation for one in row]) for row in table.trials],
+        heads=list(table.heads),
+        trials=[np.array([one.validation for one in row]) for row in table.trials],
         models=[np.array([e for one in row for e in (one.fold_errors or (one.validation,))]) for row in table.trials],
-        errors=errors, levels=levels_of(errors, floor) * (1.0 if table.champion.wrong is None else CLASSES),
-        floor=floor, spread=spread, gain_chance=_gain(table.champion, inflation),
-        sequences=len(table.champion.squares), cause=_cause(table),
-        unlearned="by-heart" if fitted < LEARNED else "unlearned", compared=compared,
-    )  # fmt: skip
+        errors=errors,
+        levels=levels_of(errors, floor) * (1.0 if table.champion.wrong is None else CLASSES),
+        floor=floor,
+        spread=spread,
+        gain_chance=_gain(table.champion, inflation),
+        sequences=len(table.champion.squares),
+        cause=_cause(table),
+        unlearned="by-heart" if fitted < LEARNED else "unlearned",
+        compared=compared,
+    )
     return needed_above_floor(evidence, heads_max=heads_max, confidence=confidence, seed=seed)
 
 

@@ -100,18 +100,39 @@ class Measurer:
         return squares, wrong if self.material.classes is not None else None
 
     def outcome(
-        self, wanted: Wanted, model: ModelSpec, theta: NDArray[Any], curve: list[tuple[int, float]], *, steps: int,
-        whole: bool, seconds: float, outputs: Sequence[NDArray[np.float64]], path: Path | None,
-    ) -> Outcome:  # fmt: skip
+        self,
+        wanted: Wanted,
+        model: ModelSpec,
+        theta: NDArray[Any],
+        curve: list[tuple[int, float]],
+        *,
+        steps: int,
+        whole: bool,
+        seconds: float,
+        outputs: Sequence[NDArray[np.float64]],
+        path: Path | None,
+    ) -> Outcome:
         """Measure a model by its outputs at the best point, on unseen and on known sequences, and at the end."""
         unseen, some, last = outputs
         parts = self.parts(wanted)
         squares, wrong = self.errors(unseen, parts.unseen)
         train, fitted = (float(measured(found, parts.some)[0].mean()) for found in (some, last))
         return Outcome(
-            wanted, model, theta, list(curve), steps, whole, seconds, float(squares.mean()), train, squares,
-            None if wrong is None else float(wrong.mean()), Flat.of(model).size, fitted, path=path,
-        )  # fmt: skip
+            wanted,
+            model,
+            theta,
+            list(curve),
+            steps,
+            whole,
+            seconds,
+            float(squares.mean()),
+            train,
+            squares,
+            None if wrong is None else float(wrong.mean()),
+            Flat.of(model).size,
+            fitted,
+            path=path,
+        )
 
     def beyond(self) -> str:
         """Why a trial counts for nothing that diverged before its first evaluation."""

@@ -39,16 +39,29 @@ def advice_page(record: AdviceRecord, config: Configuration | None = None, witne
         config = configuration(record)
     prices = [price_text(price, record.recommended_heads) for price in record.prices]
     return page(
-        "advisor/advice.html.j2", title=f"{record.name}: {record.sentence}", record=record, told=headline(record),
-        recommended=recommended_text(record), evidence=evidence(record), charts=advice_charts(record),
-        again=f"{again(record)} {TAGS}".strip(), prices=prices, price_table=price_table(record),
-        fixed_table=fixed_table(record), curve_table=curve_table(record),
+        "advisor/advice.html.j2",
+        title=f"{record.name}: {record.sentence}",
+        record=record,
+        told=headline(record),
+        recommended=recommended_text(record),
+        evidence=evidence(record),
+        charts=advice_charts(record),
+        again=f"{again(record)} {TAGS}".strip(),
+        prices=prices,
+        price_table=price_table(record),
+        fixed_table=fixed_table(record),
+        curve_table=curve_table(record),
         length_tables=[table for table in (length_table(record), shorter_table(record)) if table.rows],
-        witness=witness, witness_title=witness and witness_title(witness), pair=witness and _pair(witness),
-        config=config, layer_table=config and layer_table(config), code=config and config.code.strip(),
-        done=settings(record), origin=origin(record.provenance),
+        witness=witness,
+        witness_title=witness and witness_title(witness),
+        pair=witness and _pair(witness),
+        config=config,
+        layer_table=config and layer_table(config),
+        code=config and config.code.strip(),
+        done=settings(record),
+        origin=origin(record.provenance),
         whole=json.dumps(record.data(), indent=2, ensure_ascii=False),
-    )  # fmt: skip
+    )
 
 
 def _pair(witness: WitnessRecord) -> str:

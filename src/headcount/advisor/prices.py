@@ -32,12 +32,20 @@ def curve_points(found: Sequence[Outcome], floor: float, step: dict[int, float])
         errors = sorted(one.validation for one in row)
         points.append(
             CurvePoint(
-                heads=heads, head_dim=best.model.head_dim, hidden=best.model.hidden, seeds=len(row),
-                validation=best.validation, median=float(np.median(errors)), worst=errors[-1], train=best.train,
-                wrong=best.wrong, excess=max(best.validation - floor, 0.0), parameters=best.parameters,
+                heads=heads,
+                head_dim=best.model.head_dim,
+                hidden=best.model.hidden,
+                seeds=len(row),
+                validation=best.validation,
+                median=float(np.median(errors)),
+                worst=errors[-1],
+                train=best.train,
+                wrong=best.wrong,
+                excess=max(best.validation - floor, 0.0),
+                parameters=best.parameters,
                 step_seconds=step.get(heads),
             )
-        )  # fmt: skip
+        )
     return points
 
 
@@ -48,7 +56,7 @@ def step_times(search: Search, heads: Sequence[int]) -> dict[int, float]:
 
 def prices(
     points: Sequence[CurvePoint], found: Sequence[Outcome], answer: int, confidence: float, inflation: float
-) -> list[Price]:  # fmt: skip
+) -> list[Price]:
     """Compare the neighbours of the recommended head count with it."""
     at = {point.heads: point for point in points}
     table = Table.of(found)
@@ -63,12 +71,16 @@ def prices(
         times = (point.step_seconds, base.step_seconds)
         listed.append(
             Price(
-                heads=other, error=point.validation, error_ratio=point.validation / max(base.validation, 1e-300),
-                told_apart=apart, parameters=point.parameters,
-                parameters_ratio=point.parameters / base.parameters, step_seconds=point.step_seconds,
+                heads=other,
+                error=point.validation,
+                error_ratio=point.validation / max(base.validation, 1e-300),
+                told_apart=apart,
+                parameters=point.parameters,
+                parameters_ratio=point.parameters / base.parameters,
+                step_seconds=point.step_seconds,
                 step_ratio=None if times[0] is None or times[1] is None else times[0] / times[1],
             )
-        )  # fmt: skip
+        )
     return listed
 
 
@@ -88,10 +100,12 @@ def other_curves(search: Search, decision: HeadsNeeded, answer: int, engine: Tri
     rounds = [
         [
             Wanted(h, base.wanted.seed, search.options.model_copy(update=update), base.wanted.train, kind)
-            for kind, _, update in plans for h in reversed(heads) if h != answer
+            for kind, _, update in plans
+            for h in reversed(heads)
+            if h != answer
         ]
         for base in own
-    ]  # fmt: skip
+    ]
     new, count = _trained([[one for one in wanted if _fits(engine, one)] for wanted in rounds], engine)
     curves: list[Curve] = []
     for kind, fixed, _ in plans:
@@ -161,8 +175,10 @@ def by_length(engine: TrialEngine, best: Outcome) -> list[LengthPoint]:
             chosen = lengths[inside]
             points.append(
                 LengthPoint(
-                    shortest=int(chosen.min()), longest=int(chosen.max()), samples=int(inside.sum()),
+                    shortest=int(chosen.min()),
+                    longest=int(chosen.max()),
+                    samples=int(inside.sum()),
                     error=float(best.squares[inside].mean()),
                 )
-            )  # fmt: skip
+            )
     return points

@@ -145,9 +145,13 @@ class Search:
         """What the trials so far say."""
         splits = self.engine.material.splits
         return decide(
-            self.found, heads_max=self.heads_max, confidence=self.confidence, seed=self.seed,
-            inflation=splits.inflation, folded=splits.folds > 1,
-        )  # fmt: skip
+            self.found,
+            heads_max=self.heads_max,
+            confidence=self.confidence,
+            seed=self.seed,
+            inflation=splits.inflation,
+            folded=splits.folds > 1,
+        )
 
     def _challenge(self, decision: HeadsNeeded) -> bool:
         """Give a head count that is to be called too few twice the hidden units and twice the training.
@@ -171,9 +175,13 @@ class Search:
         rival = min(one.validation for one in self.found if one.heads == decision.estimate)
         after = min(one.validation for one in whole)
         done = Challenge(
-            heads=below, hidden=wide, steps=long.steps, before=min(before, default=None), after=after,
+            heads=below,
+            hidden=wide,
+            steps=long.steps,
+            before=min(before, default=None),
+            after=after,
             passed=after <= AS_GOOD * rival,
-        )  # fmt: skip
+        )
         self.aside += new
         self.challenges[below] = self._explained(done, wider, long) if done.passed else done
         if done.passed:
@@ -280,10 +288,14 @@ class Search:
 
     def _recipe(self, steps: int, batch: int) -> TrainSpec:
         return TrainSpec(
-            steps=steps, warmup=min(200, steps // 10), learning_rate=RATE, evaluations=min(EVALUATIONS, steps),
-            batch=batch, train_size=max(self.engine.material.train_size, 2),
+            steps=steps,
+            warmup=min(200, steps // 10),
+            learning_rate=RATE,
+            evaluations=min(EVALUATIONS, steps),
+            batch=batch,
+            train_size=max(self.engine.material.train_size, 2),
             validation_size=max(self.engine.material.validation_size, 2),
-        )  # fmt: skip
+        )
 
     def _pilot(self) -> None:
         """Do positions matter? The same model with and without them, on a part of the steps."""

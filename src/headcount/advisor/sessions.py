@@ -104,9 +104,16 @@ class BestOnCore(CoreSession):
             network, last = flat.unpack(best), flat.unpack(now.theta)
             outputs = predicted(network, parts.unseen), predicted(network, parts.some), predicted(last, parts.some)
         found = self.data.outcome(
-            self.asked.wanted, model, best, now.curve, steps=now.step, whole=whole, seconds=self.seconds(0),
-            outputs=outputs, path=path_of(self._measures) if self._measures else None,
-        )  # fmt: skip
+            self.asked.wanted,
+            model,
+            best,
+            now.curve,
+            steps=now.step,
+            whole=whole,
+            seconds=self.seconds(0),
+            outputs=outputs,
+            path=path_of(self._measures) if self._measures else None,
+        )
         return [_ending(name, found, found.fitted)]
 
 
@@ -114,9 +121,14 @@ class BestStack(Session[Asked]):
     """One stack on the device: trials of one recipe, which differ in nothing but seeds and sizes."""
 
     def __init__(
-        self, data: Measurer, members: Sequence[tuple[str, Asked]], device: torch.device, *, plain: bool,
+        self,
+        data: Measurer,
+        members: Sequence[tuple[str, Asked]],
+        device: torch.device,
+        *,
+        plain: bool,
         largest: int = 1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Place trials on the device; `plain` does without kernels.
 
         Kernels are compiled for the largest model of a stack: where none has `largest` heads, one more model fills up,
@@ -137,9 +149,15 @@ class BestStack(Session[Asked]):
 
         whole, models = data.whole, [data.sized(one) for one in wanted]
         self.trainer = StackTrainer(
-            models, [self.spec] * len(wanted), [one.seed for one in wanted], whole.X, whole.y, whole.mask, plain=plain,
+            models,
+            [self.spec] * len(wanted),
+            [one.seed for one in wanted],
+            whole.X,
+            whole.y,
+            whole.mask,
+            plain=plain,
             batches=batches,
-        )  # fmt: skip
+        )
         self.measurer = StackMeasurer(data, wanted)
         self.curves = [[] for _ in wanted]
         self.least = torch.full((len(wanted),), torch.inf, dtype=torch.float64, device=device)
@@ -189,9 +207,16 @@ class BestStack(Session[Asked]):
                 found.append(Ending(name, self.data.beyond()))
                 continue
             one = self.data.outcome(
-                asked.wanted, asked.model, own[m], self.curves[m], steps=taken[m], whole=done[m],
-                seconds=self.seconds(m), outputs=outputs[m], path=self.measurer.path(m, len(self.curves[m])),
-            )  # fmt: skip
+                asked.wanted,
+                asked.model,
+                own[m],
+                self.curves[m],
+                steps=taken[m],
+                whole=done[m],
+                seconds=self.seconds(m),
+                outputs=outputs[m],
+                path=self.measurer.path(m, len(self.curves[m])),
+            )
             found.append(_ending(name, one, one.fitted))
         return found
 

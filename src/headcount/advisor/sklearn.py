@@ -32,9 +32,16 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
     """
 
     def __init__(
-        self, *, budget: float | str = 300.0, heads_max: int = 32, confidence: float = 0.95, kind: str = "regression",
-        device: str = "cpu", steps: int | None = None, random_state: Any = 0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        budget: float | str = 300.0,
+        heads_max: int = 32,
+        confidence: float = 0.95,
+        kind: str = "regression",
+        device: str = "cpu",
+        steps: int | None = None,
+        random_state: Any = 0,
+    ) -> None:
         self.budget = budget
         self.heads_max = heads_max
         self.confidence = confidence
@@ -50,9 +57,15 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
         """
         numbers = self.kind == "regression"
         checked: Any = validate_data(
-            self, X, y, allow_nd=True, dtype=np.float64, multi_output=self.kind != "classification", y_numeric=numbers,
+            self,
+            X,
+            y,
+            allow_nd=True,
+            dtype=np.float64,
+            multi_output=self.kind != "classification",
+            y_numeric=numbers,
             ensure_min_samples=2,
-        )  # fmt: skip
+        )
         inputs, targets = checked
         try:
             self.advice_ = self._ask(_tokens(inputs, _holds_ids(X)), targets, mask)
@@ -102,9 +115,18 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
         if seed is None or not isinstance(seed, int | np.integer):
             seed = int(check_random_state(seed).randint(2**31 - 1))
         return advise(
-            X, y, mask, budget=self.budget, heads_max=self.heads_max, confidence=self.confidence, device=self.device,
-            seed=int(seed), kind=self.kind, steps=self.steps, quiet=True,  # pyright: ignore[reportArgumentType]
-        )  # fmt: skip
+            X,
+            y,
+            mask,
+            budget=self.budget,
+            heads_max=self.heads_max,
+            confidence=self.confidence,
+            device=self.device,
+            seed=int(seed),
+            kind=self.kind,
+            steps=self.steps,
+            quiet=True,  # pyright: ignore[reportArgumentType]
+        )
 
     def __sklearn_tags__(self) -> Any:
         """Say what the estimator takes: numbers or, with that kind or where `fit` found them, classes; vectors too."""

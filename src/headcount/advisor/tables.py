@@ -19,15 +19,30 @@ def price_table(record: AdviceRecord) -> Table:
     at = {point.heads: point for point in record.curve}
     answer = record.named
     rows = {
-        p.heads: [str(p.heads), error_text(p.error), f"{times_text(p.error_ratio)}", "yes" if p.told_apart else "no",
-                  f"{p.parameters:,}", f"{p.parameters_ratio:.2f}", _step(p.step_seconds),
-                  NONE if p.step_ratio is None else f"{p.step_ratio:.2f}"]
+        p.heads: [
+            str(p.heads),
+            error_text(p.error),
+            f"{times_text(p.error_ratio)}",
+            "yes" if p.told_apart else "no",
+            f"{p.parameters:,}",
+            f"{p.parameters_ratio:.2f}",
+            _step(p.step_seconds),
+            NONE if p.step_ratio is None else f"{p.step_ratio:.2f}",
+        ]
         for p in record.prices
-    }  # fmt: skip
+    }
     if answer is not None and answer in at:
         own = at[answer]
-        rows[answer] = [str(answer), error_text(own.validation), "", "", f"{own.parameters:,}", "",
-                        _step(own.step_seconds), ""]  # fmt: skip
+        rows[answer] = [
+            str(answer),
+            error_text(own.validation),
+            "",
+            "",
+            f"{own.parameters:,}",
+            "",
+            _step(own.step_seconds),
+            "",
+        ]
     order = sorted(rows)
     columns = [
         Column(name="Heads", meaning="number of attention heads"),
@@ -57,10 +72,18 @@ def fixed_table(record: AdviceRecord) -> Table:
         Column(name="Training", meaning="error of the best model on the training part"),
     ]
     rows = [
-        [curve.kind, str(p.heads), str(p.head_dim), str(p.hidden), f"{p.parameters:,}", str(p.seeds),
-         *(error_text(e) for e in (p.validation, p.median, p.train))]
-        for curve in record.curves for p in curve.points
-    ]  # fmt: skip
+        [
+            curve.kind,
+            str(p.heads),
+            str(p.head_dim),
+            str(p.hidden),
+            f"{p.parameters:,}",
+            str(p.seeds),
+            *(error_text(e) for e in (p.validation, p.median, p.train)),
+        ]
+        for curve in record.curves
+        for p in curve.points
+    ]
     return Table(caption="The same width, the same parameters", columns=columns, rows=rows, marked=None)
 
 
@@ -72,10 +95,13 @@ def length_table(record: AdviceRecord) -> Table:
         Column(name="Error", meaning="of the best model on them, as a share of the variance of y"),
     ]
     rows = [
-        [str(p.shortest) if p.shortest == p.longest else f"{p.shortest} to {p.longest}", f"{p.samples:,}",
-         error_text(p.error)]
+        [
+            str(p.shortest) if p.shortest == p.longest else f"{p.shortest} to {p.longest}",
+            f"{p.samples:,}",
+            error_text(p.error),
+        ]
         for p in record.lengths
-    ]  # fmt: skip
+    ]
     return Table(caption="Error by length", columns=columns, rows=rows, marked=None)
 
 

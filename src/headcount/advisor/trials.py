@@ -101,11 +101,17 @@ def joined(wanted: Wanted, parts: Sequence[Outcome], material: Material) -> Outc
     errors = squares.mean(1)
     at, best = int(errors.argmin()), min(parts, key=lambda one: one.validation)
     return replace(
-        best, wanted=wanted, path=None, fold_errors=tuple(float(path.squares[at].mean()) for path in paths),
+        best,
+        wanted=wanted,
+        path=None,
+        fold_errors=tuple(float(path.squares[at].mean()) for path in paths),
         steps=min(one.steps for one in parts),
-        whole=all(one.whole for one in parts), seconds=sum(one.seconds for one in parts),
+        whole=all(one.whole for one in parts),
+        seconds=sum(one.seconds for one in parts),
         curve=[(step, float(error)) for (step, _), error in zip(parts[0].curve, errors, strict=False)],
-        validation=float(errors[at]), squares=squares[at].astype(np.float32),
+        validation=float(errors[at]),
+        squares=squares[at].astype(np.float32),
         wrong=None if best.wrong is None else float(wrong[at].mean()),
-        train=float(np.mean([one.train for one in parts])), fitted=float(np.mean([one.fitted for one in parts])),
-    )  # fmt: skip
+        train=float(np.mean([one.train for one in parts])),
+        fitted=float(np.mean([one.fitted for one in parts])),
+    )

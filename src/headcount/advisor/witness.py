@@ -48,9 +48,15 @@ EDGES = (0.01, 0.99)
 
 
 def find_witness(
-    trials: Sequence[Outcome], material: Material, heads: int | None, *, task: Task | None = None,
-    seconds: float = 20.0, seed: int = 0, halt: threading.Event | None = None,
-) -> WitnessRecord:  # fmt: skip
+    trials: Sequence[Outcome],
+    material: Material,
+    heads: int | None,
+    *,
+    task: Task | None = None,
+    seconds: float = 20.0,
+    seed: int = 0,
+    halt: threading.Event | None = None,
+) -> WitnessRecord:
     """Look for a witness against the best trained layer with fewer than `heads` heads, the recommended count.
 
     `halt` ends the search with an error, for one that runs beside other work.
@@ -85,9 +91,13 @@ def find_witness(
 
 
 def save_witness(
-    found: WitnessRecord, trials: Sequence[Outcome], material: Material, heads: int | None, task: Task | None,
+    found: WitnessRecord,
+    trials: Sequence[Outcome],
+    material: Material,
+    heads: int | None,
+    task: Task | None,
     folder: Path,
-) -> None:  # fmt: skip
+) -> None:
     """Write the layer and its proved pair as a folder that `headcount recheck` verifies."""
     layer = weaker(trials, heads)
     if found.file is None or layer is None or task is None:

@@ -128,9 +128,14 @@ def _setting_blocks(setting: str, runs: Sequence[Run], on: Part) -> list[Block]:
 
 
 def _block(
-    setting: str, length: int, hidden: int, targets: tuple[str, ...], heads: tuple[int, ...], runs: Sequence[Run],
+    setting: str,
+    length: int,
+    hidden: int,
+    targets: tuple[str, ...],
+    heads: tuple[int, ...],
+    runs: Sequence[Run],
     on: Part,
-) -> Block:  # fmt: skip
+) -> Block:
     found: dict[tuple[int, int], list[float]] = {}
     for run in runs:
         k = targets.index(str(run.values.get("target", "")))

@@ -47,21 +47,28 @@ def head_rows(trials: Sequence[Trial]) -> list[HeadRow]:
     for heads in sorted({t.heads for t in trials}):
         group = [t for t in trials if t.heads == heads]
         errors = [t.nmse for t in group if t.state == "done" and t.nmse is not None]
-        rows.append(HeadRow(
-            heads=heads, seeds=len(group), diverged=len(group) - len(errors),
-            best=min(errors, default=None), worst=max(errors, default=None),
-            median=statistics.median(errors) if errors else None,
-            parameters=max(t.parameters for t in group),
-            parameters_total=max(t.parameters_total for t in group),
-            seconds=statistics.median(t.seconds for t in group),
-        ))  # fmt: skip
+        rows.append(
+            HeadRow(
+                heads=heads,
+                seeds=len(group),
+                diverged=len(group) - len(errors),
+                best=min(errors, default=None),
+                worst=max(errors, default=None),
+                median=statistics.median(errors) if errors else None,
+                parameters=max(t.parameters for t in group),
+                parameters_total=max(t.parameters_total for t in group),
+                seconds=statistics.median(t.seconds for t in group),
+            )
+        )
     readable = [i for i, row in enumerate(rows) if row.best is not None]
     for i, j in itertools.pairwise(readable):
-        rows[i] = rows[i].model_copy(update={
-            "next_heads": rows[j].heads,
-            "drop_best": _ratio(rows[i].best, rows[j].best),
-            "drop_median": _ratio(rows[i].median, rows[j].median),
-        })  # fmt: skip
+        rows[i] = rows[i].model_copy(
+            update={
+                "next_heads": rows[j].heads,
+                "drop_best": _ratio(rows[i].best, rows[j].best),
+                "drop_median": _ratio(rows[i].median, rows[j].median),
+            }
+        )
     return rows
 
 

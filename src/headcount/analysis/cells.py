@@ -33,25 +33,37 @@ def _cell(block: Block, column: int) -> Cell:
     wanted = sum(planned(run, heads) for _, run in block.panels)
     train = [t.train_nmse for _, t in done if t.train_nmse is not None]
     return Cell(
-        setting=block.setting, heads=heads, length=block.length, hidden=block.hidden,
-        head_dim=head_dim(block.panels[0][1], heads), targets=len(by_target), trials=wanted,
-        diverged=len(trials) - len(done), missing=wanted - len(trials),
-        best=min(errors, default=None), worst=max(errors, default=None),
-        median=statistics.median(errors) if errors else None, by_target=levels, averaged=block.rate,
+        setting=block.setting,
+        heads=heads,
+        length=block.length,
+        hidden=block.hidden,
+        head_dim=head_dim(block.panels[0][1], heads),
+        targets=len(by_target),
+        trials=wanted,
+        diverged=len(trials) - len(done),
+        missing=wanted - len(trials),
+        best=min(errors, default=None),
+        worst=max(errors, default=None),
+        median=statistics.median(errors) if errors else None,
+        by_target=levels,
+        averaged=block.rate,
         seed_spread=_spread([np.array([log_error(t) for t in some]) for some in by_target.values()]),
-        target_spread=_spread([np.log10(np.maximum(levels, FLOOR))]), train_best=min(train, default=None),
+        target_spread=_spread([np.log10(np.maximum(levels, FLOOR))]),
+        train_best=min(train, default=None),
         floored=_floored(block, heads),
         parameters=max((t.parameters for _, t in trials), default=0),
         parameters_total=max((t.parameters_total for _, t in trials), default=0),
-    )  # fmt: skip
+    )
 
 
 def _floored(block: Block, heads: int) -> int:
     """Count the trials whose error is the floor: no share of wrong answers is half of one."""
     return sum(
         t.heads == heads and t.state == "done" and t.nmse == least
-        for _, run in block.panels if (least := floor(run, block.on)) is not None for t in run.trials
-    )  # fmt: skip
+        for _, run in block.panels
+        if (least := floor(run, block.on)) is not None
+        for t in run.trials
+    )
 
 
 def _spread(groups: Sequence[Floats]) -> float | None:
@@ -74,6 +86,12 @@ def drops(drawn: Drawn) -> Iterator[Drop]:
             continue  # no target has both
         low, high = interval(gap)
         yield Drop(
-            setting=block.setting, heads=block.heads[i], length=block.length, hidden=block.hidden,
-            next_heads=block.heads[j], factor=float(10 ** gap[0]), low=10**low, high=10**high,
-        )  # fmt: skip
+            setting=block.setting,
+            heads=block.heads[i],
+            length=block.length,
+            hidden=block.hidden,
+            next_heads=block.heads[j],
+            factor=float(10 ** gap[0]),
+            low=10**low,
+            high=10**high,
+        )

@@ -43,9 +43,11 @@ def grounds_of(found: Dimension, drawn: Sequence[Drawn]) -> Grounds:
     return Grounds(
         places=int(sum(np.isfinite(d.level[0]).any(1).sum() for d in drawn)),
         single=bool(found.shares) and single(drawn),
-        slopes=[] if found.pointed is None else list(_slopes(found, found.pointed, drawn)), finished=len(trials),
-        diverged=sum(not (t.state == "done" and t.nmse is not None) for t in trials), left_out=left_out,
-    )  # fmt: skip
+        slopes=[] if found.pointed is None else list(_slopes(found, found.pointed, drawn)),
+        finished=len(trials),
+        diverged=sum(not (t.state == "done" and t.nmse is not None) for t in trials),
+        left_out=left_out,
+    )
 
 
 def _slopes(found: Dimension, at: int, drawn: Sequence[Drawn]) -> list[tuple[int, float, float, float]]:

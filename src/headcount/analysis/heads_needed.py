@@ -175,14 +175,22 @@ def dimension(drawn: Sequence[Drawn], seed: int = 0) -> Dimension:
     unclear = doubted or refused is not None
     verdict, fall_share = ("unclear", None) if unclear else _verdict(estimate, heads, shares, low, levels)
     last = index if estimate is not None else low if verdict == "not-reached" and low > 0 else None
-    return bare.model_copy(update={
-        "verdict": verdict, "estimate": None if doubted else estimate, "tentative": estimate if doubted else None,
-        "heads_needed": _claimed(verdict, heads, index),
-        "low": heads[low - 1] + 1 if low > 0 else 1, "high": None if high == len(heads) else heads[high],
-        "doubted": doubted, "refused": refused, "even": even, "shares": shares,
-        "fall_share": fall_share,
-        **({} if last is None else _steps(levels, heads, last)),
-    })  # fmt: skip
+    return bare.model_copy(
+        update={
+            "verdict": verdict,
+            "estimate": None if doubted else estimate,
+            "tentative": estimate if doubted else None,
+            "heads_needed": _claimed(verdict, heads, index),
+            "low": heads[low - 1] + 1 if low > 0 else 1,
+            "high": None if high == len(heads) else heads[high],
+            "doubted": doubted,
+            "refused": refused,
+            "even": even,
+            "shares": shares,
+            "fall_share": fall_share,
+            **({} if last is None else _steps(levels, heads, last)),
+        }
+    )
 
 
 def _bare(drawn: Sequence[Drawn], heads: Sequence[int], levels: Floats, missing: dict[int, str]) -> Dimension:
@@ -190,12 +198,19 @@ def _bare(drawn: Sequence[Drawn], heads: Sequence[int], levels: Floats, missing:
     block = drawn[0].block
     guess = guess_level(drawn) if block.rate else UNSOLVED
     return Dimension(
-        setting=block.setting, verdict="too-few", estimate=None, low=None, high=None, missing=missing,
-        measure="error rate" if block.rate else "nmse", on=block.on, resamples=len(levels) - 1,
+        setting=block.setting,
+        verdict="too-few",
+        estimate=None,
+        low=None,
+        high=None,
+        missing=missing,
+        measure="error rate" if block.rate else "nmse",
+        on=block.on,
+        resamples=len(levels) - 1,
         errors=[(h, float(10**level)) for h, level in zip(heads, levels[0], strict=True)],
         rows=head_rows([t for d in drawn for _, run in d.block.panels for t in run.trials]),
         unlearned=guess if np.isfinite(guess) else None,
-    )  # fmt: skip
+    )
 
 
 def _steps(levels: Floats, heads: Sequence[int], index: int) -> dict[str, float | int]:
@@ -207,9 +222,12 @@ def _steps(levels: Floats, heads: Sequence[int], index: int) -> dict[str, float 
         fall = levels[:, index - 1] - levels[:, index]
         low, high = interval(fall)
         found |= {
-            "drop_from": heads[index - 1], "drop_to": heads[index],
-            "drop": _times(fall[0]), "drop_low": _times(low), "drop_high": _times(high),
-        }  # fmt: skip
+            "drop_from": heads[index - 1],
+            "drop_to": heads[index],
+            "drop": _times(fall[0]),
+            "drop_low": _times(low),
+            "drop_high": _times(high),
+        }
     if index < len(heads) - 1:
         rest = np.maximum(levels[:, index] - levels[:, index + 1 :].min(1), 0.0)
         low, high = interval(rest)
@@ -389,21 +407,36 @@ def needed_above_floor(found: Evidence, *, heads_max: int, confidence: float = 0
     limits = errors.min(1) + margins(errors, found.floor)
     counts = [len(some) for some in found.trials]
     bare = HeadsNeeded(
-        verdict="too-few", estimate=None, low=1, high=None, shares={0: 1.0}, resamples=len(errors) - 1,
+        verdict="too-few",
+        estimate=None,
+        low=1,
+        high=None,
+        shares={0: 1.0},
+        resamples=len(errors) - 1,
         errors=[(h, float(error)) for h, error in zip(heads, errors[0], strict=True)],
-        noise_floor=found.floor, spread=found.spread, gain_chance=found.gain_chance,
-        margin=float(margins(errors, found.floor)[0]), rest=_rest(heads, levels[0]),
-    )  # fmt: skip
+        noise_floor=found.floor,
+        spread=found.spread,
+        gain_chance=found.gain_chance,
+        margin=float(margins(errors, found.floor)[0]),
+        rest=_rest(heads, levels[0]),
+    )
 
     def told(
         verdict: Verdict, answer: int | None, low: int, high: int | None, cause: Cause, shares: dict[int, float]
     ) -> HeadsNeeded:
         place = None if answer is None else heads.index(answer)
-        return bare.model_copy(update={
-            "verdict": verdict, "estimate": answer, "low": low, "high": high, "cause": cause, "shares": shares,
-            "sequences": None if place is None else would_settle(errors, limits, place, found.sequences),
-            "by_step": place is not None and bool(errors[0, place] > limits[0]),
-        })  # fmt: skip
+        return bare.model_copy(
+            update={
+                "verdict": verdict,
+                "estimate": answer,
+                "low": low,
+                "high": high,
+                "cause": cause,
+                "shares": shares,
+                "sequences": None if place is None else would_settle(errors, limits, place, found.sequences),
+                "by_step": place is not None and bool(errors[0, place] > limits[0]),
+            }
+        )
 
     if not found.compared or max(counts) < 2:
         return bare

@@ -58,20 +58,22 @@ def _splits(h: Floats) -> Floats:
 
 FORMS = (
     Form(
-        "heads over length", "c·T^b·exp(alpha·h/T^delta)", ("b", "alpha"),
-        lambda h, t, delta: [t, h * np.exp(-delta * t)], lambda _h: DELTAS,
+        "heads over length",
+        "c·T^b·exp(alpha·h/T^delta)",
+        ("b", "alpha"),
+        lambda h, t, delta: [t, h * np.exp(-delta * t)],
+        lambda _h: DELTAS,
     ),
     Form("heads and length apart", "c·T^b·exp(alpha·h)", ("b", "alpha"), lambda h, t, _: [t, h]),
     Form("powers of heads and length", "c·T^b·h^a", ("b", "a"), lambda h, t, _: [t, np.log(h)]),
     Form("exponential in heads", "c·exp(alpha·h)", ("alpha",), lambda h, _t, _: [h]),
     Form("power of heads", "c·h^a", ("a",), lambda h, _t, _: [np.log(h)]),
     Form("constant", "c", (), lambda _h, _t, _: []),
-)  # fmt: skip
+)
 """The smooth laws."""
 STEP = Form(
-    "step in heads", "a for h < s, b for h >= s", ("fall",), lambda h, _t, s: [(h >= s).astype(float)],
-    _splits, "s",
-)  # fmt: skip
+    "step in heads", "a for h < s, b for h >= s", ("fall",), lambda h, _t, s: [(h >= s).astype(float)], _splits, "s"
+)
 """Two levels: `a` below the head count s, `b` from it on."""
 
 
@@ -121,12 +123,20 @@ def compare(
         if form is STEP:
             level = coefficients["c"]
             coefficients = {"a": level, "b": level * np.exp(coefficients["fall"]), "s": coefficients["s"]}
-        found.append(Law(
-            setting=setting, hidden=hidden, name=form.name, formula=form.formula, score=_score(misses[form.name]),
-            coefficients={name: float(values[0]) for name, values in coefficients.items()},
-            intervals={name: interval(values) for name, values in coefficients.items()},
-            chosen=form is chosen, points=len(h), note="; ".join(text for text in (edge, note) if text),
-        ))  # fmt: skip
+        found.append(
+            Law(
+                setting=setting,
+                hidden=hidden,
+                name=form.name,
+                formula=form.formula,
+                score=_score(misses[form.name]),
+                coefficients={name: float(values[0]) for name, values in coefficients.items()},
+                intervals={name: interval(values) for name, values in coefficients.items()},
+                chosen=form is chosen,
+                points=len(h),
+                note="; ".join(text for text in (edge, note) if text),
+            )
+        )
     return sorted(found, key=lambda law: law.score)
 
 

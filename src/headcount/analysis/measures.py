@@ -69,25 +69,46 @@ _NMSE = "The error is the NMSE: the mean squared error divided by the variance o
 _FIT = " It says what a model can fit, not how it does on anything new."
 _WORDS: dict[tuple[Measure, Part], Words] = {
     ("nmse", "validation"): Words(
-        "NMSE", "error", "Error", "Error (NMSE)", "on fresh sequences", "NMSE", "",
+        "NMSE",
+        "error",
+        "Error",
+        "Error (NMSE)",
+        "on fresh sequences",
+        "NMSE",
+        "",
         f"{_NMSE}model was not trained on. 0 is perfect, 0.01 leaves 1 % of the variation unexplained, 1 is guessing.",
     ),
     ("nmse", "train"): Words(
-        "NMSE", "training error", "Training error", "Training error (NMSE)", "on the training sequences",
-        "NMSE on the training sequences", " to fit the training sequences",
+        "NMSE",
+        "training error",
+        "Training error",
+        "Training error (NMSE)",
+        "on the training sequences",
+        "NMSE on the training sequences",
+        " to fit the training sequences",
         f"{_NMSE}model was trained on. 0 is perfect, 1 is guessing.{_FIT}",
     ),
     ("error rate", "validation"): Words(
-        "error rate", "validation error", "Validation error", "Validation error (1 − accuracy)",
-        "on the validation data", "error rate on the validation data", " on the validation data",
+        "error rate",
+        "validation error",
+        "Validation error",
+        "Validation error (1 − accuracy)",
+        "on the validation data",
+        "error rate on the validation data",
+        " on the validation data",
         f"{_RATE}on validation data, which no model was trained on. 0 is perfect, 0.01 is 1 wrong answer in 100.",
     ),
     ("error rate", "train"): Words(
-        "error rate", "training error", "Training error", "Training error (1 − accuracy)", "on the training data",
-        "error rate on the training data", " to fit the training data",
+        "error rate",
+        "training error",
+        "Training error",
+        "Training error (1 − accuracy)",
+        "on the training data",
+        "error rate on the training data",
+        " to fit the training data",
         f"{_RATE}on the data that the models were trained on. 0 is perfect, 0.01 is 1 wrong answer in 100.{_FIT}",
     ),
-}  # fmt: skip
+}
 
 
 def words(measure: Measure = "nmse", on: Part = "validation") -> Words:
@@ -150,8 +171,10 @@ def zeros(runs: Sequence[Run], on: Part) -> int:
     """Count the finished trials whose error rate is 0 and is read as half a wrong answer."""
     return sum(
         trial.state == "done" and (trial.nmse if on == "validation" else trial.train_nmse) == 0
-        for run in runs if floor(run, on) is not None for trial in run.trials
-    )  # fmt: skip
+        for run in runs
+        if floor(run, on) is not None
+        for trial in run.trials
+    )
 
 
 def notes(runs: Sequence[Run], on: Part) -> list[str]:

@@ -24,9 +24,13 @@ LEAST_RESAMPLES = 100
 
 
 def analyse(
-    runs: Sequence[Run], *, resamples: int = RESAMPLES, seed: int = 0, on: Part = "validation",
+    runs: Sequence[Run],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    on: Part = "validation",
     without: Sequence[int] = (),
-) -> Analysis:  # fmt: skip
+) -> Analysis:
     """Read everything that the trials of a run say; the same arguments give the same numbers.
 
     `runs` are the panels of one sweep, finished or not. The task's known D is handed through for comparison; no
@@ -40,9 +44,14 @@ def analyse(
     first = runs[0]
     intrinsic = {run.intrinsic for run in runs}
     return Analysis(
-        run=first.name, title=first.title, measure=measure, on=on, notes=told,
+        run=first.name,
+        title=first.title,
+        measure=measure,
+        on=on,
+        notes=told,
         intrinsic=intrinsic.pop() if len(intrinsic) == 1 else None,
-        settings=list(drawn), counts=state_counts(runs),
+        settings=list(drawn),
+        counts=state_counts(runs),
         cells=[cell for block in found for cell in cells(block)],
         drops=[drop for some in drawn.values() for one in some for drop in drops(one)],
         slopes=[slope for some in drawn.values() for slope in slopes(some)],
@@ -51,8 +60,9 @@ def analyse(
         scaling=[line for some in drawn.values() for line in scaling(some)],
         equal_errors=[line for some in drawn.values() for line in equal_errors(some)],
         laws=[law for some in drawn.values() for law in laws(some, without)],
-        resamples=resamples, provenance=first.provenance,
-    )  # fmt: skip
+        resamples=resamples,
+        provenance=first.provenance,
+    )
 
 
 def answers(

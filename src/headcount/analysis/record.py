@@ -17,9 +17,7 @@ from headcount.core import Shown, Spec
 from headcount.store import Measure
 
 Tag = Literal["proved", "measured", "extrapolated"]
-Verdict = Literal[
-    "transition", "one-head", "gentle", "not-reached", "no-fall", "unclear", "failed", "noise", "too-few"
-]  # fmt: skip
+Verdict = Literal["transition", "one-head", "gentle", "not-reached", "no-fall", "unclear", "failed", "noise", "too-few"]
 """transition: fewer heads are worse, more bring little.
 one-head: the smallest head count tried does as well as more.
 gentle: a head count is within the margin of the best of all, and no step leads to it (with a noise floor only).

@@ -33,11 +33,18 @@ def scaling(drawn: Sequence[Drawn]) -> Iterator[Scaling]:
             low, high = interval(found)
             said = theory(block.panels[0][1], heads, length)
             yield Scaling(
-                setting=block.setting, heads=heads, length=length, slope=float(found[0]), low=low, high=high,
+                setting=block.setting,
+                heads=heads,
+                length=length,
+                slope=float(found[0]),
+                low=low,
+                high=high,
                 points=[(d.block.hidden, float(10**level)) for d, level in zip(use, levels[0], strict=True)],
-                theory=None if said.half_k is None else -1 / said.half_k, half_k=said.half_k,
-                half_k_printed=said.half_k_printed, theory_note=said.note,
-            )  # fmt: skip
+                theory=None if said.half_k is None else -1 / said.half_k,
+                half_k=said.half_k,
+                half_k_printed=said.half_k_printed,
+                theory_note=said.note,
+            )
 
 
 class Theory(NamedTuple):
@@ -63,9 +70,12 @@ def theory(run: Run, heads: int, length: int) -> Theory:
     sets = run.task.get("S")
     smallest = min((len(s) for s in sets), default=length) if isinstance(sets, list) else length
     printed, sharp = exponents(
-        length=length, heads=heads, head_dim=max(head_dim(run, heads), 1), intrinsic=D,
+        length=length,
+        heads=heads,
+        head_dim=max(head_dim(run, heads), 1),
+        intrinsic=D,
         smallest_set=min(max(smallest, 1), length),
-    )  # fmt: skip
+    )
     if sharp.vacuous and printed.vacuous:
         both = f"printed k = {printed.k:.2f}{printed.bites_from()}"
         return Theory(None, None, f"vacuous here: k = {sharp.k:.2f}{sharp.bites_from()}; {both}")
@@ -110,9 +120,12 @@ def equal_errors(drawn: Sequence[Drawn]) -> Iterator[EqualError]:
             points = [(length, _cross(curve, level)) for length, curve in curves.items()]
             if any(M is not None for _, M in points):
                 yield EqualError(
-                    setting=drawn[0].block.setting, heads=heads, error=float(10**level), points=points,
+                    setting=drawn[0].block.setting,
+                    heads=heads,
+                    error=float(10**level),
+                    points=points,
                     reasons=[_why(curve, level) for curve in curves.values()],
-                )  # fmt: skip
+                )
 
 
 Curve = list[tuple[float, float]]

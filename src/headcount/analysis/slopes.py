@@ -23,9 +23,14 @@ def slopes(drawn: Sequence[Drawn]) -> Iterator[Slope]:
                 continue
             low, high = interval(found)
             yield Slope(
-                setting=block.setting, heads=heads, hidden=hidden, slope=float(found[0]), low=low, high=high,
+                setting=block.setting,
+                heads=heads,
+                hidden=hidden,
+                slope=float(found[0]),
+                low=low,
+                high=high,
                 lengths=[d.block.length for d in use],
-            )  # fmt: skip
+            )
 
 
 def comparable(drawn: Sequence[Drawn], column: int) -> list[Drawn]:
@@ -71,8 +76,8 @@ def reversals(drawn: Sequence[Drawn], resamples: int, seed: int) -> Iterator[Rev
             # equal scores may differ by rounding
             p = (1 + int((null >= scores[0] - 1e-9).sum())) / (1 + len(null))
             yield Reversal(
-                setting=block.setting, heads=heads, hidden=hidden, score=float(scores[0]), low=low, high=high, p=p,
-            )  # fmt: skip
+                setting=block.setting, heads=heads, hidden=hidden, score=float(scores[0]), low=low, high=high, p=p
+            )
 
 
 def _shuffled(drawn: Sequence[Drawn], column: int, resamples: int, rng: np.random.Generator) -> Floats:

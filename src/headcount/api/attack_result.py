@@ -88,20 +88,34 @@ class AttackResult(Shown):
             raise BadInput("only a retrieval task of expressions can be enclosed: here the target is numbers")
         lower = self.gap if self.kind == "exact" else 0.0
         return irreducible_bound(
-            self.model, self.task, self.witness.found.box, output=self.witness.data["output"], seconds=seconds,
-            lower=lower, goal=goal, on_step=on_step,
-        )  # fmt: skip
+            self.model,
+            self.task,
+            self.witness.found.box,
+            output=self.witness.data["output"],
+            seconds=seconds,
+            lower=lower,
+            goal=goal,
+            on_step=on_step,
+        )
 
     def __repr__(self) -> str:
         return "\n".join(map(plain, conclusions(self.witness)))
 
 
 def attack(
-    model: SavedModel | str | Path, task: Task | None = None, box: Box | None = None, *,
-    surrogate: SavedModel | str | Path | None = None, among: search.Among = "all", starts: int = 64,
-    budget: float | str | None = None, seed: int = 0, device: str = "cpu", told: search.Told | None = None,
+    model: SavedModel | str | Path,
+    task: Task | None = None,
+    box: Box | None = None,
+    *,
+    surrogate: SavedModel | str | Path | None = None,
+    among: search.Among = "all",
+    starts: int = 64,
+    budget: float | str | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    told: search.Told | None = None,
     seconds: float | str | None = None,
-) -> AttackResult:  # fmt: skip
+) -> AttackResult:
     """Find two inputs that a model's attention cannot tell apart although their targets differ, and prove it.
 
     `model` is a saved model or its folder, `task` its own unless stated, `box` the two corners of the tokens' box.
@@ -117,7 +131,15 @@ def attack(
     stand_in = surrogate if isinstance(surrogate, SavedModel) or surrogate is None else load_model(surrogate)
     task = task or known_task(saved.task)
     found = search.attack(
-        saved, task, box, surrogate=stand_in, among=among, starts=starts, seconds=limit, seed=seed, device=device,
+        saved,
+        task,
+        box,
+        surrogate=stand_in,
+        among=among,
+        starts=starts,
+        seconds=limit,
+        seed=seed,
+        device=device,
         told=told,
-    )  # fmt: skip
+    )
     return AttackResult(make_witness(saved, task, found, stand_in), saved, task, stand_in is not None)

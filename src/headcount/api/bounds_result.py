@@ -61,11 +61,16 @@ class BoundsResult(Shown):
         first = self.facts[0]
         variations = None if first.variations is None else [rounded_down(v) for v in first.variations]
         return {
-            "variation": min(variations) if variations else None, "variations": variations, "failing": self.failing,
-            "why": first.why, "rows": [row.data() for row in self.rows], "upper": [asdict(u) for u in self.upper],
-            "upper_missing": self.upper_missing, "every_encoder": [asdict(one) for one in self.every_encoder],
+            "variation": min(variations) if variations else None,
+            "variations": variations,
+            "failing": self.failing,
+            "why": first.why,
+            "rows": [row.data() for row in self.rows],
+            "upper": [asdict(u) for u in self.upper],
+            "upper_missing": self.upper_missing,
+            "every_encoder": [asdict(one) for one in self.every_encoder],
             "related": [asdict(one) for one in self.related],
-        }  # fmt: skip
+        }
 
     def _view(self) -> View:
         told = [f"h = {row.heads}, n = {row.head_dim}, T = {row.length}: {row.verdict}." for row in self.rows]
@@ -124,9 +129,17 @@ def bounds(
 
 
 def bounds_of(
-    facts: list[Facts], made: list[GeneralizedRetrieval], *, heads: list[int], head_dims: list[int],
-    intrinsic: int | None, dim: int | None, eps: float | None, depth: int, model: SavedModel | None,
-) -> BoundsResult:  # fmt: skip
+    facts: list[Facts],
+    made: list[GeneralizedRetrieval],
+    *,
+    heads: list[int],
+    head_dims: list[int],
+    intrinsic: int | None,
+    dim: int | None,
+    eps: float | None,
+    depth: int,
+    model: SavedModel | None,
+) -> BoundsResult:
     """Return the bounds for facts at several lengths; `made` is the task at each of them, where there is one."""
     if made:
         intrinsic, dim = made[0].intrinsic, made[0].dim

@@ -56,8 +56,9 @@ class IrreducibleResult(Shown):
         return View(
             [f"{self.spec.title or self.spec.name}: {told}."],
             tables=[curve_table(self.summary)] if self.summary else [],
-            figures=[drawn] if self.summary else [], rows=self.summary,
-        )  # fmt: skip
+            figures=[drawn] if self.summary else [],
+            rows=self.summary,
+        )
 
 
 def irreducible(

@@ -156,9 +156,13 @@ def sweep(
     if workers is not None and _whole(workers, "workers") < 1:
         raise BadInput(f"workers must be at least 1, not {workers}")
     lists = {
-        "heads": heads, "lengths": lengths, "hidden": hidden, "head_dims": head_dims,
-        "learning_rates": learning_rates, "targets": targets,
-    }  # fmt: skip
+        "heads": heads,
+        "lengths": lengths,
+        "hidden": hidden,
+        "head_dims": head_dims,
+        "learning_rates": learning_rates,
+        "targets": targets,
+    }
     if isinstance(task, SweepSpec | Path) or (isinstance(task, str) and task.endswith(".toml")):
         _check_names(options, _OPTIONS | _family_fields(), {"store", "device", "workers", "quiet"})
         given = [k for k, v in {**lists, "seeds": seeds, "name": name, **options}.items() if v is not None]
@@ -171,9 +175,9 @@ def sweep(
         spec, panels = _stated(task, lists, 3 if seeds is None else seeds, "sweep" if name is None else name, options)
     if store is None:
         about = {k: v for k, v in spec.data().items() if k != "task" or has_serial_form(panels[0].task)}
-        return SweepResult(run_panels(
-            spec.name, spec.title, about, panels, spec.seeds, workers=workers, quiet=quiet, device=device
-        ))  # fmt: skip
+        return SweepResult(
+            run_panels(spec.name, spec.title, about, panels, spec.seeds, workers=workers, quiet=quiet, device=device)
+        )
     if not has_serial_form(panels[0].task):
         raise BadInput("arrays and bare Python functions cannot be kept in a store: leave store out")
     with Store.open(store) as opened:

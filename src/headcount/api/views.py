@@ -66,21 +66,27 @@ def _minimisers(report: AssumptionReport) -> Chart | None:
     flat = all(len(point) == 1 for some in points for point in some)
     series = [
         ChartSeries(
-            name=f"f_{i + 1}", style="rings", colour=ramp(i, len(points)), shape=SHAPES[i % len(SHAPES)],
+            name=f"f_{i + 1}",
+            style="rings",
+            colour=ramp(i, len(points)),
+            shape=SHAPES[i % len(SHAPES)],
             points=[Dot(x=point[0], y=least if flat else point[1]) for point in some],
         )
         for i, (some, least) in enumerate(zip(points, numbers["minima"], strict=True))
-    ]  # fmt: skip
+    ]
     dots = [dot for one in series for dot in one.points]
     told = ", ".join(f"{one.name} at ({dot.x:.3g}, {dot.y:.3g})" for one in series[:8] for dot in one.points)
     more = " (the first two coordinates)" if any(len(point) > 2 for some in points for point in some) else ""
     return Chart(
-        id="minimisers", kind="minimisers", title="Where every f_i is least", subtitle=f"{report.task}{more}",
+        id="minimisers",
+        kind="minimisers",
+        title="Where every f_i is least",
+        subtitle=f"{report.task}{more}",
         x=linear_axis("x_1", [dot.x for dot in dots]),
         y=linear_axis("Least value z_i" if flat else "x_2", [dot.y for dot in dots]),
         series=series,
         alt=f"Where every f_i is least{more}: {told}{', and more' if len(series) > 8 else ''}.",
-    )  # fmt: skip
+    )
 
 
 def trained_view(trained: Trained) -> View:

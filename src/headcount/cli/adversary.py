@@ -48,14 +48,27 @@ def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int,
 def _data(run: Run) -> dict[str, Any]:
     first = run.collisions[0].plan
     return {
-        "k": first.exponent.k, "vacuous": first.exponent.vacuous, "uncovered": first.uncovered,
-        "free_positions": list(first.free), "fitted_exponent": run.slope, "below_the_line": run.below,
+        "k": first.exponent.k,
+        "vacuous": first.exponent.vacuous,
+        "uncovered": first.uncovered,
+        "free_positions": list(first.free),
+        "fitted_exponent": run.slope,
+        "below_the_line": run.below,
         "rows": [
-            {"eps": c.eps, "gap": c.gap, "distance": c.distance, "distance_one": c.distance_l1, "counted": c.counted,
-             "line": line, "width_lemma_4": _width(c), "X1": c.X[0].tolist(), "X2": c.X[1].tolist()}
+            {
+                "eps": c.eps,
+                "gap": c.gap,
+                "distance": c.distance,
+                "distance_one": c.distance_l1,
+                "counted": c.counted,
+                "line": line,
+                "width_lemma_4": _width(c),
+                "X1": c.X[0].tolist(),
+                "X2": c.X[1].tolist(),
+            }
             for c, line in zip(run.collisions, run.line(), strict=True)
         ],
-    }  # fmt: skip
+    }
 
 
 def _width(c: Collision) -> float | None:

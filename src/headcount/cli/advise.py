@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from headcount.cli.common import (  # fmt: skip
+from headcount.cli.common import (
     ARRAYS,
     Device,
     Json,
@@ -86,9 +86,16 @@ def advise(
     if out is not None:
         check_own(out, FILES, FILES[0])
     found = ask(
-        data, budget=seconds, heads_max=heads_max, confidence=confidence, device=device, seed=seed, kind=kind,
-        steps=steps, witness=max(SHORTEST, min(LONGEST, LEFT * seconds)),
-    )  # fmt: skip
+        data,
+        budget=seconds,
+        heads_max=heads_max,
+        confidence=confidence,
+        device=device,
+        seed=seed,
+        kind=kind,
+        steps=steps,
+        witness=max(SHORTEST, min(LONGEST, LEFT * seconds)),
+    )
     config = _sizes(found, embed_dim)
     witness = found.looked  # None where Ctrl-C came before it
     if json and file is None:
@@ -144,8 +151,8 @@ def _show(found: Advice, config: Configuration | None, witness: WitnessRecord | 
     terminal.print(record.sentence, style="bold")
     terminal.print(
         f"Recommended heads: {record.named or 'none'}   interval at {percent(record.confidence)}: "
-        f"{end}   {record.trials} models in {record.seconds:.0f} s",
-    )  # fmt: skip
+        f"{end}   {record.trials} models in {record.seconds:.0f} s"
+    )
     terminal.print(as_terminal(curve_table(record)))
     terminal.print()
     for price in record.prices:

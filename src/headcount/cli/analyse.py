@@ -81,7 +81,9 @@ def tables(found: Analysis) -> list[Table]:
     kinds: list[tuple[str, Sequence[Any], Sequence[Label], Label, dict[str, Callable[[Sequence[Any]], str]]]] = [
         (
             f"Best {found.words.short} by length T{', hidden size N' if sizes else ''} and heads h",
-            found.cells, at, ("h", lambda r: _error(r.best)),
+            found.cells,
+            at,
+            ("h", lambda r: _error(r.best)),
             {
                 "targets": lambda rows: str(max(r.targets for r in rows)),
                 "trials": lambda rows: str(sum(r.trials for r in rows)),
@@ -91,7 +93,9 @@ def tables(found: Analysis) -> list[Table]:
         ),
         (
             f"Median {found.words.short}, and the typical spread (a factor) over seeds and over targets",
-            found.cells, at, ("h", lambda r: _error(r.median)),
+            found.cells,
+            at,
+            ("h", lambda r: _error(r.median)),
             {
                 "over seeds": lambda rows: _spread([r.seed_spread for r in rows]),
                 "over targets": lambda rows: _spread([r.target_spread for r in rows]),
@@ -101,10 +105,13 @@ def tables(found: Analysis) -> list[Table]:
         (f"Slope of log {noun} in log T (90 %); above 0, longer is harder", found.slopes, sizes, ("h", _slope), {}),
         (
             "Reversal score R(h), and p, the chance of one as large if T had no effect",
-            found.reversals, sizes, ("h", lambda r: f"{r.score:.2f}\np = {r.p:.3f}"), {},
+            found.reversals,
+            sizes,
+            ("h", lambda r: f"{r.score:.2f}\np = {r.p:.3f}"),
+            {},
         ),
         ("Slope of log error in log N (90 %)", found.scaling, [T], ("h", _slope), {}),
-    ]  # fmt: skip
+    ]
     several = [("setting", lambda r: r.setting)] if len(found.settings) > 1 else []
     made = [_pivot(title, rows, [*several, *down], cell, ends) for title, rows, down, cell, ends in kinds if rows]
     return [*made, *_lists(found, several)]
@@ -132,9 +139,12 @@ def _drop(row: Any) -> str:
 
 
 def _pivot(
-    title: str, rows: Sequence[Any], down: Sequence[Label], cell: Label,
+    title: str,
+    rows: Sequence[Any],
+    down: Sequence[Label],
+    cell: Label,
     ends: dict[str, Callable[[Sequence[Any]], str]],
-) -> Table:  # fmt: skip
+) -> Table:
     """One line for every place but the head count, which goes across."""
     from headcount.render import NONE, Column, Table
 
@@ -143,7 +153,7 @@ def _pivot(
         *(Column(name=name, kind="text" if name == "setting" else "number", key=True) for name, _ in down),
         *(Column(name=f"{cell[0]}\u00a0=\u00a0{h}", key=False, lines=True) for h in across),
         *(Column(name=name) for name in ends),
-    ]  # fmt: skip
+    ]
     lines: dict[tuple[str, ...], list[Any]] = {}
     for row in rows:
         lines.setdefault(tuple(said(row) for _, said in down), []).append(row)
@@ -162,21 +172,37 @@ def _lists(found: Analysis, several: Sequence[Label]) -> Iterator[Table]:
     notes = [r for r in found.scaling if r.theory_note and not r.theory_note.startswith("enough")]
     # with each kind, how many of its columns say what a row is
     kinds: list[tuple[str, Sequence[Any], Sequence[Label], int]] = [
-        ("Beside the slope in log N, for orientation only: −2/k and, turned round, k/2 of Theorem 2 (2)", notes, [
-            ("T", lambda r: str(r.length)), ("h", lambda r: str(r.heads)),
-            ("−2/k", lambda r: "–" if r.theory is None else f"{r.theory:.2f}"),
-            ("k/2", lambda r: "–" if r.half_k is None else f"{r.half_k:.2f}"),
-            ("what it says here", lambda r: r.theory_note),
-        ], 2),
-        ("Parameters M for equal error", found.equal_errors, [
-            ("h", lambda r: str(r.heads)), ("error", lambda r: _error(r.error)),
-            ("T: M", _parameters),
-        ], 2),
-        (f"Laws of the {found.words.noun}, by mean absolute log10 error on cells left out; * chosen", found.laws, [
-            *sizes, ("law", lambda r: r.formula + (" *" if r.chosen else "")),
-            ("score", lambda r: f"{r.score:.3f}"), ("cells", lambda r: str(r.points)), ("coefficients (90 %)", _fitted),
-        ], 1 + len(sizes)),
-    ]  # fmt: skip
+        (
+            "Beside the slope in log N, for orientation only: −2/k and, turned round, k/2 of Theorem 2 (2)",
+            notes,
+            [
+                ("T", lambda r: str(r.length)),
+                ("h", lambda r: str(r.heads)),
+                ("−2/k", lambda r: "–" if r.theory is None else f"{r.theory:.2f}"),
+                ("k/2", lambda r: "–" if r.half_k is None else f"{r.half_k:.2f}"),
+                ("what it says here", lambda r: r.theory_note),
+            ],
+            2,
+        ),
+        (
+            "Parameters M for equal error",
+            found.equal_errors,
+            [("h", lambda r: str(r.heads)), ("error", lambda r: _error(r.error)), ("T: M", _parameters)],
+            2,
+        ),
+        (
+            f"Laws of the {found.words.noun}, by mean absolute log10 error on cells left out; * chosen",
+            found.laws,
+            [
+                *sizes,
+                ("law", lambda r: r.formula + (" *" if r.chosen else "")),
+                ("score", lambda r: f"{r.score:.3f}"),
+                ("cells", lambda r: str(r.points)),
+                ("coefficients (90 %)", _fitted),
+            ],
+            1 + len(sizes),
+        ),
+    ]
     for title, rows, columns, keys in kinds:
         if rows:
             shown = [*several, *columns]

@@ -99,9 +99,17 @@ def attack(
             progress.advance(min(share, 1.0) - progress.done, note=note)
 
         found = search(
-            saved, stated, read_box(box, saved.transformer.spec.dim), surrogate=surrogate, among=among,
-            starts=starts, budget=seconds, seed=seed, device=device, told=told,
-        )  # fmt: skip
+            saved,
+            stated,
+            read_box(box, saved.transformer.spec.dim),
+            surrogate=surrogate,
+            among=among,
+            starts=starts,
+            budget=seconds,
+            seed=seed,
+            device=device,
+            told=told,
+        )
     enclosed = None if more is None else _enclosed(found, more)
     written = out if found.witness.shows_a_gap else None
     if written is not None:
@@ -154,15 +162,28 @@ def _task(name: str | None, settings: list[str] | None) -> Task | None:
 def _data(witness: Witness, model: Path, out: Path | None, enclosed: Enclosed | None) -> dict[str, Any]:
     found, data = witness.found, witness.data
     return {
-        "model": str(model), "out": None if out is None else str(out), "kind": witness.kind, "claims": data["claims"],
-        "in_support": witness.in_support, "not_inputs_because": witness.outside or None,
-        "unit_measured": witness.unit, "gap_in_deviations": witness.gap / witness.unit, "output": data["output"],
-        "targets": list(witness.y), "predictions": list(witness.predictions), "box": data["box"],
-        "region": data["region"], "implied": witness.implied.data(), "starts": found.starts,
-        "converged": found.converged, "cut_short": found.cut_short, "seconds": found.seconds,
-        "distance_float64": found.distances[0], "gap_float64": found.gaps[0],
+        "model": str(model),
+        "out": None if out is None else str(out),
+        "kind": witness.kind,
+        "claims": data["claims"],
+        "in_support": witness.in_support,
+        "not_inputs_because": witness.outside or None,
+        "unit_measured": witness.unit,
+        "gap_in_deviations": witness.gap / witness.unit,
+        "output": data["output"],
+        "targets": list(witness.y),
+        "predictions": list(witness.predictions),
+        "box": data["box"],
+        "region": data["region"],
+        "implied": witness.implied.data(),
+        "starts": found.starts,
+        "converged": found.converged,
+        "cut_short": found.cut_short,
+        "seconds": found.seconds,
+        "distance_float64": found.distances[0],
+        "gap_float64": found.gaps[0],
         "enclosed": None if enclosed is None else asdict(enclosed),
-    }  # fmt: skip
+    }
 
 
 def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> None:

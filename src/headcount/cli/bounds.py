@@ -194,7 +194,7 @@ def _table(found: list[Row], eps: float | None, notes: list[str]) -> Table:
 
 def _notes(
     found: list[Row], facts: list[Facts], eps: float | None, share: str | None, stated: float | None
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     meaning = (
         "k: with h < D heads every model within ε has M = Ω(1/ε^k) parameters (Theorem 2 (2), weights ≤ 1, sup error); "
         "printed takes |S_i| = T/4, sharp the smallest |S_i|. k ≤ 0 says nothing."

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def read_model(
     folder: Path, task: str | None, lengths: Sequence[int], intrinsic: int | None, share: str | None
-) -> tuple[SavedModel, GeneralizedRetrieval]:  # fmt: skip
+) -> tuple[SavedModel, GeneralizedRetrieval]:
     """Return a model and its own task, whose reach and heads the bound then speaks of."""
     from headcount.models import load_model
     from headcount.tasks import GeneralizedRetrieval, known_task

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from headcount.cli.common import (  # fmt: skip
+from headcount.cli.common import (
     BoxSides,
     Dim,
     Intrinsic,
@@ -80,13 +80,24 @@ def build(
     counts = built.model.transformer.counts()
     spec = built.model.transformer.spec
     facts: dict[str, Any] = {
-        "out": str(out), "box": box_text(built.model.box), "hash": built.model.hash(), "eps": eps,
-        "bound": built.budget.bound, "rechecked": built.proved.computed, "rechecked_exact": built.proved.bound,
-        "rounding": built.proved.rounding, "shares": built.budget.shares, "heads": spec.heads,
-        "head_dim": spec.head_dim, "hidden": spec.hidden, "hidden_ff": spec.N_ff,
-        "beta": built.beta if isinstance(built, Built) else None, "parameters": counts["paper"],
-        "parameters_total": counts["total"], "largest_weights": largest_weights(built.model),
-    }  # fmt: skip
+        "out": str(out),
+        "box": box_text(built.model.box),
+        "hash": built.model.hash(),
+        "eps": eps,
+        "bound": built.budget.bound,
+        "rechecked": built.proved.computed,
+        "rechecked_exact": built.proved.bound,
+        "rounding": built.proved.rounding,
+        "shares": built.budget.shares,
+        "heads": spec.heads,
+        "head_dim": spec.head_dim,
+        "hidden": spec.hidden,
+        "hidden_ff": spec.N_ff,
+        "beta": built.beta if isinstance(built, Built) else None,
+        "parameters": counts["paper"],
+        "parameters_total": counts["total"],
+        "largest_weights": largest_weights(built.model),
+    }
     if json:
         print_json(facts)
     else:

@@ -57,10 +57,11 @@ Setting = Annotated[
 BoxSides = Annotated[
     str | None,
     Parameter(
-        name="--box", allow_leading_hyphen=True,
+        name="--box",
+        allow_leading_hyphen=True,
         help="Input box LOW,HIGH for every coordinate of a token, e.g. -2.5,2.5 (default: the model's, or its task's).",
     ),
-]  # fmt: skip
+]
 Time = Annotated[str, Parameter(allow_leading_hyphen=True)]  # a time below nothing shall be refused as a time
 Device = Annotated[str, Parameter(name="--device", help="cpu (all cores), cuda (one GPU), cuda:1.")]
 TargetKind = Annotated[

@@ -47,13 +47,15 @@ def demo(
     (transition,) = answers([run])
     paths = write_report(run, transition, out)
     if json:
-        print_json({
-            "transition": transition.data(),
-            "page": str(paths.page),
-            "picture": str(paths.picture),
-            "run": str(paths.run),
-            "seconds": run.seconds,
-        })  # fmt: skip
+        print_json(
+            {
+                "transition": transition.data(),
+                "page": str(paths.page),
+                "picture": str(paths.picture),
+                "run": str(paths.run),
+                "seconds": run.seconds,
+            }
+        )
         return 0
     terminal.print(as_terminal(transition_table(transition)))
     terminal.print()

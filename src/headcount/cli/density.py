@@ -101,9 +101,14 @@ def _table(found: Density) -> Table:
     from headcount.render import Column, Table
 
     columns = {
-        "random X": "uniform", "hardest X": "hardest", "0.2779/√q": "rate", "proved ≤": "proved",
-        "F: random X": "F_uniform", "F: hardest X": "F_hardest", "F: proved ≤": "F_proved",
-    }  # fmt: skip
+        "random X": "uniform",
+        "hardest X": "hardest",
+        "0.2779/√q": "rate",
+        "proved ≤": "proved",
+        "F: random X": "F_uniform",
+        "F: hardest X": "F_hardest",
+        "F: proved ≤": "F_proved",
+    }
     rows = [
         [f"{row.q:g}", *(_error(getattr(row, key), up="proved" in key) for key in columns.values())]
         for row in found.rows

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headcount.cli.common import (  # fmt: skip
+from headcount.cli.common import (
     Json,
     StoreFolder,
     Time,
@@ -51,10 +51,17 @@ def irreducible(
         raise
     name, counts, summary = found.spec.name, found.counts, found.summary
     if json:
-        print_json({
-            "run": name, "store": str(store), "out": str(out), "trials": counts, "summary": summary,
-            "equal_effort": found.equal_effort, "failed": found.failed,
-        })  # fmt: skip
+        print_json(
+            {
+                "run": name,
+                "store": str(store),
+                "out": str(out),
+                "trials": counts,
+                "summary": summary,
+                "equal_effort": found.equal_effort,
+                "failed": found.failed,
+            }
+        )
         return trials_status(counts)
     terminal = console()
     if summary:

@@ -99,9 +99,14 @@ MOVED = {"bench": "run python -m benchmarks.speed with the same options in headc
 TRAINING = ("sweep", "reproduce", "irreducible")
 """Verbs whose exit status says what became of their trials."""
 NO_MEMORY = (
-    "allocate memory", "out of memory", "failed to map segment", "can't start new thread", "Unable to allocate",
-    "bad_alloc", "returned NULL without setting an exception",
-)  # fmt: skip
+    "allocate memory",
+    "out of memory",
+    "failed to map segment",
+    "can't start new thread",
+    "Unable to allocate",
+    "bad_alloc",
+    "returned NULL without setting an exception",
+)
 """What libraries say, each in its own type of error, where the system gives no more memory."""
 LEAST_ADDRESS_SPACE = 1 << 30
 """Bytes; torch and its libraries take some 700 MB of addresses."""
@@ -208,9 +213,13 @@ def make_app() -> App:
         for order, (verb, told) in enumerate(verbs.items()):
             more = f"{STATUSES}\n\n" if verb in TRAINING else ""
             app.command(
-                f"headcount.cli.{verb}:{verb}", name=[verb, *ALIASES.get(verb, ())], help=told.text, group=group,
-                sort_key=order, help_epilogue=f"{more}{EPILOGUE}",
-            )  # fmt: skip
+                f"headcount.cli.{verb}:{verb}",
+                name=[verb, *ALIASES.get(verb, ())],
+                help=told.text,
+                group=group,
+                sort_key=order,
+                help_epilogue=f"{more}{EPILOGUE}",
+            )
     return app
 
 

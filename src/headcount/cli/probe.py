@@ -67,10 +67,17 @@ def probe(
             raise BadInput(f"--save and --out name one folder, {save}: the model and the page need one each")
     with Progress("probing", 1.0, every=5.0, closes=False) as progress:
         found = probe_folder(
-            model, data, budget=prune, samples=samples, batch=batch, seed=seed, device=device, save=save,
+            model,
+            data,
+            budget=prune,
+            samples=samples,
+            batch=batch,
+            seed=seed,
+            device=device,
+            save=save,
             save_at_chance=save_at_chance,
             told=lambda share, note: progress.advance(max(share - progress.done, 0.0), note=note),
-        )  # fmt: skip
+        )
     if json:
         print_json(found.record.data())
     else:

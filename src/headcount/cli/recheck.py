@@ -49,12 +49,21 @@ def _witness(file: Path, json: bool) -> int:
     verdict = verify_witness(file)
     witness, proved = verdict.witness, verdict.proved
     if json:
-        print_json({
-            "file": str(file), "kind": witness["kind"], "holds": verdict.holds, "reason": verdict.reason,
-            "box": witness["box"], "region": witness["region"], "output": witness["output"], "task": witness["task"],
-            "in_support": None if proved is None else proved.in_support,
-            "claimed": witness["claims"], "proved": None if proved is None else asdict(proved),
-        })  # fmt: skip
+        print_json(
+            {
+                "file": str(file),
+                "kind": witness["kind"],
+                "holds": verdict.holds,
+                "reason": verdict.reason,
+                "box": witness["box"],
+                "region": witness["region"],
+                "output": witness["output"],
+                "task": witness["task"],
+                "in_support": None if proved is None else proved.in_support,
+                "claimed": witness["claims"],
+                "proved": None if proved is None else asdict(proved),
+            }
+        )
         return 0 if verdict.holds else 1
     if proved is None:
         console().print(bold("It does not hold"), f": {verdict.reason}.", sep="")
@@ -108,12 +117,20 @@ def _certificate(file: Path, json: bool) -> int:
     verdict = verify(file)
     certificate, proved = verdict.certificate, verdict.proved
     if json:
-        print_json({
-            "file": str(file), "kind": certificate["kind"], "holds": verdict.holds, "reason": verdict.reason,
-            "eps": certificate["eps"], "box": certificate["box"], "task": certificate["task"],
-            "claimed": certificate["bound"], "arithmetic": certificate.get("arithmetic", "exact"),
-            "proved": None if proved is None else {**asdict(proved), "bound_float64": proved.computed},
-        })  # fmt: skip
+        print_json(
+            {
+                "file": str(file),
+                "kind": certificate["kind"],
+                "holds": verdict.holds,
+                "reason": verdict.reason,
+                "eps": certificate["eps"],
+                "box": certificate["box"],
+                "task": certificate["task"],
+                "claimed": certificate["bound"],
+                "arithmetic": certificate.get("arithmetic", "exact"),
+                "proved": None if proved is None else {**asdict(proved), "bound_float64": proved.computed},
+            }
+        )
         return 0 if verdict.holds else 1
     terminal = console()
     if proved is None:
@@ -137,9 +154,11 @@ def _table(certificate: dict[str, Any], proved: dict[str, Any]) -> Table:
     from headcount.render import Column, Table
 
     names = {
-        "encoder": "|Ψ_{} − f_{}| on the box", "leakage": "softmax of head {} against its minimum",
-        "maximum": "Lemma 9's maximum against z_{}", "feedforward": "|F_{} − F0_{}| on the box of z",
-    }  # fmt: skip
+        "encoder": "|Ψ_{} − f_{}| on the box",
+        "leakage": "softmax of head {} against its minimum",
+        "maximum": "Lemma 9's maximum against z_{}",
+        "feedforward": "|F_{} − F0_{}| on the box of z",
+    }
     rows: list[list[str]] = []
     for step, claims in certificate["steps"].items():
         if step in names:
@@ -147,9 +166,11 @@ def _table(certificate: dict[str, Any], proved: dict[str, Any]) -> Table:
                 rows.append([step, names[step].format(i, i), above(claim), above(found)])
     rows.append(["rounding", "float64 against exact arithmetic", "", above(proved["rounding"])])
     columns = [
-        Column(name="step", kind="text", key=True), Column(name="what is bounded", kind="text", key=True),
-        Column(name="claimed"), Column(name="proved here"),
-    ]  # fmt: skip
+        Column(name="step", kind="text", key=True),
+        Column(name="what is bounded", kind="text", key=True),
+        Column(name="claimed"),
+        Column(name="proved here"),
+    ]
     return Table(caption="", columns=columns, rows=rows)
 
 

@@ -42,10 +42,16 @@ def report(
     files = write_run_report(runs, found, folder)
     if json:
         answers = [{"setting": d.setting, "sentence": d.sentence, "estimate": d.estimate} for d in found.dimensions]
-        print_json({
-            "page": str(files.page), "pictures": [str(p) for p in files.pictures], "answers": answers,
-            "measure": found.measure, "on": found.on, "notes": found.notes,
-        })  # fmt: skip
+        print_json(
+            {
+                "page": str(files.page),
+                "pictures": [str(p) for p in files.pictures],
+                "answers": answers,
+                "measure": found.measure,
+                "on": found.on,
+                "notes": found.notes,
+            }
+        )
         return 0
     for answer in found.dimensions:
         console().print(answer.labelled)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from headcount.cli.common import (  # fmt: skip
+from headcount.cli.common import (
     Device,
     Json,
     StoreFolder,

@@ -150,11 +150,15 @@ def _of_run(trials: list[StoredTrial]) -> Table:
     varied, reasons = _varied(trials), any(t.error for t in trials)
     words = {name for name in varied if any(isinstance(t.flat().get(name), str) for t in trials)}
     columns = [
-        Column(name="trial", kind="text", key=True), Column(name="heads"),
+        Column(name="trial", kind="text", key=True),
+        Column(name="heads"),
         *(Column(name=name.rsplit(".", 1)[-1], kind="text" if name in words else "number") for name in varied),
-        Column(name="seed"), Column(name="state", kind="text"), Column(name="step"), Column(name="error"),
+        Column(name="seed"),
+        Column(name="state", kind="text"),
+        Column(name="step"),
+        Column(name="error"),
         *([Column(name="why it has none", kind="text")] if reasons else []),
-    ]  # fmt: skip
+    ]
     rows: list[list[str]] = []
     for t in trials:
         flat, error = t.flat(), (t.metrics or {}).get("nmse")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headcount.cli.common import (  # fmt: skip
+from headcount.cli.common import (
     Device,
     Json,
     StoreFolder,

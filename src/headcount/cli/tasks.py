@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from headcount.cli.common import (  # fmt: skip
+from headcount.cli.common import (
     Dim,
     Intrinsic,
     Json,
@@ -71,8 +71,12 @@ def tasks(
 
 def _facts(task: Task | ArrayTask) -> dict[str, Any]:
     return {
-        "name": task.name, "intrinsic": task.intrinsic, "dim": task.dim, "length": task.length, "out_dim": task.out_dim,
-    }  # fmt: skip
+        "name": task.name,
+        "intrinsic": task.intrinsic,
+        "dim": task.dim,
+        "length": task.length,
+        "out_dim": task.out_dim,
+    }
 
 
 def _listing(rows: list[tuple[str, Task, AssumptionReport]]) -> Table:
@@ -84,14 +88,18 @@ def _listing(rows: list[tuple[str, Task, AssumptionReport]]) -> Table:
         *(Column(name=name) for name in ("D", "d", "T")),
         *(Column(name=name.replace("_i| ≥ T/4", "|"), kind="text", styles=styles) for name in COLUMNS),
         Column(name="what it computes", kind="text"),
-    ]  # fmt: skip
+    ]
     cells = [
         [
-            task.name, NONE if task.intrinsic is None else str(task.intrinsic), str(task.dim), str(task.length),
-            *(SIGNS[report.finding(c).verdict][0] if report.applies else NONE for c in COLUMNS), summary,
+            task.name,
+            NONE if task.intrinsic is None else str(task.intrinsic),
+            str(task.dim),
+            str(task.length),
+            *(SIGNS[report.finding(c).verdict][0] if report.applies else NONE for c in COLUMNS),
+            summary,
         ]
         for summary, task, report in rows
-    ]  # fmt: skip
+    ]
     return Table(caption="", columns=columns, rows=cells, notes=[MEANING])
 
 
@@ -101,9 +109,10 @@ def _findings(report: AssumptionReport) -> Table:
 
     columns = [
         Column(name="assumption", kind="text", key=True),
-        Column(name="verdict", kind="text", styles=dict(SIGNS.values())), Column(name="evidence", kind="text"),
+        Column(name="verdict", kind="text", styles=dict(SIGNS.values())),
+        Column(name="evidence", kind="text"),
         Column(name="what was found", kind="text", lines=True),
-    ]  # fmt: skip
+    ]
     rows: list[list[str]] = []
     for found in report.findings:
         numbers = ", ".join(f"{k.replace('_', ' ')} {_short(v)}" for k, v in found.numbers.items() if k not in INNER)

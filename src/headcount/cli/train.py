@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from headcount.cli.common import (  # fmt: skip
+from headcount.cli.common import (
     Dim,
     Intrinsic,
     Json,
@@ -79,14 +79,31 @@ def train(
 
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
-    options = ModelOptions(**given(
-        head_dim=head_dim, hidden=hidden, width=width, hidden_ff=hidden_ff, depth=depth, positions=positions,
-        beta=_beta(beta),        class_key=class_key, feedforward=feedforward, layer_norm=layer_norm, residual=residual,
-    ))  # fmt: skip
+    options = ModelOptions(
+        **given(
+            head_dim=head_dim,
+            hidden=hidden,
+            width=width,
+            hidden_ff=hidden_ff,
+            depth=depth,
+            positions=positions,
+            beta=_beta(beta),
+            class_key=class_key,
+            feedforward=feedforward,
+            layer_norm=layer_norm,
+            residual=residual,
+        )
+    )
     recipe = given(
-        steps=steps, batch=batch, learning_rate=learning_rate, optimiser=optimiser, warmup=warmup,
-        weight_decay=weight_decay, train_size=train_size, fresh=fresh,
-    )  # fmt: skip
+        steps=steps,
+        batch=batch,
+        learning_rate=learning_rate,
+        optimiser=optimiser,
+        warmup=warmup,
+        weight_decay=weight_decay,
+        train_size=train_size,
+        fresh=fresh,
+    )
     if steps is not None and warmup is None:  # short runs warm up for a tenth of their length
         recipe["warmup"] = max(0, min(int(TrainSpec.model_fields["warmup"].default), steps // 10))
     problem = read_task(task, intrinsic, length, dim, task_seed, set_, kind=kind)
@@ -117,9 +134,14 @@ def _positions_note(problem: Task | ArrayTask, positions: str) -> str:
 
 
 def _train(
-    problem: Task | ArrayTask, options: ModelOptions, recipe: TrainSpec, heads: int, out: Path, seed: int,
+    problem: Task | ArrayTask,
+    options: ModelOptions,
+    recipe: TrainSpec,
+    heads: int,
+    out: Path,
+    seed: int,
     json: bool,
-) -> int:  # fmt: skip
+) -> int:
     from headcount.core import Progress, check_folder
     from headcount.training import start_kernels, train_fast
 
@@ -138,9 +160,15 @@ def _train(
         raise HeadcountError(f"the training diverged after {trial.steps} steps, and nothing was saved: lower --lr")
     identity = trained.save(out)
     if json:
-        print_json({
-            "out": str(out), "hash": identity, "positions": model.positions, "trial": trial.data(), **_classes(trained),
-        })  # fmt: skip
+        print_json(
+            {
+                "out": str(out),
+                "hash": identity,
+                "positions": model.positions,
+                "trial": trial.data(),
+                **_classes(trained),
+            }
+        )
     else:
         from headcount.render import trial_text
 

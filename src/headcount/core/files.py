@@ -105,9 +105,17 @@ def write_json(path: Path, value: Any) -> None:
 
 
 _OURS = {
-    "model.safetensors", "config.json", "history.json", "certificate.json", "budget.png",
-    "witness.json", "pair.png", "pair.html", "adversary.json", "adversary.png",
-}  # fmt: skip
+    "model.safetensors",
+    "config.json",
+    "history.json",
+    "certificate.json",
+    "budget.png",
+    "witness.json",
+    "pair.png",
+    "pair.html",
+    "adversary.json",
+    "adversary.png",
+}
 
 
 def check_folder(target: Path) -> None:

@@ -65,8 +65,9 @@ def own_folder() -> str | None:
     except OSError:
         log.info("compiled code cannot be kept (no folder is safe to write to): every process compiles it anew")
         return None
-    log.info("compiled code is kept in %s, since neither the installed package nor the home folder can be written to",
-             folder)  # fmt: skip
+    log.info(
+        "compiled code is kept in %s, since neither the installed package nor the home folder can be written to", folder
+    )
     return str(folder)
 
 

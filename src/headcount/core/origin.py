@@ -24,9 +24,8 @@ def _commit() -> str | None:
         git = ["git", "-C", str(here), "-c", "safe.directory=*"]
         sha = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
         status = subprocess.run(
-            [*git, "status", "--porcelain", "--", str(here)],
-            capture_output=True, text=True, timeout=5, check=True,
-        )  # fmt: skip
+            [*git, "status", "--porcelain", "--", str(here)], capture_output=True, text=True, timeout=5, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return sha.stdout.strip()[:12] + ("+" if status.stdout.strip() else "")

@@ -21,9 +21,15 @@ class Progress:
     """
 
     def __init__(
-        self, title: str, total: float, *, quiet: bool = False, every: float = 10.0, closes: bool = True,
+        self,
+        title: str,
+        total: float,
+        *,
+        quiet: bool = False,
+        every: float = 10.0,
+        closes: bool = True,
         bound: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take the work; `closes` lets the last unit print the closing line, else the caller marks it.
 
         With `bound` the total is what the work may take at most.
@@ -143,7 +149,11 @@ def _bar(shown: Any) -> Any:
             yield self.make_tasks_table(self.tasks)
 
     return Live(
-        TextColumn("{task.description}", style="bold", markup=False), BarColumn(), TaskProgressColumn(),
-        TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False),
-        console=Terminal(file=drawing_stream()), transient=True,
-    )  # fmt: skip
+        TextColumn("{task.description}", style="bold", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+        console=Terminal(file=drawing_stream()),
+        transient=True,
+    )

@@ -274,42 +274,61 @@ def _listed(operation: Operation) -> Operation:
 
 
 # chosen by x and score
-POOL_TOKENS = _listed(Operation("pool_tokens", (
-    Implementation("triton", _pool_triton, _why_not_pool),
-    Implementation("plain", lambda: pool_plain),
-), otherwise="pooling runs in plain PyTorch"))  # fmt: skip
+POOL_TOKENS = _listed(
+    Operation(
+        "pool_tokens",
+        (Implementation("triton", _pool_triton, _why_not_pool), Implementation("plain", lambda: pool_plain)),
+        otherwise="pooling runs in plain PyTorch",
+    )
+)
 
 # chosen by theta and its sizes
-WHOLE_STEP = _listed(Operation("whole_step", (
-    Implementation("triton", _step_triton, _why_not_step),
-    Implementation("written out", lambda: step_plain.loss_and_gradient, _why_not_written_out),
-    Implementation("autograd", _own),
-), otherwise="the step goes through autograd"))  # fmt: skip
+WHOLE_STEP = _listed(
+    Operation(
+        "whole_step",
+        (
+            Implementation("triton", _step_triton, _why_not_step),
+            Implementation("written out", lambda: step_plain.loss_and_gradient, _why_not_written_out),
+            Implementation("autograd", _own),
+        ),
+        otherwise="the step goes through autograd",
+    )
+)
 
 # chosen by what of the model the kernels do not cover, None where they cover it
-STEP_ON_CORE = _listed(Operation("step_on_core", (
-    Implementation("numba", _run_numba, _why_not_numba),
-    Implementation("autograd", _own),
-), otherwise="the general stacked forward trains this model"))  # fmt: skip
+STEP_ON_CORE = _listed(
+    Operation(
+        "step_on_core",
+        (Implementation("numba", _run_numba, _why_not_numba), Implementation("autograd", _own)),
+        otherwise="the general stacked forward trains this model",
+    )
+)
 
 # chosen by packed; which of torch's kernels the fused one is, torch and `prefer_attention` decide
-ATTEND = _listed(Operation("attend", (
-    Implementation("narrow", _attend_narrow, _why_not_narrow),
-    Implementation("fused", lambda: attend_fused, _why_not_fused),
-    Implementation("plain", lambda: attend_plain),
-)))  # fmt: skip
+ATTEND = _listed(
+    Operation(
+        "attend",
+        (
+            Implementation("narrow", _attend_narrow, _why_not_narrow),
+            Implementation("fused", lambda: attend_fused, _why_not_fused),
+            Implementation("plain", lambda: attend_plain),
+        ),
+    )
+)
 
 # chosen by s
-JOIN = _listed(Operation("join", (
-    Implementation("triton", _join_triton, _why_not_join),
-    Implementation("plain", lambda: join_plain),
-)))  # fmt: skip
+JOIN = _listed(
+    Operation(
+        "join", (Implementation("triton", _join_triton, _why_not_join), Implementation("plain", lambda: join_plain))
+    )
+)
 
 # chosen by theta
-ADAM_AT = _listed(Operation("adam_at", (
-    Implementation("triton", _adam_triton, _no_kernel),
-    Implementation("plain", lambda: adam_at_plain),
-)))  # fmt: skip
+ADAM_AT = _listed(
+    Operation(
+        "adam_at", (Implementation("triton", _adam_triton, _no_kernel), Implementation("plain", lambda: adam_at_plain))
+    )
+)
 
 
 def explain(operation: str, *facts: Any) -> list[Row]:

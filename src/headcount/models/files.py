@@ -108,6 +108,10 @@ def load_model(folder: Path | str) -> SavedModel:
             parameter.copy_(torch.from_numpy(found.tensors[name].copy()))
     scaling = found.config["standardisation"]
     return SavedModel(
-        transformer, found.config["task"], None if box is None else (tuple(box[0]), tuple(box[1])),
-        tuple(scaling["mean"]), tuple(scaling["std"]), found.provenance,
-    )  # fmt: skip
+        transformer,
+        found.config["task"],
+        None if box is None else (tuple(box[0]), tuple(box[1])),
+        tuple(scaling["mean"]),
+        tuple(scaling["std"]),
+        found.provenance,
+    )

@@ -51,13 +51,23 @@ class Family(NamedTuple):
 
 _SEPARATE = Layout("q_proj", "k_proj", "v_proj", "o_proj", "head_dim", counts=("num_attention_heads", "num_heads"))
 _SELF = Layout(
-    "self.query", "self.key", "self.value", "output.dense", "self.attention_head_size",
-    counts=("self.num_attention_heads",), widths=("self.all_head_size",),
-)  # fmt: skip
+    "self.query",
+    "self.key",
+    "self.value",
+    "output.dense",
+    "self.attention_head_size",
+    counts=("self.num_attention_heads",),
+    widths=("self.all_head_size",),
+)
 _NESTED = Layout(
-    "attention.query", "attention.key", "attention.value", "output.dense", "attention.attention_head_size",
-    counts=("attention.num_attention_heads",), widths=("attention.all_head_size",),
-)  # fmt: skip
+    "attention.query",
+    "attention.key",
+    "attention.value",
+    "output.dense",
+    "attention.attention_head_size",
+    counts=("attention.num_attention_heads",),
+    widths=("attention.all_head_size",),
+)
 _FUSED = Layout(
     "c_attn", "c_attn", "c_attn", "c_proj", "head_dim", counts=("num_heads",), widths=("split_size", "embed_dim")
 )

@@ -31,17 +31,21 @@ def curve_chart(record: ProbeRecord, most: int | None = None) -> Chart | None:
     if beyond:
         shades.append(Shade(low=inside, high=x.high, tone="few", text="beyond it"))
     return Chart(
-        id="loss-curve", kind="curve", title=f"{record.model}: loss against heads removed",
+        id="loss-curve",
+        kind="curve",
+        title=f"{record.model}: loss against heads removed",
         subtitle=f"Measured: {record.loss_name}, {record.samples}",
         caption="One mark a removal, the cheapest head (or group) first; every loss is measured with all of them gone.",
         alt=(
             f"The loss is {points[0].loss:.4g} with all heads, {record.plan.loss:.4g} with the {end} that the budget "
             f"lets go, and {last.loss:.4g} with {last.removed} removed."
         ),
-        x=x, y=_loss_axis([*(point.loss for point in points), *(level.y for level in levels)]),
+        x=x,
+        y=_loss_axis([*(point.loss for point in points), *(level.y for level in levels)]),
         series=[ChartSeries(name="loss", style="line", points=[_dot(point, record) for point in points])],
-        levels=levels, shades=shades,
-    )  # fmt: skip
+        levels=levels,
+        shades=shades,
+    )
 
 
 def curve_table(record: ProbeRecord, most: int | None = None) -> Table:
@@ -67,9 +71,11 @@ def curve_table(record: ProbeRecord, most: int | None = None) -> Table:
     less = f", {len(points)} of {len(record.curve)} rows" if len(points) < len(record.curve) else ""
     kept = max((i for i, point in enumerate(points) if point.within), default=None)
     return Table(
-        caption=f"Loss against heads removed (measured{less})", columns=columns, rows=rows,
+        caption=f"Loss against heads removed (measured{less})",
+        columns=columns,
+        rows=rows,
         marked=kept if record.plan.steps else None,
-    )  # fmt: skip
+    )
 
 
 def thinned(points: Sequence[CurvePoint], most: int | None = None) -> list[CurvePoint]:

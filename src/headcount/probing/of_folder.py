@@ -25,10 +25,18 @@ SAVED_AT_CHANCE = (
 
 
 def probe_folder(
-    folder: str | Path, data: str | Path | None = None, *, budget: float = BUDGET, samples: int = 32, batch: int = 4,
-    seed: int = 0, device: str = "cpu", save: str | Path | None = None, save_at_chance: bool = False,
+    folder: str | Path,
+    data: str | Path | None = None,
+    *,
+    budget: float = BUDGET,
+    samples: int = 32,
+    batch: int = 4,
+    seed: int = 0,
+    device: str = "cpu",
+    save: str | Path | None = None,
+    save_at_chance: bool = False,
     told: Told | None = None,
-) -> Probe:  # fmt: skip
+) -> Probe:
     """Probe a model folder on a data file, or without one on built-in text or noise; see `headcount probe`.
 
     `save` is the folder for the model without the heads that can go. A model at chance level is refused (BadInput)
@@ -48,10 +56,18 @@ def probe_folder(
         batches = [{name: value.to(where) for name, value in piece.items()} for piece in made.batches]
         try:
             found = probe(
-                loaded.model.to(where), batches, loss, budget=budget, name=source.resolve().name, data=made.words,
-                loss_name=made.loss_name, notes=made.notes, chance=made.chance, told=told,
+                loaded.model.to(where),
+                batches,
+                loss,
+                budget=budget,
+                name=source.resolve().name,
+                data=made.words,
+                loss_name=made.loss_name,
+                notes=made.notes,
+                chance=made.chance,
+                told=told,
                 must_beat_chance=target is not None and not save_at_chance,
-            )  # fmt: skip
+            )
         except AtChance as error:
             raise BadInput(f"{error}; {target} was not written ({REMEDY})") from None
         if target is None or found.pruned is None:

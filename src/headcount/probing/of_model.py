@@ -23,8 +23,13 @@ from headcount.probing.words import headline, layer_table, loading_text, sentenc
 from headcount.render import Drawing, View, filled
 
 BUDGET = 0.01
-STAGES = {"gradients": (0.02, 0.1), "ablation": (0.1, 0.55), "plan": (0.55, 0.8), "curve": (0.8, 0.92),
-          "removal": (0.92, 1.0)}  # fmt: skip
+STAGES = {
+    "gradients": (0.02, 0.1),
+    "ablation": (0.1, 0.55),
+    "plan": (0.55, 0.8),
+    "curve": (0.8, 0.92),
+    "removal": (0.92, 1.0),
+}
 """Where each stage begins and ends, as shares of the work: a guess for the bar."""
 
 
@@ -53,13 +58,18 @@ class Probe(Shown):
 
     def curve(self) -> list[dict[str, Any]]:
         """The loss against heads removed as rows, which `pandas.DataFrame` takes; layers and heads count from 1."""
-        return filled([
-            {
-                "removed": point.removed, "loss": point.loss, "within_budget": point.within,
-                "layer": None if point.layer is None else point.layer + 1, "heads": [h + 1 for h in point.heads],
-            }
-            for point in self.record.curve
-        ])  # fmt: skip
+        return filled(
+            [
+                {
+                    "removed": point.removed,
+                    "loss": point.loss,
+                    "within_budget": point.within,
+                    "layer": None if point.layer is None else point.layer + 1,
+                    "heads": [h + 1 for h in point.heads],
+                }
+                for point in self.record.curve
+            ]
+        )
 
     def _view(self) -> View:
         record, chart = self.record, curve_chart(self.record)
@@ -67,11 +77,15 @@ class Probe(Shown):
         order = {head: step for step, head in enumerate(record.plan.gone(), 1)}
         rows = [
             {
-                "layer": h.layer + 1, "head": h.head + 1, "ablation": h.ablation, "gradient": h.gradient,
-                "can_go": (h.layer, h.head) in order, "goes_as": order.get((h.layer, h.head)),
+                "layer": h.layer + 1,
+                "head": h.head + 1,
+                "ablation": h.ablation,
+                "gradient": h.gradient,
+                "can_go": (h.layer, h.head) in order,
+                "goes_as": order.get((h.layer, h.head)),
             }
             for h in record.heads
-        ]  # fmt: skip
+        ]
         return View(
             sentences=[f"{headline(record)} (measured).", *sentences(record), *loading_text(record), *record.notes],
             tables=[layer_table(record), curve_table(record)],
@@ -84,10 +98,19 @@ class Probe(Shown):
 
 
 def probe(
-    module: nn.Module, batches: Iterable[Any], loss: Loss, *, budget: float = BUDGET, name: str = "",
-    data: str = "the batches given", loss_name: str = "the loss given", notes: Sequence[str] = (),
-    chance: float | None = None, must_beat_chance: bool = False, told: Told | None = None,
-) -> Probe:  # fmt: skip
+    module: nn.Module,
+    batches: Iterable[Any],
+    loss: Loss,
+    *,
+    budget: float = BUDGET,
+    name: str = "",
+    data: str = "the batches given",
+    loss_name: str = "the loss given",
+    notes: Sequence[str] = (),
+    chance: float | None = None,
+    must_beat_chance: bool = False,
+    told: Told | None = None,
+) -> Probe:
     """Measure the heads of a torch module; `loss(module, batch)` is one number, small where the module is right.
 
     The module may have nn.MultiheadAttention layers, or be a model of transformers of a known family. It is not
@@ -111,8 +134,7 @@ def probe(
 
     with few_threads(module):
         found = _probe(module, batches, loss, budget, check, told or _silent)
-    given = {"model": name, "samples": data, "loss_name": loss_name,
-             "chance": chance}  # fmt: skip
+    given = {"model": name, "samples": data, "loss_name": loss_name, "chance": chance}
     record = found.record.model_copy(update={**given, "notes": [*notes, *found.record.notes]})
     return Probe(record, found.pruned, found.layers)
 
@@ -193,9 +215,15 @@ def _notes(layers: Sequence[Layer]) -> list[str]:
 
 
 def _record(
-    layers: Sequence[Layer], architecture: str, gradients: list[list[float]], ablations: list[list[float]],
-    similarities: list[list[list[float]]], full: float, going: Plan, removed: Pruned | None,
-) -> ProbeRecord:  # fmt: skip
+    layers: Sequence[Layer],
+    architecture: str,
+    gradients: list[list[float]],
+    ablations: list[list[float]],
+    similarities: list[list[list[float]]],
+    full: float,
+    going: Plan,
+    removed: Pruned | None,
+) -> ProbeRecord:
     pairs = [
         Pair(layer=i, first=a, second=b, similarity=found[a][b])
         for i, found in enumerate(similarities)
@@ -205,13 +233,22 @@ def _record(
     pairs.sort(key=lambda pair: -pair.similarity)
     closest = {pair.layer: pair for pair in reversed(pairs)}
     return ProbeRecord(
-        model="", architecture=architecture, samples="", loss_name="", loss=full, share=SHARE,
+        model="",
+        architecture=architecture,
+        samples="",
+        loss_name="",
+        loss=full,
+        share=SHARE,
         carry_ablation=carriers(e for layer in ablations for e in layer),
         carry_gradient=carriers(e for layer in gradients for e in layer),
         layers=[
             LayerRecord(
-                name=layer.name, heads=layer.heads, head_dim=layer.head_dim, group=layer.group,
-                carry_ablation=carriers(ablations[i]), carry_gradient=carriers(gradients[i]),
+                name=layer.name,
+                heads=layer.heads,
+                head_dim=layer.head_dim,
+                group=layer.group,
+                carry_ablation=carriers(ablations[i]),
+                carry_gradient=carriers(gradients[i]),
                 similarity=similarities[i],
             )
             for i, layer in enumerate(layers)
@@ -222,10 +259,14 @@ def _record(
             for head in range(layer.heads)
         ],
         redundant=[pair for pair in pairs if pair.similarity >= REDUNDANT],
-        closest=[closest[i] for i in sorted(closest)], plan=going, pruned=removed,
-        not_pruned=None if removed is not None else _why_not(layers, going), saved=None, notes=_notes(layers),
+        closest=[closest[i] for i in sorted(closest)],
+        plan=going,
+        pruned=removed,
+        not_pruned=None if removed is not None else _why_not(layers, going),
+        saved=None,
+        notes=_notes(layers),
         provenance=provenance(),
-    )  # fmt: skip
+    )
 
 
 def _why_not(layers: Sequence[Layer], going: Plan) -> str:

@@ -32,9 +32,11 @@ def write_folder(record: ProbeRecord, folder: Path) -> None:
     check_out(folder)
     chart = curve_chart(record)
     contents = {
-        "probe.json": json_bytes(record.data()), "heads.md": markdown(record).encode(),
-        "heads.png": png(heat_figure(record)), "index.html": page(record).encode(),
-    }  # fmt: skip
+        "probe.json": json_bytes(record.data()),
+        "heads.md": markdown(record).encode(),
+        "heads.png": png(heat_figure(record)),
+        "index.html": page(record).encode(),
+    }
     write_all(folder, contents if chart is None else {**contents, "curve.png": picture(chart)})
     if chart is None:
         (folder / "curve.png").unlink(missing_ok=True)  # of an earlier probe
@@ -44,12 +46,20 @@ def page(record: ProbeRecord) -> str:
     """Return the page as one HTML document; its one script is the package's own, and nothing is loaded."""
     chart = curve_chart(record)
     return html_page(
-        "probing/probe.html.j2", rules=heat_style(), title=f"{record.model}: {headline(record)}", record=record,
-        told=split(headline(record)), map=_map(record),
-        found=[*sentences(record), *loading_text(record), *record.notes], charts=[] if chart is None else [chart],
-        curve_table=curve_table(record), layer_table=layer_table(record), head_table=head_table(record),
-        meaning=MEANING, origin=_origin(record),
-    )  # fmt: skip
+        "probing/probe.html.j2",
+        rules=heat_style(),
+        title=f"{record.model}: {headline(record)}",
+        record=record,
+        told=split(headline(record)),
+        map=_map(record),
+        found=[*sentences(record), *loading_text(record), *record.notes],
+        charts=[] if chart is None else [chart],
+        curve_table=curve_table(record),
+        layer_table=layer_table(record),
+        head_table=head_table(record),
+        meaning=MEANING,
+        origin=_origin(record),
+    )
 
 
 def _map(record: ProbeRecord) -> Illustration:
@@ -65,7 +75,11 @@ def _origin(record: ProbeRecord) -> list[tuple[str, str]]:
     versions = made.get("versions")
     listed = ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else ""
     facts = [
-        ("Model", record.model), ("Architecture", record.architecture), ("Data", record.samples),
-        ("Loss", f"{record.loss_name}: {record.loss:.6g}"), ("Time", str(made.get("time") or "")), ("Versions", listed),
-    ]  # fmt: skip
+        ("Model", record.model),
+        ("Architecture", record.architecture),
+        ("Data", record.samples),
+        ("Loss", f"{record.loss_name}: {record.loss:.6g}"),
+        ("Time", str(made.get("time") or "")),
+        ("Versions", listed),
+    ]
     return [(name, text) for name, text in facts if text]

@@ -85,11 +85,18 @@ def compare(
             difference = max(difference, apart(masked, outputs(pruned, batch, meter.loss_of)))
     before, after, ratios = times(original, pruned, meter.batches, meter.loss_of, repeats)
     return Pruned(
-        difference=difference, tolerance=TOLERANCE, equal=difference <= TOLERANCE,
-        parameters_before=parameters(original), parameters_after=parameters(pruned),
-        seconds_before=before, seconds_after=after, ratio=after / before,
-        ratio_low=min(ratios), ratio_high=max(ratios), repeats=repeats,
-    )  # fmt: skip
+        difference=difference,
+        tolerance=TOLERANCE,
+        equal=difference <= TOLERANCE,
+        parameters_before=parameters(original),
+        parameters_after=parameters(pruned),
+        seconds_before=before,
+        seconds_after=after,
+        ratio=after / before,
+        ratio_low=min(ratios),
+        ratio_high=max(ratios),
+        repeats=repeats,
+    )
 
 
 def outputs(module: nn.Module, batch: Any, loss: Loss) -> list[Tensor]:

@@ -28,9 +28,13 @@ class _Unit(NamedTuple):
 
 
 def plan(
-    meter: Meter, full: float, ablations: Sequence[Sequence[float]], budget: float, told: Told,
+    meter: Meter,
+    full: float,
+    ablations: Sequence[Sequence[float]],
+    budget: float,
+    told: Told,
     affordable: float = AFFORDABLE,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Remove heads one by one while the loss stays within the budget, a share of the full model's loss.
 
     At least one head (or group) of each layer stays: a layer without any has no attention to run.
@@ -64,9 +68,7 @@ def plan(
         spare[best.layer] -= 1
         gone += [(best.layer, head) for head in best.heads]
         steps.append(Step(layer=best.layer, heads=list(best.heads), loss=current))
-    return Plan(
-        budget=budget, allowed=allowed, loss=current, steps=steps, remeasured="all" if every else "candidates"
-    )  # fmt: skip
+    return Plan(budget=budget, allowed=allowed, loss=current, steps=steps, remeasured="all" if every else "candidates")
 
 
 def loss_curve(meter: Meter, full: float, plan: Plan, told: Told, seconds: float = CURVE_SECONDS) -> list[CurvePoint]:

@@ -124,12 +124,17 @@ def layer_table(record: ProbeRecord) -> Table:
     for i, layer in enumerate(record.layers):
         best = max(range(layer.heads), key=lambda head: effects[i][head])
         pair, lost = closest.get(i), [head for where, head in gone if where == i]
-        rows.append([
-            str(i + 1), str(layer.heads), str(layer.carry_ablation), str(layer.carry_gradient),
-            f"{number(effects[i][best])} (head {best + 1})",
-            NONE if pair is None else f"{pair.similarity:.2f} ({pair.first + 1}, {pair.second + 1})",
-            ranges([head + 1 for head in lost]) or NONE,
-        ])  # fmt: skip
+        rows.append(
+            [
+                str(i + 1),
+                str(layer.heads),
+                str(layer.carry_ablation),
+                str(layer.carry_gradient),
+                f"{number(effects[i][best])} (head {best + 1})",
+                NONE if pair is None else f"{pair.similarity:.2f} ({pair.first + 1}, {pair.second + 1})",
+                ranges([head + 1 for head in lost]) or NONE,
+            ]
+        )
     columns = [
         Column(name="Layer", meaning="counted from 1, as they are reached"),
         Column(name="Heads", meaning="attention heads of the layer"),
@@ -146,10 +151,15 @@ def head_table(record: ProbeRecord) -> Table:
     """One row a head, the most important first."""
     order = {head: step for step, head in enumerate(record.plan.gone(), 1)}
     rows = [
-        [str(h.layer + 1), str(h.head + 1), number(h.ablation), number(h.gradient),
-         str(order.get((h.layer, h.head), NONE))]
+        [
+            str(h.layer + 1),
+            str(h.head + 1),
+            number(h.ablation),
+            number(h.gradient),
+            str(order.get((h.layer, h.head), NONE)),
+        ]
         for h in sorted(record.heads, key=lambda head: -head.ablation)
-    ]  # fmt: skip
+    ]
     columns = [
         Column(name="Layer", meaning="counted from 1"),
         Column(name="Head", meaning="counted from 1"),

@@ -127,8 +127,10 @@ class Deep:
                     scores.append([beta[i] * (r / 2 + gate), *[beta[i] * d for d in steep]])
                 w = softmax([row[0] for row in scores])
                 mean = (arb_mat([w]) * arb_mat(scores)).entries()
-                moved = [[arb(0), *[p * (d - m) for d, m in zip(row[1:], mean[1:], strict=True)]]
-                         for p, row in zip(w, scores, strict=True)]  # fmt: skip
+                moved = [
+                    [arb(0), *[p * (d - m) for d, m in zip(row[1:], mean[1:], strict=True)]]
+                    for p, row in zip(w, scores, strict=True)
+                ]
                 total = sum((u * p for p, u in zip(w, v, strict=True)), arb_mat(n, P + 1))
                 out += (total + values * arb_mat(moved)).table()
         return [arb_mat(rows) for rows in found]

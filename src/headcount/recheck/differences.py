@@ -137,9 +137,13 @@ def _groups(kept: list[Any], units: list[Unit]) -> list[tuple[list[Any], list[Un
 
 
 def _range(
-    parts: list[tuple[Fraction, Leaf | Tree]], units: list[Unit], forms: Forms, low: Array, high: Array,
+    parts: list[tuple[Fraction, Leaf | Tree]],
+    units: list[Unit],
+    forms: Forms,
+    low: Array,
+    high: Array,
     stop: tuple[float, float],
-) -> tuple[float, float]:  # fmt: skip
+) -> tuple[float, float]:
     """Enclose the difference of one group."""
     keys = sorted(set().union(*(reads(t) for _, t in parts), *(u.weight for u in units)))
     sides = [extent(forms.rows[k], low, high) for k in keys]

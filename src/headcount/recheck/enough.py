@@ -72,8 +72,10 @@ def up(value: arb) -> float:
 
 def exact(a: Array, b: Array) -> list[list[arb]]:
     """Return the product of two matrices in ball arithmetic; zeros are skipped, so that a selection is exact."""
-    return [[sum((arb(x) * arb(y) for x, y in zip(row, column, strict=True) if x and y), arb(0)) for column in b.T]
-            for row in a]  # fmt: skip
+    return [
+        [sum((arb(x) * arb(y) for x, y in zip(row, column, strict=True) if x and y), arb(0)) for column in b.T]
+        for row in a
+    ]
 
 
 def check_enough_heads(
@@ -196,9 +198,16 @@ def moved(gates: Array, members: list[int], beta: arb, spread: arb, eta: float) 
 
 
 def _outer(
-    model: Weights, F0: e.Expr, rows: list[Array | None], columns: list[Array | None], scale: float,
-    shift: list[float], zlow: Array, zhigh: Array, claims: dict[str, list[float]],
-) -> tuple[list[float], list[list[float]]]:  # fmt: skip
+    model: Weights,
+    F0: e.Expr,
+    rows: list[Array | None],
+    columns: list[Array | None],
+    scale: float,
+    shift: list[float],
+    zlow: Array,
+    zhigh: Array,
+    claims: dict[str, list[float]],
+) -> tuple[list[float], list[list[float]]]:
     """Steps 4 and 5: the error of F against F0 on the box of z, and the slopes of F0 there."""
     first, last = ("layers.0.feedforward.layers.0", "layers.0.feedforward.layers.1")
     W, b = model[f"{first}.weight"], model[f"{first}.bias"]

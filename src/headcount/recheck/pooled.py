@@ -49,10 +49,13 @@ class Pooled:
             ).table()
             for j in range(len(X[t])):
                 moved = [arb(int(j == k)) for k in range(len(X[t]))] + [on[k] * self.inner[k][j] for k in self.mixed]
-                columns.append([
-                    w[i][t] * ((q[t][r] - pooled[i * size + r]) * steep[i][j] + moved[r])
-                    for i in range(self.heads.heads) for r in range(size)
-                ])  # fmt: skip
+                columns.append(
+                    [
+                        w[i][t] * ((q[t][r] - pooled[i * size + r]) * steep[i][j] + moved[r])
+                        for i in range(self.heads.heads)
+                        for r in range(size)
+                    ]
+                )
         return columns
 
     def _pool(self, X: Sequences) -> tuple[arb_mat, list[list[arb]], list[list[arb]], list[arb]]:

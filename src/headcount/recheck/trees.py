@@ -156,8 +156,9 @@ def in_balls(tree: Leaf | Tree) -> Any:
         return tree._replace(scale=number(tree.scale), bias=number(tree.bias))
     return tree._replace(
         children=tuple(in_balls(c) for c in tree.children),
-        weights=tuple(number(w) for w in tree.weights), bias=number(tree.bias),
-    )  # fmt: skip
+        weights=tuple(number(w) for w in tree.weights),
+        bias=number(tree.bias),
+    )
 
 
 def dual(tree: Any, u: Mapping[int, arb], slopes: bool = True) -> tuple[arb, Gradient]:

@@ -76,9 +76,21 @@ def check_wide_head(
     f, F0, S = read_task(task)
     hints = claims or {"encoder": [-math.inf] * len(f), "feedforward": [-math.inf] * F0.out_dim}
     T, dim, wanted = task["length"], task["dim"], sorted(F0.reads())
-    plain = {"depth": 1, "heads": 1, "positions": "concatenated", "feedforward": "relu5", "class_key": False,
-             "layer_norm": False, "length": T, "dim": dim, "out_dim": F0.out_dim, "head_dim": T * dim,
-             "width": T * dim, "hidden": T * dim, "beta": 1.0}  # fmt: skip
+    plain = {
+        "depth": 1,
+        "heads": 1,
+        "positions": "concatenated",
+        "feedforward": "relu5",
+        "class_key": False,
+        "layer_norm": False,
+        "length": T,
+        "dim": dim,
+        "out_dim": F0.out_dim,
+        "head_dim": T * dim,
+        "width": T * dim,
+        "hidden": T * dim,
+        "beta": 1.0,
+    }
     for key, needed in plain.items():
         if model.config["model"][key] != needed or type(model.config["model"][key]) is not type(needed):
             raise Rejected(f"the model has {key} = {model.config['model'][key]!r}: this proof is for {needed!r}")
@@ -114,9 +126,13 @@ def _embedding(model: Weights, T: int, low: Array, high: Array) -> list[Fraction
     if model["class_token"].any():
         raise Rejected("the class token is not 0, so that the scores need not vanish")
     one, dim = np.eye(T * len(low)), len(low)
-    known = {"encoder.inner.weight": np.tile(np.eye(dim), (T, 1)), "encoder.outer.weight": one,
-             "encoder.outer.bias": np.zeros(len(one)), "layers.0.attention.value": one[None],
-             "layers.0.attention.output": one[None]}  # fmt: skip
+    known = {
+        "encoder.inner.weight": np.tile(np.eye(dim), (T, 1)),
+        "encoder.outer.weight": one,
+        "encoder.outer.bias": np.zeros(len(one)),
+        "layers.0.attention.value": one[None],
+        "layers.0.attention.output": one[None],
+    }
     for name, needed in known.items():
         if not np.array_equal(model[name], needed):
             raise Rejected(f"{name} is not that of the block embedding")

@@ -161,8 +161,10 @@ class _Pair:
 
     def target(self, X: Sequence[Sequence[arb]]) -> arb:
         """Enclose H_j over the sequences of a ball; all of them must lie in the region."""
-        z = [reduce(lambda a, b: a.min(b), [evaluate(g, X[t])[0] for t in s])
-             for g, s in zip(self.f, self.S, strict=True)]  # fmt: skip
+        z = [
+            reduce(lambda a, b: a.min(b), [evaluate(g, X[t])[0] for t in s])
+            for g, s in zip(self.f, self.S, strict=True)
+        ]
         if self.region is not None:
             for i, (low, v, high) in enumerate(zip(self.region[0], z, self.region[1], strict=True)):
                 if not (v >= low and v <= high):
@@ -219,9 +221,14 @@ def _prove(pair: _Pair, model: Weights) -> ProvedPair:
     moved = arb(0) if exact else None if steep is None else steep * two
     error = 0.0 if moved is None else max(0.0, bound((gap - moved) / 2)[0])
     return ProvedPair(
-        max(0.0, bound(gap)[0]), up(two), up(one), error, None if steep is None else up(steep),
-        up(radius) if exact else None, outside(pair.task, over, system is not None and system.norms),
-    )  # fmt: skip
+        max(0.0, bound(gap)[0]),
+        up(two),
+        up(one),
+        error,
+        None if steep is None else up(steep),
+        up(radius) if exact else None,
+        outside(pair.task, over, system is not None and system.norms),
+    )
 
 
 def _system(heads: Heads | Deep, model: Weights, at: list[Any], over: list[Any], pair: _Pair) -> Equations:

@@ -47,10 +47,16 @@ def errors_chart(figure: Mapping[str, Any]) -> Chart:
     xs, ys = ([value for one in series for value in (getattr(p, side) for p in one.points)] for side in ("x", "y"))
     told = "; ".join(f"{s.name}: {s.points[0].y:.2g} to {s.points[-1].y:.2g}" for s in series if s.points)
     return Chart(
-        id="errors", kind="errors", title=figure["title"], subtitle=figure["subtitle"],
-        x=log_axis(figure["x_label"], xs), y=log_axis(figure["y_label"], ys), series=series,
-        notes=[] if series else ["Every error is 0."], alt=f"{figure['title']}. {told}.",
-    )  # fmt: skip
+        id="errors",
+        kind="errors",
+        title=figure["title"],
+        subtitle=figure["subtitle"],
+        x=log_axis(figure["x_label"], xs),
+        y=log_axis(figure["y_label"], ys),
+        series=series,
+        notes=[] if series else ["Every error is 0."],
+        alt=f"{figure['title']}. {told}.",
+    )
 
 
 def _series(given: Mapping[str, Any], figure: Mapping[str, Any], floor: float) -> list[ChartSeries]:

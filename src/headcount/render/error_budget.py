@@ -30,8 +30,8 @@ def _draw(figure: Mapping[str, Any]) -> Any:
         axes.set_facecolor("none")
         names = list(panel["parts"])
         axes.stackplot(
-            panel["x"], *(panel["parts"][n] for n in names), colors=[TONES[n] for n in names], alpha=0.75, linewidth=0,
-        )  # fmt: skip
+            panel["x"], *(panel["parts"][n] for n in names), colors=[TONES[n] for n in names], alpha=0.75, linewidth=0
+        )
         axes.set_xscale("log")
         axes.set_xlim(min(panel["x"]), max(panel["x"]))
         axes.xaxis.set_major_locator(FixedLocator([min(panel["x"]), panel["chosen"], max(panel["x"])]))
@@ -44,9 +44,8 @@ def _draw(figure: Mapping[str, Any]) -> Any:
         )
         axes.axvline(panel["chosen"], color=COLOURS["ink"], linewidth=1.2, dashes=(3, 3))
         axes.annotate(
-            "as built", (panel["chosen"], 2.2 * eps), (5, -6), textcoords="offset points",
-            va="top", fontsize=10.5,
-        )  # fmt: skip
+            "as built", (panel["chosen"], 2.2 * eps), (5, -6), textcoords="offset points", va="top", fontsize=10.5
+        )
         axes.set_xlabel(panel["x_label"], labelpad=5)
         if k == 0:
             axes.set_ylabel("proved error")
@@ -54,6 +53,12 @@ def _draw(figure: Mapping[str, Any]) -> Any:
     handles = [Patch(facecolor=TONES[n], alpha=0.75, label=STEPS[n]) for n in ("encoder", "leakage", "feedforward")]
     fig.legend(handles=handles, loc="lower center", ncols=3, frameon=False, fontsize=11)
     fig.text(0.02, 0.97, figure["title"], va="top", fontsize=14.5, fontweight="bold")
-    fig.text(0.02, 0.89, "each step's share of the proved bound; the others as built", va="top", fontsize=11,
-             color=COLOURS["muted"])  # fmt: skip
+    fig.text(
+        0.02,
+        0.89,
+        "each step's share of the proved bound; the others as built",
+        va="top",
+        fontsize=11,
+        color=COLOURS["muted"],
+    )
     return fig

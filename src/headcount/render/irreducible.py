@@ -68,10 +68,11 @@ def curve_table(summary: Sequence[Mapping[str, Any]]) -> Table:
     columns = [
         *(Column(name=name, key=True) for name in ("D", "T", "n", "heads")),
         Column(name="NMSE, measured"),
-        *(Column(name=name, lines=True) for name in (
-            "typical inputs", "all in the box", "of these proved", "random weights",
-        )),
-    ]  # fmt: skip
+        *(
+            Column(name=name, lines=True)
+            for name in ("typical inputs", "all in the box", "of these proved", "random weights")
+        ),
+    ]
     notes = ["In brackets: how many of how many starts converged, over all seeds."]
     if not equal_effort(summary):
         notes.append(
@@ -132,7 +133,12 @@ def _chart(number: int, key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]],
         series.append(ChartSeries(name=name, style="line", points=line, **look))
     told = "; ".join(f"{s.name}: {s.points[0].y:.2g} to {s.points[-1].y:.2g}" for s in series[1::2] if s.points)
     return Chart(
-        id=f"gaps-{number}", kind="gaps", title=f"D = {D}, T = {T}, n = {n}", x=x, y=y, series=series,
+        id=f"gaps-{number}",
+        kind="gaps",
+        title=f"D = {D}, T = {T}, n = {n}",
+        x=x,
+        y=y,
+        series=series,
         shades=[Shade(low=max(D - 0.5, x.low), high=x.high, tone="enough", text="")] if x.high > D - 0.5 else [],
         alt=f"Largest gap by number of heads. {told}.",
-    )  # fmt: skip
+    )

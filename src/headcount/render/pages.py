@@ -88,9 +88,14 @@ def _joined(text: str) -> str:
 def _environment() -> Environment:
     """Jinja2 without what could let a value through: no filter that makes markup, no globals but ours."""
     made = Environment(
-        loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, finalize=_harmless,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
+        loader=FunctionLoader(_source),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_harmless,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
     made.filters = {**{name: made.filters[name] for name in FILTERS}, "thousands": lambda number: f"{number:,}"}
     own: Any = made.globals
     own.clear()

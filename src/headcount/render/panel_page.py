@@ -50,9 +50,11 @@ def write_report(run: Run, transition: Dimension, folder: Path) -> ReportPaths:
     check_report_folder(folder)
     curves = training_chart(run, transition)
     paths = ReportPaths(
-        page=folder / "index.html", picture=folder / "transition.png",
-        training=folder / "training.png" if curves.series else None, run=folder / "run.json",
-    )  # fmt: skip
+        page=folder / "index.html",
+        picture=folder / "transition.png",
+        training=folder / "training.png" if curves.series else None,
+        run=folder / "run.json",
+    )
     run.save(paths.run)
     write_bytes(paths.picture, picture(transition_chart(run, transition)))
     if paths.training is not None:
@@ -72,12 +74,26 @@ def page_html(run: Run, transition: Dimension) -> str:
         Part("The numbers", tables=[transition_table(transition)]),
     ]
     return page(
-        "render/run.html.j2", title=run.title or run.name, told=split(transition.sentence),
-        answers=[transition], comparison=transition.comparison, evidence=panel_evidence(transition), remarks=[],
-        states=[], charts=[[_chart(run, transition)]], pictures=[], hinted=True,
-        grounds=[(transition, transition.reasons)], parts=filled(parts), words=words, formula=formula,
-        done=settings(run), meaning=panel_meaning(run, transition), whole_record=True, **provenance(run),
-    )  # fmt: skip
+        "render/run.html.j2",
+        title=run.title or run.name,
+        told=split(transition.sentence),
+        answers=[transition],
+        comparison=transition.comparison,
+        evidence=panel_evidence(transition),
+        remarks=[],
+        states=[],
+        charts=[[_chart(run, transition)]],
+        pictures=[],
+        hinted=True,
+        grounds=[(transition, transition.reasons)],
+        parts=filled(parts),
+        words=words,
+        formula=formula,
+        done=settings(run),
+        meaning=panel_meaning(run, transition),
+        whole_record=True,
+        **provenance(run),
+    )
 
 
 def _chart(run: Run, transition: Dimension) -> Chart:

@@ -76,9 +76,16 @@ def check_run_folder(folder: Path, ids: Collection[str] = ()) -> None:
 
 
 def write_run_report(
-    runs: Sequence[Run], analysis: Analysis, folder: Path, reference: Sequence[PaperValue] | None = None, *,
-    remarks: Sequence[str] = (), extra: Sequence[Chart] = (), tables: Sequence[Table] = (), scale: str = "",
-) -> RunReport:  # fmt: skip
+    runs: Sequence[Run],
+    analysis: Analysis,
+    folder: Path,
+    reference: Sequence[PaperValue] | None = None,
+    *,
+    remarks: Sequence[str] = (),
+    extra: Sequence[Chart] = (),
+    tables: Sequence[Table] = (),
+    scale: str = "",
+) -> RunReport:
     """Write index.html, a PNG and a PDF of each chart, cells.csv and analysis.json; equal input, equal bytes.
 
     `remarks` and `tables` stand beside the paper's numbers; `extra` charts stand at the top, drawn like the rest.
@@ -100,16 +107,24 @@ def write_run_report(
             path.unlink(missing_ok=True)
     write_text(folder / "index.html", html)  # last: whoever sees the page finds the rest beside it
     return RunReport(
-        page=folder / "index.html", cells=folder / "cells.csv", analysis=folder / "analysis.json",
+        page=folder / "index.html",
+        cells=folder / "cells.csv",
+        analysis=folder / "analysis.json",
         pictures=[folder / name for name in pictures],
-    )  # fmt: skip
+    )
 
 
 def run_page(
-    runs: Sequence[Run], analysis: Analysis, reference: Sequence[PaperValue] | None = None,
-    charts: Sequence[Chart] | None = None, *, remarks: Sequence[str] = (), extra: Sequence[Chart] = (),
-    tables: Sequence[Table] = (), scale: str = "",
-) -> str:  # fmt: skip
+    runs: Sequence[Run],
+    analysis: Analysis,
+    reference: Sequence[PaperValue] | None = None,
+    charts: Sequence[Chart] | None = None,
+    *,
+    remarks: Sequence[str] = (),
+    extra: Sequence[Chart] = (),
+    tables: Sequence[Table] = (),
+    scale: str = "",
+) -> str:
     """Return the page as one HTML document; its one script is the package's own, and nothing is loaded."""
     extra, charts = _arranged(extra, run_charts(analysis, runs, reference) if charts is None else charts)
     of = {kind: [chart for chart in charts if chart.kind == kind] for kind in KINDS}
@@ -118,23 +133,34 @@ def run_page(
     said = [scale, *remarks] if scale and remarks else remarks
     parts = [
         Part("The length of the sequence", [of["error-by-length"]], tables=[run_tables.slope_table(analysis)]),
-        Part(
-            "The size of the model", [of["scaling"], of["equal-error"]], tables=[run_tables.scaling_table(analysis)]
-        ),
+        Part("The size of the model", [of["scaling"], of["equal-error"]], tables=[run_tables.scaling_table(analysis)]),
         Part("Seeds and targets", [of["spread"]]),
         Part("Fitted laws", [of["laws"]], tables=[run_tables.law_table(analysis)]),
         Part("Beside the paper", points=said, tables=[*tables, run_tables.paper_table(analysis, reference or ())]),
         Part("The numbers", tables=[run_tables.drop_table(analysis), run_tables.cell_table(analysis)]),
-    ]  # fmt: skip
+    ]
     words, formula = task_words(runs)
     return page(
-        "render/run.html.j2", title=_title(analysis), told=headline(analysis), answers=analysis.dimensions,
-        comparison=known(analysis, runs), evidence=evidence(analysis),
-        remarks=[text for text in (blind_note(runs), scale) if text], states=counts(analysis), charts=first,
-        pictures=[], hinted=bool(extra or charts), grounds=[(d, grounds(d, analysis)) for d in analysis.dimensions],
-        parts=filled(parts), words=words, formula=formula, done=done(runs, analysis.on), meaning=meaning(analysis),
-        whole_record=False, **provenance(runs[0]),
-    )  # fmt: skip
+        "render/run.html.j2",
+        title=_title(analysis),
+        told=headline(analysis),
+        answers=analysis.dimensions,
+        comparison=known(analysis, runs),
+        evidence=evidence(analysis),
+        remarks=[text for text in (blind_note(runs), scale) if text],
+        states=counts(analysis),
+        charts=first,
+        pictures=[],
+        hinted=bool(extra or charts),
+        grounds=[(d, grounds(d, analysis)) for d in analysis.dimensions],
+        parts=filled(parts),
+        words=words,
+        formula=formula,
+        done=done(runs, analysis.on),
+        meaning=meaning(analysis),
+        whole_record=False,
+        **provenance(runs[0]),
+    )
 
 
 def filled(parts: Sequence[Part]) -> list[Part]:

@@ -40,11 +40,18 @@ def cell_table(analysis: Analysis) -> Table:
     ]
     rows = [
         [
-            _trials(c), _error(level(c)), _error(c.best), _error(c.median), _error(c.worst), _factor(c.seed_spread),
-            _factor(c.target_spread), f"{c.parameters:,}", f"{c.parameters_total:,}",
+            _trials(c),
+            _error(level(c)),
+            _error(c.best),
+            _error(c.median),
+            _error(c.worst),
+            _factor(c.seed_spread),
+            _factor(c.target_spread),
+            f"{c.parameters:,}",
+            f"{c.parameters_total:,}",
         ]
         for c in analysis.cells
-    ]  # fmt: skip
+    ]
     return Table(
         caption=f"All cells ({analysis.words.kind} {analysis.words.data})",
         columns=[*(_PLACE[f] for f in fields), *columns],
@@ -57,16 +64,19 @@ def drop_table(analysis: Analysis) -> Table:
     fields = _varied(analysis.drops)
     rows = [
         [
-            *_place(d, fields), str(d.next_heads), "the same" if d.factor == 1 else f"{times_text(d.factor)}×",
+            *_place(d, fields),
+            str(d.next_heads),
+            "the same" if d.factor == 1 else f"{times_text(d.factor)}×",
             f"{times_text(d.low)} to {times_text(d.high)}",
         ]
         for d in analysis.drops
-    ]  # fmt: skip
+    ]
     columns = [
-        *(_PLACE[f] for f in fields), Column(name="Next", meaning="the next larger head count that was tried"),
+        *(_PLACE[f] for f in fields),
+        Column(name="Next", meaning="the next larger head count that was tried"),
         Column(name="Error smaller by", meaning="how many times smaller the error is there; below 1 it is larger"),
         Column(name="90 % interval", meaning="of the draws over seeds and targets"),
-    ]  # fmt: skip
+    ]
     return Table(caption="What one more head brings", columns=columns, rows=rows)
 
 
@@ -86,7 +96,7 @@ def slope_table(analysis: Analysis) -> Table:
         Column(name="90 % interval", meaning="of the draws over seeds and targets"),
         Column(name="R(h)", meaning="the paper's reversal score: how much longer sequences lower the error; 0 never"),
         Column(name="p", meaning="the share of draws without any effect of T whose score is at least as large"),
-    ]  # fmt: skip
+    ]
     return Table(caption=f"{analysis.words.title} against length", columns=columns, rows=rows)
 
 
@@ -95,19 +105,23 @@ def scaling_table(analysis: Analysis) -> Table:
     fields = [f for f in _varied(analysis.scaling) if f != "hidden"]
     rows = [
         [
-            *_place(s, fields), f"{s.slope:+.2f}", f"{s.low:+.2f} to {s.high:+.2f}",
-            NONE if s.theory is None else f"{s.theory:+.2f}", NONE if s.half_k is None else f"{s.half_k:.2f}",
+            *_place(s, fields),
+            f"{s.slope:+.2f}",
+            f"{s.low:+.2f} to {s.high:+.2f}",
+            NONE if s.theory is None else f"{s.theory:+.2f}",
+            NONE if s.half_k is None else f"{s.half_k:.2f}",
             s.theory_note or NONE,
         ]
         for s in analysis.scaling
-    ]  # fmt: skip
+    ]
     columns = [
-        *(_PLACE[f] for f in fields), Column(name="Slope", meaning="decades of error per decade of N"),
+        *(_PLACE[f] for f in fields),
+        Column(name="Slope", meaning="decades of error per decade of N"),
         Column(name="90 % interval", meaning="of the draws over seeds and targets"),
         Column(name="−2/k", meaning="the steepest slope that Theorem 2 (2) would allow, for orientation only"),
         Column(name="k/2", meaning="the same turned round: decades of M that Theorem 2 (2) asks per decade of 1/NMSE"),
         Column(name="Remark", meaning="why the theorem is no prediction here", kind="text"),
-    ]  # fmt: skip
+    ]
     return Table(caption=f"{analysis.words.title} against hidden size", columns=columns, rows=rows)
 
 
@@ -116,18 +130,20 @@ def law_table(analysis: Analysis) -> Table:
     places = [field for field in ("setting", "hidden") if len({getattr(law, field) for law in analysis.laws}) > 1]
     rows = [
         [
-            law.formula + (" (chosen)" if law.chosen else ""), *_place(law, places), f"{law.score:.2f}",
+            law.formula + (" (chosen)" if law.chosen else ""),
+            *_place(law, places),
+            f"{law.score:.2f}",
             ", ".join(f"{k} = {_with_interval(v, law.intervals.get(k))}" for k, v in law.coefficients.items()),
         ]
         for law in analysis.laws
-    ]  # fmt: skip
+    ]
     chosen = [i for i, law in enumerate(analysis.laws) if law.chosen]
     columns = [
         Column(name="Law", meaning="the error as a function of heads h and length T", kind="text", key=True),
         *(_PLACE[f] for f in places),
         Column(name="Misses by", meaning="mean absolute error of log10 on cells that were left out of the fit"),
         Column(name="Coefficients", meaning="with 90 % intervals", kind="text"),
-    ]  # fmt: skip
+    ]
     marked = chosen[0] if len(chosen) == 1 else None
     return Table(caption="Laws, fitted by least absolute error in log scale", columns=columns, rows=rows, marked=marked)
 
@@ -144,19 +160,30 @@ def paper_table(analysis: Analysis, reference: Sequence[PaperValue]) -> Table:
                 ours = None if cell is None else level(cell)
                 ratio = NONE if not ours or not value.value else f"{times_text(ours / value.value)}×"
                 size = "" if cell is None or len({c.hidden for c in analysis.cells}) < 2 else f", N = {cell.hidden}"
-                rows.append([
-                    f"{value.label}{size}", setting or NONE, str(value.heads), str(value.length),
-                    _deviating(value), _error(ours), _error(cell and cell.best), _error(cell and cell.median), ratio,
-                ])  # fmt: skip
+                rows.append(
+                    [
+                        f"{value.label}{size}",
+                        setting or NONE,
+                        str(value.heads),
+                        str(value.length),
+                        _deviating(value),
+                        _error(ours),
+                        _error(cell and cell.best),
+                        _error(cell and cell.median),
+                        ratio,
+                    ]
+                )
     columns = [
         Column(name="Source", meaning="where the paper has it", kind="text", key=True),
-        _PLACE["setting"], _PLACE["heads"], _PLACE["length"],
+        _PLACE["setting"],
+        _PLACE["heads"],
+        _PLACE["length"],
         Column(name="Paper", meaning="error in the paper, ± its deviation where it states one"),
         Column(name="Here", meaning=f"error in this run: {analysis.words.targets}"),
         Column(name="Best", meaning="smallest error of all seeds and targets here"),
         Column(name="Median", meaning="middle error of all seeds and targets here"),
         Column(name="Here / paper", meaning="below 1 this run is better"),
-    ]  # fmt: skip
+    ]
     if len(analysis.settings) == 1:
         columns, rows = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
     caption = f"The paper's numbers and ours (mean over targets, {analysis.words.seeds} of each)"

@@ -12,9 +12,16 @@ from headcount.core import BadInput
 # Drawn with these colours (safe for colour-blind eyes); in an SVG each becomes a CSS variable with the colour
 # as fallback, so that a page can lighten them on a dark ground. All differ: they are found by their value.
 COLOURS = {
-    "ink": "#1f2430", "muted": "#5c6470", "grid": "#e3e6eb", "few": "#c44e00", "enough": "#0067a8",
-    "plain": "#5b4a9e", "few-ground": "#fdf1e7", "enough-ground": "#ebf4fb", "ground": "#ffffff",
-}  # fmt: skip
+    "ink": "#1f2430",
+    "muted": "#5c6470",
+    "grid": "#e3e6eb",
+    "few": "#c44e00",
+    "enough": "#0067a8",
+    "plain": "#5b4a9e",
+    "few-ground": "#fdf1e7",
+    "enough-ground": "#ebf4fb",
+    "ground": "#ffffff",
+}
 RAMP = ("#0d0887", "#5302a3", "#8b0aa5", "#b83289", "#d2526d", "#dc6a3c", "#c98500", "#8f8a00")
 """From first to last: hue and lightness change together, so that colour-blind eyes and grey prints see the order."""
 DARK_RAMP = ("#8f8dff", "#a97aff", "#c878f2", "#e47ad2", "#f588ab", "#fba283", "#fdc063", "#f3e062")
@@ -39,9 +46,19 @@ def _settings() -> Generator[None]:
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a title may be in any script
         matplotlib.rcdefaults()
         ink, muted = COLOURS["ink"], COLOURS["muted"]
-        matplotlib.rcParams.update({
-            "font.family": "DejaVu Sans", "font.size": 12, "text.parse_math": False, "text.color": ink,
-            "svg.fonttype": "none", "svg.hashsalt": "headcount", "axes.axisbelow": True,
-            "axes.labelcolor": ink, "axes.edgecolor": muted, "xtick.labelcolor": ink, "ytick.labelcolor": ink,
-        })  # fmt: skip
+        matplotlib.rcParams.update(
+            {
+                "font.family": "DejaVu Sans",
+                "font.size": 12,
+                "text.parse_math": False,
+                "text.color": ink,
+                "svg.fonttype": "none",
+                "svg.hashsalt": "headcount",
+                "axes.axisbelow": True,
+                "axes.labelcolor": ink,
+                "axes.edgecolor": muted,
+                "xtick.labelcolor": ink,
+                "ytick.labelcolor": ink,
+            }
+        )
         yield

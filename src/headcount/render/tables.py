@@ -80,8 +80,10 @@ def row_table(found: Sequence[HeadRow], needed: int | None, where: str = "") -> 
     counts = [row.heads for row in found]
     return Table(
         caption=f"Error by number of heads{where and f', {where}'} (NMSE on fresh sequences)",
-        columns=COLUMNS, rows=[_cells(row) for row in found], marked=counts.index(needed) if needed in counts else None,
-    )  # fmt: skip
+        columns=COLUMNS,
+        rows=[_cells(row) for row in found],
+        marked=counts.index(needed) if needed in counts else None,
+    )
 
 
 def _cells(row: HeadRow) -> list[str]:
@@ -140,12 +142,16 @@ def _strips(table: Table) -> list[Strip]:
     stated = any(column.key is not None for column in table.columns)
     return [
         Strip(
-            name=plain(column.name), cells=[plain(row[i], lines=column.lines) for row in table.rows],
-            folds=column.kind == "text", key=bool(column.key) if stated else i == 0, minor=column.minor,
-            hang=0 if i else HANG, styles=column.styles,
+            name=plain(column.name),
+            cells=[plain(row[i], lines=column.lines) for row in table.rows],
+            folds=column.kind == "text",
+            key=bool(column.key) if stated else i == 0,
+            minor=column.minor,
+            hang=0 if i else HANG,
+            styles=column.styles,
         )
         for i, column in enumerate(table.columns)
-    ]  # fmt: skip
+    ]
 
 
 def as_markdown(table: Table) -> str:

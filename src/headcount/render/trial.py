@@ -33,10 +33,16 @@ def trial_table(trial: Trial, wrong: float | None = None) -> Table:
         Column(name="Total", meaning="all parameters"),
     ]
     row = [
-        str(trial.heads), str(trial.seed), _error(trial.nmse), _error(trial.train_nmse),
-        NONE if wrong is None else f"{100 * wrong:.1f}\u00a0%", f"{trial.steps:,}",
-        f"{trial.seconds:.1f} s", f"{trial.parameters:,}", f"{trial.parameters_total:,}",
-    ]  # fmt: skip
+        str(trial.heads),
+        str(trial.seed),
+        _error(trial.nmse),
+        _error(trial.train_nmse),
+        NONE if wrong is None else f"{100 * wrong:.1f}\u00a0%",
+        f"{trial.steps:,}",
+        f"{trial.seconds:.1f} s",
+        f"{trial.parameters:,}",
+        f"{trial.parameters_total:,}",
+    ]
     return Table(caption="The trained model", columns=columns, rows=[row], marked=None)
 
 

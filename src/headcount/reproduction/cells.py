@@ -200,12 +200,18 @@ def _cell(spec: str, part: Part, place: Place, panels: Sequence[Run], theirs: nu
             ranks.append(rank)
     wanted = sum(planned(run, heads) for run in panels)
     return ComparedCell(
-        part, *place, draws, tuple(ranks), trials=wanted,
-        diverged=sum(trial.state == "diverged" for _, trial in trials), missing=wanted - len(trials),
-        samples=panels[0].samples.get(part, 0), theirs=None if theirs is None else theirs.value / unit,
+        part,
+        *place,
+        draws,
+        tuple(ranks),
+        trials=wanted,
+        diverged=sum(trial.state == "diverged" for _, trial in trials),
+        missing=wanted - len(trials),
+        samples=panels[0].samples.get(part, 0),
+        theirs=None if theirs is None else theirs.value / unit,
         deviation=None if theirs is None or theirs.deviation is None else theirs.deviation / unit,
         source="" if theirs is None else theirs.cell,
-    )  # fmt: skip
+    )
 
 
 def measured(trial: Trial, part: Part, measure: Measure) -> tuple[float | None, float | None]:

@@ -106,11 +106,17 @@ def paper_values(spec: str, part: Part) -> list[PaperValue]:
             deviation = None if cell.deviation is None else cell.deviation / data.unit
         spread = deviation if deviation and deviation < error else None
         if error > 1e-9:
-            found.append(PaperValue(
-                heads=cell.heads, length=cell.length, value=error, deviation=deviation,
-                label=f"paper, {table.replace('table', 'table ')}",
-                low=None if spread is None else error - spread, high=None if spread is None else error + spread,
-            ))  # fmt: skip
+            found.append(
+                PaperValue(
+                    heads=cell.heads,
+                    length=cell.length,
+                    value=error,
+                    deviation=deviation,
+                    label=f"paper, {table.replace('table', 'table ')}",
+                    low=None if spread is None else error - spread,
+                    high=None if spread is None else error + spread,
+                )
+            )
     return found
 
 
@@ -141,13 +147,16 @@ def reversal_chart(found: Comparison) -> Chart:
     ticks = [(k * step, f"{k * step:g}") for k in range(int(top / step) + 1)]
     drawn = "the draws" if found.data is None else "the draws of seeds"
     return Chart(
-        id="reversal", kind="reversal", title="Weighted reversal score by number of heads",
+        id="reversal",
+        kind="reversal",
+        title="Weighted reversal score by number of heads",
         subtitle=f"Above zero, some longer sequences are easier. Shaded: 90 % of {drawn}.",
         x=whole_axis(HEADS, found.cells.heads),
         y=Axis(label="Reversal score R(h)", scale="linear", low=-0.08 * top, high=1.08 * top, ticks=ticks),
-        series=series, caption="The score alone decides nothing.",
+        series=series,
+        caption="The score alone decides nothing.",
         alt=_alt("the reversal score against the number of heads", series),
-    )  # fmt: skip
+    )
 
 
 # -- errors on a task ---------------------------------------------------------------------------------------
@@ -166,12 +175,20 @@ def settings_charts(analysis: Analysis) -> list[Chart]:
                 series.append(ChartSeries(name=setting, style="line", points=line, **style))
         if series:
             y, levels = errors_axis(series)
-            charts.append(Chart(
-                id="settings", kind="heads", title=analysis.title, subtitle=f"T = {length}",
-                x=whole_axis(HEADS, [c.heads or 0 for c in analysis.cells]), y=y, levels=levels, series=series,
-                caption="Best seed, averaged over the targets in log scale.",
-                alt=_lines_alt("the error against the number of heads, a line for each setting", series),
-            ))  # fmt: skip
+            charts.append(
+                Chart(
+                    id="settings",
+                    kind="heads",
+                    title=analysis.title,
+                    subtitle=f"T = {length}",
+                    x=whole_axis(HEADS, [c.heads or 0 for c in analysis.cells]),
+                    y=y,
+                    levels=levels,
+                    series=series,
+                    caption="Best seed, averaged over the targets in log scale.",
+                    alt=_lines_alt("the error against the number of heads, a line for each setting", series),
+                )
+            )
     return charts
 
 
@@ -182,16 +199,25 @@ def hidden_charts(analysis: Analysis) -> list[Chart]:
         found = sorted((s for s in analysis.scaling if s.heads == heads), key=lambda s: s.length or 0)
         series = [
             ChartSeries(
-                name=f"T = {s.length}, slope {s.slope:.2f}", style="line", colour=ramp(i, len(found)),
+                name=f"T = {s.length}, slope {s.slope:.2f}",
+                style="line",
+                colour=ramp(i, len(found)),
                 points=[Dot(x=n, y=error) for n, error in s.points],
             )
             for i, s in enumerate(found)
-        ]  # fmt: skip
-        charts.append(_error_chart(
-            "error-by-hidden", "hidden", f"Error by hidden size, {heads_text(heads)}", analysis.title,
-            "Hidden size N", series, "Best seed, averaged over the targets in log scale.",
-            "the error against the hidden size",
-        ))  # fmt: skip
+        ]
+        charts.append(
+            _error_chart(
+                "error-by-hidden",
+                "hidden",
+                f"Error by hidden size, {heads_text(heads)}",
+                analysis.title,
+                "Hidden size N",
+                series,
+                "Best seed, averaged over the targets in log scale.",
+                "the error against the hidden size",
+            )
+        )
     return charts
 
 
@@ -199,47 +225,66 @@ def steps_chart(runs: Sequence[Run]) -> Chart:
     """Error against training steps: a line for each recipe and head count; the recipe is the setting's first part."""
     lines = _best_lines(
         (
-            (heads, str(run.values.get("setting", "Adam, ")).split(", ")[0]), int(run.spec["train"]["steps"]),
+            (heads, str(run.values.get("setting", "Adam, ")).split(", ")[0]),
+            int(run.spec["train"]["steps"]),
             [t.nmse for t in run.trials if t.heads == heads and t.nmse is not None],
         )
-        for run in runs for heads in sorted({t.heads for t in run.trials})
-    )  # fmt: skip
+        for run in runs
+        for heads in sorted({t.heads for t in run.trials})
+    )
     recipes = list(dict.fromkeys(recipe for _, recipe in lines))
     series = [
         ChartSeries(
-            name=f"{heads_text(heads)}, {recipe}", style="line" if heads == min(h for h, _ in lines) else "dashed",
-            colour=ramp(recipes.index(recipe), len(recipes)), points=points,
+            name=f"{heads_text(heads)}, {recipe}",
+            style="line" if heads == min(h for h, _ in lines) else "dashed",
+            colour=ramp(recipes.index(recipe), len(recipes)),
+            points=points,
         )
         for (heads, recipe), points in lines.items()
-    ]  # fmt: skip
+    ]
     return _error_chart(
-        "floor", "steps", "Error by training steps, for each recipe", runs[0].title, "Training steps", series,
-        "Best seed. Solid: too few heads. Dashed: enough.", "error against steps",
-    )  # fmt: skip
+        "floor",
+        "steps",
+        "Error by training steps, for each recipe",
+        runs[0].title,
+        "Training steps",
+        series,
+        "Best seed. Solid: too few heads. Dashed: enough.",
+        "error against steps",
+    )
 
 
 def head_dims_chart(runs: Sequence[Run]) -> Chart:
     """Error against the head size n: a line for each hidden size and kind of F."""
     lines = _best_lines(
         (
-            (run.values.get("hidden", "?"), str(run.values.get("setting", ""))), int(run.values["head_dim"]),
+            (run.values.get("hidden", "?"), str(run.values.get("setting", ""))),
+            int(run.values["head_dim"]),
             [t.nmse for t in run.trials if t.nmse is not None],
         )
         for run in runs
-    )  # fmt: skip
+    )
     settings = list(dict.fromkeys(setting for _, setting in lines))
     sizes = max(1, len(lines) // max(1, len(settings)))
     series = [
         ChartSeries(
-            name=f"N = {hidden}, {setting}".removesuffix(", "), style="line" if setting == settings[0] else "dashed",
-            colour=ramp(i % sizes, sizes), points=points,
+            name=f"N = {hidden}, {setting}".removesuffix(", "),
+            style="line" if setting == settings[0] else "dashed",
+            colour=ramp(i % sizes, sizes),
+            points=points,
         )
         for i, ((hidden, setting), points) in enumerate(lines.items())
-    ]  # fmt: skip
+    ]
     return _error_chart(
-        "head-dims", "head_dims", "Error by head size n, one head", runs[0].title, "Head size n", series,
-        "Best seed. Solid: two layers in F. Dashed: five.", "error against n",
-    )  # fmt: skip
+        "head-dims",
+        "head_dims",
+        "Error by head size n, one head",
+        runs[0].title,
+        "Head size n",
+        series,
+        "Best seed. Solid: two layers in F. Dashed: five.",
+        "error against n",
+    )
 
 
 Line = tuple[Any, str]
@@ -261,10 +306,16 @@ def _error_chart(
     """Return a chart of errors against a size, both in log scale; `what` says so in words."""
     points = [p for s in series for p in s.points]
     return Chart(
-        id=name, kind=kind, title=title, subtitle=subtitle, x=doubling_axis(x, [int(p.x) for p in points]),
-        y=log_axis("Error (NMSE)", [p.y for p in points]), series=list(series), caption=caption,
+        id=name,
+        kind=kind,
+        title=title,
+        subtitle=subtitle,
+        x=doubling_axis(x, [int(p.x) for p in points]),
+        y=log_axis("Error (NMSE)", [p.y for p in points]),
+        series=list(series),
+        caption=caption,
         alt=_lines_alt(what, series),
-    )  # fmt: skip
+    )
 
 
 def _lines_alt(what: str, series: Sequence[ChartSeries]) -> str:
@@ -310,19 +361,26 @@ def smallest_hidden_chart(runs: Sequence[Run]) -> list[Chart]:
         ChartSeries(
             name=f"error {error_text(error)}" + (f", {setting}" if setting else ""),
             style="line" if setting == settings[0] else "dashed",
-            colour=ramp(levels.index(error), len(levels)), points=[Dot(x=n, y=N) for n, N in at],
+            colour=ramp(levels.index(error), len(levels)),
+            points=[Dot(x=n, y=N) for n, N in at],
         )
         for (setting, error), at in found.items()
-    ]  # fmt: skip
+    ]
     told = "; ".join(f"{s.name}: N = {s.points[0].y:g} to {s.points[-1].y:g}" for s in series)
-    return [Chart(
-        id="smallest-hidden", kind="head_dims", title="Smallest hidden size for an error, one head",
-        subtitle=runs[0].title, x=doubling_axis("Head size n", [int(p.x) for s in series for p in s.points]),
-        y=doubling_axis("Hidden size N", [int(p.y) for s in series for p in s.points]), series=series,
-        caption="The smallest N tried whose best seed reaches the error; a head size without a point reaches it with "
-        "none.",
-        alt=f"Line chart of the smallest hidden size against the head size. {told}.",
-    )]  # fmt: skip
+    return [
+        Chart(
+            id="smallest-hidden",
+            kind="head_dims",
+            title="Smallest hidden size for an error, one head",
+            subtitle=runs[0].title,
+            x=doubling_axis("Head size n", [int(p.x) for s in series for p in s.points]),
+            y=doubling_axis("Hidden size N", [int(p.y) for s in series for p in s.points]),
+            series=series,
+            caption="The smallest N tried whose best seed reaches the error; a head size without a point reaches it "
+            "with none.",
+            alt=f"Line chart of the smallest hidden size against the head size. {told}.",
+        )
+    ]
 
 
 # -- accuracies on real data --------------------------------------------------------------------------------
@@ -338,20 +396,25 @@ def accuracy_chart(cells: Cells, part: Part) -> Chart:
     dashed = _by_length(cells, part, _theirs, "dashed")
     told = f"{OURS} Dashed: the paper's." if dashed else OURS
     return Chart(
-        id=f"accuracy-{part}", kind="accuracy", title=f"{TITLES[part]} accuracy by number of heads", subtitle=told,
-        x=whole_axis(HEADS, cells.heads), y=percent_axis(f"{TITLES[part]} accuracy (%)", [*series, *dashed]),
-        series=[*dashed, *series], caption="Higher is better.",
+        id=f"accuracy-{part}",
+        kind="accuracy",
+        title=f"{TITLES[part]} accuracy by number of heads",
+        subtitle=told,
+        x=whole_axis(HEADS, cells.heads),
+        y=percent_axis(f"{TITLES[part]} accuracy (%)", [*series, *dashed]),
+        series=[*dashed, *series],
+        caption="Higher is better.",
         alt=_alt(f"{WORDS[part]} accuracy in percent against the number of heads", series),
-    )  # fmt: skip
+    )
 
 
 def close_charts(cells: Cells, part: Part) -> list[Chart]:
     """The same with those head counts alone whose accuracies are all near 100 %: the whole chart has one line there."""
     near = [
-        h for h in cells.heads
-        if (known := [v for c in cells.with_heads(part, h) for v in (c.mean, c.theirs) if v])
-        and min(known) >= NEAR
-    ]  # fmt: skip
+        h
+        for h in cells.heads
+        if (known := [v for c in cells.with_heads(part, h) for v in (c.mean, c.theirs) if v]) and min(known) >= NEAR
+    ]
     if len(near) < 3 or len(near) == len(cells.heads):
         return []
     chart = accuracy_chart(Cells({place: cell for place, cell in cells.items() if cell.heads in near}), part)
@@ -363,11 +426,16 @@ def rank_chart(cells: Cells, part: Part) -> Chart:
     """The mean reciprocal rank against heads, a line for each length."""
     series = _by_length(cells, part, _ranks)
     return Chart(
-        id=f"mrr-{part}", kind="mrr", title=f"{TITLES[part]} mean reciprocal rank by number of heads", subtitle=OURS,
-        x=whole_axis(HEADS, cells.heads), y=percent_axis("Mean reciprocal rank (%)", series),
-        series=series, caption="100 %: the right passage always comes first.",
+        id=f"mrr-{part}",
+        kind="mrr",
+        title=f"{TITLES[part]} mean reciprocal rank by number of heads",
+        subtitle=OURS,
+        x=whole_axis(HEADS, cells.heads),
+        y=percent_axis("Mean reciprocal rank (%)", series),
+        series=series,
+        caption="100 %: the right passage always comes first.",
         alt=_alt("the mean reciprocal rank in percent against the number of heads", series),
-    )  # fmt: skip
+    )
 
 
 def length_chart(cells: Cells, part: Part, *, theirs: bool = False) -> Chart:
@@ -381,13 +449,16 @@ def length_chart(cells: Cells, part: Part, *, theirs: bool = False) -> Chart:
     whose = "the paper's table" if theirs else "ours, mean over seeds"
     both = [*_by_length(cells, part, _ours), *_by_length(cells, part, _theirs)]
     return Chart(
-        id=f"{'paper' if theirs else 'accuracy'}-by-length-{part}", kind="accuracy-by-length",
-        title=f"{TITLES[part]} accuracy by length: {whose}", subtitle="A line for each number of heads.",
+        id=f"{'paper' if theirs else 'accuracy'}-by-length-{part}",
+        kind="accuracy-by-length",
+        title=f"{TITLES[part]} accuracy by length: {whose}",
+        subtitle="A line for each number of heads.",
         x=doubling_axis(LENGTH, cells.lengths),
         y=percent_axis(f"{TITLES[part]} accuracy (%)", both),  # one range for theirs and ours
-        series=series, caption="Where a line rises, longer sequences are easier.",
+        series=series,
+        caption="Where a line rises, longer sequences are easier.",
         alt=_alt(f"{WORDS[part]} accuracy in percent against the length", series),
-    )  # fmt: skip
+    )
 
 
 def law_charts(cells: Cells) -> list[Chart]:
@@ -404,24 +475,31 @@ def law_charts(cells: Cells) -> list[Chart]:
             curve = [Dot(x=h, y=y) for h in grid if low <= (y := _predicted(law, h, length)) <= 1]
             style = look(i, len(lengths))
             series.append(ChartSeries(name=f"T = {length}", style="dashed", points=curve, **style))
-            series.append(ChartSeries(
-                name=f"T = {length}", style="rings", points=[Dot(x=h, y=error) for h, error in line], **style
-            ))  # fmt: skip
+            series.append(
+                ChartSeries(
+                    name=f"T = {length}", style="rings", points=[Dot(x=h, y=error) for h, error in line], **style
+                )
+            )
         series.sort(key=lambda s: s.style)
         left = f"without h = {', '.join(map(str, law.without))}" if law.without else "with all h"
         both = [
             f"δ = {signed(co['delta'])}, α = {signed(co['alpha'])}" for co in (law.coefficients, numbers.fitted_law())
         ]
         note = f"{zeros} trials without any error count as half a wrong answer." if zeros else ""
-        charts.append(Chart(
-            id="law" if law.without else "law-all", kind="law", title="Training error and the law c·T^b·exp(α·h/T^δ)",
-            subtitle=f"Ours, {left}: {both[0]}. The paper: {both[1]}.",
-            x=whole_axis(HEADS, cells.heads),
-            y=log_axis(words("error rate", "train").axis, [p.y for s in series for p in s.points]), series=series,
-            caption=f"Open marks: ours, mean over seeds. Dashed: the law, fitted {left}.",
-            notes=[note] if note else [],
-            alt=_alt("the training error against the number of heads, with a fitted law", series),
-        ))  # fmt: skip
+        charts.append(
+            Chart(
+                id="law" if law.without else "law-all",
+                kind="law",
+                title="Training error and the law c·T^b·exp(α·h/T^δ)",
+                subtitle=f"Ours, {left}: {both[0]}. The paper: {both[1]}.",
+                x=whole_axis(HEADS, cells.heads),
+                y=log_axis(words("error rate", "train").axis, [p.y for s in series for p in s.points]),
+                series=series,
+                caption=f"Open marks: ours, mean over seeds. Dashed: the law, fitted {left}.",
+                notes=[note] if note else [],
+                alt=_alt("the training error against the number of heads, with a fitted law", series),
+            )
+        )
     return charts
 
 
@@ -487,7 +565,8 @@ def _by_length(cells: Cells, part: Part, value: Value, style: Style = "line") ->
 
 def _alt(what: str, series: Sequence[ChartSeries]) -> str:
     told = [
-        f"{s.name}: from {s.points[0].y:.3g} to {s.points[-1].y:.3g}." for s in series
+        f"{s.name}: from {s.points[0].y:.3g} to {s.points[-1].y:.3g}."
+        for s in series
         if s.points and s.style in ("line", "rings")
-    ]  # fmt: skip
+    ]
     return f"Chart of {what}. {' '.join(told)}".strip()

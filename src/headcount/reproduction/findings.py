@@ -120,9 +120,10 @@ def peak(cells: Cells) -> Finding:
     told += f", the paper's among these head counts at {_by_length(theirs)}." if theirs else "."
     count = sum(w < 0 for w in worse)
     return Finding(
-        claim=claim, verdict=verdict,
+        claim=claim,
+        verdict=verdict,
         text=f"{told} With the most heads it is lower than that, beyond the noise, at {count} of {len(worse)} lengths.",
-    )  # fmt: skip
+    )
 
 
 def _by_length(texts: dict[int, str]) -> str:

@@ -11,10 +11,19 @@ if TYPE_CHECKING:
     from headcount.analysis import Part
 
 Picture = Literal[
-    "heads", "lengths", "hidden", "hidden-by-heads", "steps", "parameters", "head_dims",  # errors on a task
-    "accuracy", "accuracy-by-length", "law", "mrr",  # on real data
+    "heads",
+    "lengths",
+    "hidden",
+    "hidden-by-heads",
+    "steps",
+    "parameters",
+    "head_dims",  # errors on a task
+    "accuracy",
+    "accuracy-by-length",
+    "law",
+    "mrr",  # on real data
     "reversal",
-]  # fmt: skip
+]
 
 
 @dataclass(frozen=True)
@@ -35,17 +44,23 @@ class RealData:
 
 DATA: dict[str, RealData] = {
     "marco": RealData(
-        "MS MARCO", "msmarco",
+        "MS MARCO",
+        "msmarco",
         "collection.tsv with queries and qrels, Hugging Face's Parquet files, or passages.jsonl.gz and "
         "queries.jsonl.gz",
-        samples="queries", sizes={"train": 28_000, "validation": 2_000}, unit=1.0,
+        samples="queries",
+        sizes={"train": 28_000, "validation": 2_000},
+        unit=1.0,
     ),
     "cifar": RealData(
-        "CIFAR-10", "cifar10",
+        "CIFAR-10",
+        "cifar10",
         "the official archive or its files, train/ and test/ with a folder a class, or train.npz and test.npz",
-        samples="images", sizes={"train": 50_000, "validation": 10_000}, unit=100.0,
+        samples="images",
+        sizes={"train": 50_000, "validation": 10_000},
+        unit=100.0,
     ),
-}  # fmt: skip
+}
 """The data that a spec file needs, by its name; every other spec is a sweep over a task and needs none."""
 
 
@@ -82,36 +97,41 @@ ITEMS: dict[str, Item] = {
         "figure1b", "hidden", note="The paper gives no numbers for this figure, and its range of N is unclear."
     ),
     "figure2e": Item(
-        "table2", "reversal", "table2",
+        "table2",
+        "reversal",
+        "table2",
         note="The weighted reversal score R(h); the paper's is computed from its table 2.",
     ),
     "figure3": Item("table2", "lengths", "table2", heads=(4, 5), note=_NO_NUMBERS),
     "figure4": Item(
-        "figure1b", "hidden-by-heads",
+        "figure1b",
+        "hidden-by-heads",
         note="As figure 1b, one picture for each head count; the paper gives no numbers for it.",
     ),
     "table6": Item("marco", "accuracy", "table6", "train"),
     "table7": Item("marco", "accuracy", "table7"),
     "figure2a": Item(
-        "marco", "accuracy", "table6", "train",
-        note="The paper has h = 10 and 14 in its figures only, without numbers.",
+        "marco", "accuracy", "table6", "train", note="The paper has h = 10 and 14 in its figures only, without numbers."
     ),
     "figure2b": Item(
-        "marco", "law", "table6", "train",
-        note=_AXES.format("the training error against heads with the fitted law"),
+        "marco", "law", "table6", "train", note=_AXES.format("the training error against heads with the fitted law")
     ),
-    "figure5": Item(
-        "marco", "mrr", "table6", "train", note="The paper gives no numbers for its mean reciprocal rank."
-    ),
+    "figure5": Item("marco", "mrr", "table6", "train", note="The paper gives no numbers for its mean reciprocal rank."),
     "table8": Item("cifar", "accuracy", "table8", "train"),
     "table9": Item("cifar", "accuracy", "table9"),
     "figure2c": Item("cifar", "accuracy", "table8", "train"),
     "figure2d": Item(
-        "cifar", "reversal", "table8", "train",
+        "cifar",
+        "reversal",
+        "table8",
+        "train",
         note=_AXES.format("the weighted reversal score of the errors against heads"),
     ),
     "figure6": Item(
-        "cifar", "accuracy-by-length", "table8", "train",
+        "cifar",
+        "accuracy-by-length",
+        "table8",
+        "train",
         note=_AXES.format("accuracy against the length, a line a head count"),
     ),
     "floor": Item("floor", "steps"),
@@ -122,7 +142,7 @@ ITEMS: dict[str, Item] = {
     "beta": Item("beta", "heads"),
     "smallest": Item("smallest", "parameters"),
     "wide-head": Item("wide-head", "head_dims"),
-}  # fmt: skip
+}
 
 
 def _group(name: str, item: Item) -> str:

@@ -59,9 +59,13 @@ def fit_law(
     found["c"] = np.exp(found["c"])
     ends = {k: interval(v) for k, v in found.items()} if len(means) > 1 else {}
     return FittedLaw(
-        ours=ours, without=list(without), coefficients={k: float(v[0]) for k, v in found.items()}, intervals=ends,
-        cells=len(kept), missed=missed,
-    )  # fmt: skip
+        ours=ours,
+        without=list(without),
+        coefficients={k: float(v[0]) for k, v in found.items()},
+        intervals=ends,
+        cells=len(kept),
+        missed=missed,
+    )
 
 
 def laws_of(cells: Cells) -> list[FittedLaw]:
@@ -74,9 +78,11 @@ def laws_of(cells: Cells) -> list[FittedLaw]:
     theirs = np.array([[1 - c.value for c in paper]])
     where = [(c.heads, c.length) for c in paper]
     found = [
-        fit_law(places, means, DROPPED), fit_law(places, means),
-        fit_law(where, theirs, DROPPED, ours=False), fit_law(where, theirs, ours=False),
-    ]  # fmt: skip
+        fit_law(places, means, DROPPED),
+        fit_law(places, means),
+        fit_law(where, theirs, DROPPED, ours=False),
+        fit_law(where, theirs, ours=False),
+    ]
     return [law for law in found if law is not None]
 
 
@@ -87,20 +93,27 @@ def law_table(cells: Cells) -> Table:
     for law in laws_of(cells):
         whose = "ours" if law.ours else _TABLE.replace("table", "table ")
         name = f"{whose}, {'some h' if law.without else 'all h'}"
-        rows.append([
-            name, _within(law, "delta"), _within(law, "alpha"), signed(law.coefficients["b"]), str(law.cells),
-            f"{law.missed:.2f}",
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                _within(law, "delta"),
+                _within(law, "alpha"),
+                signed(law.coefficients["b"]),
+                str(law.cells),
+                f"{law.missed:.2f}",
+            ]
+        )
     columns = [
         Column(
             name="whose",
             meaning=f"whose errors; some h: without h = {', '.join(map(str, DROPPED))}, as the paper's own fit",
         ),
         Column(name="δ", meaning="the power of T that divides h, with 90 % of the draws of seeds"),
-        Column(name="α", meaning="the rate in h/T^δ, likewise"), Column(name="b", meaning="the power of T"),
+        Column(name="α", meaning="the rate in h/T^δ, likewise"),
+        Column(name="b", meaning="the power of T"),
         Column(name="cells", meaning="how many it was fitted to; those of accuracy 1 in the paper have no log"),
         Column(name="off", meaning="mean absolute error of log10 on them"),
-    ]  # fmt: skip
+    ]
     caption = f"The law Err = c·T^b·exp(α·h/T^δ); some h: without {', '.join(map(str, DROPPED))}"
     return Table(caption=caption, columns=columns, rows=rows, marked=None)
 

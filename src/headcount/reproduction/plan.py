@@ -142,9 +142,10 @@ def list_lines() -> list[str]:
     """Return the list of all names as lines of text."""
     about = titles()
     return [
-        line for group, heading in _HEADINGS.items()
+        line
+        for group, heading in _HEADINGS.items()
         for line in (heading, *(f"  {name:<12} {about[name]}" for name in GROUPS[group]))
-    ]  # fmt: skip
+    ]
 
 
 # -- real data ----------------------------------------------------------------------------------------------
@@ -167,10 +168,13 @@ class RealDataOptions:
     def check(self, name: str, specs: Collection[str]) -> None:
         """Refuse options of other data than those that a name needs, and numbers that are none."""
         given = {
-            "--data": self.data, "--embeddings": self.embeddings,
-            "--entry": None if self.entry == "means" else self.entry, "--patch": self.patch, "--train": self.train,
+            "--data": self.data,
+            "--embeddings": self.embeddings,
+            "--entry": None if self.entry == "means" else self.entry,
+            "--patch": self.patch,
+            "--train": self.train,
             "--validation": self.validation,
-        }  # fmt: skip
+        }
         for flag, value in given.items():
             if value is None:
                 continue

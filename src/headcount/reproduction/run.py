@@ -47,10 +47,13 @@ class Reproduction:
     def data(self) -> dict[str, Any]:
         """Return all of it as JSON data."""
         return {
-            "out": str(self.folder), "scale": self.scale, "unfinished": self.unfinished, "trials": self.counts,
+            "out": str(self.folder),
+            "scale": self.scale,
+            "unfinished": self.unfinished,
+            "trials": self.counts,
             "pages": {spec: str(page) for spec, page in self.pages.items()},
             "shown": {one.name: one.data() for one in self.shown},
-        }  # fmt: skip
+        }
 
     def print(self, terminal: Terminal) -> None:
         """Print the tables and remarks, where the files are, and what is left."""
@@ -70,10 +73,16 @@ class Reproduction:
 
 
 def reproduce(
-    name: str, *, scale: Scale = "small", out: Path | None = None, store: Path = Path("headcount-runs"),
-    seconds: float | None = None, device: str = "cpu", workers: int | None = None,
+    name: str,
+    *,
+    scale: Scale = "small",
+    out: Path | None = None,
+    store: Path = Path("headcount-runs"),
+    seconds: float | None = None,
+    device: str = "cpu",
+    workers: int | None = None,
     options: RealDataOptions | None = None,
-) -> Reproduction:  # fmt: skip
+) -> Reproduction:
     """Train what a table or figure of the paper needs, or what is left of it, and show theirs and ours side by side.
 
     `name` is one of `ITEMS` or `GROUPS`. `out` is the folder to write (reproduce-NAME), `store` the folder of the
@@ -132,9 +141,15 @@ def _no_data(name: str, plan: PaperPlan) -> BadInput:
 
 
 def _train(
-    plans: Sequence[PaperPlan], sources: Sources, store: Store, where: torch.device, *, device: str,
-    workers: int | None, end: float | None,
-) -> dict[str, SweepSpec | RealSpec]:  # fmt: skip
+    plans: Sequence[PaperPlan],
+    sources: Sources,
+    store: Store,
+    where: torch.device,
+    *,
+    device: str,
+    workers: int | None,
+    end: float | None,
+) -> dict[str, SweepSpec | RealSpec]:
     """Train what is left of all plans but those whose data are not at hand; return the specs they were trained by."""
     from headcount.sweeps import run_on_store
 

@@ -46,11 +46,14 @@ class ShownItem:
         """Return all of it as JSON data, the paper's numbers beside every cell."""
         table = ITEMS[self.name].table
         return {
-            "files": [str(f) for f in self.files], "scale": self.size, "remarks": self.remarks,
-            "counts": self.analysis.counts, "dimensions": [d.data() for d in self.analysis.dimensions],
+            "files": [str(f) for f in self.files],
+            "scale": self.size,
+            "remarks": self.remarks,
+            "counts": self.analysis.counts,
+            "dimensions": [d.data() for d in self.analysis.dimensions],
             "cells": [c.data() for c in self.analysis.cells],
             "paper": [c.data() for c in numbers.cells(table)] if table else [],
-        }  # fmt: skip
+        }
 
 
 def show_item(name: str, found: Comparison, folder: Path, size: str) -> ShownItem:
@@ -83,8 +86,9 @@ def sentences(found: Comparison) -> list[str]:
         return [dimension.labelled for dimension in found.analysis.dimensions]
     return [
         f"On {analysis.words.data.removeprefix('on ')}: {dimension.sentence}"
-        for analysis in found.analyses.values() for dimension in analysis.dimensions
-    ]  # fmt: skip
+        for analysis in found.analyses.values()
+        for dimension in analysis.dimensions
+    ]
 
 
 def _named(name: str) -> str:

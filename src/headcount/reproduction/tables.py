@@ -48,9 +48,10 @@ _BLANK = "\N{NO-BREAK SPACE}"
 def _by_length(caption: str, what: str, cells: Cells, lines: Callable[[int], Lines]) -> Table:
     """Return a table in the paper's shape: rows by head count, columns by length; `what` is what a cell holds."""
     columns = [
-        Column(name="h", meaning="heads"), Column(name="what", meaning="whose number it is, on which part of the data"),
+        Column(name="h", meaning="heads"),
+        Column(name="what", meaning="whose number it is, on which part of the data"),
         *(Column(name=f"T{_BLANK}={_BLANK}{t}", meaning=f"{what} at length {t}") for t in cells.lengths),
-    ]  # fmt: skip
+    ]
     rows = [[str(heads), name, *texts] for heads in cells.heads for name, texts in lines(heads)]
     return Table(caption=caption, columns=columns, rows=rows, marked=None)
 
@@ -201,9 +202,10 @@ def sizes_table(found: Comparison) -> Table:
     if isinstance(steps, int) and isinstance(batch, int) and isinstance(count, int):
         rows.append(["passes over the data", NONE, f"{steps * batch / count:.3g}"])
     columns = [
-        Column(name="what", meaning="how much of it"), Column(name="paper", meaning="as stated; – where it is not"),
+        Column(name="what", meaning="how much of it"),
+        Column(name="paper", meaning="as stated; – where it is not"),
         Column(name="ours", meaning="in this run"),
-    ]  # fmt: skip
+    ]
     return Table(caption="The size of the data, theirs and ours", columns=columns, rows=rows, marked=None)
 
 
@@ -214,19 +216,69 @@ def _count(value: Any) -> str:
 # -- CSV files ----------------------------------------------------------------------------------------------
 
 ON_TASKS = [
-    "name", "paper_cell", "setting", "heads", "length", "hidden", "head_dim", "paper", "paper_deviation", "best",
-    "median", "worst", "seed_spread", "target_spread", "targets", "trials", "diverged", "missing", "parameters",
+    "name",
+    "paper_cell",
+    "setting",
+    "heads",
+    "length",
+    "hidden",
+    "head_dim",
+    "paper",
+    "paper_deviation",
+    "best",
+    "median",
+    "worst",
+    "seed_spread",
+    "target_spread",
+    "targets",
+    "trials",
+    "diverged",
+    "missing",
+    "parameters",
     "parameters_total",
-]  # fmt: skip
+]
 ON_REAL_DATA = [
-    "name", "part", "heads", "length", "paper_cell", "paper", "paper_deviation", "accuracy", "deviation", "least",
-    "most", "mrr", "mrr_deviation", "seeds", "trials", "diverged", "missing", "samples",
-]  # fmt: skip
+    "name",
+    "part",
+    "heads",
+    "length",
+    "paper_cell",
+    "paper",
+    "paper_deviation",
+    "accuracy",
+    "deviation",
+    "least",
+    "most",
+    "mrr",
+    "mrr_deviation",
+    "seeds",
+    "trials",
+    "diverged",
+    "missing",
+    "samples",
+]
 OF_TRIALS = [
-    "setting", "length", "target", "hidden", "head_dim", "learning_rate", "intrinsic", "heads", "seed", "state", "nmse",
-    "train_nmse", "accuracy", "train_accuracy", "mrr", "train_mrr", "steps", "parameters", "parameters_total",
+    "setting",
+    "length",
+    "target",
+    "hidden",
+    "head_dim",
+    "learning_rate",
+    "intrinsic",
+    "heads",
+    "seed",
+    "state",
+    "nmse",
+    "train_nmse",
+    "accuracy",
+    "train_accuracy",
+    "mrr",
+    "train_mrr",
+    "steps",
+    "parameters",
+    "parameters_total",
     "seconds",
-]  # fmt: skip
+]
 REQUIRED = {"intrinsic", "heads", "seed", "state", "nmse", "train_nmse"}
 
 
@@ -237,7 +289,7 @@ def cells_csv(name: str, item: Item, found: Comparison) -> str:
         rows = [
             {**_beside(name, found.cells["validation", cell.heads or 0, cell.length or 0]), **cell.model_dump()}
             for cell in analysed
-        ]  # fmt: skip
+        ]
         return _csv(ON_TASKS, rows)
     return _csv(ON_REAL_DATA, [{**_beside(name, cell), **_accuracies(cell)} for cell in found.cells.values()])
 
@@ -251,18 +303,24 @@ def _beside(name: str, cell: ComparedCell) -> dict[str, Any]:
 def _accuracies(cell: ComparedCell) -> dict[str, Any]:
     (mean, deviation), (rank, of_ranks) = mean_and_deviation(cell.results), mean_and_deviation(cell.ranks)
     return {
-        "accuracy": mean, "deviation": deviation, "least": min(cell.results, default=None),
-        "most": max(cell.results, default=None), "mrr": rank, "mrr_deviation": of_ranks, "seeds": len(cell.results),
+        "accuracy": mean,
+        "deviation": deviation,
+        "least": min(cell.results, default=None),
+        "most": max(cell.results, default=None),
+        "mrr": rank,
+        "mrr_deviation": of_ranks,
+        "seeds": len(cell.results),
         **{key: getattr(cell, key) for key in ("trials", "diverged", "missing", "samples")},
-    }  # fmt: skip
+    }
 
 
 def trials_csv(runs: Sequence[Run]) -> str:
     """Return every finished trial as a row: what is left when the store is gone."""
     rows = [
         {**run.values, "intrinsic": run.intrinsic, **trial.model_dump(exclude={"curve"})}
-        for run in runs for trial in run.trials
-    ]  # fmt: skip
+        for run in runs
+        for trial in run.trials
+    ]
     used = [c for c in OF_TRIALS if c in REQUIRED or any(row.get(c) is not None for row in rows)]
     return _csv(used, rows, digits=5)
 

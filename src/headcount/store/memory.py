@@ -162,9 +162,14 @@ class MemoryStore:
             self._curves.setdefault(one.hash, {}).update(one.curve)
             last = one.last_step()
             self._change(
-                one.hash, state=one.state, metrics=_plain(one.metrics), provenance=_plain(one.provenance),
-                error=one.error, step=row.step if last is None else last, checkpoint_step=None,
-            )  # fmt: skip
+                one.hash,
+                state=one.state,
+                metrics=_plain(one.metrics),
+                provenance=_plain(one.provenance),
+                error=one.error,
+                step=row.step if last is None else last,
+                checkpoint_step=None,
+            )
         return refused
 
     def _known(self, trial: str) -> StoredTrial:

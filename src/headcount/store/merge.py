@@ -49,8 +49,12 @@ class MergeReport:
     def __str__(self) -> str:
         """Say it in one line."""
         always = {"trials added": self.added, "brought forward": self.taken, "as they were": self.kept}
-        at_need = {"in conflict": self.conflict, "busy": self.busy, "with a damaged checkpoint": self.damaged,
-                   "damaged and left out": self.damaged_rows}  # fmt: skip
+        at_need = {
+            "in conflict": self.conflict,
+            "busy": self.busy,
+            "with a damaged checkpoint": self.damaged,
+            "damaged and left out": self.damaged_rows,
+        }
         parts = always | {what: hashes for what, hashes in at_need.items() if hashes}
         return ", ".join(f"{len(hashes)} {what}" for what, hashes in parts.items())
 
@@ -229,9 +233,17 @@ def _put(db: sqlite3.Connection, copy: _Copy, checkpoint: tuple[Any, Any, Any]) 
         "excluded.error, excluded.provenance, excluded.checkpoint, excluded.checkpoint_hash, "
         "excluded.checkpoint_step, NULL, NULL, excluded.updated)",
         (
-            row["hash"], row["spec"], row["state"] if over else "pending", row["step"] if over else copy.step or 0,
-            row["metrics"], row["error"], row["provenance"], *checkpoint, row["created"], time.time(),
+            row["hash"],
+            row["spec"],
+            row["state"] if over else "pending",
+            row["step"] if over else copy.step or 0,
+            row["metrics"],
+            row["error"],
+            row["provenance"],
+            *checkpoint,
+            row["created"],
+            time.time(),
         ),
-    )  # fmt: skip
+    )
     db.execute("DELETE FROM curves WHERE trial = ?", (row["hash"],))  # what seals a curve starts afresh with this
     db.executemany("INSERT INTO curves VALUES (?, ?, ?)", [(row["hash"], *point) for point in copy.points])

@@ -47,9 +47,7 @@ def this_owner() -> str:
     """
     pid = os.getpid()
     boot = _read("/proc/sys/kernel/random/boot_id")
-    return "|".join(
-        [platform.node(), boot, _namespace(), str(pid), _started(pid) or "", uuid.uuid4().hex[:8]]
-    )  # fmt: skip
+    return "|".join([platform.node(), boot, _namespace(), str(pid), _started(pid) or "", uuid.uuid4().hex[:8]])
 
 
 def end(owner: str) -> None:

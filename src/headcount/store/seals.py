@@ -20,9 +20,21 @@ from typing import Any
 from headcount.store.schema import SEAL_TABLES, VERSION
 
 TRIAL_COLUMNS = (
-    "hash", "spec", "state", "step", "metrics", "error", "provenance", "checkpoint", "checkpoint_hash",
-    "checkpoint_step", "owner", "lease_until", "created", "updated",
-)  # fmt: skip
+    "hash",
+    "spec",
+    "state",
+    "step",
+    "metrics",
+    "error",
+    "provenance",
+    "checkpoint",
+    "checkpoint_hash",
+    "checkpoint_step",
+    "owner",
+    "lease_until",
+    "created",
+    "updated",
+)
 CHECKPOINT_NAME = re.compile(r"[0-9a-f]{32}\.safetensors")
 """The only form of name that we give a checkpoint file; a row with another one is damaged, its file never touched."""
 DIGEST_BYTES = 16

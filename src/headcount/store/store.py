@@ -73,9 +73,13 @@ class Store(Claims):
 
     @classmethod
     def open(
-        cls, folder: Path | str = "headcount-runs", create: bool = True, *, read_only: bool = False,
+        cls,
+        folder: Path | str = "headcount-runs",
+        create: bool = True,
+        *,
+        read_only: bool = False,
         patience: float = 60.0,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """Open the store in a folder, or make it; wait at most `patience` seconds for others, here and later.
 
         With `read_only` nothing is made, changed or cleared away, so it works where nothing may be written.
@@ -232,9 +236,13 @@ class Store(Claims):
     # -- endings --------------------------------------------------------------------------------------------
 
     def finish(
-        self, trial: str, state: State, metrics: Mapping[str, Any] | None = None,
-        provenance: Mapping[str, Any] | None = None, curve: Points = (),
-    ) -> None:  # fmt: skip
+        self,
+        trial: str,
+        state: State,
+        metrics: Mapping[str, Any] | None = None,
+        provenance: Mapping[str, Any] | None = None,
+        curve: Points = (),
+    ) -> None:
         """Store how a trial ended; LostTrial if it ended otherwise before, or is no longer ours."""
         if self.finish_many([Outcome(trial, state, metrics, provenance, curve)]):
             raise LostTrial(self._why_lost(trial))

@@ -56,10 +56,16 @@ class StoredTrial:
     def flat(self) -> dict[str, Any]:
         """Return one level of columns: `spec.model.heads`, `metrics.nmse`, `provenance.commit`, …"""
         return {
-            "hash": self.hash, "state": self.state, "step": self.step,
-            **_flatten("spec", self.spec), **_flatten("metrics", self.metrics or {}), "error": self.error,
-            **_flatten("provenance", self.provenance or {}), "created": self.created, "updated": self.updated,
-        }  # fmt: skip
+            "hash": self.hash,
+            "state": self.state,
+            "step": self.step,
+            **_flatten("spec", self.spec),
+            **_flatten("metrics", self.metrics or {}),
+            "error": self.error,
+            **_flatten("provenance", self.provenance or {}),
+            "created": self.created,
+            "updated": self.updated,
+        }
 
 
 @dataclass(frozen=True)

@@ -99,9 +99,14 @@ class IrreducibleSpec(Spec):
                 model = options.model(heads=h, dim=task.dim, length=task.length, out_dim=task.out_dim)
                 for seed in range(seeds):
                     yield Unit(
-                        cell=k, task=task.data(), model=model, layer=layer, seed=seed, train=self.train,
+                        cell=k,
+                        task=task.data(),
+                        model=model,
+                        layer=layer,
+                        seed=seed,
+                        train=self.train,
                         attack=self.attack,
-                    )  # fmt: skip
+                    )
 
 
 class Unit(Spec):
@@ -155,12 +160,21 @@ def attack_unit(unit: Unit) -> Attacked:
         model = SavedModel(Transformer(unit.model, seed=unit.seed, dtype=torch.float64), task=task.data())
         counts = model.transformer.counts()
         record = Trial(
-            heads=unit.model.heads, seed=unit.seed, state="done", nmse=None, train_nmse=None, steps=0, seconds=0.0,
-            parameters=counts["paper"], parameters_total=counts["total"],
-        )  # fmt: skip
+            heads=unit.model.heads,
+            seed=unit.seed,
+            state="done",
+            nmse=None,
+            train_nmse=None,
+            steps=0,
+            seconds=0.0,
+            parameters=counts["paper"],
+            parameters_total=counts["total"],
+        )
     arrays = {
-        "theta": Flat.of(unit.model).pack(model.transformer), "mean": np.array(model.mean), "std": np.array(model.std)
-    }  # fmt: skip
+        "theta": Flat.of(unit.model).pack(model.transformer),
+        "mean": np.array(model.mean),
+        "std": np.array(model.std),
+    }
     control: list[Among] = ["all"]
     found: dict[str, dict[str, Any]] = {}
     for among in unit.attack.among if unit.layer == "trained" else control:
@@ -182,12 +196,17 @@ def _search(unit: Unit, model: SavedModel, among: Among) -> tuple[dict[str, Any]
     witness = make_witness(model, task, found)
     exact, shows = witness.kind == "exact", witness.shows_a_gap
     row = {
-        "deviations": found.deviations, "deviations_proved": witness.gap / witness.unit if exact else None,
-        "unit_measured": witness.unit, "distance_float64": found.distances[0], "converged": found.converged,
-        "starts": found.starts, "equal_effort": found.converged >= unit.attack.converged and not found.cut_short,
-        "cut_short": found.cut_short, "witness": f"{unit.name()}-{among}" if shows else None,
+        "deviations": found.deviations,
+        "deviations_proved": witness.gap / witness.unit if exact else None,
+        "unit_measured": witness.unit,
+        "distance_float64": found.distances[0],
+        "converged": found.converged,
+        "starts": found.starts,
+        "equal_effort": found.converged >= unit.attack.converged and not found.cut_short,
+        "cut_short": found.cut_short,
+        "witness": f"{unit.name()}-{among}" if shows else None,
         "in_support": witness.in_support,
-    }  # fmt: skip
+    }
     return row, witness.data if shows else None
 
 
@@ -345,6 +364,11 @@ def named(unit: Unit) -> dict[str, Any]:
     """Return what a unit is, as the first columns of its row."""
     task = parse_task(unit.task)
     return {
-        "cell": unit.cell, "intrinsic": task.intrinsic, "length": task.length, "head_dim": unit.model.head_dim,
-        "heads": unit.model.heads, "layer": unit.layer, "seed": unit.seed,
-    }  # fmt: skip
+        "cell": unit.cell,
+        "intrinsic": task.intrinsic,
+        "length": task.length,
+        "head_dim": unit.model.head_dim,
+        "heads": unit.model.heads,
+        "layer": unit.layer,
+        "seed": unit.seed,
+    }

@@ -51,8 +51,12 @@ def train_singly(begin: BeginOnCore, listener: Listener, names: Sequence[str], w
 
 
 def train_stacks(
-    kind: Kind, stacks: Sequence[Sequence[str]], device: torch.device, listener: Listener, terms: Terms,
+    kind: Kind,
+    stacks: Sequence[Sequence[str]],
+    device: torch.device,
+    listener: Listener,
+    terms: Terms,
     ahead: Compiling | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Train stacks of trials on a device, as many at once as their kind allows and memory has room for."""
     Engine(kind, device, listener, **terms.options()).run(stacks, ahead)

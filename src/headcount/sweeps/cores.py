@@ -21,9 +21,16 @@ class Cores:
     """Worker threads that take trials from a listener, one at a time, and give back what became of them."""
 
     def __init__(
-        self, begin: BeginOnCore, listener: Listener, names: Sequence[str], workers: int, *, save_every: float = 30.0,
-        stop: threading.Event | None = None, deadline: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        begin: BeginOnCore,
+        listener: Listener,
+        names: Sequence[str],
+        workers: int,
+        *,
+        save_every: float = 30.0,
+        stop: threading.Event | None = None,
+        deadline: float | None = None,
+    ) -> None:
         """Save a trial every so many seconds; `deadline` is a time of the monotonic clock."""
         self.begin, self.listener, self.left, self.workers = begin, listener, deque(names), workers
         self.save_every, self.stop, self.deadline = save_every, stop or threading.Event(), deadline

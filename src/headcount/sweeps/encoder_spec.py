@@ -192,15 +192,26 @@ class RealPanel:
                 )
 
     def run(
-        self, name: str, title: str, about: dict[str, Any], trials: Sequence[Trial], seconds: float,
+        self,
+        name: str,
+        title: str,
+        about: dict[str, Any],
+        trials: Sequence[Trial],
+        seconds: float,
         device: str = "cpu",
-    ) -> Run:  # fmt: skip
+    ) -> Run:
         """Put the trials of the panel into a record."""
         task = {"name": NAMES[self.source.kind], "dim": self.sized(1).inputs, **self.stated()}
         return Run(
-            name=name, title=title, task=task, intrinsic=None,
+            name=name,
+            title=title,
+            task=task,
+            intrinsic=None,
             spec={**about, "heads": list(self.heads), "model": self.model.data(), "train": self.train.data()},
-            values=self.values, measure="error rate",
+            values=self.values,
+            measure="error rate",
             samples={"train": min(self.source.train, EVALUATED), "validation": self.source.validation},
-            trials=sorted(trials, key=lambda t: (t.heads, t.seed)), provenance=provenance(device), seconds=seconds,
-        )  # fmt: skip
+            trials=sorted(trials, key=lambda t: (t.heads, t.seed)),
+            provenance=provenance(device),
+            seconds=seconds,
+        )

@@ -97,9 +97,15 @@ class Engine:
     """All sessions of a run on one device."""
 
     def __init__(
-        self, kind: Kind, device: torch.device, listener: Listener, *, stop: threading.Event | None = None,
-        save_every: float = 30.0, deadline: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kind: Kind,
+        device: torch.device,
+        listener: Listener,
+        *,
+        stop: threading.Event | None = None,
+        save_every: float = 30.0,
+        deadline: float | None = None,
+    ) -> None:
         """Save a session every so many seconds; `deadline` is a time of the monotonic clock."""
         self.kind, self.device, self.listener = kind, device, listener
         self.stop, self.save_every, self.deadline = stop or threading.Event(), save_every, deadline

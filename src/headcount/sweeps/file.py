@@ -24,9 +24,12 @@ SEEN: Positions = "concatenated"
 """What a positional task gets: with D heads it learns best, and on the linear control gates show a false step."""
 
 LISTS = {
-    "length": "lengths", "seed": "targets", "hidden": "hidden", "head_dim": "head_dims",
+    "length": "lengths",
+    "seed": "targets",
+    "hidden": "hidden",
+    "head_dim": "head_dims",
     "learning_rate": "learning_rates",
-}  # fmt: skip
+}
 """The list of a sweep that overrides each option for one value."""
 DECIDED = {"total_head_dim": "head_dims", "parameters": "hidden"}
 """The list that has no effect beside each option, since the option decides the sizes itself."""
@@ -53,9 +56,7 @@ def choose_positions(spec: SweepSpec) -> SweepSpec:
     """Return the sweep with positions chosen from its tasks, setting by setting, where it does not state them."""
     if "positions" in spec.model.model_fields_set:
         return spec
-    positional = {
-        panel.values.get("setting") for panel in spec.panels() if default_positions(panel.task) != "none"
-    }  # fmt: skip
+    positional = {panel.values.get("setting") for panel in spec.panels() if default_positions(panel.task) != "none"}
     if not positional:
         return spec
     if not spec.settings:

@@ -51,16 +51,22 @@ def _encoders(spec: RealSpec, given: Given) -> Experiment:
 
 KINDS = (
     ExperimentKind(
-        IrreducibleSpec, lambda spec, _: Attacks(spec), run_key="attack", trial_key="attack",
+        IrreducibleSpec,
+        lambda spec, _: Attacks(spec),
+        run_key="attack",
+        trial_key="attack",
         shown_by="holds attacks, not a sweep: headcount irreducible SPEC shows what they found",
         export="holds attacks: headcount irreducible SPEC --out DIR writes their layers",
     ),
     ExperimentKind(
-        RealSpec, _encoders, run_key="kind", trial_key="real",
+        RealSpec,
+        _encoders,
+        run_key="kind",
+        trial_key="real",
         export="is on real data: its encoders cannot be exported, only the models of a sweep can",
     ),
     ExperimentKind(SweepSpec, lambda spec, _: Sweep.of(spec)),
-)  # fmt: skip
+)
 
 
 def experiment_of(spec: Spec, given: Given) -> Experiment:

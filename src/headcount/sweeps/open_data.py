@@ -64,11 +64,19 @@ class MarcoSource:
 
 
 def open_marco(
-    folder: Path | str, model: Path | str | None = None, *, lengths: Sequence[int] = LENGTHS,
-    queries: int | None = None, validation: int | None = None, seed: int = 0,
-    entry: Literal["means", "tokens"] = "means", most: int | None = None, standard: bool = True,
-    cache: Path | str | None = None, quiet: bool = False,
-) -> MarcoSource:  # fmt: skip
+    folder: Path | str,
+    model: Path | str | None = None,
+    *,
+    lengths: Sequence[int] = LENGTHS,
+    queries: int | None = None,
+    validation: int | None = None,
+    seed: int = 0,
+    entry: Literal["means", "tokens"] = "means",
+    most: int | None = None,
+    standard: bool = True,
+    cache: Path | str | None = None,
+    quiet: bool = False,
+) -> MarcoSource:
     """Read MS MARCO and a BERT-family model, and mine sets of these lengths for some queries (all, unless stated).
 
     `validation` of the queries are set apart, a fifteenth unless stated. `most` is how many tokens a candidate may
@@ -96,11 +104,17 @@ def open_marco(
         kept = folder_for_now if cache is None else cache
         sets = {
             length: mine(
-                collection, length, seed=seed, queries=queries, validation=validation, embeddings=vectors, cache=kept,
+                collection,
+                length,
+                seed=seed,
+                queries=queries,
+                validation=validation,
+                embeddings=vectors,
+                cache=kept,
                 quiet=quiet,
             )
             for length in sorted(set(lengths))
-        }  # fmt: skip
+        }
     check_sets(list(sets.values()))
     first = next(iter(sets.values()))
     apart = int(first.validation.sum())
@@ -108,10 +122,17 @@ def open_marco(
     # order two negatives the other way round, shall not make other trials
     content = content_hash({"collection": collection.content_hash, "mining": VERSION})
     data = MarcoData(
-        content=content, train=len(first.query) - apart, validation=apart, passages=len(collection.passages),
-        seed=seed, embeddings=embeddings_hash(pieces, tables), dim=int(tables.words.shape[1]), entry=entry, most=most,
+        content=content,
+        train=len(first.query) - apart,
+        validation=apart,
+        passages=len(collection.passages),
+        seed=seed,
+        embeddings=embeddings_hash(pieces, tables),
+        dim=int(tables.words.shape[1]),
+        entry=entry,
+        most=most,
         standard=standard,
-    )  # fmt: skip
+    )
     return MarcoSource(data, tokens, tables, sets)
 
 
@@ -138,17 +159,26 @@ class CifarSource:
             if "shelf" not in made:
                 made["shelf"] = Shelf.of(self.images, where)
             return ImageFeed(
-                made["shelf"], panel.size, patch=data.patch, data_seed=panel.train.data_seed, flips=data.flips,
+                made["shelf"],
+                panel.size,
+                patch=data.patch,
+                data_seed=panel.train.data_seed,
+                flips=data.flips,
                 moving=data.moving,
-            )  # fmt: skip
+            )
 
         return feed
 
 
 def open_cifar(
-    folder: Path | str, *, train: int | None = None, validation: int | None = None, patch: int = 4, flips: bool = True,
+    folder: Path | str,
+    *,
+    train: int | None = None,
+    validation: int | None = None,
+    patch: int = 4,
+    flips: bool = True,
     moving: bool = True,
-) -> CifarSource:  # fmt: skip
+) -> CifarSource:
     """Read CIFAR-10; take the first so many images of a part (all, unless stated), the classes as even as they can be.
 
     The paper's text says patches of 8, and its tables have the lengths of patches of 4, the default here.
@@ -162,9 +192,14 @@ def open_cifar(
     content = arrays_hash({**arrays, "classes": np.array(images.classes)})
     images = dataclasses.replace(images, **parts, hash=content)
     data = CifarData(
-        content=content, train=len(known[1]), validation=len(unseen[1]), classes=len(images.classes), patch=patch,
-        flips=flips, moving=moving,
-    )  # fmt: skip
+        content=content,
+        train=len(known[1]),
+        validation=len(unseen[1]),
+        classes=len(images.classes),
+        patch=patch,
+        flips=flips,
+        moving=moving,
+    )
     return CifarSource(data, images)
 
 

@@ -50,10 +50,13 @@ class Shape(Spec):
         rows = FRESH_STEPS * first.train.batch if first.train.fresh else len(first.data.train.X)
         same = {"learning_rate": 1e-2, "weight_decay": 0.0, "optimiser": "adam", "data_seed": 0}
         return cls(
-            models=[job.model for job in jobs], train=first.train.model_copy(update=same), samples=rows,
-            validation=len(first.data.validation.X), targets=len({id(job.data) for job in jobs}),
+            models=[job.model for job in jobs],
+            train=first.train.model_copy(update=same),
+            samples=rows,
+            validation=len(first.data.validation.X),
+            targets=len({id(job.data) for job in jobs}),
             masked=first.data.train.mask is not None,
-        )  # fmt: skip
+        )
 
     def bytes(self) -> int:
         """Estimate what one step of it takes on the device."""
@@ -72,9 +75,14 @@ class Shape(Spec):
             return X, torch.zeros(*shape, dtype=dtype, device=device), mask
 
         trainer = StackTrainer(
-            self.models, [self.train] * count, range(count), *zeros(self.samples), targets=[0] * count,
-            theta=torch.zeros(count, Flat.of(model).size, dtype=dtype), graph=False,
-        )  # fmt: skip
+            self.models,
+            [self.train] * count,
+            range(count),
+            *zeros(self.samples),
+            targets=[0] * count,
+            theta=torch.zeros(count, Flat.of(model).size, dtype=dtype),
+            graph=False,
+        )
         trainer.run(1)
         trainer.nmse(*zeros(self.validation))
         trainer.wait()
@@ -160,9 +168,13 @@ class Ahead:
             name, shape = self._waiting.pop(0)
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             process = subprocess.Popen(
-                [sys.executable, "-c", CODE], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, text=True, env=environment,
-            )  # fmt: skip
+                [sys.executable, "-c", CODE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env=environment,
+            )
             assert process.stdin is not None
             process.stdin.write(json.dumps({"shape": shape.data(), "device": self._device}))
             process.stdin.close()

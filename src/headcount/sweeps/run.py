@@ -41,10 +41,16 @@ RENEW_SECONDS = 120.0  # a lease lasts for 600
 
 
 def run_on_store(
-    spec: Spec, store: TrialStore, *, feeds: Feeds | None = None,
-    weights: bool = False, workers: int | None = None, seconds: float | None = None, quiet: bool = False,
+    spec: Spec,
+    store: TrialStore,
+    *,
+    feeds: Feeds | None = None,
+    weights: bool = False,
+    workers: int | None = None,
+    seconds: float | None = None,
+    quiet: bool = False,
     device: str = "cpu",
-) -> dict[State, int]:  # fmt: skip
+) -> dict[State, int]:
     """Train what is left of a spec, of any kind in `kinds.py`; return how many of its trials are in which state.
 
     `feeds` gives the data of a panel of an experiment on real data (`MarcoSource.feeds`, `CifarSource.feeds`), and
@@ -58,15 +64,21 @@ def run_on_store(
 def run_sweep(spec: SweepSpec, *, workers: int | None = None, quiet: bool = False, device: str = "cpu") -> list[Run]:
     """Train all models of a spec in memory and return a record for every panel; `workers` changes no outcome."""
     return run_panels(
-        spec.name, spec.title, spec.data(), spec.panels(), spec.seeds, workers=workers, quiet=quiet,
-        device=device,
-    )  # fmt: skip
+        spec.name, spec.title, spec.data(), spec.panels(), spec.seeds, workers=workers, quiet=quiet, device=device
+    )
 
 
 def run_panels(
-    name: str, title: str, about: dict[str, Any], panels: Sequence[Panel], seeds: int, *,
-    workers: int | None = None, quiet: bool = False, device: str = "cpu",
-) -> list[Run]:  # fmt: skip
+    name: str,
+    title: str,
+    about: dict[str, Any],
+    panels: Sequence[Panel],
+    seeds: int,
+    *,
+    workers: int | None = None,
+    quiet: bool = False,
+    device: str = "cpu",
+) -> list[Run]:
     """Train panels in memory: their tasks may be arrays and bare functions, which no spec can state."""
     start, where = time.perf_counter(), find_device(device)
     for panel in panels:
@@ -77,11 +89,9 @@ def run_panels(
     seconds = time.perf_counter() - start
     records = {one.hash: as_trial(store, one) for one in store.trials(states=("done", "diverged"))}
     return [
-        panel.run(
-            name, title, about, [records[one] for one in trials if one in records], seconds, device_name(where)
-        )
+        panel.run(name, title, about, [records[one] for one in trials if one in records], seconds, device_name(where))
         for panel, trials in zip(panels, sweep.by_panel(), strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def train_jobs(
@@ -108,9 +118,15 @@ def _in_memory(experiment: JobList, store: MemoryStore, device: torch.device, **
 
 
 def run(
-    experiment: Experiment, store: TrialStore, device: torch.device, *, workers: int | None = None,
-    seconds: float | None = None, quiet: bool = False, save_every: float | None = None,
-) -> dict[State, int]:  # fmt: skip
+    experiment: Experiment,
+    store: TrialStore,
+    device: torch.device,
+    *,
+    workers: int | None = None,
+    seconds: float | None = None,
+    quiet: bool = False,
+    save_every: float | None = None,
+) -> dict[State, int]:
     """Train what is left of an experiment; return how many of its trials are in which state."""
     names = experiment.names
     finished = {name for name, state in store.states(names).items() if state in FINISHED}
@@ -141,9 +157,15 @@ def _figures_before(experiment: Experiment, store: TrialStore, names: Sequence[s
 
 
 def _train(
-    experiment: Experiment, keeper: Keeper, left: Sequence[str], progress: Progress, *, workers: int,
-    save_every: float, deadline: float | None,
-) -> None:  # fmt: skip
+    experiment: Experiment,
+    keeper: Keeper,
+    left: Sequence[str],
+    progress: Progress,
+    *,
+    workers: int,
+    save_every: float,
+    deadline: float | None,
+) -> None:
     """One trial a core, or stacks on the device; what is held is given back at the end, however it comes."""
     terms, device = Terms(threading.Event(), save_every, deadline), keeper.device
 

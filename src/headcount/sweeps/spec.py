@@ -163,8 +163,10 @@ class SweepSpec(Spec):
     def _count(self, *more: str) -> int:
         """Count the panels before any is made; with "heads" the models of one seed."""
         fixed = math.prod(len(values or [0]) for values in (self.learning_rates, self.targets))
-        free = [[getattr(one, key) or getattr(self, key) or [0] for key in ("lengths", "hidden", "head_dims", *more)]
-                for one in self.settings or [self]]  # fmt: skip
+        free = [
+            [getattr(one, key) or getattr(self, key) or [0] for key in ("lengths", "hidden", "head_dims", *more)]
+            for one in self.settings or [self]
+        ]
         return fixed * sum(math.prod(map(len, lists)) for lists in free)
 
     def _task_numbers(self) -> int:
@@ -178,10 +180,12 @@ class SweepSpec(Spec):
     def _changes(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Return what sets every task of a sweep apart: as it is shown, and as a change of [task]."""
         return [
-            ({k: v for k, v in (("length", length), ("target", target)) if v is not None},
-             {k: v for k, v in (("length", length), ("seed", target)) if v is not None})
+            (
+                {k: v for k, v in (("length", length), ("target", target)) if v is not None},
+                {k: v for k, v in (("length", length), ("seed", target)) if v is not None},
+            )
             for length, target in product(self.lengths or [None], self.targets or [None])
-        ]  # fmt: skip
+        ]
 
     def panels(self) -> list[Panel]:
         """Return the sweep as panels, each a task, a model and a recipe with all head counts and seeds."""
@@ -260,9 +264,14 @@ class Panel:
         return {"task": {"panel": number}, "model": model, "train": train, "seed": seed}
 
     def run(
-        self, name: str, title: str, about: dict[str, Any], trials: Sequence[Trial], seconds: float,
+        self,
+        name: str,
+        title: str,
+        about: dict[str, Any],
+        trials: Sequence[Trial],
+        seconds: float,
         device: str = "cpu",
-    ) -> Run:  # fmt: skip
+    ) -> Run:
         """Put the trials of the panel into a record."""
         task = self.task
         if isinstance(task, ArrayTask):
@@ -274,11 +283,18 @@ class Panel:
         intrinsic = None if isinstance(task, ArrayTask) else task.intrinsic
         blind = not isinstance(task, ArrayTask) and task.positional and self.model.positions == "none"
         return Run(
-            name=name, title=title, task={**stated, "length": task.length, "dim": task.dim}, intrinsic=intrinsic,
+            name=name,
+            title=title,
+            task={**stated, "length": task.length, "dim": task.dim},
+            intrinsic=intrinsic,
             spec={**about, "heads": list(self.heads), "model": self.model.data(), "train": self.train.data()},
-            sweep=about if "task" in about else {}, values=self.values, blind=blind,
-            trials=sorted(trials, key=lambda t: (t.heads, t.seed)), provenance=provenance(device), seconds=seconds,
-        )  # fmt: skip
+            sweep=about if "task" in about else {},
+            values=self.values,
+            blind=blind,
+            trials=sorted(trials, key=lambda t: (t.heads, t.seed)),
+            provenance=provenance(device),
+            seconds=seconds,
+        )
 
     def sized(self, heads: int) -> ModelSpec:
         """Return the model with so many heads."""

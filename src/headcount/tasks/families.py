@@ -304,10 +304,8 @@ class Linear(Family):
 
 FAMILIES: dict[str, type[Family]] = {
     str(c.model_fields["family"].default): c
-    for c in (
-        SumOfMaxima, QuadraticBasins, MinPlusMax, SparseRegression, SphereAnchors, Nearest, Mean, Linear,
-    )
-}  # fmt: skip
+    for c in (SumOfMaxima, QuadraticBasins, MinPlusMax, SparseRegression, SphereAnchors, Nearest, Mean, Linear)
+}
 
 
 def family(name: str, **parameters: Any) -> Family:

@@ -91,9 +91,10 @@ class GeneralizedRetrieval(Task):
         """Return the pairs (f_i, S_i) that count."""
         read = self.F0.reads() if isinstance(self.F0, Node) else frozenset(range(len(self.f)))
         return {
-            (g, s) for i, (g, s) in enumerate(zip(self.f, self.S, strict=True))
+            (g, s)
+            for i, (g, s) in enumerate(zip(self.f, self.S, strict=True))
             if i in read and not (isinstance(g, Node) and not g.reads())
-        }  # fmt: skip
+        }
 
     @property
     def symbolic(self) -> bool:

@@ -90,8 +90,11 @@ class Task(abc.ABC):
     def _common(self) -> dict[str, Any]:
         """The part of `data` that all tasks share."""
         return {
-            "name": self.name, "length": self.length, "dim": self.dim, "law": LAW.dump_python(self.law, mode="json"),
-        }  # fmt: skip
+            "name": self.name,
+            "length": self.length,
+            "dim": self.dim,
+            "law": LAW.dump_python(self.law, mode="json"),
+        }
 
     def __repr__(self) -> str:
         D = "none" if self.intrinsic is None else self.intrinsic

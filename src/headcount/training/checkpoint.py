@@ -28,9 +28,7 @@ class Moments:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return what a checkpoint holds."""
-        return {
-            "theta": self.theta, "first": self.first, "second": self.second, "seconds": np.array([self.seconds]),
-        }  # fmt: skip
+        return {"theta": self.theta, "first": self.first, "second": self.second, "seconds": np.array([self.seconds])}
 
     @classmethod
     def of(cls, step: int, arrays: dict[str, NDArray[Any]], curve: list[tuple[int, float]]) -> Moments:

@@ -76,9 +76,15 @@ def polish(
 
 
 def _search(
-    function: LossAndGradient, theta: Tensor, loss: Tensor, gradient: Tensor, direction: Tensor, slope: Tensor,
-    length: Tensor, moving: Tensor,
-) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor, tuple[Tensor, Tensor]]:  # fmt: skip
+    function: LossAndGradient,
+    theta: Tensor,
+    loss: Tensor,
+    gradient: Tensor,
+    direction: Tensor,
+    slope: Tensor,
+    length: Tensor,
+    moving: Tensor,
+) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor, tuple[Tensor, Tensor]]:
     """Shorten every model's step until its loss falls enough; return the new point and which models moved."""
     new, new_loss, new_gradient = theta, loss, gradient
     moved = torch.zeros_like(moving)

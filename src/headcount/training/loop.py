@@ -189,8 +189,10 @@ class PlainSession(Session[Job]):
             for parameter, theta, first, second in zip(parameters, *values, strict=True):
                 parameter.copy_(theta)
                 self.optimiser.state[parameter] = {
-                    "step": torch.tensor(float(moments.step)), "exp_avg": first.detach(), "exp_avg_sq": second.detach(),
-                }  # fmt: skip
+                    "step": torch.tensor(float(moments.step)),
+                    "exp_avg": first.detach(),
+                    "exp_avg_sq": second.detach(),
+                }
         self._step = moments.step
 
 
@@ -255,13 +257,25 @@ def check_task(task: Task | ArrayTask, model: ModelSpec, spec: TrainSpec) -> Non
 
 
 def record(
-    spec: ModelSpec, train_error: float | None, seed: int, state: State, curve: list[tuple[int, float]],
-    steps: int, seconds: float,
-) -> Trial:  # fmt: skip
+    spec: ModelSpec,
+    train_error: float | None,
+    seed: int,
+    state: State,
+    curve: list[tuple[int, float]],
+    steps: int,
+    seconds: float,
+) -> Trial:
     """Put the outcome into the store's form; a diverged trial is kept, without an error."""
     counts = Flat.of(spec).counts()
     return Trial(
-        heads=spec.heads, seed=seed, state=state, nmse=curve[-1][1] if state == "done" else None,
-        train_nmse=train_error, steps=steps, seconds=seconds, parameters=counts["paper"],
-        parameters_total=counts["total"], curve=curve,
-    )  # fmt: skip
+        heads=spec.heads,
+        seed=seed,
+        state=state,
+        nmse=curve[-1][1] if state == "done" else None,
+        train_nmse=train_error,
+        steps=steps,
+        seconds=seconds,
+        parameters=counts["paper"],
+        parameters_total=counts["total"],
+        curve=curve,
+    )

@@ -85,9 +85,14 @@ class Stepper(abc.ABC):
     """One trial on one core: windows of steps, evaluations, divergence; how steps are taken is for the subclasses."""
 
     def __init__(
-        self, task: Task | ArrayTask, model: ModelSpec, spec: TrainSpec, seed: int, data: Dataset,
+        self,
+        task: Task | ArrayTask,
+        model: ModelSpec,
+        spec: TrainSpec,
+        seed: int,
+        data: Dataset,
         moments: Moments | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.task, self.model, self.spec, self.seed, self.data = task, model, spec, seed, data
         self.flat = Flat.of(model)
         if moments is None:
@@ -150,9 +155,7 @@ class Stepper(abc.ABC):
         self.moments.curve.append((step, error))
         return True
 
-    def _polish(
-        self, stop: threading.Event | None, on_step: Callable[[int, float | None], None] | None
-    ) -> None:  # fmt: skip
+    def _polish(self, stop: threading.Event | None, on_step: Callable[[int, float | None], None] | None) -> None:
         """L-BFGS on the whole training set; stopped in the middle, it starts again from the last step."""
         each, taken = polish_steps(self.spec) / self.spec.polish, 0
 

@@ -46,9 +46,15 @@ class StackSession(Session[Job]):
             )
             part = Part(X, y)
         self.trainer = StackTrainer(
-            [j.model for j in self.jobs], [j.train for j in self.jobs], [j.seed for j in self.jobs], part.X, part.y,
-            part.mask, targets=targets, pools=pools,
-        )  # fmt: skip
+            [j.model for j in self.jobs],
+            [j.train for j in self.jobs],
+            [j.seed for j in self.jobs],
+            part.X,
+            part.y,
+            part.mask,
+            targets=targets,
+            pools=pools,
+        )
         if job.moments is not None:
             self.trainer.resume([j.moments for j in self.jobs if j.moments is not None])
         self.error: Tensor | None = None

@@ -143,7 +143,7 @@ def _claim(decision: HeadsNeeded, answer: int, settled: bool) -> str:
 
 def settles(
     decision: HeadsNeeded, challenge: Challenge | None = None, steps: int | None = None, settled: bool | None = None
-) -> str:  # fmt: skip
+) -> str:
     """Say what would settle what is open; `challenge` is that of the head count before the answer."""
     text = _open(decision, challenge, decision.settled if settled is None else settled)
     if steps is None or decision.cause == "by-heart":
@@ -184,9 +184,12 @@ def _open(decision: HeadsNeeded, challenge: Challenge | None, settled: bool) -> 
 
 
 def reasons(
-    decision: HeadsNeeded, points: list[CurvePoint], record: dict[str, object], challenges: Sequence[Challenge],
+    decision: HeadsNeeded,
+    points: list[CurvePoint],
+    record: dict[str, object],
+    challenges: Sequence[Challenge],
     apart: bool = True,
-) -> list[Reason]:  # fmt: skip
+) -> list[Reason]:
     """Say why, each reason with what it rests on; `challenges` are those that were made, in order.
 
     `apart` says whether the validation sequences tell the answer from one head fewer.
@@ -198,54 +201,86 @@ def reasons(
 
     best = min(points, key=lambda p: p.validation)
     answer, at = decision.estimate, {p.heads: p for p in points}
-    add("measured", f"The best model, with {heads_text(best.heads)}, errs by {error_text(best.validation)} of the "
-        f"variance of y on validation sequences, and by {error_text(best.train)} on training ones.")  # fmt: skip
+    add(
+        "measured",
+        f"The best model, with {heads_text(best.heads)}, errs by {error_text(best.validation)} of the "
+        f"variance of y on validation sequences, and by {error_text(best.train)} on training ones.",
+    )
     if best.wrong is not None:
         add("measured", f"It names the wrong class for {100 * best.wrong:.1f} % of the validation sequences.")
     if decision.verdict in ("noise", "unclear"):
-        add("measured", f"Its gain over always guessing the average would arise by chance with probability "
-            f"{decision.gain_chance or 0.0:.2g}.")  # fmt: skip
+        add(
+            "measured",
+            f"Its gain over always guessing the average would arise by chance with probability "
+            f"{decision.gain_chance or 0.0:.2g}.",
+        )
     if decision.verdict == "unclear":
         add("measured", "Head counts are not compared: on these sequences not even that gain is shown.")
         return told
     if decision.verdict == "noise":
-        add("measured", "Recommended is one head, the fewest, since more gained nothing; as nothing was learned, the "
-            "interval leaves every number open.")  # fmt: skip
+        add(
+            "measured",
+            "Recommended is one head, the fewest, since more gained nothing; as nothing was learned, the "
+            "interval leaves every number open.",
+        )
         return told
     floor = error_text(decision.noise_floor or 0.0)
-    add("measured", f"Noise floor: between {floor} and {error_text(best.validation)} of the "
-        f"variance of y; equally good models differ by {error_text(decision.spread or 0.0)}.")  # fmt: skip
-    add("measured", f"Margin: a head count is enough where it errs at most {error_text(decision.margin or 0.0)} of the "
-        f"variance of y more than the best one, or has reached a step beyond which little is gained.")  # fmt: skip
+    add(
+        "measured",
+        f"Noise floor: between {floor} and {error_text(best.validation)} of the "
+        f"variance of y; equally good models differ by {error_text(decision.spread or 0.0)}.",
+    )
+    add(
+        "measured",
+        f"Margin: a head count is enough where it errs at most {error_text(decision.margin or 0.0)} of the "
+        f"variance of y more than the best one, or has reached a step beyond which little is gained.",
+    )
     if answer is not None and answer in at:
         fewer = [p for p in points if p.heads < answer]
         more = [p for p in points if p.heads > answer]
         if fewer:
             below = fewer[-1]
-            add("measured", f"{heads_text(below.heads).capitalize()}: error {error_text(below.validation)}, "
+            add(
+                "measured",
+                f"{heads_text(below.heads).capitalize()}: error {error_text(below.validation)}, "
                 f"{times_text(below.validation / max(at[answer].validation, 1e-300))} times that of "
                 f"{heads_text(answer)}, in {_of(below.seeds)}"
-                f"{'' if apart else '; so few validation sequences do not tell the two apart'}.")  # fmt: skip
+                f"{'' if apart else '; so few validation sequences do not tell the two apart'}.",
+            )
         for challenge in challenges:
             add("measured", challenge_text(challenge))
         if more:
             least = min(more, key=lambda p: p.validation)
             gain = decision.verdict == "one-head" and least.validation < SMALL_GAIN * at[answer].validation
-            add("measured", f"More heads than {answer} reach {error_text(least.validation)} at best, against "
-                f"{error_text(at[answer].validation)}{': within the margin, and counted as none' if gain else ''}."
-                )  # fmt: skip
-        add("measured", f"{percent(decision.agreement or 0.0)} of the bootstrap's draws over seeds, validation "
-            f"sequences and the rule's constants give {heads_text(answer)}.")  # fmt: skip
+            add(
+                "measured",
+                f"More heads than {answer} reach {error_text(least.validation)} at best, against "
+                f"{error_text(at[answer].validation)}{': within the margin, and counted as none' if gain else ''}.",
+            )
+        add(
+            "measured",
+            f"{percent(decision.agreement or 0.0)} of the bootstrap's draws over seeds, validation "
+            f"sequences and the rule's constants give {heads_text(answer)}.",
+        )
         drawn = [h for h in decision.shares if h]
         if drawn and decision.least < min(drawn):
-            add("measured", f"The interval goes down to {decision.least}: fewer models than the rule asks for, or "
-                f"models that scatter, leave it open whether fewer heads only had bad luck.")  # fmt: skip
+            add(
+                "measured",
+                f"The interval goes down to {decision.least}: fewer models than the rule asks for, or "
+                f"models that scatter, leave it open whether fewer heads only had bad luck.",
+            )
         told.extend(_theory(decision, answer, record))
-    add("extrapolated", f"The models have one layer, heads of size {record['head_dim']} and {record['hidden']} hidden "
-        f"units; deeper or wider models may need fewer heads a layer.")  # fmt: skip
+    add(
+        "extrapolated",
+        f"The models have one layer, heads of size {record['head_dim']} and {record['hidden']} hidden "
+        f"units; deeper or wider models may need fewer heads a layer.",
+    )
     if record.get("positions") == "gates":
-        add("extrapolated", "They see positions in the attention scores alone, whose weights are positive: a sum with "
-            "both signs takes two heads there, and one where values see positions too.")  # fmt: skip
+        add(
+            "extrapolated",
+            "They see positions in the attention scores alone, whose weights are positive: a sum with "
+            "both signs takes two heads there, and one where values see positions too.",
+        )
     return told
 
 
@@ -302,13 +337,23 @@ def data_text(material_size: int, folds: int, repeats: bool, settled: bool = Tru
 def _theory(decision: HeadsNeeded, answer: int, record: dict[str, object]) -> list[Reason]:
     """What is proved, and on which condition."""
     if decision.verdict == "one-head":
-        return [Reason(tag="proved", text="One head with uniform attention computes every mean of a function of the "
-                       "tokens exactly, whatever the length.")]  # fmt: skip
+        return [
+            Reason(
+                tag="proved",
+                text="One head with uniform attention computes every mean of a function of the "
+                "tokens exactly, whatever the length.",
+            )
+        ]
     if decision.verdict != "transition":
         return []
     length, head_dim = int(str(record["length"])), int(str(record["head_dim"]))
-    told = [Reason(tag="proved", text=f"If y is made of {answer} minima over tokens, {heads_text(answer)} reach every "
-                   f"accuracy at a cost in which the length is no exponent (Theorem 2 (1)).")]  # fmt: skip
+    told = [
+        Reason(
+            tag="proved",
+            text=f"If y is made of {answer} minima over tokens, {heads_text(answer)} reach every "
+            f"accuracy at a cost in which the length is no exponent (Theorem 2 (1)).",
+        )
+    ]
     sharp = exponents(length=length, heads=answer - 1, head_dim=head_dim, intrinsic=answer)[1]
     fewer = f"{heads_text(answer - 1)} with bounded weights {'needs' if answer == 2 else 'need'}"
     if sharp.vacuous:
@@ -350,13 +395,18 @@ def curve_table(record: AdviceRecord) -> Table:
     ]
     rows = [
         [
-            str(p.heads), str(p.seeds), error_text(p.validation), error_text(p.median), error_text(p.train),
+            str(p.heads),
+            str(p.seeds),
+            error_text(p.validation),
+            error_text(p.median),
+            error_text(p.train),
             error_text(p.excess),
             *([NONE if p.wrong is None else f"{100 * p.wrong:.1f} %"] if classes else []),
-            f"{p.parameters:,}", NONE if p.step_seconds is None else f"{1000 * p.step_seconds:.2f} ms",
+            f"{p.parameters:,}",
+            NONE if p.step_seconds is None else f"{1000 * p.step_seconds:.2f} ms",
         ]
         for p in record.curve
-    ]  # fmt: skip
+    ]
     heads = [p.heads for p in record.curve]
     marked = heads.index(record.named) if record.named in heads else None
     return Table(caption="Error by number of heads", columns=columns, rows=rows, marked=marked)

@@ -39,29 +39,44 @@ def answers(record: AdviceRecord, heads: int, theirs: tuple[int, int, int], ours
         told.append(Answer(question=question, tag=tag, text=text))
 
     (num_heads, size, count), width, n = theirs, int(ours["embed_dim"]), int(ours["head_dim"])
-    add("Do more heads add parameters?", "proved",
+    add(
+        "Do more heads add parameters?",
+        "proved",
         f"Not in nn.MultiheadAttention: at embed_dim {width} it has {count:,} parameters with any number of heads. In "
         f"hc.Attention each head of size {n} adds {4 * n * width + 3 * n:,}, and {heads_text(heads)} make "
-        f"{int(ours['parameters']):,}.")  # fmt: skip
+        f"{int(ours['parameters']):,}.",
+    )
     next_one = "" if num_heads == heads else f", {num_heads} is the next that does"
     over = f"{heads} {'divides' if num_heads == heads else 'does not divide'} {width}{next_one}"
-    add("Must the number of heads divide the width?", "proved",
+    add(
+        "Must the number of heads divide the width?",
+        "proved",
         f"In nn.MultiheadAttention yes, and each head then has size embed_dim / num_heads: {over}, with heads of size "
-        f"{size}. In hc.Attention no.")  # fmt: skip
+        f"{size}. In hc.Attention no.",
+    )
     add("More heads or larger heads at a fixed width?", *_trade(record, heads, n))
     for price in record.prices:
         few = price.heads < heads
-        add("What if I take too few heads?" if few else "What if I take more heads?", "measured",
-            price_text(price, heads))  # fmt: skip
+        add(
+            "What if I take too few heads?" if few else "What if I take more heads?",
+            "measured",
+            price_text(price, heads),
+        )
     if (size, width) == (n, heads * n):
-        add("Do these sizes stand for what was measured?", "measured",
-            f"Yes, {heads_text(heads)} of size {n} at width {width}, in models with one layer.")  # fmt: skip
+        add(
+            "Do these sizes stand for what was measured?",
+            "measured",
+            f"Yes, {heads_text(heads)} of size {n} at width {width}, in models with one layer.",
+        )
     else:
         enough = size >= n and width >= heads * n
         hope = "no size is smaller, so they should do as well" if enough else "smaller ones may do worse"
-        add("Do these sizes stand for what was measured?", "extrapolated",
+        add(
+            "Do these sizes stand for what was measured?",
+            "extrapolated",
             f"Measured were {heads_text(heads)} of size {n} at width {heads * n}, not {heads_text(num_heads)} of size "
-            f"{size} at width {width}: {hope}.")  # fmt: skip
+            f"{size} at width {width}: {hope}.",
+        )
     return told
 
 

@@ -43,18 +43,39 @@ def proved_words(witness: Witness, heads: int, unit: float, among: str) -> Witne
     )
     told = [Reason(tag=tag, text=text) for text in texts]
     return WitnessRecord(
-        heads=heads, tag="proved" if exact else "measured", why="", target="task", gap=gap, deviations=gap / unit,
-        least_error=least, distance=distance, output=witness.data["output"], targets=list(witness.y),
-        predictions=list(witness.predictions), X1=witness.X[0].tolist(), X2=witness.X[1].tolist(),
-        box=[list(side) for side in witness.found.box], file=witness.data if exact else None, sentences=told,
-        in_support=witness.in_support, starts=witness.found.starts, converged=witness.found.converged,
-    )  # fmt: skip
+        heads=heads,
+        tag="proved" if exact else "measured",
+        why="",
+        target="task",
+        gap=gap,
+        deviations=gap / unit,
+        least_error=least,
+        distance=distance,
+        output=witness.data["output"],
+        targets=list(witness.y),
+        predictions=list(witness.predictions),
+        X1=witness.X[0].tolist(),
+        X2=witness.X[1].tolist(),
+        box=[list(side) for side in witness.found.box],
+        file=witness.data if exact else None,
+        sentences=told,
+        in_support=witness.in_support,
+        starts=witness.found.starts,
+        converged=witness.found.converged,
+    )
 
 
 def learned_words(
-    found: Found, k: int, gap: float, heads: int, unit: float, model: SavedModel, judges: Sequence[SavedModel],
-    classes: Sequence[Any] | None, error: float,
-) -> WitnessRecord:  # fmt: skip
+    found: Found,
+    k: int,
+    gap: float,
+    heads: int,
+    unit: float,
+    model: SavedModel,
+    judges: Sequence[SavedModel],
+    classes: Sequence[Any] | None,
+    error: float,
+) -> WitnessRecord:
     """The record of a pair where the best model stands in for the task: measured, never proved."""
     pair, j = torch.from_numpy(found.X[k]), found.outputs[k]
     y, own = judges[0].predict(pair), model.predict(pair)[:, j].tolist()
@@ -72,11 +93,28 @@ def learned_words(
     ]
     named = {tuple(judge.predict(pair).argmax(1).tolist()) for judge in judges}
     if classes is not None and len(named) == 1 and len(set(first := next(iter(named)))) == 2:
-        texts.insert(1, f"The models call the first {classes[first[0]]} and the second {classes[first[1]]}; whatever "
-                     f"stands on top of this layer calls both the same.")  # fmt: skip
+        texts.insert(
+            1,
+            f"The models call the first {classes[first[0]]} and the second {classes[first[1]]}; whatever "
+            f"stands on top of this layer calls both the same.",
+        )
     return WitnessRecord(
-        heads=heads, tag="measured", why="", target="best model", gap=gap, deviations=gap / unit, least_error=gap / 2,
-        distance=found.distances[k], output=j, targets=y[:, j].tolist(), predictions=own, X1=found.X[k][0].tolist(),
-        X2=found.X[k][1].tolist(), box=[list(side) for side in found.box], judges=len(judges),
-        starts=found.starts, converged=found.converged, sentences=[Reason(tag="measured", text=t) for t in texts],
-    )  # fmt: skip
+        heads=heads,
+        tag="measured",
+        why="",
+        target="best model",
+        gap=gap,
+        deviations=gap / unit,
+        least_error=gap / 2,
+        distance=found.distances[k],
+        output=j,
+        targets=y[:, j].tolist(),
+        predictions=own,
+        X1=found.X[k][0].tolist(),
+        X2=found.X[k][1].tolist(),
+        box=[list(side) for side in found.box],
+        judges=len(judges),
+        starts=found.starts,
+        converged=found.converged,
+        sentences=[Reason(tag="measured", text=t) for t in texts],
+    )

@@ -167,9 +167,12 @@ def tensor_shapes(model: Mapping[str, Any]) -> Shapes:
     """Return the shape of every tensor that a model of these settings has (docs/format.md)."""
     d, T, out, h, n, N, E, K, depth = (model[key] for key in SIZES)
     found: Shapes = {
-        "class_token": (E,), "encoder.inner.weight": (N, d), "encoder.inner.bias": (N,),
-        "encoder.outer.weight": (E, N), "encoder.outer.bias": (E,),
-    }  # fmt: skip
+        "class_token": (E,),
+        "encoder.inner.weight": (N, d),
+        "encoder.inner.bias": (N,),
+        "encoder.outer.weight": (E, N),
+        "encoder.outer.bias": (E,),
+    }
     if model["positions"] == "additive":
         found["encoder.position"] = (T, E)
     if model["positions"] == "concatenated":

@@ -36,18 +36,21 @@ class Form(NamedTuple):
 
 
 CERTIFICATE = Form(
-    "certificate", "headcount-certificate",
+    "certificate",
+    "headcount-certificate",
     frozenset({"format", "version", "kind", "model", "task", "box", "eps", "bound", "steps", "provenance"}),
     {"enough-heads": frozenset({"scale"}), "one-wide-head": frozenset()},
     {"enough-heads": frozenset({"arithmetic", "shift"}), "one-wide-head": frozenset({"arithmetic"})},
-)  # fmt: skip
+)
 WITNESS = Form(
-    "witness", "headcount-witness",
-    frozenset({"format", "version", "kind", "model", "task", "box", "region", "output", "X1", "X2", "claims",
-               "provenance"}),
+    "witness",
+    "headcount-witness",
+    frozenset(
+        {"format", "version", "kind", "model", "task", "box", "region", "output", "X1", "X2", "claims", "provenance"}
+    ),
     {"exact": frozenset({"solved", "radius"}), "near": frozenset(), "evidence": frozenset()},
     {"exact": frozenset(), "near": frozenset(), "evidence": frozenset()},
-)  # fmt: skip
+)
 
 STEPS = {
     "enough-heads": ("encoder", "leakage", "feedforward"),

@@ -182,7 +182,7 @@ class _Builder:
             )
         return Collection(
             tuple(self.ids), tuple(self.texts), np.array(self.titled, np.bool_), tuple(kept), f"{form}: {folder}"
-        )  # fmt: skip
+        )
 
 
 def _keys(ident: str, text: str) -> tuple[str, str]:

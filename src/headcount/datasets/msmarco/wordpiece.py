@@ -23,7 +23,7 @@ class WordPiece:
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
         self._cutter = Tokenizer(
             models.WordPiece(vocab=self.ids, unk_token="[UNK]", max_input_chars_per_word=WORD_MAX_CHARACTERS)
-        )  # fmt: skip
+        )
         self._cutter.normalizer = normalizers.BertNormalizer(
             clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True
         )

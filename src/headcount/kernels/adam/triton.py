@@ -48,12 +48,17 @@ def step(theta, grad, first, second, rates, alive, cursor, loss, losses, size, m
 
 
 def adam_triton(
-    theta: Tensor, grad: Tensor, first: Tensor, second: Tensor, rates: Tensor, alive: Tensor,
-    cursor: Tensor | None = None, loss: Tensor | None = None, losses: Tensor | None = None,
-) -> None:  # fmt: skip
+    theta: Tensor,
+    grad: Tensor,
+    first: Tensor,
+    second: Tensor,
+    rates: Tensor,
+    alive: Tensor,
+    cursor: Tensor | None = None,
+    loss: Tensor | None = None,
+    losses: Tensor | None = None,
+) -> None:
     """Start the kernel on all weights of all models; without a cursor rates[4, models] are those of one step."""
     models, size = theta.shape
     launch: Any = step[(models, -(-size // 1024))]
-    launch(
-        theta, grad, first, second, rates, alive.view(torch.uint8), cursor, loss, losses, size, models, BLOCK=1024
-    )  # fmt: skip
+    launch(theta, grad, first, second, rates, alive.view(torch.uint8), cursor, loss, losses, size, models, BLOCK=1024)

@@ -23,9 +23,11 @@ from headcount.kernels.operations import attend
 _LOG = logging.getLogger(__name__)
 NARROW = "narrow"
 KERNELS = {
-    "flash": SDPBackend.FLASH_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION, NARROW: None,
-}  # fmt: skip
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    NARROW: None,
+}
 """By name; None is ours."""
 
 TRIED_HEADS = 8  # which one wins hangs on length and head size, so all head counts share one trial: it costs a second
@@ -60,9 +62,14 @@ def tries_attention(tokens: int, dtype: torch.dtype, device: torch.device) -> bo
 
 @cache
 def fastest_attention(
-    sequences: int, tokens: int, head_dim: int, dtype: torch.dtype, masked: bool, device: torch.device,
+    sequences: int,
+    tokens: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    masked: bool,
+    device: torch.device,
     heads: int = TRIED_HEADS,
-) -> str | None:  # fmt: skip
+) -> str | None:
     """Time forward and gradient of each kernel once a shape and process; None where none of them runs."""
     shape = (min(sequences, _SEQUENCES), tokens, 3, heads, head_dim)
     parts = torch.randn(shape, dtype=dtype, device=device, requires_grad=True)

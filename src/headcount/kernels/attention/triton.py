@@ -64,8 +64,23 @@ def _hidden(scores, seen, at, length, MASKED: tl.constexpr, WHOLE: tl.constexpr)
 
 
 @triton.jit
-def _meet(q, total, largest, sums, key, stride, seen, start, length, to_log2, V, N: tl.constexpr, BLOCK: tl.constexpr,
-          MASKED: tl.constexpr, WHOLE: tl.constexpr):  # fmt: skip
+def _meet(
+    q,
+    total,
+    largest,
+    sums,
+    key,
+    stride,
+    seen,
+    start,
+    length,
+    to_log2,
+    V,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
+    MASKED: tl.constexpr,
+    WHOLE: tl.constexpr,
+):
     """Take a tile of keys into the running softmax of a tile of queries."""
     at = start + tl.arange(0, BLOCK)
     k, v = _rows(key, at, stride, length, N, WHOLE), _rows(key + V, at, stride, length, N, WHOLE)
@@ -77,9 +92,23 @@ def _meet(q, total, largest, sums, key, stride, seen, start, length, to_log2, V,
 
 
 @triton.jit
-def forward_kernel(packed, seen, out, level, first, blocks, length, heads, to_log2, N: tl.constexpr,
-                   ROWS: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr, REST: tl.constexpr,
-                   MASKED: tl.constexpr):  # fmt: skip
+def forward_kernel(
+    packed,
+    seen,
+    out,
+    level,
+    first,
+    blocks,
+    length,
+    heads,
+    to_log2,
+    N: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    TILES: tl.constexpr,
+    REST: tl.constexpr,
+    MASKED: tl.constexpr,
+):
     """A tile of queries of one head: what they read, and log2 of the sum of their exponentials."""
     sequence, block, head = _place(blocks, heads)
     stride = 3 * heads * N
@@ -97,9 +126,22 @@ def forward_kernel(packed, seen, out, level, first, blocks, length, heads, to_lo
         )
     if REST > 0:
         total, largest, sums = _meet(
-            q, total, largest, sums, key, stride, seen, TILES * BLOCK, length, to_log2, heads * N, N, REST, MASKED,
+            q,
+            total,
+            largest,
+            sums,
+            key,
+            stride,
+            seen,
+            TILES * BLOCK,
+            length,
+            to_log2,
+            heads * N,
+            N,
+            REST,
+            MASKED,
             False,
-        )  # fmt: skip
+        )
     sums = tl.maximum(sums, 1e-30)  # a query that may see nothing reads 0
     out += sequence * length * heads * N + head * N
     inside = at < length
@@ -109,8 +151,24 @@ def forward_kernel(packed, seen, out, level, first, blocks, length, heads, to_lo
 
 
 @triton.jit
-def _pull_query(dq, q, do, level, delta, key, stride, seen, start, length, to_log2, V, N: tl.constexpr,
-                BLOCK: tl.constexpr, MASKED: tl.constexpr, WHOLE: tl.constexpr):  # fmt: skip
+def _pull_query(
+    dq,
+    q,
+    do,
+    level,
+    delta,
+    key,
+    stride,
+    seen,
+    start,
+    length,
+    to_log2,
+    V,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
+    MASKED: tl.constexpr,
+    WHOLE: tl.constexpr,
+):
     """Add what a tile of keys gives to the gradient of a tile of queries."""
     at = start + tl.arange(0, BLOCK)
     k, v = _rows(key, at, stride, length, N, WHOLE), _rows(key + V, at, stride, length, N, WHOLE)
@@ -120,9 +178,27 @@ def _pull_query(dq, q, do, level, delta, key, stride, seen, start, length, to_lo
 
 
 @triton.jit
-def query_kernel(packed, seen, out, pull, level, delta, gradient, first, blocks, length, heads, to_log2, scale,
-                 N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr,
-                 REST: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+def query_kernel(
+    packed,
+    seen,
+    out,
+    pull,
+    level,
+    delta,
+    gradient,
+    first,
+    blocks,
+    length,
+    heads,
+    to_log2,
+    scale,
+    N: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    TILES: tl.constexpr,
+    REST: tl.constexpr,
+    MASKED: tl.constexpr,
+):
     """The gradient of a tile of queries, and delta = Σ o·do, which the keys' kernel needs too."""
     sequence, block, head = _place(blocks, heads)
     stride, narrow = 3 * heads * N, heads * N
@@ -154,8 +230,26 @@ def query_kernel(packed, seen, out, pull, level, delta, gradient, first, blocks,
 
 
 @triton.jit
-def _pull_key(dk, dv, k, v, allowed, query, pull, stride, narrow, level, delta, start, length, to_log2,
-              N: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr, WHOLE: tl.constexpr):  # fmt: skip
+def _pull_key(
+    dk,
+    dv,
+    k,
+    v,
+    allowed,
+    query,
+    pull,
+    stride,
+    narrow,
+    level,
+    delta,
+    start,
+    length,
+    to_log2,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
+    MASKED: tl.constexpr,
+    WHOLE: tl.constexpr,
+):
     """Add what a tile of queries gives to the gradients of a tile of keys and values; here keys are the rows."""
     at = start + tl.arange(0, BLOCK)
     q, do = _rows(query, at, stride, length, N, WHOLE), _rows(pull, at, narrow, length, N, WHOLE)
@@ -172,9 +266,26 @@ def _pull_key(dk, dv, k, v, allowed, query, pull, stride, narrow, level, delta, 
 
 
 @triton.jit
-def key_kernel(packed, seen, pull, level, delta, gradient, first, blocks, length, heads, to_log2, scale,
-               N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr,
-               REST: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+def key_kernel(
+    packed,
+    seen,
+    pull,
+    level,
+    delta,
+    gradient,
+    first,
+    blocks,
+    length,
+    heads,
+    to_log2,
+    scale,
+    N: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    TILES: tl.constexpr,
+    REST: tl.constexpr,
+    MASKED: tl.constexpr,
+):
     """The gradients of a tile of keys and values."""
     sequence, block, head = _place(blocks, heads)
     stride, narrow = 3 * heads * N, heads * N
@@ -192,22 +303,59 @@ def key_kernel(packed, seen, pull, level, delta, gradient, first, blocks, length
     dk, dv = tl.zeros((ROWS, N), tl.float32), tl.zeros((ROWS, N), tl.float32)
     for tile in range(TILES):
         dk, dv = _pull_key(
-            dk, dv, k, v, allowed, query, pull, stride, narrow, level, delta, tile * BLOCK, length, to_log2, N, BLOCK,
-            MASKED, True,
-        )  # fmt: skip
+            dk,
+            dv,
+            k,
+            v,
+            allowed,
+            query,
+            pull,
+            stride,
+            narrow,
+            level,
+            delta,
+            tile * BLOCK,
+            length,
+            to_log2,
+            N,
+            BLOCK,
+            MASKED,
+            True,
+        )
     if REST > 0:
         dk, dv = _pull_key(
-            dk, dv, k, v, allowed, query, pull, stride, narrow, level, delta, TILES * BLOCK, length, to_log2, N, REST,
-            MASKED, False,
-        )  # fmt: skip
+            dk,
+            dv,
+            k,
+            v,
+            allowed,
+            query,
+            pull,
+            stride,
+            narrow,
+            level,
+            delta,
+            TILES * BLOCK,
+            length,
+            to_log2,
+            N,
+            REST,
+            MASKED,
+            False,
+        )
     gradient += sequence * length * stride + head * N + narrow
     where = gradient + at[:, None] * stride + tl.arange(0, N)[None, :]
     tl.store(where, (dk * scale).to(gradient.dtype.element_ty), inside[:, None])
     tl.store(where + narrow, dv.to(gradient.dtype.element_ty), inside[:, None])
 
 
-def _launch(kernel: Any, tensors: tuple[Tensor | None, ...], packed: Tensor, numbers: tuple[float, ...],
-            settings: dict[str, int]) -> None:  # fmt: skip
+def _launch(
+    kernel: Any,
+    tensors: tuple[Tensor | None, ...],
+    packed: Tensor,
+    numbers: tuple[float, ...],
+    settings: dict[str, int],
+) -> None:
     """Run a kernel over all whole tiles of rows, and once more over a small tile of what is left."""
     sequences, length, _, heads, n = packed.shape
     tile, block, warps = settings["rows"], settings["block"], settings["warps"]
@@ -216,10 +364,21 @@ def _launch(kernel: Any, tensors: tuple[Tensor | None, ...], packed: Tensor, num
     for rows, first, blocks in ((tile, 0, whole), (power(rest), whole * tile, 1 if rest else 0)):
         if blocks:
             kernel[(sequences * blocks * heads,)](
-                *tensors, first, blocks, length, heads, *numbers, N=n, ROWS=rows, BLOCK=block,
-                TILES=length // block, REST=power(length % block) if length % block else 0,
-                MASKED=tensors[1] is not None, num_warps=min(warps, max(1, rows // 32)), num_stages=stages,
-            )  # fmt: skip
+                *tensors,
+                first,
+                blocks,
+                length,
+                heads,
+                *numbers,
+                N=n,
+                ROWS=rows,
+                BLOCK=block,
+                TILES=length // block,
+                REST=power(length % block) if length % block else 0,
+                MASKED=tensors[1] is not None,
+                num_warps=min(warps, max(1, rows // 32)),
+                num_stages=stages,
+            )
 
 
 PLANS: dict[str, dict[str, int]] = {

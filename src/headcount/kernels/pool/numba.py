@@ -29,9 +29,7 @@ BLOCK_TOKENS = 2048  # 2048 tokens × 32 hidden units × 4 bytes = 256 KB: half 
 BLOCK_LEAST = 32  # sequences in a block of long ones: the innermost loops must not get too short
 MATHS = {"contract", "reassoc", "nsz", "arcp"}
 # Division by 0 gives inf or NaN, as in torch; Python's exception would be a branch in every vector loop.
-OPTIONS: dict[str, Any] = {
-    "nogil": True, "fastmath": MATHS, "error_model": "numpy", "no_cfunc_wrapper": True
-}  # fmt: skip
+OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": MATHS, "error_model": "numpy", "no_cfunc_wrapper": True}
 compiled = cached_njit(**OPTIONS)
 # what only kernels call: no entry from Python, which would have to be compiled too; on disk it is part of its callers
 INNER: dict[str, Any] = {**OPTIONS, "no_cpython_wrapper": True}
@@ -177,9 +175,11 @@ def pool_forward(
             for k in range(hidden):
                 for c in range(count):
                     pooled[i, k, c] += (
-                        a[i, t, c] * u[k, t, c] + a[i, t + 1, c] * u[k, t + 1, c]
-                        + a[i, t + 2, c] * u[k, t + 2, c] + a[i, t + 3, c] * u[k, t + 3, c]
-                    )  # fmt: skip
+                        a[i, t, c] * u[k, t, c]
+                        + a[i, t + 1, c] * u[k, t + 1, c]
+                        + a[i, t + 2, c] * u[k, t + 2, c]
+                        + a[i, t + 3, c] * u[k, t + 3, c]
+                    )
     for t in range(length - length % 4, length):
         for i in range(heads):
             for k in range(hidden):
@@ -214,9 +214,19 @@ def _score_gradient(a: Any, dr: Any, best: Any, at_best: Any, total: Any) -> Non
 
 @inner
 def pool_backward(
-    x: Any, score: Any, u: Any, a: Any, d_pooled: Any, dr: Any, du: Any, spare: Any,
-    d_W1: Any, d_hidden_bias: Any, d_score: Any, d_score_bias: Any,
-) -> None:  # fmt: skip
+    x: Any,
+    score: Any,
+    u: Any,
+    a: Any,
+    d_pooled: Any,
+    dr: Any,
+    du: Any,
+    spare: Any,
+    d_W1: Any,
+    d_hidden_bias: Any,
+    d_score: Any,
+    d_score_bias: Any,
+) -> None:
     """Add the block's gradients of W1, hidden_bias, score and score_bias, from d_pooled[heads, hidden, count].
 
     With da_i(t) = dp_i·u(t):  dr_i(t) = a_i(t)·(da_i(t) − Σ a_i da_i),  du(t) = Σ_i a_i(t)·dp_i + dr_i(t)·score_i
@@ -230,9 +240,11 @@ def pool_backward(
             for t in range(length):
                 for c in range(count):
                     dr[i, t, c] += (
-                        d_pooled[i, k, c] * u[k, t, c] + d_pooled[i, k + 1, c] * u[k + 1, t, c]
-                        + d_pooled[i, k + 2, c] * u[k + 2, t, c] + d_pooled[i, k + 3, c] * u[k + 3, t, c]
-                    )  # fmt: skip
+                        d_pooled[i, k, c] * u[k, t, c]
+                        + d_pooled[i, k + 1, c] * u[k + 1, t, c]
+                        + d_pooled[i, k + 2, c] * u[k + 2, t, c]
+                        + d_pooled[i, k + 3, c] * u[k + 3, t, c]
+                    )
     for i in range(heads):
         _score_gradient(a[i], dr[i], spare[0], spare[1], spare[2])
         for t in range(d_score_bias.shape[1]):
@@ -250,9 +262,11 @@ def pool_backward(
             for t in range(length):
                 for c in range(count):
                     du[t, c] += (
-                        a[i, t, c] * d_pooled[i, k, c] + dr[i, t, c] * s0
-                        + a[i + 1, t, c] * d_pooled[i + 1, k, c] + dr[i + 1, t, c] * s1
-                    )  # fmt: skip
+                        a[i, t, c] * d_pooled[i, k, c]
+                        + dr[i, t, c] * s0
+                        + a[i + 1, t, c] * d_pooled[i + 1, k, c]
+                        + dr[i + 1, t, c] * s1
+                    )
         for i in range(heads - heads % 2, heads):
             s0 = score[i, k]
             for t in range(length):

@@ -54,11 +54,22 @@ class Plan:
         """What both kernels know at compile time."""
         chunks = 1 if self.sequences * length <= self.tokens else -(-length // self.tokens)
         return {
-            "batch": batch, "length": length, "hidden": hidden, "heads": heads,
-            "SEQUENCES": self.sequences, "TILES": self.tiles, "CHUNKS": chunks,
-            "FULL": batch % (self.sequences * self.tiles) == 0, "TP": self.tokens, "NP": power(hidden), "DIM": dim,
-            "DP": power(dim + 1, 8), "num_warps": self.warps, "num_stages": 1, "maxnreg": self.registers,
-        }  # fmt: skip
+            "batch": batch,
+            "length": length,
+            "hidden": hidden,
+            "heads": heads,
+            "SEQUENCES": self.sequences,
+            "TILES": self.tiles,
+            "CHUNKS": chunks,
+            "FULL": batch % (self.sequences * self.tiles) == 0,
+            "TP": self.tokens,
+            "NP": power(hidden),
+            "DIM": dim,
+            "DP": power(dim + 1, 8),
+            "num_warps": self.warps,
+            "num_stages": 1,
+            "maxnreg": self.registers,
+        }
 
 
 def power(n: int, least: int = 16) -> int:
@@ -67,9 +78,17 @@ def power(n: int, least: int = 16) -> int:
 
 
 def plan(
-    batch: int, length: int, heads: int, hidden: int, *, back: bool = False, tokens: int = 0, tiles: int = 0,
-    warps: int = 0, registers: int = 0,
-) -> Plan:  # fmt: skip
+    batch: int,
+    length: int,
+    heads: int,
+    hidden: int,
+    *,
+    back: bool = False,
+    tokens: int = 0,
+    tiles: int = 0,
+    warps: int = 0,
+    registers: int = 0,
+) -> Plan:
     """Choose the tiles of one model's batch, forward or back; the other keywords override, for tuning.
 
     Measured on an H200: one warp a program needs no barriers, and a forward tile of 32 tokens × 32 hidden units fits
@@ -145,9 +164,7 @@ def _mirrored(a1, a2, a3, b1, b2, b3, c):
 
 
 @triton.jit
-def _hidden(
-    X, token, live, W1, hidden_bias, at, n, hidden, DIM: tl.constexpr, POSITIONS: tl.constexpr
-):  # fmt: skip
+def _hidden(X, token, live, W1, hidden_bias, at, n, hidden, DIM: tl.constexpr, POSITIONS: tl.constexpr):
     """Return u = relu(x W1 + b), one column of x after the other, in the shape that token (and at) and n span.
 
     Called once with tokens down and once with tokens across: a matrix unit holds its results as the next product wants
@@ -164,12 +181,33 @@ def _hidden(
 
 @triton.jit
 def _forward(
-    X, index, W1, hidden_bias, score, score_bias, mask, pooled, top, total,
-    batch: tl.constexpr, length: tl.constexpr, hidden: tl.constexpr, heads: tl.constexpr,
-    SEQUENCES: tl.constexpr, TILES: tl.constexpr, CHUNKS: tl.constexpr, FULL: tl.constexpr, TP: tl.constexpr,
-    CP: tl.constexpr, NP: tl.constexpr, DIM: tl.constexpr, DP: tl.constexpr,  # noqa: ARG001
-    POSITIONS: tl.constexpr, GATES: tl.constexpr, MASK: tl.constexpr,
-):  # fmt: skip
+    X,
+    index,
+    W1,
+    hidden_bias,
+    score,
+    score_bias,
+    mask,
+    pooled,
+    top,
+    total,
+    batch: tl.constexpr,
+    length: tl.constexpr,
+    hidden: tl.constexpr,
+    heads: tl.constexpr,
+    SEQUENCES: tl.constexpr,
+    TILES: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    FULL: tl.constexpr,
+    TP: tl.constexpr,
+    CP: tl.constexpr,
+    NP: tl.constexpr,
+    DIM: tl.constexpr,
+    DP: tl.constexpr,  # noqa: ARG001
+    POSITIONS: tl.constexpr,
+    GATES: tl.constexpr,
+    MASK: tl.constexpr,
+):
     """Pool the sequences of one program; softmax streamed over the chunks of a long sequence."""
     program, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
     k, c, n = tl.arange(0, TP), tl.arange(0, CP), tl.arange(0, NP)
@@ -220,13 +258,39 @@ def _forward(
 
 @triton.jit
 def _backward(
-    X, index, W1, hidden_bias, score, score_bias, mask, d_pooled, pooled, top, total, d_W, d_score, d_table, d_gate,
-    batch: tl.constexpr, length: tl.constexpr, hidden: tl.constexpr, heads: tl.constexpr, programs: tl.constexpr,
-    SEQUENCES: tl.constexpr, TILES: tl.constexpr, CHUNKS: tl.constexpr, FULL: tl.constexpr, TP: tl.constexpr,
+    X,
+    index,
+    W1,
+    hidden_bias,
+    score,
+    score_bias,
+    mask,
+    d_pooled,
+    pooled,
+    top,
+    total,
+    d_W,
+    d_score,
+    d_table,
+    d_gate,
+    batch: tl.constexpr,
+    length: tl.constexpr,
+    hidden: tl.constexpr,
+    heads: tl.constexpr,
+    programs: tl.constexpr,
+    SEQUENCES: tl.constexpr,
+    TILES: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    FULL: tl.constexpr,
+    TP: tl.constexpr,
     CP: tl.constexpr,
-    NP: tl.constexpr, DIM: tl.constexpr, DP: tl.constexpr, POSITIONS: tl.constexpr, GATES: tl.constexpr,
+    NP: tl.constexpr,
+    DIM: tl.constexpr,
+    DP: tl.constexpr,
+    POSITIONS: tl.constexpr,
+    GATES: tl.constexpr,
     MASK: tl.constexpr,
-):  # fmt: skip
+):
     """Write one program's part of every gradient; the chunk is the outer loop, so that tables are summed over tiles.
 
     The columns come twice: [a, dr] [dp; score] is then one product, and its left half costs nothing that padding to 16
@@ -353,29 +417,41 @@ class Parts:
         return used.unflatten(2, (S, heads)).unflatten(1, (S, length)).sum((1, 3)).mT
 
 
-def backward(
-    inputs: Inputs, d_pooled: Tensor, pooled: Tensor, top: Tensor, total: Tensor, **tuning: Any
-) -> Parts:  # fmt: skip
+def backward(inputs: Inputs, d_pooled: Tensor, pooled: Tensor, top: Tensor, total: Tensor, **tuning: Any) -> Parts:
     """Launch the backward pass on `ready` inputs and what `forward` returned."""
     models, batch, heads, hidden = pooled.shape
     _, length, dim = inputs[0].shape
     p = plan(batch, length, heads, hidden, back=True, **tuning)
     settings, half, options = (
-        p.settings(batch, length, hidden, heads, dim), power(p.sequences * heads, 8), _options(inputs)
-    )  # fmt: skip
+        p.settings(batch, length, hidden, heads, dim),
+        power(p.sequences * heads, 8),
+        _options(inputs),
+    )
     rows = (models, p.programs, settings["CHUNKS"] * p.tokens)
     parts = Parts(
         pooled.new_empty(models, p.programs, settings["DP"], settings["NP"]),
         pooled.new_empty(models, p.programs, 2 * half, settings["NP"]),
         pooled.new_empty(*rows, settings["NP"]) if options["POSITIONS"] else None,
         pooled.new_empty(*rows, 2 * half) if options["GATES"] else None,
-        p.sequences, half,
-    )  # fmt: skip
+        p.sequences,
+        half,
+    )
     launch: Any = _backward[(p.programs, models)]
     launch(
-        *inputs, d_pooled, pooled, top, total, parts.W, parts.score, parts.table, parts.gate, programs=p.programs,
-        **settings, **options, CP=2 * half,
-    )  # fmt: skip
+        *inputs,
+        d_pooled,
+        pooled,
+        top,
+        total,
+        parts.W,
+        parts.score,
+        parts.table,
+        parts.gate,
+        programs=p.programs,
+        **settings,
+        **options,
+        CP=2 * half,
+    )
     return parts
 
 
@@ -403,8 +479,14 @@ class _Pool(torch.autograd.Function):
 
 
 def pool_triton(
-    x: Tensor, index: Tensor, W1: Tensor, hidden_bias: Tensor, score: Tensor, score_bias: Tensor | None = None,
-    mask: Tensor | None = None, **tuning: int,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    index: Tensor,
+    W1: Tensor,
+    hidden_bias: Tensor,
+    score: Tensor,
+    score_bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    **tuning: int,
+) -> Tensor:
     """`pool_plain` by the kernels above; tuning overrides `plan`."""
     return _Pool.apply(tuning, x, index, W1, hidden_bias, score, score_bias, mask)  # type: ignore[return-value]

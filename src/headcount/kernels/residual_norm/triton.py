@@ -49,8 +49,9 @@ def forward_kernel(s, added, keep, out, u, slope, rows, E, factor, epsilon, ROWS
 
 
 @triton.jit
-def backward_kernel(pull_s, pull_u, u, slope, keep, ds, dadded, rows, E, factor, ROWS: tl.constexpr,
-                    WIDE: tl.constexpr):  # fmt: skip
+def backward_kernel(
+    pull_s, pull_u, u, slope, keep, ds, dadded, rows, E, factor, ROWS: tl.constexpr, WIDE: tl.constexpr
+):
     """Both gradients meet here; without dropout what was added has the stream's gradient."""
     row, at, inside = _at(rows, E, ROWS, WIDE)
     du, v = tl.load(pull_u + at, inside, 0.0).to(tl.float32), tl.load(u + at, inside, 0.0).to(tl.float32)

@@ -35,11 +35,23 @@ from headcount.kernels.step.numba_math import normal
 
 # The order of the tensors in `offsets`.
 TENSORS = (
-    "class_token", "encoder.inner.weight", "encoder.inner.bias", "encoder.hidden_bias", "encoder.outer.weight",
-    "encoder.outer.bias", "attention.query", "attention.key", "attention.value", "attention.output",
-    "attention.gates", "attention.log_beta", "feedforward.0.weight", "feedforward.0.bias", "feedforward.1.weight",
+    "class_token",
+    "encoder.inner.weight",
+    "encoder.inner.bias",
+    "encoder.hidden_bias",
+    "encoder.outer.weight",
+    "encoder.outer.bias",
+    "attention.query",
+    "attention.key",
+    "attention.value",
+    "attention.output",
+    "attention.gates",
+    "attention.log_beta",
+    "feedforward.0.weight",
+    "feedforward.0.bias",
+    "feedforward.1.weight",
     "feedforward.1.bias",
-)  # fmt: skip
+)
 C, W1, B1, HB, W2, B2, WQ, WK, WV, WO, GATES, LOG_BETA, F1, BF1, F2, BF2 = range(16)
 
 
@@ -182,9 +194,15 @@ def _narrow(folded: Any, dtype: Any) -> Any:
     """What `_fold` made, in the precision of the batch."""
     w1, hidden_bias, score, score_bias, A, v, B, g = folded
     return (
-        w1.astype(dtype), hidden_bias.astype(dtype), score.astype(dtype), score_bias.astype(dtype), A.astype(dtype),
-        v.astype(dtype), B.astype(dtype), g.astype(dtype),
-    )  # fmt: skip
+        w1.astype(dtype),
+        hidden_bias.astype(dtype),
+        score.astype(dtype),
+        score_bias.astype(dtype),
+        A.astype(dtype),
+        v.astype(dtype),
+        B.astype(dtype),
+        g.astype(dtype),
+    )
 
 
 @inner
@@ -217,11 +235,18 @@ def _views(work: Any, sizes: Any, length: int, count: int) -> Any:
     d_pre = pre + K * count
     spare = d_pre + K * count
     return (
-        _cut(memory, 0, d4, length, count), _cut(memory, u, N4, length, count), _cut(memory, a, h, length, count),
-        _cut(memory, dr, h, length, count), _matrix(memory, du, length, count), _cut(memory, pooled, h, N4, count),
-        _cut(memory, d_pooled, h, N4, count), _matrix(memory, o, h * n, count), _matrix(memory, pre, K, count),
-        _matrix(memory, d_pre, K, count), _matrix(memory, spare, 3, count),
-    )  # fmt: skip
+        _cut(memory, 0, d4, length, count),
+        _cut(memory, u, N4, length, count),
+        _cut(memory, a, h, length, count),
+        _cut(memory, dr, h, length, count),
+        _matrix(memory, du, length, count),
+        _cut(memory, pooled, h, N4, count),
+        _cut(memory, d_pooled, h, N4, count),
+        _matrix(memory, o, h * n, count),
+        _matrix(memory, pre, K, count),
+        _matrix(memory, d_pre, K, count),
+        _matrix(memory, spare, 3, count),
+    )
 
 
 @inner
@@ -273,9 +298,26 @@ def _activate(pre: Any, slope: Any, gelu: bool) -> None:
 
 @inner
 def _back(
-    theta: Any, grad: Any, offsets: Any, f2: Any, d_f2: Any, gelu: bool, Y: Any, rows: Any, scale: float, A: Any,
-    B: Any, pooled: Any, o: Any, act: Any, d_pre: Any, d_pooled: Any, d_A: Any, d_B: Any, d_g: Any,
-) -> float:  # fmt: skip
+    theta: Any,
+    grad: Any,
+    offsets: Any,
+    f2: Any,
+    d_f2: Any,
+    gelu: bool,
+    Y: Any,
+    rows: Any,
+    scale: float,
+    A: Any,
+    B: Any,
+    pooled: Any,
+    o: Any,
+    act: Any,
+    d_pre: Any,
+    d_pooled: Any,
+    d_A: Any,
+    d_B: Any,
+    d_g: Any,
+) -> float:
     """Return the sum of squared errors of a block; add the gradients of F and of A, B and g, and fill d_pooled."""
     _activate(act, d_pre, gelu)
     error = np.dot(f2, act)
@@ -310,9 +352,18 @@ def _back(
 
 @inner
 def loss_and_gradient(
-    theta: Any, offsets: Any, sizes: Any, beta: float, gelu: bool, X: Any, masks: Any, Y: Any, rows: Any, grad: Any,
+    theta: Any,
+    offsets: Any,
+    sizes: Any,
+    beta: float,
+    gelu: bool,
+    X: Any,
+    masks: Any,
+    Y: Any,
+    rows: Any,
+    grad: Any,
     work: Any,
-) -> float:  # fmt: skip
+) -> float:
     """Return the mean squared error on the chosen rows of X[samples, length, dim]; fill the flat gradient."""
     exact = theta.astype(np.float64)
     folded, between = _fold(exact, offsets, sizes, beta)
@@ -337,9 +388,14 @@ def loss_and_gradient(
         )
         pool_backward(x, score, u, a, d_pooled, dr, du, spare, d_w1, d_hidden_bias, d_score, d_score_bias)
     gradients = (
-        d_w1.astype(np.float64), d_hidden_bias.astype(np.float64), d_score.astype(np.float64),
-        d_score_bias.astype(np.float64), d_A.astype(np.float64), d_B.astype(np.float64), d_g.astype(np.float64),
-    )  # fmt: skip
+        d_w1.astype(np.float64),
+        d_hidden_bias.astype(np.float64),
+        d_score.astype(np.float64),
+        d_score_bias.astype(np.float64),
+        d_A.astype(np.float64),
+        d_B.astype(np.float64),
+        d_g.astype(np.float64),
+    )
     rest = _unfold(exact, offsets, sizes, folded, between, gradients)
     for j in range(grad.shape[0]):  # each is 0 where the other is filled
         grad[j] += rest[j]
@@ -367,9 +423,23 @@ def adam(theta: Any, grad: Any, first: Any, second: Any, step: int, rate: float,
 
 @inner
 def _train(
-    theta: Any, first: Any, second: Any, offsets: Any, sizes: Any, beta: float, gelu: bool,
-    X: Any, Y: Any, masks: Any, index: Any, rates: Any, done: int, decay: float, decoupled: bool, losses: Any,
-) -> int:  # fmt: skip
+    theta: Any,
+    first: Any,
+    second: Any,
+    offsets: Any,
+    sizes: Any,
+    beta: float,
+    gelu: bool,
+    X: Any,
+    Y: Any,
+    masks: Any,
+    index: Any,
+    rates: Any,
+    done: int,
+    decay: float,
+    decoupled: bool,
+    losses: Any,
+) -> int:
     """Take len(rates) steps on batches of X[samples, length, dim] chosen by index[steps, batch]; return how many.
 
     Stops before a step whose loss is not finite, and leaves the weights as they were.
@@ -413,9 +483,23 @@ def _predict(theta: Any, offsets: Any, sizes: Any, beta: float, gelu: bool, X: A
 
 @compiled
 def run(
-    theta: Any, first: Any, second: Any, offsets: Any, sizes: Any, beta: float, gelu: bool,
-    X: Any, Y: Any, masks: Any, index: Any, rates: Any, done: int, decay: float, decoupled: bool, losses: Any,
-) -> int:  # fmt: skip
+    theta: Any,
+    first: Any,
+    second: Any,
+    offsets: Any,
+    sizes: Any,
+    beta: float,
+    gelu: bool,
+    X: Any,
+    Y: Any,
+    masks: Any,
+    index: Any,
+    rates: Any,
+    done: int,
+    decay: float,
+    decoupled: bool,
+    losses: Any,
+) -> int:
     """Train; with no rates return the gradient of the one row of index in `first`; with no index fill Y by predictions.
 
     One entry for all three, because numba links an entry with its own copy of the functions that it calls, optimised
@@ -435,7 +519,20 @@ def signature(dtype: str) -> Any:
     number = from_dtype(np.dtype(dtype))
     vector, table, whole = number[::1], number[:, ::1], types.int64
     return (
-        vector, vector, vector, whole[::1], types.UniTuple(whole, 8), types.float64,
-        types.boolean, number[:, :, ::1], table, types.boolean[:, ::1], whole[:, ::1], types.float64[::1], whole,
-        types.float64, types.boolean, types.float64[::1],
-    )  # fmt: skip
+        vector,
+        vector,
+        vector,
+        whole[::1],
+        types.UniTuple(whole, 8),
+        types.float64,
+        types.boolean,
+        number[:, :, ::1],
+        table,
+        types.boolean[:, ::1],
+        whole[:, ::1],
+        types.float64[::1],
+        whole,
+        types.float64,
+        types.boolean,
+        types.float64[::1],
+    )

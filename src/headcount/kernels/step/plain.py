@@ -67,9 +67,16 @@ class _Folded:
 
 
 def loss_and_gradient(
-    theta: Tensor, offsets: Iterable[int], sizes: tuple[int, ...], gelu: bool, beta: Tensor | float, X: Tensor,
-    index: Tensor, y: Tensor, mask: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    theta: Tensor,
+    offsets: Iterable[int],
+    sizes: tuple[int, ...],
+    gelu: bool,
+    beta: Tensor | float,
+    X: Tensor,
+    index: Tensor,
+    y: Tensor,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """Return the mean squared error of every model on its batch and its flat gradient; y is y[models, batch, out_dim].
 
     offsets and sizes as `models/transformer/flat.py` has them; beta is one number, or one a model, where it is not

@@ -57,12 +57,44 @@ def _beta(weights, betas, beta, model, i, LB: tl.constexpr):
 
 @triton.jit
 def _fold(
-    theta, betas, beta, w1, bias, score, G, g, A, B, q, v, w,
-    size: tl.constexpr, d: tl.constexpr, N: tl.constexpr, E: tl.constexpr, h: tl.constexpr, n: tl.constexpr,
-    K: tl.constexpr, DP: tl.constexpr, NP: tl.constexpr, EC: tl.constexpr, HP: tl.constexpr, KP: tl.constexpr,
-    C: tl.constexpr, W1: tl.constexpr, B1: tl.constexpr, W2: tl.constexpr, B2: tl.constexpr, WQ: tl.constexpr,
-    WK: tl.constexpr, WV: tl.constexpr, WO: tl.constexpr, LB: tl.constexpr, F1: tl.constexpr, BF1: tl.constexpr,
-):  # fmt: skip
+    theta,
+    betas,
+    beta,
+    w1,
+    bias,
+    score,
+    G,
+    g,
+    A,
+    B,
+    q,
+    v,
+    w,
+    size: tl.constexpr,
+    d: tl.constexpr,
+    N: tl.constexpr,
+    E: tl.constexpr,
+    h: tl.constexpr,
+    n: tl.constexpr,
+    K: tl.constexpr,
+    DP: tl.constexpr,
+    NP: tl.constexpr,
+    EC: tl.constexpr,
+    HP: tl.constexpr,
+    KP: tl.constexpr,
+    C: tl.constexpr,
+    W1: tl.constexpr,
+    B1: tl.constexpr,
+    W2: tl.constexpr,
+    B2: tl.constexpr,
+    WQ: tl.constexpr,
+    WK: tl.constexpr,
+    WV: tl.constexpr,
+    WO: tl.constexpr,
+    LB: tl.constexpr,
+    F1: tl.constexpr,
+    BF1: tl.constexpr,
+):
     """One head of one model: its score and G, its share of g, and what `_unfold` needs again; EC of E at a time."""
     i, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
     j, m, k = tl.arange(0, HP), tl.arange(0, NP), tl.arange(0, KP)
@@ -112,11 +144,31 @@ def _below(v):
 
 @triton.jit
 def _feed(
-    theta, pooled, G, g, y, d_pooled, d_G, d_g, d_F2, d_f2, losses,
-    size: tl.constexpr, batch: tl.constexpr, tiles: tl.constexpr, N: tl.constexpr, h: tl.constexpr, K: tl.constexpr,
-    out: tl.constexpr, R: tl.constexpr, NP: tl.constexpr, KP: tl.constexpr, F2: tl.constexpr, BF2: tl.constexpr,
+    theta,
+    pooled,
+    G,
+    g,
+    y,
+    d_pooled,
+    d_G,
+    d_g,
+    d_F2,
+    d_f2,
+    losses,
+    size: tl.constexpr,
+    batch: tl.constexpr,
+    tiles: tl.constexpr,
+    N: tl.constexpr,
+    h: tl.constexpr,
+    K: tl.constexpr,
+    out: tl.constexpr,
+    R: tl.constexpr,
+    NP: tl.constexpr,
+    KP: tl.constexpr,
+    F2: tl.constexpr,
+    BF2: tl.constexpr,
     GELU: tl.constexpr,
-):  # fmt: skip
+):
     """One tile of one model's batch: loss, d_pooled, and the tile's share of the gradients of G, g, F2 and f2."""
     tile, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
     r, m, k = tile * R + tl.arange(0, R), tl.arange(0, NP), tl.arange(0, KP)
@@ -166,15 +218,58 @@ def _total(parts, count: tl.constexpr, step: tl.constexpr, l, length, ROWS: tl.c
 
 @triton.jit
 def _unfold(
-    theta, betas, beta, score, A, B, q, v, w, part_W, part_s, d_G, d_g, d_F2, d_f2, losses, gradient, loss,
-    size: tl.constexpr, tiles: tl.constexpr, programs: tl.constexpr, d: tl.constexpr, N: tl.constexpr,
-    E: tl.constexpr, h: tl.constexpr, n: tl.constexpr, K: tl.constexpr, out: tl.constexpr, half: tl.constexpr,
-    sequences: tl.constexpr, DP: tl.constexpr, NP: tl.constexpr, EC: tl.constexpr, HP: tl.constexpr,
-    KP: tl.constexpr, OP: tl.constexpr, ROWS: tl.constexpr,
-    C: tl.constexpr, W1: tl.constexpr, B1: tl.constexpr, W2: tl.constexpr, B2: tl.constexpr, WQ: tl.constexpr,
-    WK: tl.constexpr, WV: tl.constexpr, WO: tl.constexpr, LB: tl.constexpr, F1: tl.constexpr, BF1: tl.constexpr,
-    F2: tl.constexpr, BF2: tl.constexpr,
-):  # fmt: skip
+    theta,
+    betas,
+    beta,
+    score,
+    A,
+    B,
+    q,
+    v,
+    w,
+    part_W,
+    part_s,
+    d_G,
+    d_g,
+    d_F2,
+    d_f2,
+    losses,
+    gradient,
+    loss,
+    size: tl.constexpr,
+    tiles: tl.constexpr,
+    programs: tl.constexpr,
+    d: tl.constexpr,
+    N: tl.constexpr,
+    E: tl.constexpr,
+    h: tl.constexpr,
+    n: tl.constexpr,
+    K: tl.constexpr,
+    out: tl.constexpr,
+    half: tl.constexpr,
+    sequences: tl.constexpr,
+    DP: tl.constexpr,
+    NP: tl.constexpr,
+    EC: tl.constexpr,
+    HP: tl.constexpr,
+    KP: tl.constexpr,
+    OP: tl.constexpr,
+    ROWS: tl.constexpr,
+    C: tl.constexpr,
+    W1: tl.constexpr,
+    B1: tl.constexpr,
+    W2: tl.constexpr,
+    B2: tl.constexpr,
+    WQ: tl.constexpr,
+    WK: tl.constexpr,
+    WV: tl.constexpr,
+    WO: tl.constexpr,
+    LB: tl.constexpr,
+    F1: tl.constexpr,
+    BF1: tl.constexpr,
+    F2: tl.constexpr,
+    BF2: tl.constexpr,
+):
     """Sum the shares, and take the gradients of score, G and g back to the weights, `_fold` in reverse.
 
     The first program of a model does what is a sum and no more; each other one EC of the E columns of the embedding.
@@ -252,10 +347,21 @@ def _unfold(
 
 
 def loss_and_gradient(
-    theta: Tensor, offsets: Iterable[int], sizes: tuple[int, ...], gelu: bool, beta: Tensor | float, X: Tensor,
-    index: Tensor, y: Tensor, mask: Tensor | None = None, *, rows: int = 0, warps: int = 0,
-    fold_warps: int = 0, chunk: int = 0,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    theta: Tensor,
+    offsets: Iterable[int],
+    sizes: tuple[int, ...],
+    gelu: bool,
+    beta: Tensor | float,
+    X: Tensor,
+    index: Tensor,
+    y: Tensor,
+    mask: Tensor | None = None,
+    *,
+    rows: int = 0,
+    warps: int = 0,
+    fold_warps: int = 0,
+    chunk: int = 0,
+) -> tuple[Tensor, Tensor]:
     """Return the mean squared error of every model on its batch and its flat gradient; y is y[models, batch, out_dim].
 
     offsets and sizes as `models/transformer/flat.py` has them; beta is one number, or one a model, where it is not
@@ -281,9 +387,25 @@ def loss_and_gradient(
     A, B, q, v, w = new(h, n, N), new(h, n, K), new(h, n), new(h, n), new(h, E)
     launch: Any = _fold[(h, models)]
     launch(
-        theta, betas, fixed, w1, bias, score, G, g, A, B, q, v, w, **shapes, **attention, **places, num_warps=least,
+        theta,
+        betas,
+        fixed,
+        w1,
+        bias,
+        score,
+        G,
+        g,
+        A,
+        B,
+        q,
+        v,
+        w,
+        **shapes,
+        **attention,
+        **places,
+        num_warps=least,
         num_stages=1,
-    )  # fmt: skip
+    )
 
     def weights(name: str, *shape: int) -> Tensor:
         return theta[:, P[name] : P[name] + shape[0] * shape[1]].unflatten(1, shape)
@@ -303,18 +425,65 @@ def loss_and_gradient(
     d_G, d_g, d_F2, d_f2, losses = new(tiles, h, N, K), new(tiles, K), new(tiles, out, K), new(tiles, out), new(tiles)
     launch = _feed[(tiles, models)]
     launch(
-        theta, found[0], G, g, y, d_pooled, d_G, d_g, d_F2, d_f2, losses, **shapes, batch=batch, tiles=tiles, out=out,
-        R=rows, F2=P["F2"], BF2=P["BF2"], GELU=gelu, num_warps=warps, num_stages=1,
-    )  # fmt: skip
+        theta,
+        found[0],
+        G,
+        g,
+        y,
+        d_pooled,
+        d_G,
+        d_g,
+        d_F2,
+        d_f2,
+        losses,
+        **shapes,
+        batch=batch,
+        tiles=tiles,
+        out=out,
+        R=rows,
+        F2=P["F2"],
+        BF2=P["BF2"],
+        GELU=gelu,
+        num_warps=warps,
+        num_stages=1,
+    )
     parts = pool_triton.backward(inputs, d_pooled, *found)
     gradient, loss = torch.empty_like(theta), new()
     launch = _unfold[(1 + -(-E // EC), models)]
     launch(
-        theta, betas, fixed, score, A, B, q, v, w, parts.W, parts.score, d_G, d_g, d_F2, d_f2, losses, gradient, loss,
-        **shapes, **attention, **places, F2=P["F2"], BF2=P["BF2"], tiles=tiles, programs=parts.W.shape[1], out=out,
-        OP=power(out, 1), half=parts.half, sequences=parts.sequences,
-        ROWS=max(1, min(32, 4096 // (NP * attention["DP"]))), num_warps=2, num_stages=1,
-    )  # fmt: skip
+        theta,
+        betas,
+        fixed,
+        score,
+        A,
+        B,
+        q,
+        v,
+        w,
+        parts.W,
+        parts.score,
+        d_G,
+        d_g,
+        d_F2,
+        d_f2,
+        losses,
+        gradient,
+        loss,
+        **shapes,
+        **attention,
+        **places,
+        F2=P["F2"],
+        BF2=P["BF2"],
+        tiles=tiles,
+        programs=parts.W.shape[1],
+        out=out,
+        OP=power(out, 1),
+        half=parts.half,
+        sequences=parts.sequences,
+        ROWS=max(1, min(32, 4096 // (NP * attention["DP"]))),
+        num_warps=2,
+        num_stages=1,
+    )
     if parts.table is not None:
         gradient[:, P["HB"] : P["HB"] + T * N] = parts.positions(T, N).flatten(1)
     if parts.gate is not None and gates is not None:

@@ -223,10 +223,18 @@ class Attention(nn.Module):
         """
         theirs = weights_of(module)
         made = cls(
-            module.embed_dim, module.num_heads, module.dropout, "in_proj_bias" in theirs, "bias_k" in theirs,
-            module.add_zero_attn, module.kdim, module.vdim, module.batch_first,
-            device="meta", dtype=theirs["out_proj.weight"].dtype,
-        )  # fmt: skip
+            module.embed_dim,
+            module.num_heads,
+            module.dropout,
+            "in_proj_bias" in theirs,
+            "bias_k" in theirs,
+            module.add_zero_attn,
+            module.kdim,
+            module.vdim,
+            module.batch_first,
+            device="meta",
+            dtype=theirs["out_proj.weight"].dtype,
+        )
         return filled(made, to_heads(theirs, made.num_heads, made.head_dim), module.training, copy=copy)
 
     def to_torch(self) -> nn.MultiheadAttention:
@@ -235,9 +243,18 @@ class Attention(nn.Module):
         if h * n != width:
             raise BadAttention(f"torch's layer needs heads · head_dim = embed_dim, but {h} · {n} is not {width}")
         made = nn.MultiheadAttention(
-            width, h, self.dropout, self.o_bias is not None, self.bias_k is not None, self.add_zero_attn,
-            self.kdim, self.vdim, self.batch_first, device="meta", dtype=self.q_weight.dtype,
-        )  # fmt: skip
+            width,
+            h,
+            self.dropout,
+            self.o_bias is not None,
+            self.bias_k is not None,
+            self.add_zero_attn,
+            self.kdim,
+            self.vdim,
+            self.batch_first,
+            device="meta",
+            dtype=self.q_weight.dtype,
+        )
         packed = self.kdim == self.vdim == width
         return filled(made, to_matrices(dict(self.named_parameters()), packed), self.training)
 
@@ -250,10 +267,19 @@ class Attention(nn.Module):
             raise BadAttention(f"heads to remove are some of 0 to {last}, and one must stay; got {sorted(gone)}")
         kept = [i for i in range(self.num_heads) if i not in gone]
         made = Attention(
-            self.embed_dim, len(kept), self.dropout, self.o_bias is not None, self.bias_k is not None,
-            self.add_zero_attn, self.kdim, self.vdim, self.batch_first,
-            device="meta", dtype=self.q_weight.dtype, head_dim=self.head_dim,
-        )  # fmt: skip
+            self.embed_dim,
+            len(kept),
+            self.dropout,
+            self.o_bias is not None,
+            self.bias_k is not None,
+            self.add_zero_attn,
+            self.kdim,
+            self.vdim,
+            self.batch_first,
+            device="meta",
+            dtype=self.q_weight.dtype,
+            head_dim=self.head_dim,
+        )
         weights = {name: w if name == "o_bias" else w[kept] for name, w in self.named_parameters()}
         made.heads_before, made.kept_heads = self.heads_before, tuple(self.kept_heads[i] for i in kept)
         return filled(made, weights, self.training)

@@ -116,9 +116,13 @@ def _attend(
 
 
 def _ask(
-    spec: EncoderSpec, w: Weights, at: str, u: Float[Tensor, "m b t e"], c: Float[Tensor, "m b 1 e"],
+    spec: EncoderSpec,
+    w: Weights,
+    at: str,
+    u: Float[Tensor, "m b t e"],
+    c: Float[Tensor, "m b 1 e"],
     seen: Bool[Tensor, "m b t"] | None,
-) -> Float[Tensor, "m b 1 e"]:  # fmt: skip
+) -> Float[Tensor, "m b 1 e"]:
     """W_O [o_1; …; o_h] of the class token's row c of the norms u alone: no other has its keys and values made.
 
     A query's product with the shift's part of the keys is one number for all tokens, which softmax does not see; the

@@ -33,10 +33,19 @@ class Compiled:
         self._model = (self.flat.offsets(), self.flat.sizes(), beta, spec.feedforward == "gelu2")
 
     def steps(
-        self, theta: NDArray[Any], first: NDArray[Any], second: NDArray[Any], X: NDArray[Any], y: NDArray[Any],
-        masks: NDArray[np.bool_], index: NDArray[np.int64], rates: NDArray[np.float64], done: int, decay: float,
+        self,
+        theta: NDArray[Any],
+        first: NDArray[Any],
+        second: NDArray[Any],
+        X: NDArray[Any],
+        y: NDArray[Any],
+        masks: NDArray[np.bool_],
+        index: NDArray[np.int64],
+        rates: NDArray[np.float64],
+        done: int,
+        decay: float,
         decoupled: bool,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Take one step of Adam for every row of index, in place; return how many had a finite loss."""
         return self._run(theta, first, second, X, y, masks, index, rates, np.empty(len(rates)), done, decay, decoupled)
 
@@ -55,10 +64,20 @@ class Compiled:
         return float(loss[0]), grad
 
     def _run(
-        self, theta: NDArray[Any], first: NDArray[Any], second: NDArray[Any], X: NDArray[Any], y: NDArray[Any],
-        masks: NDArray[np.bool_], index: NDArray[np.int64], rates: NDArray[np.float64], losses: NDArray[np.float64],
-        done: int = 0, decay: float = 0.0, decoupled: bool = False,
-    ) -> int:  # fmt: skip
+        self,
+        theta: NDArray[Any],
+        first: NDArray[Any],
+        second: NDArray[Any],
+        X: NDArray[Any],
+        y: NDArray[Any],
+        masks: NDArray[np.bool_],
+        index: NDArray[np.int64],
+        rates: NDArray[np.float64],
+        losses: NDArray[np.float64],
+        done: int = 0,
+        decay: float = 0.0,
+        decoupled: bool = False,
+    ) -> int:
         """Call the one entry with the one layout that is compiled; what is written to has it already."""
         kernel = step_on_core()
         assert kernel is not None, "who makes a Compiled asks `why_plain` first"

@@ -17,12 +17,23 @@ from headcount.models.transformer.spec import ModelSpec
 
 # The names of `kernels/step/numba.py`, in its order, as the reference calls them.
 NAMES = (
-    "class_token", "encoder.inner.weight", "encoder.inner.bias", "encoder.hidden_bias", "encoder.outer.weight",
-    "encoder.outer.bias", "layers.0.attention.query", "layers.0.attention.key", "layers.0.attention.value",
-    "layers.0.attention.output", "layers.0.attention.gates", "layers.0.attention.log_beta",
-    "layers.0.feedforward.layers.0.weight", "layers.0.feedforward.layers.0.bias",
-    "layers.0.feedforward.layers.1.weight", "layers.0.feedforward.layers.1.bias",
-)  # fmt: skip
+    "class_token",
+    "encoder.inner.weight",
+    "encoder.inner.bias",
+    "encoder.hidden_bias",
+    "encoder.outer.weight",
+    "encoder.outer.bias",
+    "layers.0.attention.query",
+    "layers.0.attention.key",
+    "layers.0.attention.value",
+    "layers.0.attention.output",
+    "layers.0.attention.gates",
+    "layers.0.attention.log_beta",
+    "layers.0.feedforward.layers.0.weight",
+    "layers.0.feedforward.layers.0.bias",
+    "layers.0.feedforward.layers.1.weight",
+    "layers.0.feedforward.layers.1.bias",
+)
 
 
 def pools(spec: ModelSpec) -> str | None:
@@ -127,8 +138,10 @@ PADDED = ("heads", "head_dim", "hidden", "width", "hidden_ff")  # sizes in which
 def covering(specs: Sequence[ModelSpec]) -> ModelSpec:
     """Return the smallest spec that all of these fit into; they agree in all but the PADDED sizes."""
     largest = {
-        "heads": max(s.heads for s in specs), "head_dim": max(s.head_dim for s in specs),
-        "hidden": max(s.hidden for s in specs), "width": max(s.E for s in specs),
+        "heads": max(s.heads for s in specs),
+        "head_dim": max(s.head_dim for s in specs),
+        "hidden": max(s.hidden for s in specs),
+        "width": max(s.E for s in specs),
         "hidden_ff": max(s.N_ff for s in specs),
-    }  # fmt: skip
+    }
     return specs[0].model_copy(update=largest) if len(set(specs)) > 1 else specs[0]

@@ -28,8 +28,10 @@ NAME = 18
 """Characters of a name that stand at the end of its line."""
 FONTS: dict[str, dict[str, Any]] = {
     "fall": {"fontsize": 13, "fontweight": "bold", "linespacing": 1.3},
-    "mark": {"fontsize": 9.5}, "level": {"fontsize": 9.5}, "shade": {"fontsize": 11.5, "fontweight": "bold"},
-}  # fmt: skip
+    "mark": {"fontsize": 9.5},
+    "level": {"fontsize": 9.5},
+    "shade": {"fontsize": 11.5, "fontweight": "bold"},
+}
 
 
 def as_figure(chart: Chart) -> Picture:
@@ -82,9 +84,16 @@ def _draw(chart: Chart, *, titled: bool) -> Picture:
     fig.text(0.02, place, "\n".join(subtitle), va="top", fontsize=10.5, color=COLOURS["muted"])
     if keys:
         fig.legend(
-            handles=keys, loc="lower center", ncols=columns, frameon=False, fontsize=10.5, handlelength=1.8,
-            handletextpad=0.5, columnspacing=1.4, bbox_to_anchor=(0.5, (0.03 + 0.2 * len(notes)) / height),
-        )  # fmt: skip
+            handles=keys,
+            loc="lower center",
+            ncols=columns,
+            frameon=False,
+            fontsize=10.5,
+            handlelength=1.8,
+            handletextpad=0.5,
+            columnspacing=1.4,
+            bbox_to_anchor=(0.5, (0.03 + 0.2 * len(notes)) / height),
+        )
     for i, note in enumerate(reversed(notes)):
         fig.text(0.5, (0.06 + 0.2 * i) / height, note, ha="center", fontsize=9.5, color=COLOURS["muted"])
     return fig
@@ -179,9 +188,15 @@ def _axes(axes: Any, chart: Chart, named: Sequence[Shade]) -> None:
     for shade in named:
         middle = (max(shade.low, chart.x.low) + min(shade.high, chart.x.high)) / 2
         axes.text(
-            middle, 1.01, shade.text, transform=axes.get_xaxis_transform(), color=COLOURS[shade.tone], ha="center",
-            va="bottom", **FONTS["shade"],
-        )  # fmt: skip
+            middle,
+            1.01,
+            shade.text,
+            transform=axes.get_xaxis_transform(),
+            color=COLOURS[shade.tone],
+            ha="center",
+            va="bottom",
+            **FONTS["shade"],
+        )
     for level in chart.levels:
         axes.axhline(level.y, color=COLOURS["muted"], linewidth=1.0, dashes=(2, 3), zorder=1)
     for mark in chart.marks:
@@ -244,9 +259,17 @@ def _ends(axes: Any, chart: Chart) -> None:
     for place, series in zip(places, ends, strict=True):
         name = series.name if len(series.name) <= NAME else f"{series.name[: NAME - 1]}…"
         axes.annotate(
-            name, (1, place), (5, 0), xycoords="axes fraction", textcoords="offset points", va="center",
-            fontsize=10.5, fontweight="bold", color=_colour(series), annotation_clip=False,
-        )  # fmt: skip
+            name,
+            (1, place),
+            (5, 0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            va="center",
+            fontsize=10.5,
+            fontweight="bold",
+            color=_colour(series),
+            annotation_clip=False,
+        )
 
 
 def _references(axes: Any, frame: Frame, labels: Sequence[Label]) -> None:
@@ -259,16 +282,32 @@ def _references(axes: Any, frame: Frame, labels: Sequence[Label]) -> None:
             along = [frame.chart.x.place(start), x + 5 / frame.width]
             axes.plot(along, [height] * 2, lw=1.1, dashes=(1, 2), color=ink, transform=at, zorder=2)
         axes.annotate(
-            "", (x, low), (x, high), xycoords=at, textcoords=at, zorder=6,
-            arrowprops={"arrowstyle": "-|>,head_width=0.32,head_length=0.7", "lw": 2, "color": ink, "shrinkA": 0,
-                        "shrinkB": 0},
-        )  # fmt: skip
+            "",
+            (x, low),
+            (x, high),
+            xycoords=at,
+            textcoords=at,
+            zorder=6,
+            arrowprops={
+                "arrowstyle": "-|>,head_width=0.32,head_length=0.7",
+                "lw": 2,
+                "color": ink,
+                "shrinkA": 0,
+                "shrinkB": 0,
+            },
+        )
     for label in labels:
         if label.box is not None:
             axes.text(
-                label.box.left / frame.width, label.box.low / frame.height, label.text, va="bottom", transform=at,
-                color=COLOURS["ink" if label.kind == "fall" else "muted"], zorder=7, **FONTS[label.kind],
-            )  # fmt: skip
+                label.box.left / frame.width,
+                label.box.low / frame.height,
+                label.text,
+                va="bottom",
+                transform=at,
+                color=COLOURS["ink" if label.kind == "fall" else "muted"],
+                zorder=7,
+                **FONTS[label.kind],
+            )
 
 
 def _keys(chart: Chart, labels: Sequence[Label], named: Sequence[Shade]) -> list[Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from headcount.analysis import STEP, Analysis, Cell, EqualError, Law, predicted, seen
 from headcount.analysis.words import error_text, heads_text, times_text
 from headcount.render.charts.chart import Chart, ChartSeries, Dot, PaperValue, doubling_axis, log_axis, whole_axis
-from headcount.render.charts.series import (  # fmt: skip
+from headcount.render.charts.series import (
     HEADS,
     Group,
     above,
@@ -50,9 +50,13 @@ def run_charts(
     """Return all charts that the analysis has data for, those of one kind one after the other."""
     paper = list(reference or [])
     kinds = (
-        error_by_heads(analysis, runs, paper), error_by_length(analysis, paper, runs), scaling(analysis),
-        equal_error(analysis), spread(analysis), laws(analysis, runs),
-    )  # fmt: skip
+        error_by_heads(analysis, runs, paper),
+        error_by_length(analysis, paper, runs),
+        scaling(analysis),
+        equal_error(analysis),
+        spread(analysis),
+        laws(analysis, runs),
+    )
     return [chart for charts in kinds for chart in numbered(charts)]
 
 
@@ -67,9 +71,10 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
         for i, (name, members) in enumerate(named):
             shift = (i - (len(named) - 1) / 2) * SHIFT
             points = [
-                Dot(x=float(c.heads or 0), y=above(error), text=text) for c in members
+                Dot(x=float(c.heads or 0), y=above(error), text=text)
+                for c in members
                 for error, text in trials.get((c.length, c.hidden, c.heads), target_dots(c))
-            ]  # fmt: skip
+            ]
             if len(points) > len(members):
                 series += [
                     ChartSeries(name=name, style="dots", points=some, **look(i, len(named), beside))
@@ -90,14 +95,23 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
             if any(s.style == "dots" for s in series)
             else ""
         )
-        charts.append(Chart(
-            id="error-by-heads", kind="error-by-heads", title=f"{analysis.words.title} by number of heads",
-            subtitle=subtitle(group, [name for name, _ in named]), x=axis, y=y, series=series, levels=levels,
-            shades=shades(found, axis), marks=known_dimension(known.get(group.setting), axis),
-            notes=[*lost(group.cells, left_out(analysis, runs, group)), *analysis.notes],
-            caption=f"Lines: the {kind}.{shown} Lower is better.",
-            alt=alt(f"the {analysis.words.noun} against the number of heads", series),
-        ))  # fmt: skip
+        charts.append(
+            Chart(
+                id="error-by-heads",
+                kind="error-by-heads",
+                title=f"{analysis.words.title} by number of heads",
+                subtitle=subtitle(group, [name for name, _ in named]),
+                x=axis,
+                y=y,
+                series=series,
+                levels=levels,
+                shades=shades(found, axis),
+                marks=known_dimension(known.get(group.setting), axis),
+                notes=[*lost(group.cells, left_out(analysis, runs, group)), *analysis.notes],
+                caption=f"Lines: the {kind}.{shown} Lower is better.",
+                alt=alt(f"the {analysis.words.noun} against the number of heads", series),
+            )
+        )
     return shared(charts, analysis, runs)
 
 
@@ -122,12 +136,20 @@ def error_by_length(analysis: Analysis, paper: Sequence[PaperValue] = (), runs: 
         y, levels = errors_axis(series, analysis, runs)
         mean = f": the {analysis.words.targets if _several(group.cells) else analysis.words.seeds}"
         banded = " Shaded: from the best target to the worst." if any(s.style == "band" for s in series) else ""
-        charts.append(Chart(
-            id="error-by-length", kind="error-by-length", title=f"{analysis.words.title} by length of the sequence",
-            subtitle=subtitle(group), x=doubling_axis(LENGTH, [*lengths, *_places(series)]), y=y, series=series,
-            levels=levels, caption=f"One line for each number of heads{mean}.{banded}",
-            alt=alt(f"the {analysis.words.noun} against the length of the sequence", series),
-        ))  # fmt: skip
+        charts.append(
+            Chart(
+                id="error-by-length",
+                kind="error-by-length",
+                title=f"{analysis.words.title} by length of the sequence",
+                subtitle=subtitle(group),
+                x=doubling_axis(LENGTH, [*lengths, *_places(series)]),
+                y=y,
+                series=series,
+                levels=levels,
+                caption=f"One line for each number of heads{mean}.{banded}",
+                alt=alt(f"the {analysis.words.noun} against the length of the sequence", series),
+            )
+        )
     return shared(charts, analysis, runs)
 
 
@@ -145,13 +167,20 @@ def scaling(analysis: Analysis) -> list[Chart]:
             series.append(ChartSeries(name=name, style="line", points=line, **style))
         y, levels = errors_axis(series, analysis)
         told = [part for part in (place[0], f"T = {place[1]}" if place[1] else "") if part]
-        charts.append(Chart(
-            id="scaling", kind="scaling", title=f"{analysis.words.title} by size of the hidden layer",
-            subtitle=", ".join(told),
-            x=doubling_axis(HIDDEN, [n for s in some for n, _ in s.points]), y=y, series=series, levels=levels,
-            caption="Dashed: a power law of N with the fitted slope.",
-            alt=alt(f"{analysis.words.noun} against hidden size", series),
-        ))  # fmt: skip
+        charts.append(
+            Chart(
+                id="scaling",
+                kind="scaling",
+                title=f"{analysis.words.title} by size of the hidden layer",
+                subtitle=", ".join(told),
+                x=doubling_axis(HIDDEN, [n for s in some for n, _ in s.points]),
+                y=y,
+                series=series,
+                levels=levels,
+                caption="Dashed: a power law of N with the fitted slope.",
+                alt=alt(f"{analysis.words.noun} against hidden size", series),
+            )
+        )
     return shared(charts, analysis)
 
 
@@ -164,23 +193,32 @@ def equal_error(analysis: Analysis) -> list[Chart]:
         notes = [note for one in some if (note := no_size(one))]
         series = [
             ChartSeries(
-                name=f"error {error_text(one.error)}", style="line", **look(i, len(some)),
+                name=f"error {error_text(one.error)}",
+                style="line",
+                **look(i, len(some)),
                 points=[Dot(x=float(t), y=m) for t, m in one.points if m is not None],
             )
             for i, one in enumerate(some)
-        ]  # fmt: skip
+        ]
         points = [p for s in series for p in s.points]
         if all(len(s.points) < 2 for s in series):
             continue
         only = series[0].name if len(series) == 1 else ""  # a line alone has no legend that names it
         told = [part for part in (setting, heads_text(heads) if heads else "", only) if part]
-        charts.append(Chart(
-            id="equal-error", kind="equal-error", title="Parameters for an equal error", subtitle=", ".join(told),
-            x=doubling_axis(LENGTH, [int(p.x) for p in points]), y=log_axis("Parameters M", [p.y for p in points]),
-            series=[s for s in series if s.points], alt=alt("parameters against length", series),
-            caption="The parameters M that just reach an error, interpolated between the sizes that were tried.",
-            notes=notes,
-        ))  # fmt: skip
+        charts.append(
+            Chart(
+                id="equal-error",
+                kind="equal-error",
+                title="Parameters for an equal error",
+                subtitle=", ".join(told),
+                x=doubling_axis(LENGTH, [int(p.x) for p in points]),
+                y=log_axis("Parameters M", [p.y for p in points]),
+                series=[s for s in series if s.points],
+                alt=alt("parameters against length", series),
+                caption="The parameters M that just reach an error, interpolated between the sizes that were tried.",
+                notes=notes,
+            )
+        )
     return charts
 
 
@@ -200,8 +238,9 @@ def spread(analysis: Analysis) -> list[Chart]:
     """How much seeds and targets matter: the factor by which errors of one cell typically differ."""
     charts: list[Chart] = []
     kinds: list[tuple[str, Callable[[Cell], float | None]]] = [
-        ("seeds", lambda c: c.seed_spread), ("targets", lambda c: c.target_spread),
-    ]  # fmt: skip
+        ("seeds", lambda c: c.seed_spread),
+        ("targets", lambda c: c.target_spread),
+    ]
     for setting in analysis.settings:
         cells = [c for c in analysis.cells if c.setting == setting]
         several = len({(c.length, c.hidden) for c in cells}) > 1
@@ -220,13 +259,20 @@ def spread(analysis: Analysis) -> list[Chart]:
             continue
         y = log_axis("Typical factor", [1.0, 2.0, *(p.y for s in series for p in s.points)])
         single = " Small marks: single cells; lines: their middle." if several else ""
-        charts.append(Chart(
-            id="spread", kind="spread", title="How much seeds and targets matter",
-            subtitle=subtitle(Group(setting, None, cells)),
-            x=whole_axis(HEADS, values(cells, "heads")), y=y, series=series, alt=alt("the spread of errors", series),
-            caption="The factor by which errors of one cell typically lie above or below their middle, among the seeds "
-            f"of one target and among the best seeds of the targets; 1 means no difference.{single}",
-        ))  # fmt: skip
+        charts.append(
+            Chart(
+                id="spread",
+                kind="spread",
+                title="How much seeds and targets matter",
+                subtitle=subtitle(Group(setting, None, cells)),
+                x=whole_axis(HEADS, values(cells, "heads")),
+                y=y,
+                series=series,
+                alt=alt("the spread of errors", series),
+                caption="The factor by which errors of one cell typically lie above or below their middle, among the "
+                f"seeds of one target and among the best seeds of the targets; 1 means no difference.{single}",
+            )
+        )
     return charts
 
 
@@ -246,13 +292,21 @@ def laws(analysis: Analysis, runs: Sequence[Run] = ()) -> list[Chart]:
             series.append(ChartSeries(name=name, style="rings", points=dots, **style))
         series.sort(key=lambda s: s.style)
         y, levels = errors_axis(series, analysis, runs)
-        charts.append(Chart(
-            id="laws", kind="laws", title=law_title(law, heads, analysis.words.noun), series=series,
-            subtitle=subtitle(Group(law.setting, law.hidden, cells)), x=whole_axis(HEADS, heads), y=y, levels=levels,
-            caption="Open marks: measured. Dashed: the law, which sums up this run and promises nothing beyond it. "
-            f"Cells that were left out of the fit are missed by a factor of {times_text(10**law.score)} on average.",
-            alt=alt(f"measured {analysis.words.noun}s and a fitted law", series),
-        ))  # fmt: skip
+        charts.append(
+            Chart(
+                id="laws",
+                kind="laws",
+                title=law_title(law, heads, analysis.words.noun),
+                series=series,
+                subtitle=subtitle(Group(law.setting, law.hidden, cells)),
+                x=whole_axis(HEADS, heads),
+                y=y,
+                levels=levels,
+                caption="Open marks: measured. Dashed: the law, which sums up this run and promises nothing beyond it. "
+                f"Cells left out of the fit are missed by a factor of {times_text(10**law.score)} on average.",
+                alt=alt(f"measured {analysis.words.noun}s and a fitted law", series),
+            )
+        )
     return charts
 
 

@@ -47,27 +47,42 @@ def transition_chart(run: Run, found: Dimension) -> Chart:
     notes = [f"{count} of {len(run.trials)} models diverged and have no dot."] if (count := _diverged(found)) else []
     notes += [f"Errors of 0 are drawn at {error_text(FLOOR)}."] if any((r.best or 0.0) < FLOOR for r in rows) else []
     chart = models_chart(
-        models, best=[(row.heads, row.best or 0.0) for row in rows], pair=pair, fall=fall,
-        median=[(row.heads, row.median or 0.0) for row in rows], x=whole_axis(HEADS, [row.heads for row in found.rows]),
+        models,
+        best=[(row.heads, row.best or 0.0) for row in rows],
+        pair=pair,
+        fall=fall,
+        median=[(row.heads, row.median or 0.0) for row in rows],
+        x=whole_axis(HEADS, [row.heads for row in found.rows]),
         far="enough heads" if found.estimate is not None else "end not seen",
-    )  # fmt: skip
+    )
     axis, levels = errors_axis(chart.series, found, [run], always=True)
     told = [
         f"{heads_text(r.heads)}: best {error_text(r.best or 0.0)}, median {error_text(r.median or 0.0)}." for r in rows
     ]
-    return chart.model_copy(update={
-        "title": found.sentence, "subtitle": run.title or run.name, "y": axis, "levels": levels, "notes": notes,
-        "caption": f"Every dot is one trained model. Lower is better{even_steps(axis)}. "
-        "At 1 a model is no better than guessing the average answer.",
-        "alt": " ".join(["Chart of the error against the number of heads.", *told, found.sentence]),
-    })  # fmt: skip
+    return chart.model_copy(
+        update={
+            "title": found.sentence,
+            "subtitle": run.title or run.name,
+            "y": axis,
+            "levels": levels,
+            "notes": notes,
+            "caption": f"Every dot is one trained model. Lower is better{even_steps(axis)}. "
+            "At 1 a model is no better than guessing the average answer.",
+            "alt": " ".join(["Chart of the error against the number of heads.", *told, found.sentence]),
+        }
+    )
 
 
 def models_chart(
-    models: dict[int, list[tuple[float, str]]], *, best: Sequence[tuple[int, float]],
-    median: Sequence[tuple[int, float]], x: Axis, pair: tuple[int, int] | None, fall: Fall | None,
+    models: dict[int, list[tuple[float, str]]],
+    *,
+    best: Sequence[tuple[int, float]],
+    median: Sequence[tuple[int, float]],
+    x: Axis,
+    pair: tuple[int, int] | None,
+    fall: Fall | None,
     far: str = "enough heads",
-) -> Chart:  # fmt: skip
+) -> Chart:
     """Return error against head count, a dot a model; `pair` divides the head counts, which the colours follow.
 
     `models` has by head count the error of every model and a text. Title, words and levels are the caller's.
@@ -97,9 +112,16 @@ def models_chart(
             Shade(low=first, high=x.high, tone="enough", text=far),
         ]
     return Chart(
-        id="transition", kind="transition", title="", alt="", x=x, y=errors_axis(series)[0], series=series,
-        shades=shades, fall=fall,
-    )  # fmt: skip
+        id="transition",
+        kind="transition",
+        title="",
+        alt="",
+        x=x,
+        y=errors_axis(series)[0],
+        series=series,
+        shades=shades,
+        fall=fall,
+    )
 
 
 def step_fall(before: tuple[int, float], after: tuple[int, float], factor: float) -> Fall:
@@ -123,12 +145,17 @@ def panels_chart(runs: Sequence[Run], answers: Sequence[Dimension] = ()) -> Char
             series.append(ChartSeries(name=label, style="line", points=points, **look(i, len(runs))))
     y, levels = errors_axis(series, answers[0] if answers else None, runs)
     return Chart(
-        id="panels", kind="transition", title=answers[0].sentence if len(answers) == 1 else "Error by number of heads",
-        subtitle=runs[0].title or runs[0].name, series=series, y=y, levels=levels,
+        id="panels",
+        kind="transition",
+        title=answers[0].sentence if len(answers) == 1 else "Error by number of heads",
+        subtitle=runs[0].title or runs[0].name,
+        series=series,
+        y=y,
+        levels=levels,
         x=whole_axis(HEADS, {t.heads for run in runs for t in run.trials}),
         notes=["Best of the seeds; one line for each setting."],
         alt="Line chart of the best error against the number of heads, one line for each setting.",
-    )  # fmt: skip
+    )
 
 
 def training_chart(run: Run, found: Dimension | None = None) -> Chart:
@@ -144,10 +171,14 @@ def training_chart(run: Run, found: Dimension | None = None) -> Chart:
         thick += [_curve(best, tone, number, thick=True)] if best is not None and best.curve else []
     told = [_told(s) for s in thick]
     return _steps_chart(
-        [*thin, *thick], run, found, "How the error falls during training", run.title or run.name,
+        [*thin, *thick],
+        run,
+        found,
+        "How the error falls during training",
+        run.title or run.name,
         notes=["Thick lines: the best seed of each head count. Thin lines: the other seeds."],
         alt=" ".join(["Line chart of the validation error against the training step.", *told]),
-    )  # fmt: skip
+    )
 
 
 def curve_chart(trial: Trial, task: str) -> Chart:
@@ -155,10 +186,15 @@ def curve_chart(trial: Trial, task: str) -> Chart:
     line = _curve(trial, "plain", 0, thick=True)
     first, last = line.points[0], line.points[-1]
     return _steps_chart(
-        [line], None, None, "How the error fell during training", task, notes=[],
+        [line],
+        None,
+        None,
+        "How the error fell during training",
+        task,
+        notes=[],
         alt=f"Validation error against the training step: from {error_text(first.y)} at step {first.x:.0f} to "
         f"{error_text(last.y)} at step {last.x:.0f}.",
-    )  # fmt: skip
+    )
 
 
 def decisive_pair(found: Dimension | None) -> tuple[int, int] | None:
@@ -180,15 +216,30 @@ def even_steps(axis: Axis) -> str:
 
 
 def _steps_chart(
-    series: list[ChartSeries], run: Run | None, found: Dimension | None, title: str, subtitle: str, *,
-    notes: list[str], alt: str,
-) -> Chart:  # fmt: skip
+    series: list[ChartSeries],
+    run: Run | None,
+    found: Dimension | None,
+    title: str,
+    subtitle: str,
+    *,
+    notes: list[str],
+    alt: str,
+) -> Chart:
     y, levels = errors_axis(series, found, [run] if run is not None else [], always=True)
     longest = max((p.x for s in series for p in s.points), default=1.0)
     return Chart(
-        id="training", kind="training", title=title, subtitle=subtitle, x=_steps_axis(longest), y=y, levels=levels,
-        series=series, notes=notes, caption=FRESH, alt=alt,
-    )  # fmt: skip
+        id="training",
+        kind="training",
+        title=title,
+        subtitle=subtitle,
+        x=_steps_axis(longest),
+        y=y,
+        levels=levels,
+        series=series,
+        notes=notes,
+        caption=FRESH,
+        alt=alt,
+    )
 
 
 def _steps_axis(longest: float) -> Axis:
@@ -202,9 +253,13 @@ def _steps_axis(longest: float) -> Axis:
 def _curve(trial: Trial, tone: Tone, number: int, *, thick: bool) -> ChartSeries:
     points = [Dot(x=step, y=above(error), text=f"seed {trial.seed}") for step, error in trial.curve]
     return ChartSeries(
-        name=heads_text(trial.heads), style="line" if thick else "thin", marks="last", tone=tone,
-        shape=SHAPES[number % len(SHAPES)], points=points,
-    )  # fmt: skip
+        name=heads_text(trial.heads),
+        style="line" if thick else "thin",
+        marks="last",
+        tone=tone,
+        shape=SHAPES[number % len(SHAPES)],
+        points=points,
+    )
 
 
 def _told(line: ChartSeries) -> str:

@@ -144,15 +144,24 @@ def paper_series(
 ) -> list[ChartSeries]:
     """Return the paper's numbers as open marks, one series a source."""
     return [
-        ChartSeries(name=label, style="rings", **look, points=[
-            Dot(
-                x=float(x(v)), y=above(v.value), low=None if v.low is None else above(v.low),
-                high=None if v.high is None else above(v.high), text=f"h = {v.heads}, T = {v.length}",
-            )
-            for v in paper if v.label == label
-        ])
+        ChartSeries(
+            name=label,
+            style="rings",
+            **look,
+            points=[
+                Dot(
+                    x=float(x(v)),
+                    y=above(v.value),
+                    low=None if v.low is None else above(v.low),
+                    high=None if v.high is None else above(v.high),
+                    text=f"h = {v.heads}, T = {v.length}",
+                )
+                for v in paper
+                if v.label == label
+            ],
+        )
         for label in dict.fromkeys(v.label for v in paper)
-    ]  # fmt: skip
+    ]
 
 
 def look(i: int, n: int, shift: float = 0.0) -> dict[str, Any]:
@@ -161,9 +170,12 @@ def look(i: int, n: int, shift: float = 0.0) -> dict[str, Any]:
 
 
 def errors_axis(
-    series: Sequence[ChartSeries], analysis: Analysis | Dimension | None = None, runs: Sequence[Run] = (), *,
+    series: Sequence[ChartSeries],
+    analysis: Analysis | Dimension | None = None,
+    runs: Sequence[Run] = (),
+    *,
     always: bool = False,
-) -> tuple[Axis, list[Level]]:  # fmt: skip
+) -> tuple[Axis, list[Level]]:
     """Return the axis of errors; it reaches the error of guessing where that is near, or always."""
     found = [e for s in series for p in s.points for e in (p.y, p.low, p.high) if e is not None]
     near = always or max(found, default=1.0) >= 0.05
@@ -267,11 +279,15 @@ def subtitle(group: Group, among: Sequence[str] = ()) -> str:
     """Say which part of the run a chart shows."""
     lengths, sizes = values(group.cells, "length"), values(group.cells, "hidden")
     named = " ".join(among) if len(among) > 1 or any(sizes) else ""  # a line alone has no legend that names it
-    return ", ".join(part for part in (
-        group.setting,
-        f"N = {sizes[0]}" if len(sizes) == 1 and sizes[0] and "N =" not in named else "",
-        f"T = {lengths[0]}" if len(lengths) == 1 and lengths[0] and "T =" not in named else "",
-    ) if part)  # fmt: skip
+    return ", ".join(
+        part
+        for part in (
+            group.setting,
+            f"N = {sizes[0]}" if len(sizes) == 1 and sizes[0] and "N =" not in named else "",
+            f"T = {lengths[0]}" if len(lengths) == 1 and lengths[0] and "T =" not in named else "",
+        )
+        if part
+    )
 
 
 def where(cell: Cell) -> str:
@@ -284,8 +300,9 @@ def alt(what: str, series: Sequence[ChartSeries]) -> str:
     """Tell a chart in words: every line with its ends."""
     told = [
         f"{s.name}: from {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}."
-        for s in series if s.points and s.style in ("line", "rings")
-    ][:24]  # fmt: skip
+        for s in series
+        if s.points and s.style in ("line", "rings")
+    ][:24]
     return f"Chart of {what}. {' '.join(told)}".strip()
 
 

@@ -87,10 +87,24 @@ def draw_pair(figure: PairFigure, *, titled: bool, stacked: bool = False) -> Pic
     height = above + body + last.head + TARGETS + 0.12
     fig = Picture(figsize=(layout.wide, height), facecolor=COLOURS["ground"])
     if titled:
-        fig.text(layout.edge / layout.wide, 1 - 0.16 / height, "\n".join(title), va="top", fontsize=16,
-                 fontweight="bold", linespacing=1.25)  # fmt: skip
-        fig.text(layout.edge / layout.wide, 1 - (0.24 + 0.31 * len(title)) / height, "\n".join(subtitle), va="top",
-                 fontsize=11.5, linespacing=1.3, color=COLOURS["muted"])  # fmt: skip
+        fig.text(
+            layout.edge / layout.wide,
+            1 - 0.16 / height,
+            "\n".join(title),
+            va="top",
+            fontsize=16,
+            fontweight="bold",
+            linespacing=1.25,
+        )
+        fig.text(
+            layout.edge / layout.wide,
+            1 - (0.24 + 0.31 * len(title)) / height,
+            "\n".join(subtitle),
+            va="top",
+            fontsize=11.5,
+            linespacing=1.3,
+            color=COLOURS["muted"],
+        )
     _keys(fig, layout, height - above + 0.3)
     for number, column in enumerate(columns):
         left_edge, top = layout.edge + number * (layout.column + layout.between), height - above
@@ -117,9 +131,13 @@ def _columns(figure: PairFigure) -> tuple[list[Panel], list[Panel]]:
     largest = max(abs(v) for v in (*figure.out1, *figure.out2))
     source = "what the heads hand on" if right else "the state after the last attention"
     outputs = Panel(
-        AFTER[figure.kind], f"{source}, number by number; the largest is {largest:.2g}", 1.7, 3.2,
-        lambda fig, place: outputs_panel(fig, place, figure, grouped=grouped), f"distance {distance_text(figure)}",
-    )  # fmt: skip
+        AFTER[figure.kind],
+        f"{source}, number by number; the largest is {largest:.2g}",
+        1.7,
+        3.2,
+        lambda fig, place: outputs_panel(fig, place, figure, grouped=grouped),
+        f"distance {distance_text(figure)}",
+    )
     (left if _least(left) < _least(right) else right).append(outputs)
     return left, right
 
@@ -164,9 +182,14 @@ def _heads(figure: PairFigure) -> list[Panel]:
     note = f"size: attention weight; {shown}; upright line: equal averages"
     headline = "What each head looks at" if figure.heads > 1 else "What the head looks at"
     return [
-        Panel(headline, note, _rows(len(found), 0.66), _rows(len(found), 1.15),
-              lambda fig, place: heads_panel(fig, place, found))
-    ]  # fmt: skip
+        Panel(
+            headline,
+            note,
+            _rows(len(found), 0.66),
+            _rows(len(found), 1.15),
+            lambda fig, place: heads_panel(fig, place, found),
+        )
+    ]
 
 
 def _rows(count: int, tall: float) -> float:
@@ -194,8 +217,16 @@ def _words(fig: Any, panel: Panel, left: float, top: float, width: float) -> Non
     fig.text(left / wide, (top - 0.02) / tall, panel.headline, va="top", fontsize=13.5, fontweight="bold")
     fig.text(left / wide, (top - 0.27) / tall, panel.note, va="top", fontsize=10, color=COLOURS["muted"])
     if panel.aside:
-        fig.text((left + width) / wide, (top - 0.04) / tall, panel.aside, va="top", ha="right", fontsize=12,
-                 fontweight="bold", color=COLOURS["plain"])  # fmt: skip
+        fig.text(
+            (left + width) / wide,
+            (top - 0.04) / tall,
+            panel.aside,
+            va="top",
+            ha="right",
+            fontsize=12,
+            fontweight="bold",
+            color=COLOURS["plain"],
+        )
 
 
 def _keys(fig: Any, layout: Layout, middle: float) -> None:
@@ -214,7 +245,14 @@ def _keys(fig: Any, layout: Layout, middle: float) -> None:
         for name, mark, tone, size in kinds
     ]
     fig.legend(
-        handles=keys, loc="center left", ncols=3, frameon=False, fontsize=10.5 if stacked else 11.5,
-        handletextpad=0.2, columnspacing=0.8 if stacked else 1.8,
-        borderpad=0, handlelength=1.4, bbox_to_anchor=((layout.edge - 0.05) / wide, middle / tall),
-    )  # fmt: skip
+        handles=keys,
+        loc="center left",
+        ncols=3,
+        frameon=False,
+        fontsize=10.5 if stacked else 11.5,
+        handletextpad=0.2,
+        columnspacing=0.8 if stacked else 1.8,
+        borderpad=0,
+        handlelength=1.4,
+        bbox_to_anchor=((layout.edge - 0.05) / wide, middle / tall),
+    )

@@ -23,12 +23,20 @@ def page(figure: PairFigure) -> str:
     """Return the page as one HTML document without scripts and without anything to load."""
     title = one_line(figure.title)
     return html_page(
-        "render/pair.html.j2", live=False, title=title, question=one_line(figure.subtitle),
-        answer=f"{title} ({KINDS[figure.kind]})", evidence=_claim(figure),
+        "render/pair.html.j2",
+        live=False,
+        title=title,
+        question=one_line(figure.subtitle),
+        answer=f"{title} ({KINDS[figure.kind]})",
+        evidence=_claim(figure),
         pictures=[Illustration(picture(figure), _caption(figure), [picture(figure, stacked=True)])],
-        targets=_targets(figure), facts=_facts(figure), implied=[one_line(text) for text in figure.sentences],
-        functions=None if figure.f1 is None else _functions(figure), heads=_heads(figure), data=_data(figure),
-    )  # fmt: skip
+        targets=_targets(figure),
+        facts=_facts(figure),
+        implied=[one_line(text) for text in figure.sentences],
+        functions=None if figure.f1 is None else _functions(figure),
+        heads=_heads(figure),
+        data=_data(figure),
+    )
 
 
 def picture(figure: PairFigure, *, stacked: bool = False) -> str:
@@ -80,7 +88,7 @@ def _targets(figure: PairFigure) -> Table:
     ]
     columns = _columns(
         ("Compared", "what is compared"), ("First sequence", ""), ("Second sequence", ""), ("Difference", "")
-    )  # fmt: skip
+    )
     return Table(caption="What is wanted, and what the model says", columns=columns, rows=rows, marked=None)
 
 
@@ -106,15 +114,22 @@ def _functions(figure: PairFigure) -> Table:
     for row, name in zip(strips(figure), figure.names or (), strict=True):
         one, other = row.best or (0, 0)
         full = one_line(name)
-        rows.append([
-            row.name if full in ("", row.name) else f"{row.name}: {full}",
-            f"{_number(row.first[one])} at {one}", f"{_number(row.second[other])} at {other}",
-            _number(abs(row.first[one] - row.second[other])), "" if row.covered else "no head follows it",
-        ])  # fmt: skip
+        rows.append(
+            [
+                row.name if full in ("", row.name) else f"{row.name}: {full}",
+                f"{_number(row.first[one])} at {one}",
+                f"{_number(row.second[other])} at {other}",
+                _number(abs(row.first[one] - row.second[other])),
+                "" if row.covered else "no head follows it",
+            ]
+        )
     columns = _columns(
-        ("Function", "what is minimised over the tokens"), ("First sequence", "its minimum, and the position"),
-        ("Second sequence", "its minimum, and the position"), ("Difference", "of the minima"), ("Heads", ""),
-    )  # fmt: skip
+        ("Function", "what is minimised over the tokens"),
+        ("First sequence", "its minimum, and the position"),
+        ("Second sequence", "its minimum, and the position"),
+        ("Difference", "of the minima"),
+        ("Heads", ""),
+    )
     return Table(
         caption="The minima, and the positions of their tokens (from 0)", columns=columns, rows=rows, marked=None
     )
@@ -129,10 +144,12 @@ def _heads(figure: PairFigure) -> Table | None:
         [str(look.head + 1), _tokens(look.first), _tokens(look.second), look.strip.name, _means(look)] for look in found
     ]
     columns = _columns(
-        ("Head", ""), ("First sequence", "positions by attention weight"),
-        ("Second sequence", "positions by attention weight"), ("Along", "the function or coordinate it follows best"),
+        ("Head", ""),
+        ("First sequence", "positions by attention weight"),
+        ("Second sequence", "positions by attention weight"),
+        ("Along", "the function or coordinate it follows best"),
         ("Averages", "of that, weighted, in both sequences"),
-    )  # fmt: skip
+    )
     caption = "Positions (from 0) with their attention weights, the heaviest first"
     return Table(caption=caption, columns=columns, rows=rows, marked=None)
 

@@ -57,8 +57,16 @@ def plane_panel(fig: Any, place: Place, figure: PairFigure) -> None:
     for a, b in zip(figure.X1, figure.X2, strict=True):
         axes.plot([a[0], b[0]], [a[1], b[1]], "-", color=MUTED, lw=0.8, alpha=0.6, zorder=2)
     axes.plot([x[0] for x in figure.X1], [x[1] for x in figure.X1], "o", color=FIRST, ms=size, mew=0, zorder=4)
-    axes.plot([x[0] for x in figure.X2], [x[1] for x in figure.X2], "D", color=SECOND, ms=around, mew=edge,
-              mfc="none", zorder=3)  # fmt: skip
+    axes.plot(
+        [x[0] for x in figure.X2],
+        [x[1] for x in figure.X2],
+        "D",
+        color=SECOND,
+        ms=around,
+        mew=edge,
+        mfc="none",
+        zorder=3,
+    )
     _rings(axes, figure, figure.X1, figure.X2, around)
     axes.set_xlim(left - 0.06 * (right - left), right + 0.06 * (right - left))
     axes.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
@@ -85,8 +93,16 @@ def strips_panel(fig: Any, place: Place, rows: Sequence[Strip]) -> None:
         _line(axes, ends, y)
         size = min(5.5, 24 * tall / len(row.first) ** 0.3)
         for values, side, colour, mark in _sides(row):
-            axes.plot(_along(row, values, ends), [y + side * 0.2 * tall] * len(values), mark, ms=size, mew=0,
-                      color=colour, alpha=0.35, zorder=3)  # fmt: skip
+            axes.plot(
+                _along(row, values, ends),
+                [y + side * 0.2 * tall] * len(values),
+                mark,
+                ms=size,
+                mew=0,
+                color=colour,
+                alpha=0.35,
+                zorder=3,
+            )
         if row.best is None:
             for pair in zip(*(_along(row, values, ends) for values in (row.first, row.second)), strict=True):
                 axes.plot(pair, [y - 0.2 * tall, y + 0.2 * tall], "-", color=MUTED, lw=0.7, alpha=0.5, zorder=2)
@@ -94,10 +110,26 @@ def strips_panel(fig: Any, place: Place, rows: Sequence[Strip]) -> None:
             at = [_along(row, [v[k]], ends)[0] for v, k in zip((row.first, row.second), row.best, strict=True)]
             _link(axes, at, y, 0.2 * tall)
             for x, (values, side, colour, mark), k in zip(at, _sides(row), row.best, strict=True):
-                axes.plot([x], [y + side * 0.2 * tall], mark, ms=9.5 if mark == "o" else 8, mew=1.1, mec=INK,
-                          mfc=colour, zorder=6)  # fmt: skip
-                axes.text(place[2] - 0.05, y + side * 0.2 * tall, row_text(values[k], row), ha="right", va="center",
-                          fontsize=10.5, color=colour, fontweight="bold")  # fmt: skip
+                axes.plot(
+                    [x],
+                    [y + side * 0.2 * tall],
+                    mark,
+                    ms=9.5 if mark == "o" else 8,
+                    mew=1.1,
+                    mec=INK,
+                    mfc=colour,
+                    zorder=6,
+                )
+                axes.text(
+                    place[2] - 0.05,
+                    y + side * 0.2 * tall,
+                    row_text(values[k], row),
+                    ha="right",
+                    va="center",
+                    fontsize=10.5,
+                    color=colour,
+                    fontweight="bold",
+                )
 
 
 def heads_panel(fig: Any, place: Place, found: Sequence[Look]) -> None:
@@ -119,8 +151,16 @@ def heads_panel(fig: Any, place: Place, found: Sequence[Look]) -> None:
             x, level = _along(look.strip, values, ends), y + side * 0.23 * tall
             _bubbles(axes, x, level, weights, largest, colour, mark)
             _positions(axes, x, level, weights, largest)
-            axes.text(place[2] - 0.05, y + side * 0.2 * tall, row_text(mean, look.strip), ha="right", va="center",
-                      fontsize=10.5, color=colour, fontweight="bold")  # fmt: skip
+            axes.text(
+                place[2] - 0.05,
+                y + side * 0.2 * tall,
+                row_text(mean, look.strip),
+                ha="right",
+                va="center",
+                fontsize=10.5,
+                color=colour,
+                fontweight="bold",
+            )
 
 
 def outputs_panel(fig: Any, place: Place, figure: PairFigure, *, grouped: bool) -> None:
@@ -148,8 +188,16 @@ def outputs_panel(fig: Any, place: Place, figure: PairFigure, *, grouped: bool) 
             axes.axvspan(head * each - 0.5, (head + 1) * each - 0.5, color=COLOURS["grid"], alpha=0.45, lw=0, zorder=0)
         name = f"head {head + 1}" if figure.heads <= 8 else str(head + 1)
         if figure.heads <= 24:
-            axes.text(head * each + (each - 1) / 2, 1.01, name, transform=axes.get_xaxis_transform(), ha="center",
-                      va="bottom", fontsize=9, color=MUTED)  # fmt: skip
+            axes.text(
+                head * each + (each - 1) / 2,
+                1.01,
+                name,
+                transform=axes.get_xaxis_transform(),
+                ha="center",
+                va="bottom",
+                fontsize=9,
+                color=MUTED,
+            )
 
 
 def _plot(fig: Any, place: Place, room: tuple[float, float], above: float = 0.0) -> Any:
@@ -221,8 +269,7 @@ def _label(axes: Any, y: float, name: str, below: str) -> None:
     start = y - 0.075 * lines
     axes.text(0.1, start, name, va="center", fontsize=11, fontweight="bold")
     if below:
-        axes.text(0.1, start + 0.1, below, va="top", fontsize=8.5, linespacing=1.15,
-                  color=INK if lines > 1 else MUTED)  # fmt: skip
+        axes.text(0.1, start + 0.1, below, va="top", fontsize=8.5, linespacing=1.15, color=INK if lines > 1 else MUTED)
 
 
 def _line(axes: Any, ends: tuple[float, float], y: float) -> None:
@@ -243,9 +290,15 @@ def _bubbles(
     rest = [x[k] for k, area in enumerate(areas) if area <= 1.6]
     axes.plot(rest, [level] * len(rest), mark, ms=1.3, mew=0, color=colour, alpha=0.62, zorder=3)
     axes.scatter(
-        [x[k] for k in seen], [level] * len(seen), s=[areas[k] for k in seen], marker=mark, color=colour, alpha=0.62,
-        linewidths=0, zorder=3,
-    )  # fmt: skip
+        [x[k] for k in seen],
+        [level] * len(seen),
+        s=[areas[k] for k in seen],
+        marker=mark,
+        color=colour,
+        alpha=0.62,
+        linewidths=0,
+        zorder=3,
+    )
 
 
 def _positions(axes: Any, x: Sequence[float], level: float, weights: Sequence[float], largest: float) -> None:
@@ -255,6 +308,15 @@ def _positions(axes: Any, x: Sequence[float], level: float, weights: Sequence[fl
         if largest * weights[t] ** 0.5 < 13:
             break
         if all(abs(x[t] - other) > 0.17 for other in written):
-            axes.text(x[t], level, str(t), ha="center", va="center_baseline", fontsize=7.5, fontweight="bold",
-                      color=COLOURS["ground"], zorder=7)  # fmt: skip
+            axes.text(
+                x[t],
+                level,
+                str(t),
+                ha="center",
+                va="center_baseline",
+                fontsize=7.5,
+                fontweight="bold",
+                color=COLOURS["ground"],
+                zorder=7,
+            )
             written.append(x[t])

@@ -93,29 +93,51 @@ def targets_panel(fig: Any, place: Place, figure: PairFigure) -> None:
     if narrow:  # a long text keeps inside
         half = 0.53 * LETTER * len(gap_text(figure))
         middle = min(max(middle, half), width - half) if 2 * half < width else width / 2
-    axes.text(middle, TOP - 0.22, gap_text(figure), ha="center", va="center", fontsize=letters + 0.5,
-              fontweight="bold")  # fmt: skip
+    axes.text(middle, TOP - 0.22, gap_text(figure), ha="center", va="center", fontsize=letters + 0.5, fontweight="bold")
     axes.annotate(
-        "", (at(figure.y1), TOP), (at(figure.y2), TOP),
-        arrowprops={"arrowstyle": "<|-|>,head_width=0.26,head_length=0.55", "lw": 1.7, "color": INK,
-                    "shrinkA": 0, "shrinkB": 0},
-    )  # fmt: skip
+        "",
+        (at(figure.y1), TOP),
+        (at(figure.y2), TOP),
+        arrowprops={
+            "arrowstyle": "<|-|>,head_width=0.26,head_length=0.55",
+            "lw": 1.7,
+            "color": INK,
+            "shrinkA": 0,
+            "shrinkB": 0,
+        },
+    )
     for answer in answers:
         axes.plot([at(answer)] * 2, [LEVEL + 0.18, LEVEL + 0.4], "-", color=COLOURS["plain"], lw=1.2, zorder=2)
         axes.plot([at(answer)], [LEVEL + 0.12], "^", ms=10.5, mew=0, color=COLOURS["plain"], zorder=4)
     one, other = (number_text(answer, digits(figure)) for answer in (figure.prediction1, figure.prediction2))
     said = f"the model says {one} to both" if one == other else f"the model says {one} and {other}"
-    axes.text((at(answers[0]) + at(answers[1])) / 2, LEVEL + 0.53, said, ha="center", va="center",
-              fontsize=letters, fontweight="bold", color=COLOURS["plain"])  # fmt: skip
+    axes.text(
+        (at(answers[0]) + at(answers[1])) / 2,
+        LEVEL + 0.53,
+        said,
+        ha="center",
+        va="center",
+        fontsize=letters,
+        fontweight="bold",
+        color=COLOURS["plain"],
+    )
 
 
 def _targets(axes: Any, figure: PairFigure, one: float, other: float, letters: float) -> None:
     """Draw both targets on the axis, their names outwards, so that these never meet."""
     for x, value, colour, mark, outward in (
-        (one, figure.y1, FIRST, "o", one > other), (other, figure.y2, SECOND, "D", one <= other),
-    ):  # fmt: skip
+        (one, figure.y1, FIRST, "o", one > other),
+        (other, figure.y2, SECOND, "D", one <= other),
+    ):
         axes.plot([x, x], [TOP, LEVEL], "-", color=colour, lw=1.2, zorder=2)
         axes.plot([x], [LEVEL - 0.08], mark, ms=10 if mark == "o" else 8.5, mew=0, color=colour, zorder=5)
-        axes.text(x + (0.16 if outward else -0.16), LEVEL - 0.3, f"target {number_text(value, digits(figure))}",
-                  ha="left" if outward else "right", va="center", fontsize=letters, fontweight="bold",
-                  color=colour)  # fmt: skip
+        axes.text(
+            x + (0.16 if outward else -0.16),
+            LEVEL - 0.3,
+            f"target {number_text(value, digits(figure))}",
+            ha="left" if outward else "right",
+            va="center",
+            fontsize=letters,
+            fontweight="bold",
+            color=colour,
+        )

@@ -13,10 +13,13 @@ from headcount.analysis.words import error_text, heads_text, percent, times_text
 
 def in_words(found: Dimension, grounds: Grounds) -> Dimension:
     """Return a record with its sentence, its reasons and the comparison with the known D."""
-    return found.model_copy(update={
-        "sentence": sentence(found), "reasons": reasons(found, grounds),
-        "comparison": comparison(found, found.intrinsic),
-    })  # fmt: skip
+    return found.model_copy(
+        update={
+            "sentence": sentence(found),
+            "reasons": reasons(found, grounds),
+            "comparison": comparison(found, found.intrinsic),
+        }
+    )
 
 
 def sentence(found: Dimension) -> str:

@@ -188,11 +188,14 @@ def whole_run(runs: Sequence[Run]) -> Run:
     for part in (model, train):
         part.update({key: several[key] for key in several if key in part})
     task = {**first.task, **({"length": several["length"]} if "length" in several else {})}
-    return first.model_copy(update={
-        "task": task, "spec": {**first.spec, "model": model, "train": train},
-        "trials": [t.model_copy(update={"curve": []}) for run in runs for t in run.trials],
-        "seconds": sum(t.seconds for run in runs for t in run.trials),
-    })  # fmt: skip
+    return first.model_copy(
+        update={
+            "task": task,
+            "spec": {**first.spec, "model": model, "train": train},
+            "trials": [t.model_copy(update={"curve": []}) for run in runs for t in run.trials],
+            "seconds": sum(t.seconds for run in runs for t in run.trials),
+        }
+    )
 
 
 def task_words(runs: Sequence[Run]) -> tuple[str, str]:

@@ -19,10 +19,14 @@ class TaskText(NamedTuple):
 
 
 _OUTER = {
-    "sum": "added up", "product": "multiplied (each plus 1)", "sum-product": "added up and multiplied",
-    "square": "added up and squared", "tanh": "added up and squashed by tanh",
-    "exp": "added up and put through exp(−·)", "vector": "put out as partial sums",
-}  # fmt: skip
+    "sum": "added up",
+    "product": "multiplied (each plus 1)",
+    "sum-product": "added up and multiplied",
+    "square": "added up and squared",
+    "tanh": "added up and squashed by tanh",
+    "exp": "added up and put through exp(−·)",
+    "vector": "put out as partial sums",
+}
 
 _POINTS = "Each input is a sequence of {T} random points with {d} coordinates. "
 _SPHERE = "Each input is a sequence of {T} random points on a sphere. "

@@ -126,9 +126,13 @@ class _Block:
     """Some rows as numbers, a column for every one of the file; those of sequence and position stay empty."""
 
     def __init__(
-        self, path: Path, names: list[str], rows: list[tuple[int, list[str]]], codes: dict[str, int],
+        self,
+        path: Path,
+        names: list[str],
+        rows: list[tuple[int, list[str]]],
+        codes: dict[str, int],
         classes: dict[str, int] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.path = path
         self.lines = np.array([line for line, _ in rows])
         self.numbers = np.zeros((len(rows), len(names)))

@@ -125,9 +125,13 @@ def _parquet(path: Path, names_classes: bool) -> Arrays:
         return np.stack([table.column(c).to_numpy().astype(np.float64) for c in columns], axis=1)
 
     tokens = Tokens(
-        codes, position, block(features), block(targets) if classes is None else numbered[:, None].astype(np.float64),
-        label=lambda code: labels[code].as_py(), place=lambda row: f"row {row} (from 0)",
-    )  # fmt: skip
+        codes,
+        position,
+        block(features),
+        block(targets) if classes is None else numbered[:, None].astype(np.float64),
+        label=lambda code: labels[code].as_py(),
+        place=lambda row: f"row {row} (from 0)",
+    )
     return with_names(padded(path, tokens), None if classes is None else classes.to_pylist())
 
 

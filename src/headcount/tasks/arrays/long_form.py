@@ -88,9 +88,10 @@ def padded(path: Path, tokens: Tokens) -> Arrays:
             f"it must be the same in all its rows, but is another in {tokens.place(row)}"
         )
     check_size(
-        8 * len(counts) * int(counts.max()) * tokens.features.shape[1], tokens.features.nbytes,
+        8 * len(counts) * int(counts.max()) * tokens.features.shape[1],
+        tokens.features.nbytes,
         f"{path}: {len(counts):,} sequences padded to the longest, {int(counts.max()):,} tokens,",
-    )  # fmt: skip
+    )
     X = np.zeros((len(counts), int(counts.max()), tokens.features.shape[1]))
     mask = np.zeros(X.shape[:2], dtype=np.bool_)
     X[codes, position - first] = tokens.features

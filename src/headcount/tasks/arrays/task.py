@@ -50,9 +50,14 @@ class ArrayTask:
 
     @classmethod
     def from_arrays(
-        cls, X: Any, y: Any, mask: Any = None, name: str = "arrays", where: str | None = None,
+        cls,
+        X: Any,
+        y: Any,
+        mask: Any = None,
+        name: str = "arrays",
+        where: str | None = None,
         kind: Kind = "regression",
-    ) -> ArrayTask:  # fmt: skip
+    ) -> ArrayTask:
         """Check and copy X[samples, length, dim], y[samples] or y[samples, out], mask[samples, length].
 
         X[samples, length] holds one number a token; whole numbers (of an integer type) are ids, and become one-hot

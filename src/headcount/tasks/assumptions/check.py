@@ -54,9 +54,13 @@ def check_assumptions(task: Any, *, seed: int = 0) -> AssumptionReport:
     known = {f: _study(f, domain, search, seed) for f in dict.fromkeys(task.f)}
     studies = [known[f] for f in task.f]
     findings = (
-        check_domain(task, studies, seed), _unique(task, studies), _distinct(studies), _curved(studies),
-        _sensitive(task, studies), _sizes(task),
-    )  # fmt: skip
+        check_domain(task, studies, seed),
+        _unique(task, studies),
+        _distinct(studies),
+        _curved(studies),
+        _sensitive(task, studies),
+        _sizes(task),
+    )
     bad = [
         f"{f.assumption} {'fails' if f.verdict == 'fails' else 'is unknown'}" for f in findings if f.verdict != "holds"
     ]
@@ -103,14 +107,15 @@ def _unique(task: GeneralizedRetrieval, studies: list[Study]) -> Finding:
     judged = join((judge(i, s) for i, s in enumerate(studies, 1)), "every f_i has exactly one global minimiser")
     search = hull([s.search for s in studies])
     return finding(
-        "2.1", judged,
+        "2.1",
+        judged,
         minimisers=[[list(p) for p in s.found.points[:4]] for s in studies],
         minima=[s.found.value for s in studies],
         least=[finite(s.proof.value) if s.proof else None for s in studies],
         boxes=[s.proof.boxes if s.proof else 0 for s in studies],
         searched={"low": list(search.low), "high": list(search.high)},
         **note(task),
-    )  # fmt: skip
+    )
 
 
 def _show(points: list[tuple[float, ...]]) -> str:
@@ -145,9 +150,8 @@ def _distinct(studies: list[Study]) -> Finding:
     judged = join((judge(i, j, gap) for (i, j), gap in gaps.items()), "the minimisers differ")
     closest = min(gaps, key=lambda pair: gaps[pair], default=None)
     return finding(
-        "2.2", judged,
-        distance=gaps[closest] if closest else None, closest_pair=list(closest) if closest else None,
-    )  # fmt: skip
+        "2.2", judged, distance=gaps[closest] if closest else None, closest_pair=list(closest) if closest else None
+    )
 
 
 # -- 2.3 -----------------------------------------------------------------------------------------------------

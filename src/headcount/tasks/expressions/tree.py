@@ -284,9 +284,7 @@ else:  # pydantic reads a tree by the `op` of every node
         Variable | Affine | Power | Exp | Tanh | Softplus | Sum | Product | Min | Max | Norm | Stack,
         Field(discriminator="op"),
     ]
-NODES: tuple[type[Node], ...] = (
-    Variable, Affine, Power, Exp, Tanh, Softplus, Sum, Product, Min, Max, Norm, Stack,
-)  # fmt: skip
+NODES: tuple[type[Node], ...] = (Variable, Affine, Power, Exp, Tanh, Softplus, Sum, Product, Min, Max, Norm, Stack)
 for _node in NODES:
     _node.model_rebuild()
 _adapter: TypeAdapter[Expr] = TypeAdapter(Expr)

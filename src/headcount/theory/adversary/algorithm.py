@@ -246,9 +246,15 @@ def check_plan(task: GeneralizedRetrieval, plan: Plan, tokens: Array, scores: Ar
 
 
 def attack(
-    model: SavedModel | Transformer, task: GeneralizedRetrieval, eps: float, *,
-    most: int = LIST, tries: int = 1, seed: int = 0, plan: Plan | None = None,
-) -> Collision:  # fmt: skip
+    model: SavedModel | Transformer,
+    task: GeneralizedRetrieval,
+    eps: float,
+    *,
+    most: int = LIST,
+    tries: int = 1,
+    seed: int = 0,
+    plan: Plan | None = None,
+) -> Collision:
     """Run the adversary at one ε: two sequences, targets 3ε apart or more, that attention nearly confuses.
 
     `most` is the length of the lists that the search may hold, the measure of its work.
@@ -287,6 +293,17 @@ def attack(
     k = plan.exponent
     says = f"vacuous here: k = {k.k:.2f}{k.bites_from()}" if k.vacuous else f"k = {k.k:.2f}"
     return Collision(
-        eps, (found[0], found[1]), (targets[0], targets[1]), gap, size, float(np.abs(moved).max()),
-        float(np.abs(moved).sum()), width, counted, plan, grids, pair, says,
-    )  # fmt: skip
+        eps,
+        (found[0], found[1]),
+        (targets[0], targets[1]),
+        gap,
+        size,
+        float(np.abs(moved).max()),
+        float(np.abs(moved).sum()),
+        width,
+        counted,
+        plan,
+        grids,
+        pair,
+        says,
+    )

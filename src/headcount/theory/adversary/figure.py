@@ -71,23 +71,41 @@ class Run:
         return {
             "title": title,
             "subtitle": f"Basin {c.plan.uncovered + 1} is picked by no head; k = {k:.2f}; {fitted}",
-            "x_label": "ε", "y_label": "distance at F's input",
+            "x_label": "ε",
+            "y_label": "distance at F's input",
             "x": [c.eps for c in self.collisions],
             "series": [
-                {"name": "found, measured by the reference model", "style": "dots", "tone": "few",
-                 "y": [c.distance for c in self.collisions]},
-                {"name": "promised by counting", "style": "line", "tone": "muted",
-                 "y": [c.counted for c in self.collisions]},
-                {"name": f"C·ε^{k + 1:.2f}, the exponent k + 1 of the theorem", "style": "dashes", "tone": "enough",
-                 "y": self.line()},
+                {
+                    "name": "found, measured by the reference model",
+                    "style": "dots",
+                    "tone": "few",
+                    "y": [c.distance for c in self.collisions],
+                },
+                {
+                    "name": "promised by counting",
+                    "style": "line",
+                    "tone": "muted",
+                    "y": [c.counted for c in self.collisions],
+                },
+                {
+                    "name": f"C·ε^{k + 1:.2f}, the exponent k + 1 of the theorem",
+                    "style": "dashes",
+                    "tone": "enough",
+                    "y": self.line(),
+                },
             ],
-        }  # fmt: skip
+        }
 
 
 def run_adversary(
-    model: SavedModel | Transformer, task: GeneralizedRetrieval, eps: Sequence[float] | None = None, *,
-    most: int = LIST, tries: int = 1, seed: int = 0,
-) -> Run:  # fmt: skip
+    model: SavedModel | Transformer,
+    task: GeneralizedRetrieval,
+    eps: Sequence[float] | None = None,
+    *,
+    most: int = LIST,
+    tries: int = 1,
+    seed: int = 0,
+) -> Run:
     """Run the adversary at every ε, by default those at which a grid has 2 to 16 points; one plan serves all."""
     plan = make_plan(Attacked(model, task), task, seed)
     chosen = [eps_of(plan, q) for q in POINTS] if eps is None else list(eps)
@@ -98,8 +116,13 @@ def run_adversary(
 
 
 def adversary_figure(
-    model: SavedModel | Transformer, task: GeneralizedRetrieval, eps: Sequence[float] | None = None, *,
-    most: int = LIST, tries: int = 1, seed: int = 0,
-) -> dict[str, Any]:  # fmt: skip
+    model: SavedModel | Transformer,
+    task: GeneralizedRetrieval,
+    eps: Sequence[float] | None = None,
+    *,
+    most: int = LIST,
+    tries: int = 1,
+    seed: int = 0,
+) -> dict[str, Any]:
     """Return the picture of `run_adversary` as the data that `render.save_errors` draws."""
     return run_adversary(model, task, eps, most=most, tries=tries, seed=seed).figure()

@@ -65,9 +65,15 @@ def prove_pair(
     X = np.stack([np.asarray(X1, np.float64), np.asarray(X2, np.float64)])
     corners = [[float(v) for v in corner] for corner in box]
     stated: dict[str, Any] = {
-        "format": WITNESS.format, "version": VERSION, "kind": "exact", "model": weights.hash, "task": task,
-        "box": corners, "region": region, "output": output,
-    }  # fmt: skip
+        "format": WITNESS.format,
+        "version": VERSION,
+        "kind": "exact",
+        "model": weights.hash,
+        "task": task,
+        "box": corners,
+        "region": region,
+        "output": output,
+    }
     try:
         return _exact(stated, weights, X) or _claim({**stated, "kind": "near", **sequences(X.flatten(), X)}, weights)
     except Rejected as error:

@@ -22,9 +22,16 @@ Told = Callable[[float, float], None]  # share done, best gap in standard deviat
 
 
 def climb(
-    pairs: Pairs, at: Tensor, scale: float, steps: int, weights: tuple[float, float], softness: tuple[float, float],
-    mix: tuple[float, float], until: float, told: Told | None = None,
-) -> tuple[Tensor, bool]:  # fmt: skip
+    pairs: Pairs,
+    at: Tensor,
+    scale: float,
+    steps: int,
+    weights: tuple[float, float],
+    softness: tuple[float, float],
+    mix: tuple[float, float],
+    until: float,
+    told: Told | None = None,
+) -> tuple[Tensor, bool]:
     """Gauss–Newton ascent of merit − μ·|o(X1) − o(X2)|², μ = 10^weights growing, corrected to second order.
 
     The step solves (2μ JᵀJ + ρ) d = ∇merit − 2μ Jᵀr through the small matrix S = J Jᵀ + ρ/(2μ); ρ is every pair's

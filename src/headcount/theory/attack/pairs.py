@@ -25,9 +25,15 @@ class Pairs:
     """The box, the layer and the target for pairs Z[batch, 2·length·dim]; `outputs` says which output each is about."""
 
     def __init__(
-        self, layer: HeadMap | StateMap, target: Target, low: Tensor, high: Tensor, length: int, outputs: Tensor,
+        self,
+        layer: HeadMap | StateMap,
+        target: Target,
+        low: Tensor,
+        high: Tensor,
+        length: int,
+        outputs: Tensor,
         moves: Moves | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.layer, self.target, self.outputs, self.moves = layer, target, outputs, moves or Moves()
         self.low, self.high = (side.repeat(2 * length) for side in (low, high))
         self.shape = (2, length, len(low))

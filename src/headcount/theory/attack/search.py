@@ -75,10 +75,20 @@ class Found:
 
 
 def attack(
-    model: SavedModel, task: Task | None = None, box: Box | None = None, *, surrogate: SavedModel | None = None,
-    among: Among = "all", starts: int = 64, seconds: float = 55.0, seed: int = 0, device: str = "cpu",
-    told: Told | None = None, converged: int | None = None, most_starts: int = 64,
-) -> Found:  # fmt: skip
+    model: SavedModel,
+    task: Task | None = None,
+    box: Box | None = None,
+    *,
+    surrogate: SavedModel | None = None,
+    among: Among = "all",
+    starts: int = 64,
+    seconds: float = 55.0,
+    seed: int = 0,
+    device: str = "cpu",
+    told: Told | None = None,
+    converged: int | None = None,
+    most_starts: int = 64,
+) -> Found:
     """Search for the pair with the largest target gap among those with equal attention output.
 
     `task` is the model's own unless stated; `surrogate` is a model whose predictions stand in for a task of which only
@@ -206,10 +216,19 @@ def _best(pairs: Pairs, at: Tensor, on: Tensor, box: Box, begun: float, cut: boo
         chosen = rank.argsort(descending=True)[: 1 if near else min(CHANCES, int(good.sum()))]
         gaps = (gap * pairs.unit)[chosen]
     return Found(
-        pairs.split(at)[chosen].cpu().numpy(), tuple(gaps.tolist()), tuple(pairs.outputs[chosen].tolist()),
-        tuple(distance[chosen].tolist()), near, tuple(pairs.target.unit), box, pairs.target.region,
-        len(at), int(on.sum()), time.perf_counter() - begun, cut,
-    )  # fmt: skip
+        pairs.split(at)[chosen].cpu().numpy(),
+        tuple(gaps.tolist()),
+        tuple(pairs.outputs[chosen].tolist()),
+        tuple(distance[chosen].tolist()),
+        near,
+        tuple(pairs.target.unit),
+        box,
+        pairs.target.region,
+        len(at),
+        int(on.sum()),
+        time.perf_counter() - begun,
+        cut,
+    )
 
 
 def _prediction(surrogate: SavedModel, device: str) -> Callable[[Tensor], Tensor]:
@@ -236,8 +255,10 @@ def _check_sane(model: SavedModel, layer: HeadMap | StateMap, target: Target, dr
     some = draws[:OVERFLOW_DRAWS]
     with torch.no_grad():
         found = {
-            "the target": torch.tensor(target.unit), "attention": layer(some), "the model": model.predict(some.cpu()),
-        }  # fmt: skip
+            "the target": torch.tensor(target.unit),
+            "attention": layer(some),
+            "the model": model.predict(some.cpu()),
+        }
     for what, numbers in found.items():
         if not float(numbers.abs().max()) <= LARGEST:
             raise BadInput(

@@ -132,15 +132,23 @@ def _evidence(model: SavedModel, task: Task | None, found: Found) -> dict[str, A
     first, second = StateMap(model.transformer)(torch.from_numpy(X))
     known = isinstance(task, GeneralizedRetrieval) and task.symbolic
     return {
-        "format": WITNESS.format, "version": VERSION, "kind": "evidence", "model": model.hash(),
+        "format": WITNESS.format,
+        "version": VERSION,
+        "kind": "evidence",
+        "model": model.hash(),
         "task": task.data() if task is not None and (known or not isinstance(task, GeneralizedRetrieval)) else None,
-        "box": [list(side) for side in found.box], "region": None, "output": found.outputs[0],
+        "box": [list(side) for side in found.box],
+        "region": None,
+        "output": found.outputs[0],
         **sequences(X.flatten(), X),
         "claims": {
-            "gap": found.gaps[0], "distance": float((first - second).norm()),
-            "distance_one": float((first - second).abs().sum()), "sup_error": found.gaps[0] / 2, "lipschitz": None,
+            "gap": found.gaps[0],
+            "distance": float((first - second).norm()),
+            "distance_one": float((first - second).abs().sum()),
+            "sup_error": found.gaps[0] / 2,
+            "lipschitz": None,
         },
-    }  # fmt: skip
+    }
 
 
 def pair_figure(model: SavedModel, task: Task | None, witness: Witness) -> dict[str, Any]:
@@ -150,15 +158,32 @@ def pair_figure(model: SavedModel, task: Task | None, witness: Witness) -> dict[
     weights = layer.weights(X).tolist() if isinstance(layer, HeadMap) else [None, None]
     outputs = layer(X).tolist()
     figure: dict[str, Any] = {
-        "title": _title(model, witness), "outside": witness.outside,
-        "subtitle": _subtitle(witness), "kind": witness.kind,
-        "X1": witness.X[0].tolist(), "X2": witness.X[1].tolist(),
-        "low": list(witness.found.box[0]), "high": list(witness.found.box[1]),
-        "f1": None, "f2": None, "best1": None, "best2": None, "names": None,
-        "weights1": weights[0], "weights2": weights[1], "out1": outputs[0], "out2": outputs[1],
-        "heads": model.transformer.spec.heads, "uncovered": [], "y1": y1, "y2": y2, "unit": witness.unit,
-        "prediction1": witness.predictions[0], "prediction2": witness.predictions[1], "sentences": conclusions(witness),
-    }  # fmt: skip
+        "title": _title(model, witness),
+        "outside": witness.outside,
+        "subtitle": _subtitle(witness),
+        "kind": witness.kind,
+        "X1": witness.X[0].tolist(),
+        "X2": witness.X[1].tolist(),
+        "low": list(witness.found.box[0]),
+        "high": list(witness.found.box[1]),
+        "f1": None,
+        "f2": None,
+        "best1": None,
+        "best2": None,
+        "names": None,
+        "weights1": weights[0],
+        "weights2": weights[1],
+        "out1": outputs[0],
+        "out2": outputs[1],
+        "heads": model.transformer.spec.heads,
+        "uncovered": [],
+        "y1": y1,
+        "y2": y2,
+        "unit": witness.unit,
+        "prediction1": witness.predictions[0],
+        "prediction2": witness.predictions[1],
+        "sentences": conclusions(witness),
+    }
     if isinstance(task, GeneralizedRetrieval):
         f, best = task.tokens(X), task.positions(X)
         figure |= {"f1": f[0].tolist(), "f2": f[1].tolist(), "best1": best[0].tolist(), "best2": best[1].tolist()}

@@ -154,9 +154,13 @@ def rows(
 
 def _row(facts: Facts, intrinsic: int, heads: int, head_dim: int, eps: float | None) -> Row:
     printed, sharp = exponents(
-        length=facts.length, heads=heads, head_dim=head_dim, intrinsic=intrinsic, smallest_set=facts.smallest_set,
+        length=facts.length,
+        heads=heads,
+        head_dim=head_dim,
+        intrinsic=intrinsic,
+        smallest_set=facts.smallest_set,
         rule=facts.rule,
-    )  # fmt: skip
+    )
     width = t = basin = below = None
     basins, sizes = facts.basins(), Heads(heads, head_dim, intrinsic)
     if basins and heads < intrinsic:

@@ -54,13 +54,20 @@ def _upper(theorem: str, model: Any, bound: float, eps: float, beta: float) -> U
     transformer = model.transformer
     counts, spec = transformer.counts(), transformer.spec
     named = transformer.named_parameters()
-    nonzero = sum(
-        int((p != 0).sum()) for name, p in named if name.startswith("encoder.") or ".feedforward." in name
-    )  # fmt: skip
+    nonzero = sum(int((p != 0).sum()) for name, p in named if name.startswith("encoder.") or ".feedforward." in name)
     return Upper(
-        theorem, eps, bound, spec.heads, spec.head_dim, spec.hidden, spec.N_ff, beta, counts["paper"], counts["total"],
+        theorem,
+        eps,
+        bound,
+        spec.heads,
+        spec.head_dim,
+        spec.hidden,
+        spec.N_ff,
+        beta,
+        counts["paper"],
+        counts["total"],
         nonzero,
-    )  # fmt: skip
+    )
 
 
 def uppers(task: Task, eps: float) -> tuple[list[Upper], list[str]]:
@@ -92,16 +99,28 @@ def count_figure(task: Task, eps: Sequence[float]) -> dict[str, Any]:
         x, y = (np.array(side) for side in zip(*points[theorem], strict=True))
         scale = float(np.exp(np.mean(np.log(y) + slope * np.log(x))))
         series += [
-            {"name": f"{theorem}, {name}: weights of P and F that are not 0, as built", "style": "dots", "tone": tone,
-             "x": x.tolist(), "y": y.tolist()},
-            {"name": f"the theory's slope, ε^(−{slope:g})", "style": "dashes", "tone": tone, "x": x.tolist(),
-             "y": (scale * x**-slope).tolist()},
-        ]  # fmt: skip
+            {
+                "name": f"{theorem}, {name}: weights of P and F that are not 0, as built",
+                "style": "dots",
+                "tone": tone,
+                "x": x.tolist(),
+                "y": y.tolist(),
+            },
+            {
+                "name": f"the theory's slope, ε^(−{slope:g})",
+                "style": "dashes",
+                "tone": tone,
+                "x": x.tolist(),
+                "y": (scale * x**-slope).tolist(),
+            },
+        ]
     return {
         "title": f"What ε costs: {task.name}, D = {task.intrinsic}, d = {task.dim}, T = {task.length}",
-        "subtitle": "every dot is a transformer whose error is proved", "x_label": "ε",
-        "y_label": "weights that are not 0", "series": series,
-    }  # fmt: skip
+        "subtitle": "every dot is a transformer whose error is proved",
+        "x_label": "ε",
+        "y_label": "weights that are not 0",
+        "series": series,
+    }
 
 
 def budget_figure(task: GeneralizedRetrieval, built: Built) -> dict[str, Any]:
@@ -140,11 +159,24 @@ def budget_figure(task: GeneralizedRetrieval, built: Built) -> dict[str, Any]:
         "title": f"Where ε = {b.eps:g} goes: {task.name}",
         "eps": b.eps,
         "panels": [
-            {"x_label": "β, the inverse temperature", "x": betas, "chosen": built.beta,
-             "parts": {"feedforward": [shares["feedforward"]] * len(betas), "encoder": [shares["encoder"]] * len(betas),
-                       "leakage": [lost(v) for v in betas]}},
-            {"x_label": "hidden units of the encoder", "x": at, "chosen": built.encoder.units,
-             "parts": {**{k: [v] * len(at) for k, v in reversed(constant.items())},
-                       "encoder": [widths[n] for n in at]}},
+            {
+                "x_label": "β, the inverse temperature",
+                "x": betas,
+                "chosen": built.beta,
+                "parts": {
+                    "feedforward": [shares["feedforward"]] * len(betas),
+                    "encoder": [shares["encoder"]] * len(betas),
+                    "leakage": [lost(v) for v in betas],
+                },
+            },
+            {
+                "x_label": "hidden units of the encoder",
+                "x": at,
+                "chosen": built.encoder.units,
+                "parts": {
+                    **{k: [v] * len(at) for k, v in reversed(constant.items())},
+                    "encoder": [widths[n] for n in at],
+                },
+            },
         ],
-    }  # fmt: skip
+    }

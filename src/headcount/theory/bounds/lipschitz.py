@@ -159,7 +159,7 @@ def _search(task: GeneralizedRetrieval, size: int, sides: Box, unit: bool) -> tu
 
 def _climb(
     task: GeneralizedRetrieval, letters: Tensor, low: Tensor, high: Tensor, unit: bool, rng: np.random.Generator
-) -> tuple[float, Tensor]:  # fmt: skip
+) -> tuple[float, Tensor]:
     """Return γ and the letters after random moves of some coordinates, smaller ones after each round without gain."""
     best, most, step = letters, float(_gaps(task, letters[None])), 0.3
     for _ in range(ROUNDS):
@@ -209,8 +209,10 @@ def _at(task: GeneralizedRetrieval, letter: Sequence[arb]) -> list[arb]:
 def _gap(task: GeneralizedRetrieval, values: Sequence[Sequence[arb]]) -> tuple[float, int]:
     """Return γ of the output that has the largest, rounded down, and which output that is."""
     whole = _target(task, values)
-    changes = [[abs(a - b) for a, b in zip(whole, _target(task, [*values[:m], *values[m + 1 :]]), strict=True)]
-               for m in range(len(values))]  # fmt: skip
+    changes = [
+        [abs(a - b) for a, b in zip(whole, _target(task, [*values[:m], *values[m + 1 :]]), strict=True)]
+        for m in range(len(values))
+    ]
     least = [min(floor(change[k]) for change in changes) for k in range(len(whole))]
     return max((gap, k) for k, gap in enumerate(least))
 

@@ -49,9 +49,14 @@ class Transition:
 
 
 def every_encoder(
-    task: GeneralizedRetrieval, heads: Sequence[int], *, head_dim: int = 2, eps: float | None = None,
-    model: SavedModel | None = None, box: Box | None = None,
-) -> Transition:  # fmt: skip
+    task: GeneralizedRetrieval,
+    heads: Sequence[int],
+    *,
+    head_dim: int = 2,
+    eps: float | None = None,
+    model: SavedModel | None = None,
+    box: Box | None = None,
+) -> Transition:
     """Return the bound for every h < D, at the reach of `model` or of the model built within ε with D heads."""
     missing = list[str]()
     built, other = None, model
@@ -72,15 +77,22 @@ def every_encoder(
 
 def _row(
     task: GeneralizedRetrieval, heads: int, head_dim: int, eps: float | None, model: SavedModel | None, box: Box | None
-) -> EveryEncoder:  # fmt: skip
+) -> EveryEncoder:
     alphabet = find_alphabet(task, heads, box)
     gap, N, N_any = alphabet.gap, copies(alphabet, heads, "none"), copies(alphabet, heads, "any")
     R = None if model is None else reach(model, alphabet)[alphabet.output]
     width = None if eps is None else least_width(gap, eps, N_any, heads=heads, head_dim=head_dim)
     return EveryEncoder(
-        heads=heads, length=task.length, gap=gap, letters=alphabet.letters, copies=N, copies_any=N_any, reach=R,
+        heads=heads,
+        length=task.length,
+        gap=gap,
+        letters=alphabet.letters,
+        copies=N,
+        copies_any=N_any,
+        reach=R,
         error=None if R is None else least_error(gap, R, N),
         error_any=None if R is None else least_error(gap, R, N_any),
         needed=None if eps is None else least_reach(gap, eps, N),
-        needed_any=None if eps is None else least_reach(gap, eps, N_any), width_any=width,
-    )  # fmt: skip
+        needed_any=None if eps is None else least_reach(gap, eps, N_any),
+        width_any=width,
+    )

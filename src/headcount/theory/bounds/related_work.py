@@ -79,8 +79,13 @@ def density_primitives(length: int, dim: int) -> Known:
         raise BadInput(f"the density construction takes a length that is a multiple of 4, not {length}")
     count = 2 * dim * math.comb(length, length // 4) if length <= WRITTEN_OUT else None
     number = f"= {count:,}" if count is not None else f"> 10^{math.floor(_log10_comb(length, length // 4))}"
-    return Known("Theorem 1 (its construction)", "T a multiple of 4, continuous F on [0, 1]^(T·d)",
-                 f"D = 2d·C(T, T/4) {number} primitives suffice", count, "exact")  # fmt: skip
+    return Known(
+        "Theorem 1 (its construction)",
+        "T a multiple of 4, continuous F on [0, 1]^(T·d)",
+        f"D = 2d·C(T, T/4) {number} primitives suffice",
+        count,
+        "exact",
+    )
 
 
 def _log10_comb(n: int, k: int) -> float:

@@ -71,9 +71,14 @@ def first_length(needed: int, rule: SetRule) -> int:
 
 
 def exponents(
-    *, length: int, heads: int, head_dim: int, intrinsic: int, smallest_set: int | None = None,
+    *,
+    length: int,
+    heads: int,
+    head_dim: int,
+    intrinsic: int,
+    smallest_set: int | None = None,
     rule: SetRule | None = None,
-) -> list[Exponent]:  # fmt: skip
+) -> list[Exponent]:
     """Return k of Theorem 2 (2) as printed and in its sharp form.
 
         printed   k = (T/4 − s − D + 1)/((n + 1)s + 1) − 1        Theorem 2 (2), |S_i| ≥ T/4
@@ -99,11 +104,18 @@ def exponents(
         k = free / ((head_dim + 1) * heads + 1) - 1
         largest = -(-(size - intrinsic) // heads) - 3  # the largest n with (n + 2)s + D < |S|
         bites = largest + 1 if few and largest >= 1 else None
-        found.append(Exponent(
-            form=form, k=float(k), k_five_layers=float(k / 4), k_limit=float(free / ((head_dim + 1) * heads) - 1),
-            free_positions=float(free), vacuous=not few or k <= 0, bites_from_length=since if few else None,
-            bites_below_head_dim=bites,
-        ))  # fmt: skip
+        found.append(
+            Exponent(
+                form=form,
+                k=float(k),
+                k_five_layers=float(k / 4),
+                k_limit=float(free / ((head_dim + 1) * heads) - 1),
+                free_positions=float(free),
+                vacuous=not few or k <= 0,
+                bites_from_length=since if few else None,
+                bites_below_head_dim=bites,
+            )
+        )
     return found
 
 

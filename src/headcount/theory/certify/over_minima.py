@@ -53,9 +53,17 @@ class LevelBoxes:
     """The cells of z-space that are left, each with a proved bound of |y − H| over the sequences with z in it."""
 
     def __init__(
-        self, saved: SavedModel, model: Folded, task: GeneralizedRetrieval, low: Array, high: Array, mean: Array,
-        std: Array, placed: bool, seed: int,
-    ) -> None:  # fmt: skip
+        self,
+        saved: SavedModel,
+        model: Folded,
+        task: GeneralizedRetrieval,
+        low: Array,
+        high: Array,
+        mean: Array,
+        std: Array,
+        placed: bool,
+        seed: int,
+    ) -> None:
         self.model, self.task, self.low, self.high, self.mean, self.std = model, task, low, high, mean, std
         self.cells: dict[int, Cells] = {}
         self.groups, self.members = _groups(task, placed)

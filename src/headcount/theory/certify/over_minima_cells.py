@@ -84,11 +84,25 @@ class View:
         kinds = np.array([group.kind for group in self.groups])
         counts = np.array([float(group.count) for group in self.groups])
         solid = np.ascontiguousarray  # one layout: compiled once
-        return float(sweep(
-            solid(plain), solid(own), solid(ends), solid(c.score_lo[:, k, head]), solid(c.score_hi[:, k, head]),
-            solid(c.f_lo[k]), solid(c.f_hi[k]), solid(self.free), solid(low), solid(high), kinds, counts, members,
-            first, min(second, len(gamma) - 1),
-        ))  # fmt: skip
+        return float(
+            sweep(
+                solid(plain),
+                solid(own),
+                solid(ends),
+                solid(c.score_lo[:, k, head]),
+                solid(c.score_hi[:, k, head]),
+                solid(c.f_lo[k]),
+                solid(c.f_hi[k]),
+                solid(self.free),
+                solid(low),
+                solid(high),
+                kinds,
+                counts,
+                members,
+                first,
+                min(second, len(gamma) - 1),
+            )
+        )
 
 
 def _rows(low: Array, high: Array, weight: Array) -> tuple[Array, Array]:

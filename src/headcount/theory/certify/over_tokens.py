@@ -39,9 +39,15 @@ class TokenBoxes:
     """The boxes left, each with a proved bound of |y − H| on it."""
 
     def __init__(
-        self, model: Folded, task: GeneralizedRetrieval, low: Array, high: Array, mean: Array, std: Array,
+        self,
+        model: Folded,
+        task: GeneralizedRetrieval,
+        low: Array,
+        high: Array,
+        mean: Array,
+        std: Array,
         placed: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.model, self.task, self.mean, self.std = model, task, mean, std
         self.groups = [] if placed else _alike(task)
         T = task.length
@@ -108,8 +114,11 @@ class TokenBoxes:
         K, T, dim = low.shape
         h, n = self.model.heads, self.model.head_dim
         kinds = self.model.bias.lo.shape[0]
-        flat = [(0, low.reshape(-1, dim), high.reshape(-1, dim))] if kinds == 1 else [
-            (t, low[:, t], high[:, t]) for t in range(T)]  # fmt: skip
+        flat = (
+            [(0, low.reshape(-1, dim), high.reshape(-1, dim))]
+            if kinds == 1
+            else [(t, low[:, t], high[:, t]) for t in range(T)]
+        )
         parts = [forms(self.model, *part) for part in flat]
 
         def gather(index: int) -> Interval:

@@ -80,9 +80,19 @@ def fold(model: Transformer) -> Folded:
     output = np.moveaxis(exact(attention.output), 1, 0).reshape(spec.E, h * n)
     layers = [(exact(layer.weight), exact(layer.bias)) for layer in F.layers]
     return Folded(
-        exact(encoder.inner.weight), bias, matmul(keys, W2), shift, matmul(values, W2), moved, interval(output),
-        token, layers, "gelu" if spec.feedforward == "gelu2" else "relu", h, n,
-    )  # fmt: skip
+        exact(encoder.inner.weight),
+        bias,
+        matmul(keys, W2),
+        shift,
+        matmul(values, W2),
+        moved,
+        interval(output),
+        token,
+        layers,
+        "gelu" if spec.feedforward == "gelu2" else "relu",
+        h,
+        n,
+    )
 
 
 @dataclass(frozen=True)
@@ -142,9 +152,7 @@ def function_forms(task: GeneralizedRetrieval, lows: Array, highs: Array) -> tup
         spread = sum_up([s.size for s in move_f])
         f_lo.append(np.maximum(whole.value.lo, down(middle.lo - spread)))
         f_hi.append(np.minimum(whole.value.hi, up(middle.hi + spread)))
-    return (
-        np.stack(f0, -1), np.stack(fJ, -1), np.stack(fR, -1), np.stack(f_lo, -1), np.stack(f_hi, -1),
-    )  # fmt: skip
+    return (np.stack(f0, -1), np.stack(fJ, -1), np.stack(fR, -1), np.stack(f_lo, -1), np.stack(f_hi, -1))
 
 
 def forms(model: Folded, kind: int, lows: Array, highs: Array) -> tuple[Interval, Interval, Interval, Interval]:
@@ -161,9 +169,11 @@ def forms(model: Folded, kind: int, lows: Array, highs: Array) -> tuple[Interval
     centre = interval(lam) * pre + Interval(np.zeros_like(above), above)
     slope = interval(lam[:, None]) * move  # [cells, dim, hidden]
     return (
-        matmul(centre, model.score.T) + model.score_shift[kind], matmul(slope, model.score.T),
-        matmul(centre, model.value.T) + model.value_shift[kind], matmul(slope, model.value.T),
-    )  # fmt: skip
+        matmul(centre, model.score.T) + model.score_shift[kind],
+        matmul(slope, model.score.T),
+        matmul(centre, model.value.T) + model.value_shift[kind],
+        matmul(slope, model.value.T),
+    )
 
 
 def _added(a: Array, b: Array) -> Array:

@@ -96,9 +96,15 @@ def certify(
 
 
 def _certify(
-    saved: SavedModel, problem: GeneralizedRetrieval, box: Box | None, seconds: float, goal: float, seed: int,
-    on_step: Report | None, start: float,
-) -> Certificate:  # fmt: skip
+    saved: SavedModel,
+    problem: GeneralizedRetrieval,
+    box: Box | None,
+    seconds: float,
+    goal: float,
+    seed: int,
+    on_step: Report | None,
+    start: float,
+) -> Certificate:
     low, high = check_box(box or saved.box or problem.box, problem.dim)
     corners = (low.tolist(), high.tolist())
     worst = worst_error(saved, problem, corners, seed=seed, seconds=seconds / 4)
@@ -123,16 +129,26 @@ def _certify(
         ways[k].step(target)
         used[k] += time.monotonic() - begun
     return Certificate(
-        best.bound, constant_error(problem, low, high), worst, finished, sum(way.boxes for way in ways), best.left,
-        time.monotonic() - start, tuple(corners[0]), tuple(corners[1]),
-    )  # fmt: skip
+        best.bound,
+        constant_error(problem, low, high),
+        worst,
+        finished,
+        sum(way.boxes for way in ways),
+        best.left,
+        time.monotonic() - start,
+        tuple(corners[0]),
+        tuple(corners[1]),
+    )
 
 
 def covered(saved: SavedModel, task: GeneralizedRetrieval | None = None) -> GeneralizedRetrieval:
     """Return the task to certify; refuse in one line what no bound is known for."""
     spec = saved.transformer.spec
-    for wrong, what in ((spec.depth > 1, "depth above 1"), (spec.layer_norm, "layer norm"),
-                        (spec.class_key, "the class token among its keys")):  # fmt: skip
+    for wrong, what in (
+        (spec.depth > 1, "depth above 1"),
+        (spec.layer_norm, "layer norm"),
+        (spec.class_key, "the class token among its keys"),
+    ):
         if wrong:
             raise BadInput(f"certify covers models of depth 1 without layer norm; this one has {what}")
     if task is None:

@@ -258,8 +258,9 @@ class _Search:
                 new[rows[swap], to[swap]] = token[swap]
             found, slopes = self.error(new, gradient=True)
             better = found > e
-            x, e, g = (np.where(better.reshape(-1, *[1] * (b.ndim - 1)), a, b)
-                       for a, b in ((new, x), (found, e), (slopes, g)))  # fmt: skip
+            x, e, g = (
+                np.where(better.reshape(-1, *[1] * (b.ndim - 1)), a, b) for a, b in ((new, x), (found, e), (slopes, g))
+            )
             if kind < 2:
                 size = np.clip(np.where(better[:, None, None], size * 1.7, size * 0.5), 1e-9, 0.5)
                 size = np.where(size <= 1e-8, 0.05, size)  # a stuck size starts again

@@ -87,10 +87,19 @@ def statement(kind: str, model: SavedModel, budget: Any, steps: dict[str, Any], 
     """
     assert model.box is not None
     return {
-        "format": CERTIFICATE.format, "version": VERSION, "kind": kind, "model": model.hash(), "task": model.task,
-        "box": [list(side) for side in model.box], "eps": budget.eps, "bound": budget.bound,
-        "arithmetic": "float64" if budget.rounding else "exact", **more, "steps": steps, "provenance": provenance(),
-    }  # fmt: skip
+        "format": CERTIFICATE.format,
+        "version": VERSION,
+        "kind": kind,
+        "model": model.hash(),
+        "task": model.task,
+        "box": [list(side) for side in model.box],
+        "eps": budget.eps,
+        "bound": budget.bound,
+        "arithmetic": "float64" if budget.rounding else "exact",
+        **more,
+        "steps": steps,
+        "provenance": provenance(),
+    }
 
 
 @dataclass(frozen=True)
@@ -121,9 +130,14 @@ class Built:
 
 @in_range_of_doubles
 def build(
-    task: Task, eps: float, *, heads: int | None = None, head_dim: int = 2, bounded: bool = False,
+    task: Task,
+    eps: float,
+    *,
+    heads: int | None = None,
+    head_dim: int = 2,
+    bounded: bool = False,
     box: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
-) -> Built:  # fmt: skip
+) -> Built:
     """Return a transformer within eps of a task in the sup norm on its input box, as computed in float64; verified.
 
     heads ≥ D and head_dim ≥ 2 are free; `bounded` keeps the weights of F and of attention at most 1 in magnitude and
@@ -164,9 +178,14 @@ def build(
     scale = _scale([(ranges[i], spread[i]) for i in wanted]) if bounded else 1.0
     gates = [scale * math.ceil(s + 1) for s in spread]
     sizes: list[dict[str, Any]] = [
-        {"inside": len(problem.S[i]), "outside": problem.length - len(problem.S[i]), "spread": scale * spread[i],
-         "gate": gates[i]} for i in range(len(f))
-    ]  # fmt: skip
+        {
+            "inside": len(problem.S[i]),
+            "outside": problem.length - len(problem.S[i]),
+            "spread": scale * spread[i],
+            "gate": gates[i],
+        }
+        for i in range(len(f))
+    ]
     beta = max((beta_for(scale * min(leak[i], float(widest[i])), **sizes[i]) for i in wanted), default=1.0)
     leaks = [leakage(beta, **sizes[i]) if i in wanted else None for i in range(len(f))]
     lost = [0.0 if v is None else v.error / scale * (1 + 1e-12) for v in leaks]
@@ -273,14 +292,31 @@ def _scale(blocks: list[tuple[tuple[float, float], float]]) -> float:
 
 
 def _transformer(
-    task: GeneralizedRetrieval, wanted: list[int], encoder: Shallow, feedforward: Shallow, heads: int, head_dim: int,
-    gates: list[float], beta: float, scale: float, low: Array, high: Array,
-) -> SavedModel:  # fmt: skip
+    task: GeneralizedRetrieval,
+    wanted: list[int],
+    encoder: Shallow,
+    feedforward: Shallow,
+    heads: int,
+    head_dim: int,
+    gates: list[float],
+    beta: float,
+    scale: float,
+    low: Array,
+    high: Array,
+) -> SavedModel:
     """Put the weights in their places."""
     spec = ModelSpec(
-        dim=task.dim, length=task.length, out_dim=task.out_dim, heads=heads, head_dim=head_dim, positions="gates",
-        hidden=max(encoder.units, 1), hidden_ff=max(feedforward.units, 1), beta=float(beta), feedforward="relu2",
-    )  # fmt: skip
+        dim=task.dim,
+        length=task.length,
+        out_dim=task.out_dim,
+        heads=heads,
+        head_dim=head_dim,
+        positions="gates",
+        hidden=max(encoder.units, 1),
+        hidden_ff=max(feedforward.units, 1),
+        beta=float(beta),
+        feedforward="relu2",
+    )
     if spec.hidden * (spec.E + spec.dim) + spec.N_ff * (spec.E + spec.out_dim) > MOST_WEIGHTS:
         raise BadInput(f"the model would have more than {MOST_WEIGHTS:,} weights: state a larger eps")
     model = Transformer(spec, dtype=torch.float64)

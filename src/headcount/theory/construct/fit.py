@@ -68,9 +68,16 @@ def fit(f: Expr, component: int, tolerance: float, low: Array, high: Array) -> S
 
 
 def prove(
-    f: Expr, component: int, inner: Array, shift: Array, weights: Array, bias: float, low: Array, high: Array,
+    f: Expr,
+    component: int,
+    inner: Array,
+    shift: Array,
+    weights: Array,
+    bias: float,
+    low: Array,
+    high: Array,
     enough: float,
-) -> float:  # fmt: skip
+) -> float:
     """Return a proved bound of |network − f| on the box."""
     before, ctx.prec = ctx.prec, PRECISION
     try:

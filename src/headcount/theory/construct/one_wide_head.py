@@ -179,22 +179,39 @@ def _thresholds(low: float, high: float, widest: float) -> Thresholds:
 
 
 def _transformer(
-    task: GeneralizedRetrieval, wanted: list[int], psi: Shallow, thresholds: list[Thresholds], outer: Shallow,
-    low: Array, high: Array,
-) -> SavedModel:  # fmt: skip
+    task: GeneralizedRetrieval,
+    wanted: list[int],
+    psi: Shallow,
+    thresholds: list[Thresholds],
+    outer: Shallow,
+    low: Array,
+    high: Array,
+) -> SavedModel:
     """Put the weights in their places."""
     T, dim, S = task.length, task.dim, [task.S[i] for i in wanted]
     used = sorted(set[int]().union(*S))
     pairs, blocks = sum(tau.count for tau in thresholds), T * dim
-    units = max(1 + len(used) * psi.units, sum(len(s) * tau.count for s, tau in zip(S, thresholds, strict=True)),
-                2 * pairs, outer.units)  # fmt: skip
+    units = max(
+        1 + len(used) * psi.units,
+        sum(len(s) * tau.count for s, tau in zip(S, thresholds, strict=True)),
+        2 * pairs,
+        outer.units,
+    )
     stored = units * (blocks + 3 * units + task.out_dim + 4) + blocks * (5 * blocks + dim + T + 4)
     if stored > MOST_WEIGHTS:
         raise BadInput(f"the model would have {stored:,} weights, more than {MOST_WEIGHTS:,}: state a larger eps")
     spec = ModelSpec(
-        dim=dim, length=T, out_dim=task.out_dim, heads=1, head_dim=blocks, positions="concatenated", hidden=blocks,
-        hidden_ff=units, beta=1.0, feedforward="relu5",
-    )  # fmt: skip
+        dim=dim,
+        length=T,
+        out_dim=task.out_dim,
+        heads=1,
+        head_dim=blocks,
+        positions="concatenated",
+        hidden=blocks,
+        hidden_ff=units,
+        beta=1.0,
+        feedforward="relu5",
+    )
     model = Transformer(spec, dtype=torch.float64)
     at: dict[str, Array] = {}  # the weights themselves, seen as arrays
     for name, parameter in model.named_parameters():

@@ -141,6 +141,9 @@ def _join(net: Shallow, other: Shallow, k: int) -> Shallow:
     bias[k] += other.outer_bias[0]
     errors = [other.errors[0] if i == k else err for i, err in enumerate(net.errors)]
     return Shallow(
-        np.concatenate([net.inner, other.inner]), np.concatenate([net.inner_bias, other.inner_bias]),
-        np.concatenate([net.outer, outer], axis=1), bias, errors,
-    )  # fmt: skip
+        np.concatenate([net.inner, other.inner]),
+        np.concatenate([net.inner_bias, other.inner_bias]),
+        np.concatenate([net.outer, outer], axis=1),
+        bias,
+        errors,
+    )

@@ -60,8 +60,12 @@ class Density:
         status |= {"rate": "c/√q, for comparison", "proved": "proved"}
         if self.lipschitz is not None:
             status["F_proved"] = "proved, given the stated Lipschitz constant" if self.stated else "proved"
-        return {**asdict(self), "rows": [asdict(row) for row in self.rows], "constant": selector_constant(),
-                "status": status}  # fmt: skip
+        return {
+            **asdict(self),
+            "rows": [asdict(row) for row in self.rows],
+            "constant": selector_constant(),
+            "status": status,
+        }
 
     def figure(self) -> dict[str, Any]:
         """Return the data of the picture (drawn in `render/bounds.py`): plain values only."""
@@ -131,11 +135,16 @@ def measure(
         plain = max(plain, _far(exact.recovered(hard), hard))
         rows.append(
             Row(
-                q=float(number), rate=selector_constant() / math.sqrt(number), proved=built.token_bound,
-                uniform=easy_tokens, hardest=hard_tokens, F_uniform=easy_F, F_hardest=hard_F,
+                q=float(number),
+                rate=selector_constant() / math.sqrt(number),
+                proved=built.token_bound,
+                uniform=easy_tokens,
+                hardest=hard_tokens,
+                F_uniform=easy_F,
+                F_hardest=hard_F,
                 F_proved=None if lipschitz is None else selector_bound(length, number, lipschitz),
             )
-        )  # fmt: skip
+        )
     return Density(name, length, dim, exact.intrinsic, samples, seed, lipschitz, stated, tuple(rows), plain)
 
 

@@ -80,9 +80,22 @@ def evaluate(
 
 @cached_njit()
 def sweep(
-    plain: Array, own: Array, ends: Array, s_lo: Array, s_hi: Array, f_lo: Array, f_hi: Array, free: Mask, low: Array,
-    high: Array, kinds: Index, counts: Array, members: Mask, j1: int, j2: int,
-) -> float:  # fmt: skip
+    plain: Array,
+    own: Array,
+    ends: Array,
+    s_lo: Array,
+    s_hi: Array,
+    f_lo: Array,
+    f_hi: Array,
+    free: Mask,
+    low: Array,
+    high: Array,
+    kinds: Index,
+    counts: Array,
+    members: Mask,
+    j1: int,
+    j2: int,
+) -> float:
     """Return a proved upper bound of w·o − Σ_j γ_j·z_j over all rows; −∞ where no sequence has its z in one.
 
     plain[kinds, cells] ≥ w·v; own[3, kinds, cells] ≥ w·v − γ·f for the special tokens of j1, of j2 and of both;

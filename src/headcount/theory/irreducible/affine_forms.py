@@ -43,8 +43,11 @@ def heads_on(model: Folded, low: Array, high: Array) -> Heads:
     """Enclose scores, values, weights and outputs of all heads."""
     Q, T, dim = low.shape
     kinds = model.bias.lo.shape[0]
-    flat = [(0, low.reshape(-1, dim), high.reshape(-1, dim))] if kinds == 1 else [
-        (t, low[:, t], high[:, t]) for t in range(T)]  # fmt: skip
+    flat = (
+        [(0, low.reshape(-1, dim), high.reshape(-1, dim))]
+        if kinds == 1
+        else [(t, low[:, t], high[:, t]) for t in range(T)]
+    )
     parts = [forms(model, *part) for part in flat]
 
     def gather(index: int) -> Interval:

@@ -105,9 +105,15 @@ class _Pairs:
     """The pairs of boxes that are left, each with a proved bound."""
 
     def __init__(
-        self, saved: SavedModel, task: GeneralizedRetrieval, output: int, low: Array, high: Array, lower: float,
+        self,
+        saved: SavedModel,
+        task: GeneralizedRetrieval,
+        output: int,
+        low: Array,
+        high: Array,
+        lower: float,
         target: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         T, self.target, self.settled, self.stuck = task.length, target, lower, False
         alike = saved.transformer.spec.positions == "none"
         self.places = _alike(task) if alike else []

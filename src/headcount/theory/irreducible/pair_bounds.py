@@ -111,9 +111,17 @@ class PairBounds:
         return can
 
     def _combine(
-        self, rows: Rows, weight: Array, apart: Interval, Z: Interval, can: Mask, value: Array, low: Array,
-        high: Array, target: float,
-    ) -> Examined:  # fmt: skip
+        self,
+        rows: Rows,
+        weight: Array,
+        apart: Interval,
+        Z: Interval,
+        can: Mask,
+        value: Array,
+        low: Array,
+        high: Array,
+        target: float,
+    ) -> Examined:
         """Try every choice of the minimising tokens: the largest bound counts, and the hull of what is left."""
         known = (rows.base.lo, rows.base.hi, rows.slope.lo, rows.slope.hi, weight, apart.lo, apart.hi)
         usable = np.logical_and.reduce([np.isfinite(x.reshape(len(value), -1)).all(1) for x in known])

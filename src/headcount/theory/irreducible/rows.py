@@ -47,11 +47,14 @@ def stack_rows(near: Affine, f0: Array, fJ: Array, fR: Array, P: int) -> Rows:
     own, loose = own.reshape(P, count, -1), loose.reshape(P, count, 2, T)
     spread = np.moveaxis(near.loose.reshape(P, 2, T, m), 3, 1)
     return Rows(
-        Interval(np.concatenate([apart.lo, down(f0 - fR).reshape(P, -1)], 1),
-                 np.concatenate([apart.hi, up(f0 + fR).reshape(P, -1)], 1)),
+        Interval(
+            np.concatenate([apart.lo, down(f0 - fR).reshape(P, -1)], 1),
+            np.concatenate([apart.hi, up(f0 + fR).reshape(P, -1)], 1),
+        ),
         Interval(np.concatenate([lo, own], 1), np.concatenate([hi, own], 1)),
-        np.concatenate([spread, loose], 1), m,
-    )  # fmt: skip
+        np.concatenate([spread, loose], 1),
+        m,
+    )
 
 
 def sides(x: Interval) -> Interval:

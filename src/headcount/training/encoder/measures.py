@@ -20,9 +20,7 @@ def cross_entropy(
     scores: Float[Tensor, "m b n"], y: Int64[Tensor, "m b"], smoothing: float = 0.0
 ) -> Float[Tensor, " m"]:
     """Return every model's mean loss over its batch."""
-    each = nn.functional.cross_entropy(
-        scores.flatten(0, 1), y.flatten(), reduction="none", label_smoothing=smoothing
-    )  # fmt: skip
+    each = nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none", label_smoothing=smoothing)
     return each.reshape(y.shape).mean(1)
 
 

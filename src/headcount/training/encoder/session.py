@@ -119,10 +119,16 @@ class EncoderSession(Session[EncoderJob]):
                 measured[f"{before}mrr"] = min(1.0, values["mrr"][m])
                 others[f"{before}loss"] = values["loss"][m]
         trial = Trial(
-            heads=spec.model.heads, seed=spec.seed, state="done" if alive else "diverged", **measured,
-            steps=moments.step, seconds=self.seconds(m), parameters=size["paper"], parameters_total=size["total"],
+            heads=spec.model.heads,
+            seed=spec.seed,
+            state="done" if alive else "diverged",
+            **measured,
+            steps=moments.step,
+            seconds=self.seconds(m),
+            parameters=size["paper"],
+            parameters_total=size["total"],
             curve=self.curves[m],
-        )  # fmt: skip
+        )
         return Ending(self.members[m][0], trial, moments if alive else None, others)
 
     def moments(self) -> list[Moments]:

@@ -74,9 +74,16 @@ class PairMeans:
     """
 
     def __init__(
-        self, tokens: Tokens, tables: Tables, sets: Sequence[Candidates], *, most: int | None = None,
-        standard: bool = True, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
-    ) -> None:  # fmt: skip
+        self,
+        tokens: Tokens,
+        tables: Tables,
+        sets: Sequence[Candidates],
+        *,
+        most: int | None = None,
+        standard: bool = True,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         """Compute the means of every pair in the sets; `standard` brings each number to mean 0 and deviation 1.
 
         It is measured on the training queries with their positives, the same for every length, and is a linear map
@@ -176,9 +183,16 @@ class TokenFeed(_Sets):
     """
 
     def __init__(
-        self, tokens: Tokens, tables: Tables, candidates: Candidates, *, cut: int = CUT, standard: bool = True,
-        device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
-    ) -> None:  # fmt: skip
+        self,
+        tokens: Tokens,
+        tables: Tables,
+        candidates: Candidates,
+        *,
+        cut: int = CUT,
+        standard: bool = True,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         """Compose all pairs; `standard` scales by the tokens of the training queries with their positives."""
         super().__init__(candidates, device)
         self.cut = cut = check_most(tables, cut)
