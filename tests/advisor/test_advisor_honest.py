@@ -12,7 +12,7 @@ from headcount.advisor.decide import Table, decide, drawn_errors
 from headcount.advisor.warnings import flattened_features, outlying_targets
 from headcount.advisor.words.answer import sentence
 from headcount.analysis.bootstrap import shown
-from headcount.analysis.heads_needed import MOST_MARGIN, margins
+from headcount.analysis.heads_needed import MAX_MARGIN, margins
 
 RNG = np.random.default_rng(0)
 
@@ -111,7 +111,7 @@ def test_dependence_between_folds_widens_what_is_drawn():
 
 @pytest.mark.parametrize(
     ("best", "floor", "margin"),
-    [(0.01, 0.0, 0.004), (1e-6, 0.0, 1e-4), (0.5, 0.48, 0.024), (0.4, 0.0, MOST_MARGIN)],
+    [(0.01, 0.0, 0.004), (1e-6, 0.0, 1e-4), (0.5, 0.48, 0.024), (0.4, 0.0, MAX_MARGIN)],
 )
 def test_the_margin(best, floor, margin):
     assert margins(np.array([[1.0, best]]), floor)[0] == pytest.approx(margin)

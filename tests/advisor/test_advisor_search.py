@@ -14,7 +14,7 @@ from advisor_cases import arrays, made_up
 from headcount.advisor.advice import advise
 from headcount.advisor.data import material
 from headcount.advisor.engine import TrialEngine
-from headcount.advisor.search import ATTEMPTS, MORE, MOST_SEEDS, Search
+from headcount.advisor.search import ATTEMPTS, MAX_SEEDS, MORE, Search
 from headcount.advisor.trials import Wanted
 from headcount.sweeps.spec import ModelOptions
 from headcount.training.spec import TrainSpec
@@ -170,7 +170,7 @@ def test_a_trial_that_diverges_is_replaced_but_not_for_ever():
     assert (verdict, heads, some.settled) == ("transition", 3, True)
     assert sum(one.whole for one in some.found if one.heads == 2) >= MORE
     never, *_ = searched(Fake(three, whole=lambda w: w.heads != 3))
-    assert sum(one.heads == 3 for one in never.found) <= ATTEMPTS * MOST_SEEDS
+    assert sum(one.heads == 3 for one in never.found) <= ATTEMPTS * MAX_SEEDS
     assert not never.settled
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headcount.advisor.data import material
-from headcount.advisor.split import FEW, FOLDS, MOST_VALIDATION, deal, plan_splits, same_sequences
+from headcount.advisor.split import FEW, FOLDS, MAX_VALIDATION, deal, plan_splits, same_sequences
 from headcount.tasks.arrays.task import ArrayTask
 
 
@@ -33,7 +33,7 @@ def test_many_sequences_are_split_once(samples):
     splits = plan_splits(task(samples), None, 0)
     (only,) = splits.repeats[0]
     assert (splits.folds, len(splits.repeats)) == (1, 1)
-    assert len(only.validation) == min(samples // 5, MOST_VALIDATION)
+    assert len(only.validation) == min(samples // 5, MAX_VALIDATION)
     assert splits.inflation == pytest.approx(1 + len(only.validation) / len(only.train))
 
 

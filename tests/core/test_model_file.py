@@ -71,7 +71,7 @@ def test_the_settings_are_those_of_the_spec() -> None:
     assert get_args(Positions) == model_file.POSITIONS
     assert tuple(model_file.FEEDFORWARD_LAYERS) == get_args(FeedForwardKind)
     for key in model_file.SIZES:
-        most = model_file.MOST_LAYERS if key == "depth" else model_file.MOST_SIZE
+        most = model_file.MAX_LAYERS if key == "depth" else model_file.MAX_SIZE
         sizes = {"dim": 1, "length": 1, "heads": 1, "width": 1, "hidden_ff": 1}
         assert ModelSpec(**{**sizes, key: most}).data()[key] == most
         with pytest.raises(BadInput, match=key):
@@ -321,7 +321,7 @@ def test_a_sparse_giant_takes_no_memory(copy: Path, monkeypatch: pytest.MonkeyPa
     with (copy / "model.safetensors").open("r+b") as handle:
         handle.truncate(1 << 42)
     assert "has bytes left over" in refusal(copy)
-    monkeypatch.setattr(model_file, "MOST_NUMBERS", 10)
+    monkeypatch.setattr(model_file, "MAX_NUMBERS", 10)
     assert "weights: at most 10 are read" in refusal(copy)
 
 

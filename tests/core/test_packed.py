@@ -20,7 +20,7 @@ from headcount.datasets.msmarco.collection import read_marco
 from headcount.tasks.arrays.task import ArrayTask
 from support import Cli
 
-MOST_MB = 600
+MAX_MB = 600
 """What reading a bomb may add to the memory of the process."""
 
 READERS = {
@@ -67,7 +67,7 @@ def test_bombs(tmp_path: Path, make: Callable[[Path], Path], reader: str, said: 
     assert sum(p.stat().st_size for p in files) < 8e6
     memory, line = read_apart(bomb, reader)
     assert said in line
-    assert memory < MOST_MB
+    assert memory < MAX_MB
 
 
 def test_the_twins_of_the_bombs_are_read(tmp_path: Path) -> None:
@@ -80,12 +80,12 @@ def test_the_twins_of_the_bombs_are_read(tmp_path: Path) -> None:
 
 def test_sizes_that_are_allowed() -> None:
     check_size(packed.FREE_BYTES, 1, "x")
-    check_size(packed.MOST_RATIO * 10**7, 10**7, "x")
-    check_size(packed.MOST_BYTES, packed.MOST_BYTES, "x")
+    check_size(packed.MAX_RATIO * 10**7, 10**7, "x")
+    check_size(packed.MAX_BYTES, packed.MAX_BYTES, "x")
     for needed, stored in (
         (packed.FREE_BYTES + 1, 1),
         (10**9 + 1, 10**7),
-        (packed.MOST_BYTES + 1, 10**12),
+        (packed.MAX_BYTES + 1, 10**12),
         (10**40, 1),
     ):
         with pytest.raises(BadInput, match="x would take .* of memory: at most"):
@@ -171,7 +171,7 @@ def test_lines_of_csv_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     head = "sequence,position,target,x\n"
     body = "".join(f"{s},{t},{s},0.5\n" for s in range(10) for t in range(3))
     (tmp_path / "a.csv").write_text(head + body + "7" * 5000)
-    monkeypatch.setattr("headcount.tasks.arrays.csv.MOST_LINE_BYTES", 4000)
+    monkeypatch.setattr("headcount.tasks.arrays.csv.MAX_LINE_BYTES", 4000)
     with pytest.raises(BadInput, match="line 32: longer than 4,000 characters"):
         ArrayTask.load(tmp_path / "a.csv")
     (tmp_path / "a.csv").write_text(head + body)
@@ -209,7 +209,7 @@ def test_a_long_name_a_million_times_is_held_once(tmp_path: Path) -> None:
     assert pq.read_schema(tmp_path / "names.parquet").field("sequence").type == plain.field("sequence").type
     memory, said = read_apart(tmp_path / "names.parquet", "arrays")
     assert said == "read"
-    assert memory < MOST_MB  # 4 GB as plain text
+    assert memory < MAX_MB  # 4 GB as plain text
 
 
 def test_plain_lines_have_no_ratio(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from headcount import BadInput, SweepSpec
 from headcount.core.readers import reading
-from headcount.core.readers.reading import MOST_DEPTH, parse_json, read_json, read_limited, read_toml
+from headcount.core.readers.reading import MAX_DEPTH, parse_json, read_json, read_limited, read_toml
 from headcount.store.store import Store
 from headcount.sweeps.attack_trials import IrreducibleSpec
 from headcount.sweeps.file import read_sweep
@@ -23,7 +23,7 @@ from headcount.tasks.families import family
 from headcount.tasks.serial import parse_task, sized_family
 from support import Cli
 
-DEEP = MOST_DEPTH + 1
+DEEP = MAX_DEPTH + 1
 JSON = {
     "NaN": ('{"a": NaN}', "NaN is no number"),
     "infinity": ('{"a": -Infinity}', "-Infinity is no number"),
@@ -52,7 +52,7 @@ def test_json_that_is_refused(tmp_path: Path, case: str) -> None:
 def test_json_that_is_read(tmp_path: Path) -> None:
     for value in ({"a": [1, -2.5, None, True, "ä\ud800"]}, 10**999, [], 1e308, "x" * 10**6):
         assert parse_json(json.dumps(value), "here") == value
-    deep = "[" * MOST_DEPTH + "]" * MOST_DEPTH
+    deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert parse_json(deep, "here") == json.loads(deep)
     (tmp_path / "a.json").write_bytes(b"\xef\xbb\xbf[1]")  # some editors begin so
     assert read_json(tmp_path / "a.json") == [1]
@@ -96,7 +96,7 @@ def test_files_that_are_too_large_or_have_no_end(tmp_path: Path, monkeypatch: py
     os.truncate(tmp_path / "sparse.json", 1 << 40)
     with pytest.raises(BadInput, match="too large: at most 67,108,864 bytes"):
         read_json(tmp_path / "sparse.json")
-    os.truncate(tmp_path / "sparse.json", reading.MOST_TOML_BYTES + 1)
+    os.truncate(tmp_path / "sparse.json", reading.MAX_TOML_BYTES + 1)
     with pytest.raises(BadInput, match="too large: at most 1,048,576 bytes"):
         read_toml(tmp_path / "sparse.json")
     with pytest.raises(BadInput, match="too large"):

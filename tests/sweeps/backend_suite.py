@@ -24,7 +24,7 @@ Train = Callable[[Begin, "Recorder", Sequence[str], Terms], None]
 """Trains trials by name, in sessions of one that `begin` begins, until the terms end."""
 WINDOW_SECONDS = 0.002
 ENDLESS = 10**6
-MOST_WINDOWS = 500
+MAX_WINDOWS = 500
 """A session that nobody stops fails, so that a backend that never stops is noticed and not waited for."""
 
 
@@ -63,7 +63,7 @@ class CountingSession(Session[Counting]):
         time.sleep(WINDOW_SECONDS)
         self.launched += 1
         self._step += 1
-        if self.launched > MOST_WINDOWS:
+        if self.launched > MAX_WINDOWS:
             raise RuntimeError("nobody stops it")
         if self._step == job.fails_at:
             raise RuntimeError("it cannot go on")

@@ -20,10 +20,10 @@ from headcount.training.session import Ending, Session, Stopped
 
 Members = list[tuple[str, Any]]
 Begin = Callable[[Members], Session[Any]]
-MOST_WINDOWS = 500
+MAX_WINDOWS = 500
 
 
-def run(session: Session[Any], windows: int = MOST_WINDOWS, window: int | None = None) -> dict[str, Ending]:
+def run(session: Session[Any], windows: int = MAX_WINDOWS, window: int | None = None) -> dict[str, Ending]:
     """Drive a session as the runner does, so many windows long at most; return how its trials ended."""
     ended: dict[str, Ending] = {}
     stop = threading.Event()

@@ -45,8 +45,8 @@ from headcount.tasks import Task
 from headcount.tasks.arrays import ArrayTask
 from headcount.training import device_name, find_device, full_precision, start_kernels, whole_seed
 
-MOST_HEADS = 256
-MOST_SECONDS = 10_000_000
+MAX_HEADS = 256
+MAX_SECONDS = 10_000_000
 FILES = ("advice.json", "advice.png", "index.html")
 SAMPLES = 10_000
 PRICED = 0.93
@@ -105,7 +105,7 @@ class Advice(Shown):
         seconds: the most that the search may take, a number or a text such as "20s".
         """
         seconds = duration(seconds, "seconds")
-        if not SHORTEST <= seconds < MOST_SECONDS:
+        if not SHORTEST <= seconds < MAX_SECONDS:
             raise BadInput(f"the search for a witness needs {SHORTEST:g} seconds or more, not {seconds}")
         heads, seed = self.record.named, self.record.seed
         return find_witness(self.trials, self.material, heads, task=self.task, seconds=seconds, seed=seed)
@@ -282,15 +282,15 @@ def check_numbers(
             timed = name in ("budget", "witness")
             what = "a whole number" if kinds is int else "a number of seconds" if timed else "a number"
             raise BadInput(f"{called(name)} must be {what}, not {value!r}")
-    if not 0 < budget < MOST_SECONDS:
-        raise BadInput(f"{called('budget')} must be above 0 and below {MOST_SECONDS:,} seconds, not {budget:g}")
-    if not 2 <= heads_max <= MOST_HEADS:  # one head count has nothing to be compared with
-        raise BadInput(f"{called('heads_max')} must lie between 2 and {MOST_HEADS}, not {heads_max}")
+    if not 0 < budget < MAX_SECONDS:
+        raise BadInput(f"{called('budget')} must be above 0 and below {MAX_SECONDS:,} seconds, not {budget:g}")
+    if not 2 <= heads_max <= MAX_HEADS:  # one head count has nothing to be compared with
+        raise BadInput(f"{called('heads_max')} must lie between 2 and {MAX_HEADS}, not {heads_max}")
     if not 0.5 <= confidence < 1:
         raise BadInput(f"{called('confidence')} must lie between 0.5 and 1, not {confidence}")
     if steps is not None and steps < 1:
         raise BadInput(f"{called('steps')} must be 1 or more, not {steps}")
-    if witness is not None and not SHORTEST <= witness < MOST_SECONDS:
+    if witness is not None and not SHORTEST <= witness < MAX_SECONDS:
         raise BadInput(f"witness must be {SHORTEST:g} seconds or more, or None, not {witness:g}")
 
 

@@ -13,7 +13,7 @@ from headcount.advisor.words.configuration import Answer, answers, torch_note
 from headcount.analysis.words import heads_text
 from headcount.core import BadInput, Spec
 
-MOST_WIDTH = 1_000_000
+MAX_WIDTH = 1_000_000
 SMALLEST = 2
 """The smallest size of a head that is recommended: one of size 1 passes on a single number."""
 
@@ -99,8 +99,8 @@ def check_width(embed_dim: int | None, name: str = "embed_dim") -> None:
 
 def _whole(name: str, value: Any) -> int:
     """Refuse what is no size."""
-    if type(value) is not int or not 1 <= value <= MOST_WIDTH:
-        raise BadInput(f"{name} must be a whole number from 1 to {MOST_WIDTH}, not {value!r}")
+    if type(value) is not int or not 1 <= value <= MAX_WIDTH:
+        raise BadInput(f"{name} must be a whole number from 1 to {MAX_WIDTH}, not {value!r}")
     return value
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.advisor.data import Material
-from headcount.advisor.split import MOST_VALIDATION, Split
+from headcount.advisor.split import MAX_VALIDATION, Split
 from headcount.advisor.trials import Outcome, Path, Wanted
 from headcount.models.transformer import Flat, ModelSpec, Transformer
 from headcount.training import Dataset, Job, Part, StackTrainer
@@ -86,7 +86,7 @@ class Measurer:
         with self._placing:
             if id(split) not in self._parts:
                 data = self.material.dataset(split)
-                rows = torch.from_numpy(split.train[:MOST_VALIDATION]).to(self.device)
+                rows = torch.from_numpy(split.train[:MAX_VALIDATION]).to(self.device)
                 self._parts[id(split)] = Parts(data, self._place(data.validation), self.whole.rows(rows))
             return self._parts[id(split)]
 
@@ -145,7 +145,7 @@ class StackMeasurer:
     def __init__(self, data: Measurer, order: Sequence[Wanted]) -> None:
         self.data, self.order = data, order
         self.unseen = [data.split(one).validation for one in order]
-        self.known = [data.split(one).train[:MOST_VALIDATION] for one in order]
+        self.known = [data.split(one).train[:MAX_VALIDATION] for one in order]
         self.alike = data.folds == 1
         self.paths: list[tuple[NDArray[np.float32], NDArray[np.bool_]]] = []
 

@@ -25,7 +25,7 @@ GPU_BATCH = 256
 SEEDS = 2
 MORE = 3
 """Seeds of the head counts on which the answer hangs …"""
-MOST_SEEDS, MOST_MORE_SEEDS = 6, 3.0
+MAX_SEEDS, MAX_MORE_SEEDS = 6, 3.0
 """… how many they may get while it is uncertain, and how many times more with a larger budget, at most."""
 ATTEMPTS = 3
 """Trials that a head count may get for every seed that it may have, those that diverge among them."""
@@ -35,8 +35,8 @@ TRIALS = 30
 """About as many trials as a search takes: what the budget is divided by."""
 RISING = 0.3
 """Decades that the largest head count gains: then a larger one is tried as well."""
-FEWEST_TRIALS, ENOUGH_STEPS = 14, 4000
-FEWEST_STEPS, MOST_STEPS = 400, 10_000
+MIN_TRIALS, ENOUGH_STEPS = 14, 4000
+MIN_STEPS, MAX_STEPS = 400, 10_000
 FOLD_STEPS = 2000
 """Steps of a model in folds, at most: hundreds of sequences are soon learned by heart."""
 STILL = 0.8
@@ -49,7 +49,7 @@ BETTER_CODE = 0.9
 USUAL = 5
 """The head count of an average trial."""
 PILOT_STEPS = 2000
-USUAL_BUDGET, MOST_PATIENCE = 300.0, 10.0
+USUAL_BUDGET, MAX_PATIENCE = 300.0, 10.0
 """Seconds; and how many times longer the trials of a GPU become at most with a larger budget, in proportion."""
 SHARE = 0.8
 """Of the budget that the search itself may use; the rest is for prices."""
@@ -121,7 +121,7 @@ class Search:
     @property
     def most_seeds(self) -> int:
         """How many trials a head count may get while the answer hangs on it: more with a budget above the usual one."""
-        return round(MOST_SEEDS * min(max(self.budget / USUAL_BUDGET, 1.0), MOST_MORE_SEEDS))
+        return round(MAX_SEEDS * min(max(self.budget / USUAL_BUDGET, 1.0), MAX_MORE_SEEDS))
 
     def conclude(self) -> HeadsNeeded:
         """What the trials so far show; nothing is called too few that had no challenge.
@@ -268,10 +268,10 @@ class Search:
         head_dim = 4 if material.task.length * material.task.dim > 4 * FIRST[-1] else 2
         self.options = ModelOptions(head_dim=head_dim, hidden=HIDDEN)
         batch = min(GPU_BATCH if self.engine.gpu else BATCH, material.train_size)
-        self.train = self._recipe(MOST_STEPS, batch)
+        self.train = self._recipe(MAX_STEPS, batch)
         if self.steps is not None or self.engine.gpu:
             # a GPU is quick enough for the usual budget, whatever it is; who gives more time wants longer training
-            patience = min(max(self.budget / USUAL_BUDGET, 1.0), MOST_PATIENCE)
+            patience = min(max(self.budget / USUAL_BUDGET, 1.0), MAX_PATIENCE)
             usual = ENOUGH_STEPS if self.engine.folds == 1 else FOLD_STEPS
             self.train = self._recipe(self.steps or int(patience * usual), batch)
             return
@@ -281,9 +281,9 @@ class Search:
         """Divide the time that is left among trials, given the seconds of a step."""
         total = max(self.engine.left(), 0.0) * self.engine.workers / self.engine.folds
         # trained too little, enough heads look like too few: rather fewer trials than short ones
-        steps = max(total / (TRIALS * each), min(ENOUGH_STEPS, total / (FEWEST_TRIALS * each)))
+        steps = max(total / (TRIALS * each), min(ENOUGH_STEPS, total / (MIN_TRIALS * each)))
         folds = self.engine.folds > 1
-        least, most = (FOLD_STEPS // 10, FOLD_STEPS) if folds else (FEWEST_STEPS, MOST_STEPS)
+        least, most = (FOLD_STEPS // 10, FOLD_STEPS) if folds else (MIN_STEPS, MAX_STEPS)
         self.train = self._recipe(int(max(least, min(most, steps))), self.train.batch)
 
     def _recipe(self, steps: int, batch: int) -> TrainSpec:

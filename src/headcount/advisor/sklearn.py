@@ -123,9 +123,9 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
             confidence=self.confidence,
             device=self.device,
             seed=int(seed),
-            kind=self.kind,
+            kind=self.kind,  # pyright: ignore[reportArgumentType]
             steps=self.steps,
-            quiet=True,  # pyright: ignore[reportArgumentType]
+            quiet=True,
         )
 
     def __sklearn_tags__(self) -> Any:

@@ -20,7 +20,7 @@ FEW = 1000
 FOLDS = 5
 REPEATS = 6
 """How many ways of dealing the folds there are; seeds take them in turn."""
-MOST_VALIDATION = 5000
+MAX_VALIDATION = 5000
 """Sequences that validate, at most: more say little more, and every trial is measured on them many times."""
 Rows = NDArray[np.int64]
 
@@ -61,7 +61,7 @@ def plan_splits(task: ArrayTask, labels: Rows | None, seed: int) -> Splits:
     """Deal the sequences out; `labels` are class numbers, None for a regression."""
     groups = same_sequences(task)
     few = task.samples < FEW
-    parts = FOLDS if few else max(FOLDS, -(-task.samples // MOST_VALIDATION))
+    parts = FOLDS if few else max(FOLDS, -(-task.samples // MAX_VALIDATION))
     count = min(parts, int(groups.max()) + 1)
     repeats: list[tuple[Split, ...]] = []
     for repeat in range(REPEATS if few else 1):

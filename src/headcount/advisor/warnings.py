@@ -17,7 +17,7 @@ FLATTENED = 30.0
 """A feature is flattened where its standard deviation is this many times what its values typically differ by."""
 OFFSET = 1e9
 """… or where its mean is this many times its standard deviation: few of the 15 digits of a number are left."""
-MOST_NAMED = 3
+MAX_NAMED = 3
 Floats = NDArray[np.float64]
 
 
@@ -41,8 +41,8 @@ def outlying_targets(y: Floats) -> list[str]:
         if share < OUTWEIGHS or not 0 < len(off) <= len(values) // 10:
             continue
         off = off[np.argsort(-squares[off])]
-        named = ", ".join(f"{y[i, column]:.4g} (sequence {i})" for i in off[:MOST_NAMED])
-        more = f" and {len(off) - MOST_NAMED} more" if len(off) > MOST_NAMED else ""
+        named = ", ".join(f"{y[i, column]:.4g} (sequence {i})" for i in off[:MAX_NAMED])
+        more = f" and {len(off) - MAX_NAMED} more" if len(off) > MAX_NAMED else ""
         which = "y" if y.shape[1] == 1 else f"y[:, {column}]"
         texts.append(
             f"Outliers in {which} have {percent(round(share, 2))} of its variance and decide what an error is: {named}"

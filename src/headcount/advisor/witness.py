@@ -38,9 +38,9 @@ SMALLEST = 0.1
 """Standard deviations of y: a smaller gap is not worth naming."""
 EQUAL = 1e-6
 """Outputs of attention that differ by less, in units of their spread, count as equal where nothing is proved."""
-JURY, FEWEST_JUDGES, MOST_JUDGES = 4.0, 2, 8
+JURY, MIN_JUDGES, MAX_JUDGES = 4.0, 2, 8
 """Models with enough heads and within this factor of the best error stand in for the task, from so many to so many."""
-STARTS, CHANCES, FEWEST_VALUES = 48, 3, 12
+STARTS, CHANCES, MIN_VALUES = 48, 3, 12
 SHORTEST = 2.0
 """Seconds that a search needs."""
 EDGES = (0.01, 0.99)
@@ -155,7 +155,7 @@ def _unfit(trials: Sequence[Outcome], material: Material, task: Task | None) -> 
         )
     for k, column in enumerate(_tokens(material).T):
         count = len(np.unique(column))
-        if 1 < count < FEWEST_VALUES:
+        if 1 < count < MIN_VALUES:
             return f"Feature {k + 1} takes only {count} values, and the search needs inputs between them."
     return ""
 
@@ -193,8 +193,8 @@ def _learned(
     """Attack with the best model in place of the task; all models that do as well must see the gap."""
     most = min(JURY * min(one.validation for one in trials), LEARNED)
     near = [one for one in trials if one.heads >= heads and one.validation <= most]
-    box, near = _box(material, None), sorted(near, key=lambda one: one.validation)[:MOST_JUDGES]
-    if len(near) < FEWEST_JUDGES:
+    box, near = _box(material, None), sorted(near, key=lambda one: one.validation)[:MAX_JUDGES]
+    if len(near) < MIN_JUDGES:
         return "Fewer than two models with enough heads come near the best one, and one alone may err."
     model = own_units(layer, material, None, box)
     judges = [own_units(one, material, None, box) for one in near]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headcount.analysis.heads_needed import Evidence as Evidence
     from headcount.analysis.heads_needed import needed_above_floor as needed_above_floor
     from headcount.analysis.law import FORMS as FORMS
-    from headcount.analysis.law import LEAST_CELLS as LEAST_CELLS
+    from headcount.analysis.law import MIN_CELLS as MIN_CELLS
     from headcount.analysis.law import STEP as STEP
     from headcount.analysis.law import at_edge as at_edge
     from headcount.analysis.law import fit as fit

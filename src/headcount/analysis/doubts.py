@@ -16,7 +16,7 @@ TRIED = 3
 """Trials below which the head count before the answer is not ruled out."""
 SURELY = 2.5
 """Standard deviations that a difference must have to be shown."""
-MOST_TIMES = 20.0
+MAX_TIMES = 20.0
 """Beyond so many times the sequences at hand, an extrapolated number of them says nothing."""
 FEWEST = 2
 """The finished trials that a decisive head count needs: one trial drawn again is always itself."""
@@ -143,7 +143,7 @@ def would_settle(errors: Floats, limits: Floats, place: int, sequences: int) -> 
     asked = [limits - errors[:, place], *([errors[:, place - 1] - limits] if place else [])]
     needed = [(SURELY * float(some[1:].std()) / max(float(some[0]), 1e-12)) ** 2 for some in asked]
     most = max(needed) * sequences
-    return int(float(f"{most:.1e}")) if sequences < most <= MOST_TIMES * sequences else None
+    return int(float(f"{most:.1e}")) if sequences < most <= MAX_TIMES * sequences else None
 
 
 def widened(counts: Sequence[int], place: int, low: int, high: int) -> tuple[int, int]:

@@ -35,7 +35,7 @@ constant.
    user's sequences, the levels are those of the excess over a noise floor that is handed in, and there may be no step
    at all. There a head count is enough where its error is within a margin of the best of all: an excess of at most
    `RATIO` times the best one's, or `OF_NOISE` of the floor, or `SMALL` of the variance of y, but never more than
-   `MOST_MARGIN` of it; and, where there is a step (3), where it has reached the step (a fall over head counts that were
+   `MAX_MARGIN` of it; and, where there is a step (3), where it has reached the step (a fall over head counts that were
    not tried is shared among them). a goes down while bad luck with seeds could explain that fewer heads failed (6), in
    folds while some of their models succeed, or while one head fewer has had less than `TRIED` trials. A single trial
    has no spread: the interval reaches over its head count, up and down, and where neither the answer nor the head count
@@ -105,7 +105,7 @@ OF_NOISE = 0.05
 """… or so much of the noise floor, …"""
 SMALL = 1e-4
 """… or so much of the variance of y: what is below counts as solved. …"""
-MOST_MARGIN = 0.05
+MAX_MARGIN = 0.05
 """… But never more than this share of the variance of y."""
 POOR = 0.3
 """While the best error is larger than this and there is no step, D may lie beyond: the interval stays open."""
@@ -342,7 +342,7 @@ def margins(errors: Floats, floor: float) -> Floats:
     """Return [draw]: by how much a head count may err more than the best one and still be enough."""
     best = errors.min(1)
     floors = floor * best / best[0]  # the floor moves with the drawn samples
-    return np.clip(np.maximum((RATIO - 1.0) * (best - floors), OF_NOISE * floors), SMALL, MOST_MARGIN)
+    return np.clip(np.maximum((RATIO - 1.0) * (best - floors), OF_NOISE * floors), SMALL, MAX_MARGIN)
 
 
 def are_enough(

@@ -23,7 +23,7 @@ from headcount.analysis.record import Law
 DELTAS = np.linspace(0.0, 1.0, 21)
 DRAWS = 200
 """Draws of the bootstrap that a law is fitted to: enough for an interval's ends, a fifth of the time."""
-LEAST_CELLS = 6
+MIN_CELLS = 6
 TIE = 1e-4
 """Scores closer than this are equal: the fit itself is no more exact."""
 SLACK = 0.05
@@ -88,7 +88,7 @@ def laws(drawn: Sequence[Drawn], without: Sequence[int] = ()) -> Iterator[Law]:
         levels = balanced(best.reshape(*best.shape[:2], -1)).reshape(len(best), *best.shape[2:])
         apart = np.isin(block.heads, list(without))
         known = np.isfinite(levels[0]) & ~apart[:, None]
-        if known.any(0).sum() < 2 or known.any(1).sum() < 3 or known.sum() < LEAST_CELLS:
+        if known.any(0).sum() < 2 or known.any(1).sum() < 3 or known.sum() < MIN_CELLS:
             continue
         h, t = np.meshgrid(np.array(block.heads, float), np.log([d.block.length for d in some]), indexing="ij")
         note = _uneven(np.isfinite(best[0][:, ~apart]), known[~apart])

@@ -19,7 +19,7 @@ from headcount.store import Run
 
 RESAMPLES = 1000
 """Draws of the bootstrap, unless told otherwise: the same everywhere, so that the same run gives the same sentence."""
-LEAST_RESAMPLES = 100
+MIN_RESAMPLES = 100
 """Fewer draws than this have no 5 % to leave out on either side."""
 
 
@@ -95,8 +95,8 @@ def _readable(runs: Sequence[Run], on: Part) -> list[Run]:
 
 def _drawn(runs: Sequence[Run], resamples: int, seed: int, on: Part) -> dict[str, list[Drawn]]:
     """Draw the targets and seeds of every setting again."""
-    if resamples < LEAST_RESAMPLES:
-        raise BadInput(f"resamples must be at least {LEAST_RESAMPLES}, not {resamples}: fewer draws give no interval")
+    if resamples < MIN_RESAMPLES:
+        raise BadInput(f"resamples must be at least {MIN_RESAMPLES}, not {resamples}: fewer draws give no interval")
     settings: dict[str, list[Block]] = {}
     for block in blocks(runs, on):
         settings.setdefault(block.setting, []).append(block)

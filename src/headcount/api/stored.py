@@ -14,7 +14,7 @@ from headcount.sweeps import stored_model, stored_runs
 
 STORE = "headcount-runs"
 """The folder of the store unless another is named."""
-MOST_RESAMPLES = 100_000
+MAX_RESAMPLES = 100_000
 
 
 def analyse(
@@ -58,8 +58,8 @@ def read_run(
     run: str, *, store: str | Path = STORE, resamples: int = 1000, seed: int = 0, on: Part = "validation"
 ) -> tuple[list[Run], Analysis]:
     """Return the panels of a run and their analysis, in whose notes damage to the store is told."""
-    if resamples > MOST_RESAMPLES or seed < 0:  # how few draws are too few the analysis says itself
-        raise BadInput(f"resamples must be at most {MOST_RESAMPLES:,} and seed at least 0")
+    if resamples > MAX_RESAMPLES or seed < 0:  # how few draws are too few the analysis says itself
+        raise BadInput(f"resamples must be at most {MAX_RESAMPLES:,} and seed at least 0")
     with Store.open(store, read_only=True) as opened:
         runs = stored_runs(opened, run)
         damage = damage_in_passing(opened, run)

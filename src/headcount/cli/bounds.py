@@ -133,13 +133,13 @@ def _variation(stated: float | None) -> Fraction | None:
 
 def numbers(text: str, flag: str) -> list[int]:
     """Read 3, 1:5 (both ends) or 1,2,4."""
-    from headcount.theory.bounds import MOST_ROWS
+    from headcount.theory.bounds import MAX_ROWS
 
     try:
         if ":" in text:
             low, high = (int(part) for part in text.split(":"))
-            if high - low >= MOST_ROWS:
-                raise BadInput(f"{flag}: at most {MOST_ROWS} rows: shorten the range")
+            if high - low >= MAX_ROWS:
+                raise BadInput(f"{flag}: at most {MAX_ROWS} rows: shorten the range")
             found = list(range(low, high + 1))
         else:
             found = [int(part) for part in text.split(",")]

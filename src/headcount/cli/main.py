@@ -108,7 +108,7 @@ NO_MEMORY = (
     "returned NULL without setting an exception",
 )
 """What libraries say, each in its own type of error, where the system gives no more memory."""
-LEAST_ADDRESS_SPACE = 1 << 30
+MIN_ADDRESS_SPACE = 1 << 30
 """Bytes; torch and its libraries take some 700 MB of addresses."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C, SIGTERM or SIGHUP."""
@@ -147,9 +147,9 @@ def _check_address_space() -> None:
     except ImportError:  # a system without such limits
         return
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if 0 <= limit < LEAST_ADDRESS_SPACE:
+    if 0 <= limit < MIN_ADDRESS_SPACE:
         raise BadInput(
-            f"ulimit -v allows {limit >> 20:,} MiB of memory: at least {LEAST_ADDRESS_SPACE >> 20:,} are needed"
+            f"ulimit -v allows {limit >> 20:,} MiB of memory: at least {MIN_ADDRESS_SPACE >> 20:,} are needed"
         )
 
 

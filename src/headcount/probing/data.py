@@ -17,7 +17,7 @@ from headcount.probing.text import TEXT
 
 LENGTH = 32
 """Tokens of a sample of text."""
-MOST_TEXT_BYTES = 64 << 20
+MAX_TEXT_BYTES = 64 << 20
 """Of a file of text; a probe reads some thousand samples of it."""
 MASKED = 0.15
 TARGET, WEIGHT = "headcount_target", "headcount_weight"
@@ -93,7 +93,7 @@ def _inputs(
 
 def _lines(path: Path) -> list[str]:
     try:
-        text = read_limited(path, MOST_TEXT_BYTES).decode()
+        text = read_limited(path, MAX_TEXT_BYTES).decode()
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not text in UTF-8") from None
     lines = [line.strip() for line in text.splitlines() if line.strip()]

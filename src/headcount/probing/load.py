@@ -18,13 +18,13 @@ HEADS = "headcount-pruned.json"
 """Beside the weights of a pruned model: the heads that were kept, which config.json cannot say."""
 OURS = "headcount"
 """Names this package as the loader of a folder that `from_pretrained` cannot load."""
-MOST_LAYERS = 1000
+MAX_LAYERS = 1000
 """Of a model; the largest that are published have some hundred."""
-MOST_LABELS = 100_000
+MAX_LABELS = 100_000
 """Of a classifier; transformers keeps a name for each."""
 NUMBERS_PER_BYTE = 2
 """Of a model to its weights' files: one or two bytes a number, and some numbers are stored once for two places."""
-MOST_UNSTORED = 10_000_000
+MAX_UNSTORED = 10_000_000
 """Numbers that a model may have beside those of its files: tables of positions and masks."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -98,7 +98,7 @@ def load_folder(folder: str | Path) -> Loaded:
 def _check_counts(path: Path, config: dict[str, Any]) -> None:
     """Refuse counts for which transformers would make as many objects, before it does."""
     for key, value in config.items():
-        most = MOST_LAYERS if "layer" in key else MOST_LABELS if "label" in key else None
+        most = MAX_LAYERS if "layer" in key else MAX_LABELS if "label" in key else None
         if most is not None and type(value) is int and value > most:
             raise BadInput(f"{path}: {key} is {value:,}: at most {most:,} are read")
         if isinstance(value, dict):  # a model inside the model
@@ -113,7 +113,7 @@ def _check_numbers(folder: Path, made: Any, settings: Any) -> None:
         empty = _made(made, settings)
     numbers = sum(t.numel() for t in (*empty.parameters(), *empty.buffers()))
     stored = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
-    if numbers > MOST_UNSTORED + NUMBERS_PER_BYTE * stored:
+    if numbers > MAX_UNSTORED + NUMBERS_PER_BYTE * stored:
         raise BadInput(
             f"{folder / 'config.json'} describes a model of {numbers:,} numbers, its weights have {stored:,} bytes: "
             "it belongs to another model, or is damaged"

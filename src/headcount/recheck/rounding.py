@@ -28,7 +28,7 @@ number, `error` their distance.
    which some size is not proved to be below 2^1023 is refused, even if it is the score of a head that returns 0.
 
 The bounds are themselves computed in float64, as sums and products of numbers ≥ 0. SLACK covers their own rounding, at
-most about MOST_TERMS·u, and FLOOR every underflow.
+most about MAX_TERMS·u, and FLOOR every underflow.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ Array = NDArray[np.float64]
 UNIT = 2.0**-53  # u, the unit roundoff of float64
 EXP_ULPS = 4  # the libraries that torch and NumPy call state errors of 1 ulp or less; four leave room for others
 LARGEST = 2.0**1023  # half of what overflows
-MOST_TERMS = 10_000_000
-SLACK = 1 + 1e-6  # factor above 1 + MOST_TERMS·u
-FLOOR = 1e-300  # more than 4·MOST_TERMS·2^-1022
+MAX_TERMS = 10_000_000
+SLACK = 1 + 1e-6  # factor above 1 + MAX_TERMS·u
+FLOOR = 1e-300  # more than 4·MAX_TERMS·2^-1022
 Moved = Callable[[int, float], float]  # (head, η') to a bound of how far its output moves
 
 
@@ -75,8 +75,8 @@ def rounding(model: Weights, low: Array, high: Array, moved: Moved | None = None
 
 def _gamma(n: NDArray[np.intp] | int) -> Any:
     """γ_n for the largest of some counts n."""
-    if not np.max(n) <= MOST_TERMS:
-        raise Rejected(f"a sum of the model has more than {MOST_TERMS:,} terms: its rounding is not bounded")
+    if not np.max(n) <= MAX_TERMS:
+        raise Rejected(f"a sum of the model has more than {MAX_TERMS:,} terms: its rounding is not bounded")
     return n * UNIT / (1 - n * UNIT)
 
 

@@ -51,7 +51,7 @@ from headcount.tasks.expressions import tree as e
 
 STATED = {kind: set(WITNESS.keys_of(kind)) - {"claims", "provenance"} for kind in ("exact", "near")}
 """The keys that state a pair, by its kind; what is claimed of it comes on top."""
-MOST_BITS = 4096
+MAX_BITS = 4096
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,3999}")
 
 
@@ -181,7 +181,7 @@ def prove(witness: dict[str, Any], model: Weights) -> ProvedPair:
     pair = _read_pair(witness, model)
     numbers = [v for X in pair.X for row in X for v in row]
     bits = 128 + max(pair.radius.denominator.bit_length(), *(v.numerator.bit_length() for v in numbers))
-    before, ladder = ctx.prec, sorted({min(k * bits, MOST_BITS) for k in (1, 2, 4)})
+    before, ladder = ctx.prec, sorted({min(k * bits, MAX_BITS) for k in (1, 2, 4)})
     try:
         for precision in ladder[:-1]:
             ctx.prec = precision

@@ -21,7 +21,7 @@ READABLE = 20
 """Cells to which a long text is folded before the table is split instead."""
 HEADER_LINES = 3
 """Lines to which a header is folded before the table is split instead."""
-MOST_PARTS = 3
+MAX_PARTS = 3
 """Tables into which one is split before minor columns are left out."""
 
 Line = list[tuple[str, str]]
@@ -97,7 +97,7 @@ def plan(strips: Sequence[Strip], width: int) -> Plan:
     shown = list(range(len(strips)))
     minor = [i for i in shown if strips[i].minor and not strips[i].key]
     parts, gap = _parts(strips, shown, width)
-    while len(parts) > MOST_PARTS and minor:
+    while len(parts) > MAX_PARTS and minor:
         shown.remove(minor.pop())
         parts, gap = _parts(strips, shown, width)
     widths = [_widened(strips, part, width, gap) for part in parts]

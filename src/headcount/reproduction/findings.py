@@ -16,7 +16,7 @@ from headcount.core import Spec
 from headcount.reproduction import numbers
 from headcount.reproduction.cells import PARTS, WORDS, Cells, ComparedCell
 from headcount.reproduction.items import DATA
-from headcount.reproduction.law import FEWEST_SEEDS, laws_of, reversal_scores, signed
+from headcount.reproduction.law import MIN_SEEDS, laws_of, reversal_scores, signed
 
 Verdict = Literal["confirmed", "confirmed in part", "not confirmed", "not decided"]
 BEYOND_NOISE = 2.0
@@ -220,7 +220,7 @@ def law(cells: Cells) -> Finding:
         told.append(f"{which} δ = {ends['delta']}{edge}, α = {ends['alpha']}, {missed}")
     alike = next((one for one in ours if one.without), ours[0])
     if not alike.intervals:
-        few = f"With fewer than {FEWEST_SEEDS} seeds a cell there is no interval to hold the paper's."
+        few = f"With fewer than {MIN_SEEDS} seeds a cell there is no interval to hold the paper's."
         return Finding(claim=claim, verdict="not decided", text=f"Ours: {'; '.join(told)}. {few}")
     holds = [alike.intervals[k][0] <= stated[k] <= alike.intervals[k][1] for k in ("delta", "alpha")]
     verdict: Verdict = "confirmed" if all(holds) else "confirmed in part" if any(holds) else "not confirmed"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.analysis import FORMS, LEAST_CELLS, Part, fit, interval, reversal_score
+from headcount.analysis import FORMS, MIN_CELLS, Part, fit, interval, reversal_score
 from headcount.core import Spec
 from headcount.render import NONE, Column, Table
 from headcount.reproduction import numbers
@@ -20,7 +20,7 @@ DROPPED = (1, 12, 14, 16)
 """The head counts that the paper left out of its law."""
 _TABLE = paper_tables("marco")["train"]
 
-FEWEST_SEEDS = 3
+MIN_SEEDS = 3
 """With fewer seeds in most cells the draws of seeds are no interval: one drawn again is itself, two are a coin."""
 
 
@@ -33,7 +33,7 @@ class FittedLaw(Spec):
     """The head counts that were left out."""
     coefficients: dict[str, float]
     intervals: dict[str, tuple[float, float]]
-    """90 % of the draws of seeds; empty where there are fewer than `FEWEST_SEEDS` to draw."""
+    """90 % of the draws of seeds; empty where there are fewer than `MIN_SEEDS` to draw."""
     cells: int
     missed: float
     """The mean absolute error of log10."""
@@ -45,7 +45,7 @@ def fit_law(
     """Fit the law to mean errors [draw, place], without some head counts; None where too few cells are left."""
     kept = [i for i, (heads, _) in enumerate(places) if heads not in without]
     counts, lengths = {places[i][0] for i in kept}, {places[i][1] for i in kept}
-    if len(kept) < LEAST_CELLS or len(counts) < 3 or len(lengths) < 2:
+    if len(kept) < MIN_CELLS or len(counts) < 3 or len(lengths) < 2:
         return None
     h = np.array([float(places[i][0]) for i in kept])
     t = np.log([float(places[i][1]) for i in kept])
@@ -72,7 +72,7 @@ def laws_of(cells: Cells) -> list[FittedLaw]:
     """Fit the law to our training errors and to the paper's, without the head counts that it left out and with all."""
     places, means, _ = cells.error_rates("train")
     seeds = [len(cell.results) for (part, _, _), cell in cells.items() if part == "train" and cell.results]
-    if not seeds or statistics.median(seeds) < FEWEST_SEEDS:
+    if not seeds or statistics.median(seeds) < MIN_SEEDS:
         means = means[:1]
     paper = [c for c in numbers.cells(_TABLE) if c.value < 1]
     theirs = np.array([[1 - c.value for c in paper]])

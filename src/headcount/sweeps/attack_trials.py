@@ -35,7 +35,7 @@ from headcount.sweeps.cores import BeginOnCore
 from headcount.sweeps.engine import Listener
 from headcount.sweeps.experiments import Experiment
 from headcount.sweeps.scoreboard import Entry, Score
-from headcount.sweeps.spec import MOST_TRIALS, ModelOptions, Sizes
+from headcount.sweeps.spec import MAX_TRIALS, ModelOptions, Sizes
 from headcount.tasks import parse_task
 from headcount.training import Ending, Moments, OnStep, Session, Stopped, TrainSpec, saved_model, train_fast
 
@@ -81,8 +81,8 @@ class IrreducibleSpec(Spec):
     @model_validator(mode="after")
     def _tasks_are_known(self) -> IrreducibleSpec:
         attacks = sum(len(cell.heads) * (cell.seeds + cell.random_seeds) for cell in self.cells)
-        if attacks > MOST_TRIALS:
-            raise ValueError(f"the cells make {attacks:,} attacks: at most {MOST_TRIALS:,} (use several specs)")
+        if attacks > MAX_TRIALS:
+            raise ValueError(f"the cells make {attacks:,} attacks: at most {MAX_TRIALS:,} (use several specs)")
         for cell in self.cells:
             task = parse_task(cell.task)
             if task.box is None:

@@ -112,11 +112,11 @@ class TrialSpec(Spec):
     seed: int = Field(ge=0)
 
 
-MOST_PANELS = 100_000
+MAX_PANELS = 100_000
 """Combinations of all lists of a sweep but heads and seeds; each is a task, a model and a recipe."""
-MOST_TRIALS = 250_000
+MAX_TRIALS = 250_000
 """Of a sweep; the plan of one takes some 8 kB a trial."""
-MOST_TASK_NUMBERS = 1 << 26
+MAX_TASK_NUMBERS = 1 << 26
 """That the tasks of all lengths and targets take together: index sets are listed."""
 
 
@@ -148,14 +148,14 @@ class SweepSpec(Spec):
         names = [setting.name for setting in self.settings or []]
         if len(set(names)) != len(names):
             raise ValueError("settings: each needs a name of its own")
-        if (count := self._count()) > MOST_PANELS:
-            raise ValueError(f"the lists make {count:,} combinations beside heads and seeds: at most {MOST_PANELS:,}")
-        if (trials := self._count("heads") * self.seeds) > MOST_TRIALS:
-            raise ValueError(f"the lists make {trials:,} trials: at most {MOST_TRIALS:,} (sweep them in parts)")
+        if (count := self._count()) > MAX_PANELS:
+            raise ValueError(f"the lists make {count:,} combinations beside heads and seeds: at most {MAX_PANELS:,}")
+        if (trials := self._count("heads") * self.seeds) > MAX_TRIALS:
+            raise ValueError(f"the lists make {trials:,} trials: at most {MAX_TRIALS:,} (sweep them in parts)")
         parts = [self._set(setting) for setting in self.settings] if self.settings else [self]
-        if (numbers := sum(part._task_numbers() for part in parts)) > MOST_TASK_NUMBERS:
+        if (numbers := sum(part._task_numbers() for part in parts)) > MAX_TASK_NUMBERS:
             raise ValueError(
-                f"the tasks of all lengths take {numbers:,} numbers: at most {MOST_TASK_NUMBERS:,} (sweep fewer)"
+                f"the tasks of all lengths take {numbers:,} numbers: at most {MAX_TASK_NUMBERS:,} (sweep fewer)"
             )
         self.panels()  # a bad task, length, target or setting is answered here, before anything runs
         return self

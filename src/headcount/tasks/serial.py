@@ -16,11 +16,11 @@ from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.sampling import Law
 from headcount.tasks.task import Task
 
-MOST_SIZE = 1_000_000
+MAX_SIZE = 1_000_000
 """Of a length and a dimension, as of a model's."""
-MOST_NUMBERS = 1 << 23
+MAX_NUMBERS = 1 << 23
 """That making a family's task takes, its index sets included."""
-MOST_SLOPES = 1 << 25
+MAX_SLOPES = 1 << 25
 """Of the nodes of one function together: components × the variable's dimension, which is what its gradient takes."""
 
 
@@ -28,8 +28,8 @@ class _Common(Spec):
     """The keys that all kinds share."""
 
     name: str
-    length: int = Field(ge=1, le=MOST_SIZE)
-    dim: int = Field(ge=1, le=MOST_SIZE)
+    length: int = Field(ge=1, le=MAX_SIZE)
+    dim: int = Field(ge=1, le=MAX_SIZE)
     law: Law
 
     def trees(self) -> list[Expr]:
@@ -86,9 +86,9 @@ def _check_slopes(tree: Expr) -> None:
     """Refuse a function whose gradient would fill the memory."""
     dim = max((node.dim for node in tree.walk() if isinstance(node, Variable)), default=1)
     needed = sum(node.out_dim for node in tree.walk()) * dim
-    if needed > MOST_SLOPES:
+    if needed > MAX_SLOPES:
         raise BadInput(
-            f"task: the gradient of a function of {dim} numbers would take {needed:,}: at most {MOST_SLOPES:,}"
+            f"task: the gradient of a function of {dim} numbers would take {needed:,}: at most {MAX_SLOPES:,}"
         )
 
 
@@ -100,9 +100,9 @@ def known_task(data: Mapping[str, Any] | None) -> Task | None:
 def sized_family(name: str, **parameters: Any) -> Family:
     """Return the spec of a named family, as `family` does; one whose task would fill the memory is refused."""
     found = family(name, **parameters)
-    if (needed := found.numbers()) > MOST_NUMBERS:
+    if (needed := found.numbers()) > MAX_NUMBERS:
         raise BadInput(
-            f"{name}: this task takes {needed:,} numbers to state: at most {MOST_NUMBERS:,} (choose a smaller length, "
+            f"{name}: this task takes {needed:,} numbers to state: at most {MAX_NUMBERS:,} (choose a smaller length, "
             "intrinsic dimension or dim)"
         )
     return found

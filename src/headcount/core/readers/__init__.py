@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from headcount.core.readers.model_file import check_config as check_config
     from headcount.core.readers.model_file import identity as identity
     from headcount.core.readers.model_file import read_model_file as read_model_file
-    from headcount.core.readers.packed import MOST_LINE_BYTES as MOST_LINE_BYTES
+    from headcount.core.readers.packed import MAX_LINE_BYTES as MAX_LINE_BYTES
     from headcount.core.readers.packed import check_size as check_size
     from headcount.core.readers.packed import guarded as guarded
     from headcount.core.readers.packed import npz_names as npz_names
     from headcount.core.readers.packed import read_lines as read_lines
     from headcount.core.readers.packed import read_npy as read_npy
     from headcount.core.readers.packed import read_npz as read_npz
-    from headcount.core.readers.reading import MOST_JSON_BYTES as MOST_JSON_BYTES
+    from headcount.core.readers.reading import MAX_JSON_BYTES as MAX_JSON_BYTES
     from headcount.core.readers.reading import parse_json as parse_json
     from headcount.core.readers.reading import read_json as read_json
     from headcount.core.readers.reading import read_limited as read_limited

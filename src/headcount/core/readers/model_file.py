@@ -31,8 +31,8 @@ HASHED = ("format", "version", "model", "dtype", "task", "box", "standardisation
 KEYS = (*HASHED, "hash", "provenance")
 
 SIZES = ("dim", "length", "out_dim", "heads", "head_dim", "hidden", "width", "hidden_ff", "depth")
-MOST_SIZE = 1_000_000
-MOST_LAYERS = 1000
+MAX_SIZE = 1_000_000
+MAX_LAYERS = 1000
 POSITIONS = ("none", "additive", "concatenated", "gates")
 FEEDFORWARD_LAYERS = {"gelu2": 2, "relu2": 2, "relu5": 5}
 BETAS = ("scaled", "learned")
@@ -40,9 +40,9 @@ FLAGS = ("class_key", "layer_norm", "residual")
 SETTINGS = (*SIZES, "positions", "beta", "class_key", "feedforward", "layer_norm", "residual")
 
 DTYPES = {"float32": ("F32", np.dtype("<f4")), "float64": ("F64", np.dtype("<f8"))}
-MOST_NUMBERS = 1 << 30
+MAX_NUMBERS = 1 << 30
 """Weights of a model: 8 GiB as doubles, twenty times what `build` may make."""
-MOST_HEADER_BYTES = 16 << 20
+MAX_HEADER_BYTES = 16 << 20
 """Of the header of model.safetensors: 1000 layers take 3 MB."""
 
 _SHORT = reprlib.Repr()  # cuts what is long before it is written out
@@ -129,7 +129,7 @@ def check_config(config: Any, where: str) -> None:
 def _check_settings(model: Any, where: str) -> None:
     check_keys(model, SETTINGS, where)
     for key in SIZES:
-        most = MOST_LAYERS if key == "depth" else MOST_SIZE
+        most = MAX_LAYERS if key == "depth" else MAX_SIZE
         if type(model[key]) is not int or not 1 <= model[key] <= most:
             raise BadInput(f"{where}.{key} is {shown(model[key])}: it must be a whole number from 1 to {most:,}")
     for key, allowed in (("positions", POSITIONS), ("feedforward", FEEDFORWARD_LAYERS)):
@@ -142,8 +142,8 @@ def _check_settings(model: Any, where: str) -> None:
     if not (beta in BETAS if type(beta) is str else type(beta) is float and 0 < beta < math.inf):
         raise BadInput(f"{where}.beta is {shown(beta)}: allowed are {', '.join(BETAS)} and numbers above 0, as 2.0")
     numbers = sum(math.prod(shape) for shape in tensor_shapes(model).values())
-    if numbers > MOST_NUMBERS:
-        raise BadInput(f"{where} has {numbers:,} weights: at most {MOST_NUMBERS:,} are read")
+    if numbers > MAX_NUMBERS:
+        raise BadInput(f"{where} has {numbers:,} weights: at most {MAX_NUMBERS:,} are read")
 
 
 def check_numbers(values: Any, count: int, where: str) -> None:
@@ -198,7 +198,7 @@ def _read_tensors(handle: IO[bytes], where: str, shapes: Shapes, dtype: str) -> 
     """Read the tensors that are wanted: no other may be there, in any other type or shape, and no byte between."""
     size, start = os.fstat(handle.fileno()).st_size, handle.read(8)
     header_bytes = int.from_bytes(start, "little")
-    if len(start) < 8 or not 2 <= header_bytes <= min(MOST_HEADER_BYTES, size - 8):
+    if len(start) < 8 or not 2 <= header_bytes <= min(MAX_HEADER_BYTES, size - 8):
         raise BadInput(f"{where} is truncated or no safetensors file: its header does not fit into {size:,} bytes")
     header = parse_json(handle.read(header_bytes), f"{where}: the header")
     if type(header) is not dict:

@@ -1,8 +1,8 @@
 """Packed data read within limits: NumPy's arrays, archives of them, and lines of compressed text.
 
 A few megabytes can unpack to any number of gigabytes. So sizes are compared first: what a header says with the bytes
-that are there, and what would be held with what is allowed. There are two limits. `MOST_BYTES` is for everything.
-Beyond `FREE_BYTES`, what is held may also be at most `MOST_RATIO` times what lies on the disk: numbers that somebody
+that are there, and what would be held with what is allowed. There are two limits. `MAX_BYTES` is for everything.
+Beyond `FREE_BYTES`, what is held may also be at most `MAX_RATIO` times what lies on the disk: numbers that somebody
 measured do not shrink so much, and who has such data can store them plain.
 """
 
@@ -23,17 +23,17 @@ from numpy.typing import NDArray
 
 from headcount.core.errors import BadInput
 
-MOST_BYTES = 4 << 30
+MAX_BYTES = 4 << 30
 """Of the data of one file, as they are held: 2^29 doubles. A few copies are made of them later."""
 FREE_BYTES = 256 << 20
 """Up to this size data may be packed as tightly as they can."""
-MOST_RATIO = 100
+MAX_RATIO = 100
 """Of what is held to what is stored; one-hot vectors, padded, shrink some 60 times."""
-MOST_TEXT_RATIO = 20
+MAX_TEXT_RATIO = 20
 """The same for text, which shrinks 3 to 10 times."""
 FREE_TEXT_BYTES = 64 << 20
 """Up to this size text may be packed as tightly as it can."""
-MOST_LINE_BYTES = 16 << 20
+MAX_LINE_BYTES = 16 << 20
 """Of a line of text."""
 _HEADER_BYTES = 10_000  # of an array: as many as NumPy itself reads
 _CHUNK = 1 << 20
@@ -43,8 +43,8 @@ T = TypeVar("T")
 
 def check_size(needed: int, stored: int, where: str) -> None:
     """Refuse data that would be held in so many bytes, where so many are stored."""
-    if needed > MOST_BYTES or needed > max(FREE_BYTES, MOST_RATIO * stored):
-        most = min(MOST_BYTES, max(FREE_BYTES, MOST_RATIO * stored))
+    if needed > MAX_BYTES or needed > max(FREE_BYTES, MAX_RATIO * stored):
+        most = min(MAX_BYTES, max(FREE_BYTES, MAX_RATIO * stored))
         raise BadInput(
             f"{where} would take {_amount(needed)} of memory: at most {_amount(most)} are read from "
             f"{_amount(stored)} of data (give fewer samples, or store the data without compression)"
@@ -164,11 +164,11 @@ def read_lines(path: Path) -> Iterator[bytes]:
     packed, number, total = path.suffix == ".gz", 0, 0
     try:
         with gzip.open(path) if packed else path.open("rb") as handle:
-            most = max(FREE_TEXT_BYTES, MOST_TEXT_RATIO * path.stat().st_size)
-            while line := handle.readline(MOST_LINE_BYTES + 1):
+            most = max(FREE_TEXT_BYTES, MAX_TEXT_RATIO * path.stat().st_size)
+            while line := handle.readline(MAX_LINE_BYTES + 1):
                 number, total = number + 1, total + len(line)
-                if len(line) > MOST_LINE_BYTES:
-                    raise BadInput(f"{path}, line {number}: longer than {_amount(MOST_LINE_BYTES)}: it is no such text")
+                if len(line) > MAX_LINE_BYTES:
+                    raise BadInput(f"{path}, line {number}: longer than {_amount(MAX_LINE_BYTES)}: it is no such text")
                 if packed and total > most:
                     raise BadInput(
                         f"{path}, line {number}: its {_amount(path.stat().st_size)} unpack to more than "

@@ -16,16 +16,16 @@ from typing import Any, NoReturn, cast
 
 from headcount.core.errors import BadInput
 
-MOST_JSON_BYTES = 64 << 20
+MAX_JSON_BYTES = 64 << 20
 """Of a JSON file; as Python objects it takes some 20 times as much. Vocabularies, the largest, have some 20 MB."""
-MOST_TOML_BYTES = 1 << 20
+MAX_TOML_BYTES = 1 << 20
 """Of a TOML file; sweep files have a few kB."""
-MOST_DEPTH = 200
+MAX_DEPTH = 200
 """Objects and lists inside each other: as deep as pydantic reads, and far from Python's own limit of 1000."""
-MOST_DIGITS = 1000
+MAX_DIGITS = 1000
 """Of a whole number: more than any double has, and too few to be slow."""
 
-_MOST_WHOLE = 10**MOST_DIGITS
+_MAX_WHOLE = 10**MAX_DIGITS
 _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _DOTTED = re.compile(rf"{_PART}(?:[ \t]*+\.[ \t]*+{_PART})*+(?P<key>[ \t]*+[=\]])?")
 
@@ -49,11 +49,11 @@ def read_limited(path: Path, most: int) -> bytes:
 
 def read_json(path: Path) -> Any:
     """Return the data of a JSON file; a missing, broken, too large or ambiguous one gives one line."""
-    return parse_json(read_limited(path, MOST_JSON_BYTES), str(path))
+    return parse_json(read_limited(path, MAX_JSON_BYTES), str(path))
 
 
 def parse_json(content: bytes | str, where: str) -> Any:
-    """Return JSON data: a key twice in an object, NaN and infinity, and nesting beyond `MOST_DEPTH` are refused."""
+    """Return JSON data: a key twice in an object, NaN and infinity, and nesting beyond `MAX_DEPTH` are refused."""
     try:
         text = content if isinstance(content, str) else content.decode("utf-8-sig")
         value = json.loads(
@@ -83,8 +83,8 @@ def _no_number(word: str) -> NoReturn:
 
 
 def _whole(digits: str) -> int:
-    if len(digits) > MOST_DIGITS:
-        raise ValueError(f"a whole number of {len(digits):,} digits: at most {MOST_DIGITS} are read")
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a whole number of {len(digits):,} digits: at most {MAX_DIGITS} are read")
     return int(digits)
 
 
@@ -100,15 +100,15 @@ def _short(text: str) -> str:
 
 
 def _too_deep(where: str) -> str:
-    return f"{where}: its lists and objects are nested too deeply: at most {MOST_DEPTH} levels are read"
+    return f"{where}: its lists and objects are nested too deeply: at most {MAX_DEPTH} levels are read"
 
 
 def _check_levels(value: Any, where: str) -> None:
     """Refuse data whose lists and objects lie too deep inside each other, and numbers of too many digits."""
     level = [value]
-    for _ in range(MOST_DEPTH + 1):
-        if any(type(v) is int and abs(v) >= _MOST_WHOLE for v in level):
-            raise BadInput(f"{where}: a whole number has more than {MOST_DIGITS} digits")
+    for _ in range(MAX_DEPTH + 1):
+        if any(type(v) is int and abs(v) >= _MAX_WHOLE for v in level):
+            raise BadInput(f"{where}: a whole number has more than {MAX_DIGITS} digits")
         inner: list[Any] = [v for v in level if isinstance(v, dict | list)]
         if not inner:
             return
@@ -118,11 +118,11 @@ def _check_levels(value: Any, where: str) -> None:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the data of a TOML file; a missing, broken or too large one, or one with nan or inf, gives one line."""
-    content = read_limited(path, MOST_TOML_BYTES)
+    content = read_limited(path, MAX_TOML_BYTES)
     try:
         text = content.decode("utf-8")
         # a.b.c.… = 1: tomllib takes time in the square of their number
-        if any(m["key"] and m.group().count(".") >= MOST_DEPTH for m in _DOTTED.finditer(text)):
+        if any(m["key"] and m.group().count(".") >= MAX_DEPTH for m in _DOTTED.finditer(text)):
             raise BadInput(_too_deep(str(path)))
         found = tomllib.loads(text, parse_float=_finite)
     except RecursionError:

@@ -30,7 +30,7 @@ _PYTHON = (*_BATCHES, "test_batch", "batches.meta")
 _ARRAYS = ("jpeg", "offsets", "labels", "classes")  # of the compact form
 _PLANES = 3 * SIDE * SIDE
 _LARGEST = 1 << 26  # bytes of one file: the official ones have 31 million, a bomb has more
-_LARGEST_ARCHIVE = 1 << 31  # bytes of all files together: the official ones have 186 million
+_MAX_ARCHIVE = 1 << 31  # bytes of all files together: the official ones have 186 million
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]  # pixels[n, 32, 32, 3], labels[n]
 Parts = tuple[Part, Part, tuple[str, ...], str]  # training, test, classes, source
 
@@ -125,8 +125,8 @@ def _archive(path: Path) -> Parts:
                 if name.name in (*_BINARY, *_PYTHON) and (data := archive.extractfile(member)):
                     found[name.name] = data.read()
         while handle.read(1 << 20):  # on to the end, where gzip compares its checksum
-            if handle.tell() > _LARGEST_ARCHIVE:
-                raise BadInput(f"{path}: it unpacks to more than {_LARGEST_ARCHIVE:,} bytes: no official archive")
+            if handle.tell() > _MAX_ARCHIVE:
+                raise BadInput(f"{path}: it unpacks to more than {_MAX_ARCHIVE:,} bytes: no official archive")
     return _official(path, max(_BINARY, _PYTHON, key=lambda names: sum(name in found for name in names)), found)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from headcount.core import BadInput, Progress
-from headcount.core.readers import MOST_JSON_BYTES, read_json, read_limited
+from headcount.core.readers import MAX_JSON_BYTES, read_json, read_limited
 from headcount.datasets.msmarco.collection import Collection
 from headcount.datasets.msmarco.search import Vectors, unit
 from headcount.datasets.msmarco.wordpiece import SPECIAL, WordPiece
@@ -68,7 +68,7 @@ def read_vocabulary(folder: Path) -> WordPiece:
     if text.is_file():
         path = text
         try:
-            content = read_limited(text, MOST_JSON_BYTES).decode()
+            content = read_limited(text, MAX_JSON_BYTES).decode()
             pieces = content.replace("\r\n", "\n").rstrip("\n").split("\n")
         except UnicodeDecodeError:
             raise BadInput(f"{text} is not UTF-8 text: give one piece a line") from None

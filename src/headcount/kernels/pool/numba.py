@@ -26,7 +26,7 @@ from headcount.core import cached_njit
 from headcount.kernels.step.numba_math import exp
 
 BLOCK_TOKENS = 2048  # 2048 tokens × 32 hidden units × 4 bytes = 256 KB: half of an L2 cache
-BLOCK_LEAST = 32  # sequences in a block of long ones: the innermost loops must not get too short
+MIN_BLOCK = 32  # sequences in a block of long ones: the innermost loops must not get too short
 MATHS = {"contract", "reassoc", "nsz", "arcp"}
 # Division by 0 gives inf or NaN, as in torch; Python's exception would be a branch in every vector loop.
 OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": MATHS, "error_model": "numpy", "no_cfunc_wrapper": True}
@@ -45,7 +45,7 @@ def padded(size: int) -> int:
 @inner
 def block_size(batch: int, length: int) -> int:
     """How many sequences to take at once: a function of the shapes alone, so that a trial's bits are."""
-    return min(batch, max(BLOCK_LEAST, BLOCK_TOKENS // length))
+    return min(batch, max(MIN_BLOCK, BLOCK_TOKENS // length))
 
 
 @inner

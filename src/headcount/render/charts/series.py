@@ -27,7 +27,7 @@ from headcount.store import Run
 
 MULTIPLES = 12
 """So many charts of one kind at most; the cells of the rest are in cells.csv."""
-MOST_DOTS = 600
+MAX_DOTS = 600
 """With more trials than this, and several targets, a dot is the best seed of a target."""
 HEADS = "Number of attention heads"
 GUESSING = "always guessing the average"
@@ -113,7 +113,7 @@ def trial_dots(runs: Sequence[Run], setting: str) -> TrialDots:
     found: TrialDots = {}
     mine = [run for run in runs if setting_name(run) == setting]
     targets = {run.values.get("target") for run in mine}
-    if sum(len(run.trials) for run in mine) > MOST_DOTS and len(targets) > 1:
+    if sum(len(run.trials) for run in mine) > MAX_DOTS and len(targets) > 1:
         return {}
     for run in mine:
         of = f"target {run.values['target']}, " if "target" in run.values else ""

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from headcount.core import BadInput
 
-MOST_VALUES = 64
+MAX_VALUES = 64
 """A column of whole numbers with at most this many different values may hold categories."""
-MOST_BYTES = 2**31
+MAX_BYTES = 2**31
 """Memory that one-hot vectors may take."""
 Floats = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ class Codes:
 def id_codes(where: str, X: Floats, mask: NDArray[np.bool_] | None) -> Codes:
     """Return the codes of X[samples, length, 1], all of whose numbers are ids."""
     values = np.unique(X if mask is None else X[mask])
-    if X.size * len(values) * 8 > MOST_BYTES:
+    if X.size * len(values) * 8 > MAX_BYTES:
         raise BadInput(
             f"{where}: X holds {len(values):,} different ids, too many for one-hot vectors: give a vector a token, "
             f"X[samples, length, dim] (numbers that are amounts: X.astype(float))"
@@ -55,7 +55,7 @@ def id_codes(where: str, X: Floats, mask: NDArray[np.bool_] | None) -> Codes:
 
 
 def category_codes(X: Floats, mask: NDArray[np.bool_] | None) -> Codes | None:
-    """Return the codes of all columns that may hold categories: 3 to `MOST_VALUES` different whole numbers.
+    """Return the codes of all columns that may hold categories: 3 to `MAX_VALUES` different whole numbers.
 
     Two values need no code: a linear map turns them into a one-hot vector.
     """
@@ -64,11 +64,11 @@ def category_codes(X: Floats, mask: NDArray[np.bool_] | None) -> Codes | None:
     for column in range(X.shape[2]):
         numbers = tokens[:, column]
         some = np.unique(numbers[:10_000])  # most columns are ruled out at once
-        if len(some) > MOST_VALUES or bool((some != np.round(some)).any()):
+        if len(some) > MAX_VALUES or bool((some != np.round(some)).any()):
             continue
         values = np.unique(numbers)
-        if 2 < len(values) <= MOST_VALUES and bool((values == np.round(values)).all()):
+        if 2 < len(values) <= MAX_VALUES and bool((values == np.round(values)).all()):
             found.append((column, tuple(values.tolist())))
-    if not found or X.size * sum(len(values) for _, values in found) * 8 > MOST_BYTES * X.shape[2]:
+    if not found or X.size * sum(len(values) for _, values in found) * 8 > MAX_BYTES * X.shape[2]:
         return None
     return Codes(tuple(found))

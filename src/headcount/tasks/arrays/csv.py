@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.core import BadInput
-from headcount.core.readers import MOST_LINE_BYTES, read_lines
+from headcount.core.readers import MAX_LINE_BYTES, read_lines
 from headcount.tasks.arrays.long_form import Arrays, Tokens, padded, roles, wanted, with_names
 
 _AT_ONCE = 1_000  # rows whose text is held at a time; with many more the garbage collector takes over
@@ -42,10 +42,10 @@ def _undecodable(path: Path) -> int:
 def _lines(path: Path, handle: TextIO) -> Iterator[str]:
     """Yield the lines as they are; one that has no end is refused before it is held."""
     number = 0
-    while line := handle.readline(MOST_LINE_BYTES + 1):
+    while line := handle.readline(MAX_LINE_BYTES + 1):
         number += 1
-        if len(line) > MOST_LINE_BYTES:
-            raise BadInput(f"{path}, line {number}: longer than {MOST_LINE_BYTES:,} characters: not CSV")
+        if len(line) > MAX_LINE_BYTES:
+            raise BadInput(f"{path}, line {number}: longer than {MAX_LINE_BYTES:,} characters: not CSV")
         yield line
 
 

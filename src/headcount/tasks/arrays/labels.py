@@ -11,7 +11,7 @@ from headcount.core import BadInput
 from headcount.tasks.arrays.tensors import readable
 
 Kind = Literal["auto", "regression", "classification"]
-MOST_CLASSES = 20
+MAX_CLASSES = 20
 """Whole numbers with at most so many different values are taken for classes, unless the caller says otherwise."""
 PER_CLASS = 20
 """… and where a value has so many samples on average."""
@@ -57,7 +57,7 @@ def class_labels(where: str, y: Any, kind: Kind) -> NDArray[Any] | None:
     if labels.dtype.kind not in "iu" and not (labels.dtype.kind == "f" and bool((labels == np.round(labels)).all())):
         return None
     count = len(np.unique(labels))
-    return labels if count <= MOST_CLASSES and count * PER_CLASS <= len(labels) else None
+    return labels if count <= MAX_CLASSES and count * PER_CLASS <= len(labels) else None
 
 
 def one_hot(where: str, labels: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[Any, ...]]:

@@ -44,7 +44,7 @@ ROUNDING = 1e-9
 """How far a weight may exceed its peak, and a spacing fall short, by rounding alone."""
 CHUNK = 2_000_000
 """Hidden numbers held at once."""
-MOST_POINTS = 256
+MAX_POINTS = 256
 """Points of one grid at most: a thinner grid is a grid too, its points further than 3ε apart."""
 
 
@@ -205,7 +205,7 @@ def make_grids(task: GeneralizedRetrieval, plan: Plan, eps: float) -> tuple[Arra
         raise BadInput(
             f"at eps = {eps:g} the grids have no two points: eps must be above 0 and at most {eps_of(plan, 2):.3g} here"
         )
-    q = min(q, MOST_POINTS)
+    q = min(q, MAX_POINTS)
 
     def height(u: Array) -> Array:
         return heights(task, plan.minima, plan.uncovered, b.at(u), b.output)[1]

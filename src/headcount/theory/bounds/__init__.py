@@ -8,7 +8,7 @@ from headcount.core import open_door
 
 if TYPE_CHECKING:
     from headcount.theory.bounds import reach as reach
-    from headcount.theory.bounds.calculator import MOST_ROWS as MOST_ROWS
+    from headcount.theory.bounds.calculator import MAX_ROWS as MAX_ROWS
     from headcount.theory.bounds.calculator import Facts as Facts
     from headcount.theory.bounds.calculator import Row as Row
     from headcount.theory.bounds.calculator import check_rows as check_rows

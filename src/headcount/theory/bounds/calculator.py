@@ -17,7 +17,7 @@ from headcount.theory.bounds.counting import Basin, Heads, bites_below_eps, leas
 from headcount.theory.bounds.of_task import segments
 from headcount.theory.bounds.too_few_heads import Exponent, SetRule, all_positions, check, exponents, rounded_down
 
-MOST_ROWS = 2000
+MAX_ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ def check_rows(*, heads: Sequence[int], head_dims: Sequence[int], lengths: Seque
     """Refuse a table that is too long, and an ε that is none, before the work."""
     if eps is not None and not 0 < eps < 1:
         raise BadInput(f"eps must lie between 0 and 1, not {eps}")
-    if len(heads) * len(head_dims) * len(lengths) > MOST_ROWS:
-        raise BadInput(f"at most {MOST_ROWS} rows: shorten a range")
+    if len(heads) * len(head_dims) * len(lengths) > MAX_ROWS:
+        raise BadInput(f"at most {MAX_ROWS} rows: shorten a range")
 
 
 def rows(

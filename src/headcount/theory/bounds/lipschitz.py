@@ -75,7 +75,7 @@ Letter = tuple[float, ...]
 Positions = Literal["none", "any"]
 GAUSSIAN_REACH = 2.5
 """Letters of a task with Gaussian tokens are sought within so many standard deviations."""
-MOST_ALPHABETS = 1000
+MAX_ALPHABETS = 1000
 """How many sets of minimisers are tried as a start; whichever letters are taken, their γ is proved."""
 CLIMBS, ROUNDS, TRIED, SHRINK = 4, 150, 256, 0.93
 """The search for letters: how often, rounds, moved alphabets a round, the step's factor after one without gain."""
@@ -148,7 +148,7 @@ def _search(task: GeneralizedRetrieval, size: int, sides: Box, unit: bool) -> tu
     """Search in floats for letters with a large γ: the best minimisers, then random moves that shrink."""
     low, high = (torch.tensor(side, dtype=torch.float64) for side in sides)
     minimisers = torch.tensor([find_minimiser(f, sides).points[0] for f in task.f], dtype=torch.float64)
-    some = itertools.islice(itertools.combinations(range(len(task.f)), size), MOST_ALPHABETS)
+    some = itertools.islice(itertools.combinations(range(len(task.f)), size), MAX_ALPHABETS)
     starts = _inside(minimisers[torch.tensor(list(some))], low, high, unit)
     order = _gaps(task, starts).argsort(descending=True)
     climbed = [

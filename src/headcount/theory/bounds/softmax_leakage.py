@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from headcount.core import BadInput
 from headcount.tasks.expressions import ball
 
-LEAST_BETA = 1e-3
+MIN_BETA = 1e-3
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def beta_for(target: float, *, inside: int, outside: int, spread: float, gate: f
     low = high / 2
     while error(low) <= target:
         high, low = low, low / 2
-        if low < LEAST_BETA:  # nothing leaks: one token, and none outside
+        if low < MIN_BETA:  # nothing leaks: one token, and none outside
             return high
     while high > 1.01 * low:
         middle = math.sqrt(low * high)

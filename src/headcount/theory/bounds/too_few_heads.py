@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from headcount.core import BadInput
 
-MOST_SIZE = 10_000_000
+MAX_SIZE = 10_000_000
 """Of head counts, dimensions and lengths: the count runs over all positions, and ratios of sizes are doubles."""
 SetRule = Callable[[int], int]
 """The smallest |S_i| at a length T, for one rule of choosing the sets; it never falls when T rises."""
@@ -46,12 +46,12 @@ class Exponent:
 
 
 def check(**sizes: int) -> None:
-    """Refuse sizes that are none, and those beyond `MOST_SIZE`."""
+    """Refuse sizes that are none, and those beyond `MAX_SIZE`."""
     for name, number in sizes.items():
         if number < 1:
             raise BadInput(f"{name} must be at least 1, not {number}")
-        if number > MOST_SIZE:
-            raise BadInput(f"{name} must be at most {MOST_SIZE:,}")
+        if number > MAX_SIZE:
+            raise BadInput(f"{name} must be at most {MAX_SIZE:,}")
 
 
 def all_positions(length: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from headcount.core import BadInput
 from headcount.theory.construct.network import Array, Shallow
 
-MOST_COPIES = 1_000_000
+MAX_COPIES = 1_000_000
 
 
 def keep_below_one(net: Shallow, scale: float) -> Shallow:
@@ -24,8 +24,8 @@ def keep_below_one(net: Shallow, scale: float) -> Shallow:
         size = max(np.abs(row).max() / scale, abs(shift))
         s = 2.0 ** math.ceil(math.log2(size)) if size > 0 else 1.0
         copies = max(1, math.ceil(np.abs(column).max() * s))
-        if copies + len(rows) > MOST_COPIES:
-            raise BadInput(f"weights at most 1 would need more than {MOST_COPIES:,} units: leave them free")
+        if copies + len(rows) > MAX_COPIES:
+            raise BadInput(f"weights at most 1 would need more than {MAX_COPIES:,} units: leave them free")
         rows += [row / s] * copies
         shifts += [float(shift) / s] * copies
         columns += [column * s / copies] * copies

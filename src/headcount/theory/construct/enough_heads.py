@@ -47,9 +47,9 @@ from headcount.theory.construct.verified import Proved, save_verified, verified
 
 Array = NDArray[np.float64]
 LEAK_SHARE = 0.1  # of ε, for the leakage: β is free, units are not
-LEAST_EPS = 1e-9  # below it the rounding of float64 weights is no longer small against a step's share
-MOST_EPS = 1e6
-MOST_WEIGHTS = 50_000_000
+MIN_EPS = 1e-9  # below it the rounding of float64 weights is no longer small against a step's share
+MAX_EPS = 1e6
+MAX_WEIGHTS = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -228,10 +228,10 @@ def check_buildable(
         raise BadInput(f"{task.name} uses a bare Python function: state f and F0 as expressions to build it")
     if not 0 < eps < math.inf:
         raise BadInput(f"eps must be above 0, not {eps}")
-    if eps > MOST_EPS:
-        raise BadInput(f"eps must be at most {MOST_EPS:g}, not {eps:g}: scale the task")
-    if eps < LEAST_EPS:
-        raise BadInput(f"eps = {eps:g} is out of reach of float64 weights: at least {LEAST_EPS:g}")
+    if eps > MAX_EPS:
+        raise BadInput(f"eps must be at most {MAX_EPS:g}, not {eps:g}: scale the task")
+    if eps < MIN_EPS:
+        raise BadInput(f"eps = {eps:g} is out of reach of float64 weights: at least {MIN_EPS:g}")
     if head_dim < 2:
         raise BadInput(f"the construction needs head_dim ≥ 2, not {head_dim}")
     sides = task.box if box is None else box
@@ -317,8 +317,8 @@ def _transformer(
         beta=float(beta),
         feedforward="relu2",
     )
-    if spec.hidden * (spec.E + spec.dim) + spec.N_ff * (spec.E + spec.out_dim) > MOST_WEIGHTS:
-        raise BadInput(f"the model would have more than {MOST_WEIGHTS:,} weights: state a larger eps")
+    if spec.hidden * (spec.E + spec.dim) + spec.N_ff * (spec.E + spec.out_dim) > MAX_WEIGHTS:
+        raise BadInput(f"the model would have more than {MAX_WEIGHTS:,} weights: state a larger eps")
     model = Transformer(spec, dtype=torch.float64)
     tensors = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
     first, last = "layers.0.feedforward.layers.0", "layers.0.feedforward.layers.1"

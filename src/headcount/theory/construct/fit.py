@@ -21,9 +21,9 @@ from headcount.tasks.expressions import in_numpy as expr_numpy
 from headcount.theory.construct.network import Shallow
 
 Array = NDArray[np.float64]
-MOST_UNITS = 400
+MAX_UNITS = 400
 ROUNDS = 12
-LEAST_SHARE = 0.01  # of a function's range: the least error in three numbers
+MIN_SHARE = 0.01  # of a function's range: the least error in three numbers
 
 
 def fit(f: Expr, component: int, tolerance: float, low: Array, high: Array) -> Shallow:
@@ -43,10 +43,10 @@ def fit(f: Expr, component: int, tolerance: float, low: Array, high: Array) -> S
 
     coarse, fine = _grid(len(axes), 45 if len(axes) < 3 else 13), _grid(len(axes), 90 if len(axes) < 3 else 24)
     wanted, check = values(coarse), values(fine)
-    if len(axes) == 3 and tolerance < LEAST_SHARE * np.ptp(check):  # the boxes to prove it would be millions
+    if len(axes) == 3 and tolerance < MIN_SHARE * np.ptp(check):  # the boxes to prove it would be millions
         raise BadInput(
             f"is no sum of functions of one number and reads 3 numbers: an error of {tolerance:.3g} is out of reach, "
-            f"{LEAST_SHARE * np.ptp(check):.2g} is not: state a larger eps"
+            f"{MIN_SHARE * np.ptp(check):.2g} is not: state a larger eps"
         )
     best = math.inf
     for a, knots in _features(len(axes)):
@@ -63,7 +63,7 @@ def fit(f: Expr, component: int, tolerance: float, low: Array, high: Array) -> S
             return Shallow(inner, shift, weights[None], np.array([bias]), [proved])
         best = min(best, proved)
     raise BadInput(
-        f"cannot be fitted within {tolerance:.3g} by {MOST_UNITS} units ({best:.3g} was reached): state a larger eps"
+        f"cannot be fitted within {tolerance:.3g} by {MAX_UNITS} units ({best:.3g} was reached): state a larger eps"
     )
 
 
@@ -113,7 +113,7 @@ def _features(dim: int) -> Iterator[tuple[Array, Array]]:
     """Directions and knots of ever larger networks."""
     counts = {1: (1,), 2: (4, 5, 6, 8, 10, 12), 3: (9, 13, 18, 24)}[dim]
     knots = (2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
-    sizes = sorted({(p * m, p, m) for p in counts for m in knots if p * m <= MOST_UNITS})
+    sizes = sorted({(p * m, p, m) for p in counts for m in knots if p * m <= MAX_UNITS})
     for _, p, m in sizes:
         a = _directions(dim, p)
         reach = np.abs(a).sum(1)

@@ -39,7 +39,7 @@ from headcount.models import SavedModel
 from headcount.models.transformer import ModelSpec, Transformer
 from headcount.tasks import GeneralizedRetrieval, Task
 from headcount.tasks.expressions import Expr, Node
-from headcount.theory.construct.enough_heads import MOST_WEIGHTS, check_buildable, claim, range_of, slopes_of, statement
+from headcount.theory.construct.enough_heads import MAX_WEIGHTS, check_buildable, claim, range_of, slopes_of, statement
 from headcount.theory.construct.network import Shallow
 from headcount.theory.construct.range_of_doubles import in_range_of_doubles
 from headcount.theory.construct.shallow import exact, shallow
@@ -198,8 +198,8 @@ def _transformer(
         outer.units,
     )
     stored = units * (blocks + 3 * units + task.out_dim + 4) + blocks * (5 * blocks + dim + T + 4)
-    if stored > MOST_WEIGHTS:
-        raise BadInput(f"the model would have {stored:,} weights, more than {MOST_WEIGHTS:,}: state a larger eps")
+    if stored > MAX_WEIGHTS:
+        raise BadInput(f"the model would have {stored:,} weights, more than {MAX_WEIGHTS:,}: state a larger eps")
     spec = ModelSpec(
         dim=dim,
         length=T,
