@@ -17,7 +17,6 @@ import resource
 import runpy
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,7 +24,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-REPO = Path(__file__).resolve().parent.parent
+from benchmarks.old_code import REPO, environment, unpack_code
+
 sys.path.append(str(REPO / "tests"))
 ROWS = 101_000
 BATCH = 500
@@ -151,9 +151,8 @@ def measure(question: str, folder: Path, name: str) -> dict[str, float]:
 
 def ask(source: Path, *arguments: str) -> dict[str, float]:
     """Run this script with the code of some source."""
-    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, "--child", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "benchmarks.store_scale", "--child", *arguments]
+    done = subprocess.run(command, env=environment(source), capture_output=True, text=True, cwd=REPO, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
     return json.loads(done.stdout or "{}")
@@ -199,12 +198,7 @@ def main() -> None:
     parser.add_argument("--before", required=True, help="The commit to compare with.")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder) / "before.tar"
-        git = ["git", "-C", str(REPO), "archive", "-o", str(archive), options.before, "src/headcount"]
-        subprocess.run(git, check=True)
-        with tarfile.open(archive) as files:
-            files.extractall(Path(folder) / "before", filter="data")
-        before = both(Path(folder) / "before" / "src", Path(folder) / "a")
+        before = both(unpack_code(options.before, Path(folder)), Path(folder) / "a")
         after = both(REPO / "src", Path(folder) / "b")
     from results import write_result  # not in the children, which run older code too
 
