@@ -17,16 +17,17 @@ LINT := .venv/.lint-$(HERE)
 # What the first command would otherwise wait for; where numba is missing, nothing is compiled and all works.
 KERNELS := $(PY) -c 'import sys; from headcount.kernels.step.numba_cache import compile_kernels as c; c(sys.argv[1])'
 
-.PHONY: help setup demo test test-slow lint format bench stale clean
+.PHONY: help setup demo test test-slow lint format bench bench-check stale clean
 
 help:
-	@echo 'make demo       the two-minute tour: how many heads does a small task need?'
-	@echo 'make test       the tests (ARGS="-k name" chooses some)'
-	@echo 'make test-slow  the full counts; rewrites benchmarks/results/'
-	@echo 'make lint       ruff and pyright'
-	@echo 'make bench      timings, beside the peer in one run'
-	@echo 'make stale      figures whose code has changed since they were measured'
-	@echo 'make setup      the environment only'
+	@echo 'make demo         the two-minute tour: how many heads does a small task need?'
+	@echo 'make test         the tests (ARGS="-k name" chooses some)'
+	@echo 'make test-slow    the full counts; rewrites benchmarks/results/'
+	@echo 'make lint         ruff and pyright'
+	@echo 'make bench        timings, beside the peer in one run'
+	@echo 'make bench-check  fails where training has slowed beside the peer'
+	@echo 'make stale        figures whose code has changed since they were measured'
+	@echo 'make setup        the environment only'
 
 $(SETUP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo 'headcount: needs Python 3.11 or newer; none was found on PATH (set PYTHON=/path/to/python)' >&2; exit 2; }
@@ -64,6 +65,9 @@ format: $(LINT)
 
 bench: $(SETUP)
 	@$(PY) -m benchmarks.speed --out benchmarks/results/bench-cpu.json
+
+bench-check: $(SETUP)
+	@$(PY) -m benchmarks.check
 
 stale: $(SETUP)
 	@$(PY) -m benchmarks.stale $(ARGS)

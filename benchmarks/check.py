@@ -1,0 +1,105 @@
+"""Did a change make training slower? Today's ratios to a peer in one run, beside the recorded ones.
+
+    python -m benchmarks.check [--recorded FILE] [--tolerance 0.15]
+
+times our engine and torch's layers in turns (`benchmarks.speed` without the peers that take minutes to compile), and
+compares "peer over engine" at every length with the recorded result of the same kind. Ratios travel between machines
+better than times do. The exit status is 1 where our lead over any peer has shrunk by more than the tolerance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.result_sources import RESULTS
+from headcount.core import BadInput, HeadcountError
+from headcount.core.text import guarded_streams, put, tell
+
+SLOW_PEERS = ("vmap", "jax", "reference")
+"""Peers that compile for minutes, and our own reference, which changes with our code."""
+MAX_LOSS = 0.15
+"""Share of a recorded lead that may be lost."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as long as our engine a peer takes, then and now."""
+
+    length: str
+    peer: str
+    recorded: float
+    today: float
+
+    @property
+    def change(self) -> float:
+        """Share of the recorded lead that was gained; below 0 it was lost."""
+        return self.today / self.recorded - 1
+
+
+def compare(recorded: Mapping[str, Any], today: Mapping[str, Any]) -> list[Ratio]:
+    """Return every ratio that both results have; BadInput where they share none."""
+    rows = [
+        Ratio(length, key.removesuffix("_over_engine"), recorded[length][key], value)
+        for length in today
+        if length.startswith("T=") and length in recorded
+        for key, value in today[length].items()
+        if key.endswith("_over_engine") and key in recorded[length]
+    ]
+    if not rows:
+        raise BadInput("the recorded result shares no ratio with today's: record one with make bench")
+    return rows
+
+
+def losses(rows: Sequence[Ratio], tolerance: float = MAX_LOSS) -> list[Ratio]:
+    """Return the ratios that have shrunk by more than the tolerance."""
+    return [row for row in rows if row.change < -tolerance]
+
+
+def show(rows: Sequence[Ratio], tolerance: float) -> None:
+    """Print then and now, and which lead is lost."""
+    put(f"{'':8} {'peer':12} {'recorded':>9} {'today':>9} {'change':>8}")
+    for row in rows:
+        lost = "  slower than recorded" if row.change < -tolerance else ""
+        put(f"{row.length:8} {row.peer:12} {row.recorded:8.1f}× {row.today:8.1f}× {row.change:+8.0%}{lost}")
+
+
+def read_recorded(path: Path) -> dict[str, Any]:
+    """Read a recorded result; BadInput where it is none."""
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise BadInput(f"{path} is not JSON: give a file that python -m benchmarks.speed --out wrote") from None
+    if not isinstance(result, dict):
+        raise BadInput(f"{path} is not a result: give a file that python -m benchmarks.speed --out wrote")
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and compare; return 1 where a lead is lost, 2 after an error in one line."""
+    from benchmarks.peers.run import run_bench
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recorded", type=Path, default=RESULTS / "bench-cpu.json", metavar="FILE")
+    parser.add_argument("--tolerance", type=float, default=MAX_LOSS, help=f"default: {MAX_LOSS}")
+    options = parser.parse_args(arguments)
+    with guarded_streams():
+        try:
+            recorded = read_recorded(options.recorded)
+            rows = compare(recorded, run_bench("cpu", skip=SLOW_PEERS))
+            show(rows, options.tolerance)
+        except HeadcountError as error:
+            tell(str(error))
+            return 2
+    return 1 if losses(rows, options.tolerance) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
