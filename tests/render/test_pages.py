@@ -165,6 +165,10 @@ def test_markup_of_ones_own_is_found(line: str, tmp_path: Path) -> None:
         ("D = 3, N ≤ 32, |S| ≥ 8", "D_=_3, N_≤_32, |S|_≥_8"),
         ("3 heads, 1 head", "3_heads, 1_head"),
         ("130 times smaller", "130_times smaller"),
+        ("error × 1,100", "error ×_1,100"),
+        ("an error of 5.4e-5.", 'an error of <span class="one-line">5.4e-5</span>.'),
+        ("version 1.5e-2b, a5e-5", "version 1.5e-2b, a5e-5"),
+        ("<title>5.4e-5</title>", "<title>5.4e-5</title>"),
         ("x = y", "x = y"),
         ("head_dim = 8", "head_dim = 8"),
         ("3 sequences", "3 sequences"),
@@ -289,6 +293,7 @@ def test_narrow_wide_and_dark_pages_fit_and_say_nothing_to_the_console(tmp_path:
                 assert browser.run("document.documentElement.scrollWidth") <= width
                 grounds.add(browser.run("getComputedStyle(document.body).backgroundColor"))
                 assert browser.run(UNHINTED) == []
+                assert browser.run(CUT_CAPTIONS) == []
             assert len(grounds) == 2, "dark is not light"
         assert browser.errors == []
         assert [url for url in browser.requests if not url.startswith("file:")] == []
@@ -296,6 +301,8 @@ def test_narrow_wide_and_dark_pages_fit_and_say_nothing_to_the_console(tmp_path:
         browser.close()
 
 
+CUT_CAPTIONS = """[...document.querySelectorAll('caption span')].filter(text => text.checkVisibility()).filter(
+  text => text.getBoundingClientRect().right > innerWidth).map(text => text.innerText)"""
 UNHINTED = """[...document.querySelectorAll('.scroll')].filter(box => box.checkVisibility()).filter(box =>
   (box.scrollWidth > box.clientWidth + 1) !== (getComputedStyle(box, '::after').display === 'block'))
   .map(box => box.getAttribute('aria-label'))"""

@@ -30,10 +30,14 @@ NBSP = "\N{NO-BREAK SPACE}"
 _UNITS = "%|×|ms|s|min|h|MB|GB|MiB|GiB|heads?|times"
 _BETWEEN = re.compile(
     rf"(?<=\d) (?=(?:{_UNITS})(?!\w))|(?<=%) (?=interval \d)|(?<=interval) (?=\d)"  # 90 %, 12 ms, 90 % interval 3
+    r"|(?<=×) (?=\d)"  # error × 1,100
     r"|(?<![\w;&])(?P<left>\|?[^\W\d_][\w₀-₉]?\|?) (?P<sign>[=≈≤≥]) (?=[−+-]?[\d.])"  # h = 3, |S| ≥ 8
 )
-_KEPT = re.compile(r"(<(script|style|svg|pre|code)\b.*?</\2>|<[^>]*>)", re.DOTALL)
+_POWER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?e-\d+(?!\w)")  # 5.4e-5, which a line may break at its hyphen
+_KEPT = re.compile(r'(<(script|style|svg|pre|code)\b.*?</\2>|<span class="one-line">[^<]*</span>|<[^>]*>)', re.DOTALL)
 """Tags, and elements whose text is not prose: it is drawn, run or copied."""
+_TITLE = re.compile(r"<title>.*?</title>", re.DOTALL)
+"""The title of a page is text alone: a browser reads no element in it."""
 
 
 def page(template: str, *, live: bool = True, rules: str = "", **values: Any) -> str:
@@ -71,17 +75,18 @@ def _renamed(svg: str, mark: str) -> str:
 
 
 def unbroken(html: str) -> str:
-    """Return a page whose lines never break inside "90 %", "12 ms" or "h = 3"; tags, code and drawings stay."""
+    """Return a page whose lines never break inside "90 %", "12 ms", "h = 3" or "5e-5"; tags, code and drawings stay."""
     parts: list[str] = []
     end = 0
     for kept in _KEPT.finditer(html):
         parts += [_joined(html[end : kept.start()]), kept[0]]
         end = kept.end()
-    return "".join([*parts, _joined(html[end:])])
+    return _TITLE.sub(lambda m: re.sub(r"</?span[^>]*>", "", m[0]), "".join([*parts, _joined(html[end:])]))
 
 
 def _joined(text: str) -> str:
-    return _BETWEEN.sub(lambda m: NBSP if m["left"] is None else f"{m['left']}{NBSP}{m['sign']}{NBSP}", text)
+    text = _BETWEEN.sub(lambda m: NBSP if m["left"] is None else f"{m['left']}{NBSP}{m['sign']}{NBSP}", text)
+    return _POWER.sub(r'<span class="one-line">\g<0></span>', text)
 
 
 @cache
