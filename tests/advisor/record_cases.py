@@ -116,7 +116,7 @@ def made_record(verdict: Verdict = "transition", *, name: str = "sensors.csv", c
         reasons=[
             Reason(tag="measured", text="The best model errs by little."),
             Reason(tag="proved", text="If y is made of 3 minima over tokens, 3 heads reach every accuracy."),
-            Reason(tag="extrapolated", text="Deeper models may need fewer heads a layer."),
+            Reason(tag="extrapolated", text="Deeper models may need fewer heads per layer."),
         ],
         settle=settles(decision),
         kind="classification" if classes else "regression",

@@ -106,7 +106,7 @@ def test_answers_carry_numbers_and_tags():
     bare = configuration(record.model_copy(update={"curves": []}), 10).answers
     assert next(a for a in bare if a.question.startswith("More heads or")).tag == "extrapolated"
     assert told["What if I take too few heads?"].tag == "measured"
-    assert told["Do these sizes stand for what was measured?"].tag == "extrapolated"
+    assert told["Are these the sizes that were measured?"].tag == "extrapolated"
     assert configuration(record).answers[-1].tag == "measured"
 
 

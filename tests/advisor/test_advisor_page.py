@@ -60,7 +60,7 @@ def test_every_verdict_has_its_page(verdict, classes):
         assert "no number of heads to configure" in seen
     else:
         count = "1 head" if record.recommended_heads == 1 else f"{record.recommended_heads} heads"
-        assert f"Recommended: {count}; the interval at 95 % confidence" in seen
+        assert f"Recommended: {count}; interval at 95 % confidence" in seen
         assert f"num_heads={record.recommended_heads}" in html
     for reason in record.reasons:
         assert f'<span class="tag {reason.tag}">{reason.tag}</span> {reason.text}' in html
@@ -101,11 +101,11 @@ def test_all_parts_are_there():
         "heads × head size about 12",
         "at most 2100 parameters",
         "width 2 6 32",
-        "Nothing is open.",
+        "Nothing is left open.",
         "the answer is 3 heads in 100 %",
     ):
         assert text in seen, text
-    assert "No pair of inputs is shown. It is hard." in words(
+    assert "No such pair of inputs is shown. It is hard." in words(
         advice_page(record, witness=WITNESS.model_copy(update={"why": "It is hard."}))
     )
     cut = record.model_copy(update={"shorter": [ShorterPoint(length=5, heads=3, error=0.0077)]})

@@ -96,7 +96,7 @@ def test_a_learned_target_is_measured_and_all_good_models_must_agree(case):
     assert few.file is None
     assert few.deviations > 2
     assert {reason.tag for reason in few.sentences} == {"measured"}
-    assert "only data are known, so nothing is proved" in few.sentences[-2].text
+    assert "models stand in for it and nothing is proved" in few.sentences[-2].text
     assert "Whether such inputs occur is not known" in few.sentences[-1].text
     assert few.in_support is None
     assert f"{few.converged} of {few.starts} starts converged" in few.sentences[0].text

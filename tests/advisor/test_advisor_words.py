@@ -1,4 +1,4 @@
-"""The advisor's words: what they say of noise, single models and weak bounds; the lines about length and width."""
+"""The advisor's sentences about noise, single models and weak bounds; the lines about length and width."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headcount.advisor.prices import _counting, curve_points, other_curves
 from headcount.advisor.record import Challenge, ShorterPoint
 from headcount.advisor.search import Search
 from headcount.advisor.shorter_sequences import in_words, on_halves, relabelled
-from headcount.advisor.words.answer import LONGER, challenge_text, curve_text, reasons, sentence, settles
+from headcount.advisor.words.answer import LONGER_BUDGET, challenge_text, curve_text, reasons, sentence, settles
 from headcount.analysis.words.numbers import percent
 from headcount.core.errors import BadInput
 from headcount.core.progress import Progress
@@ -28,7 +28,7 @@ from headcount.core.progress import Progress
 STEP = {1: [0.4, 0.42, 0.5], 2: [0.001, 0.0012, 0.002], 4: [0.001, 0.0011, 0.002]}
 
 
-def told(
+def reason_texts(
     errors: dict[int, list[float]],
     length: int = 32,
     challenge: Challenge | None = None,
@@ -36,7 +36,7 @@ def told(
     train: float = 0.9,
     **changed,
 ) -> list[str]:
-    """The reasons that trials with these errors give."""
+    """Return the reasons that trials with these errors give."""
     found = made_up(errors, train=train, samples=8000)
     decision = decide(found, heads_max=8)
     points = [point.model_copy(update=changed) for point in curve_points(found, decision.noise_floor, {})]
@@ -45,26 +45,26 @@ def told(
 
 
 @pytest.mark.parametrize(("models", "text"), [(1, "in the only model."), (3, "in the best of 3 models.")])
-def test_the_number_of_models_is_good_english(models, text):
-    texts = told(STEP, seeds=models)
+def test_the_number_of_models_reads_well(models, text):
+    texts = reason_texts(STEP, seeds=models)
     assert any(t.endswith(text) for t in texts if t.startswith("1 head: error"))
 
 
-def test_what_cannot_be_told_apart_is_not_told_as_if_it_could():
+def test_errors_that_cannot_be_told_apart_are_called_so():
     for apart in (True, False):
-        (text,) = [t for t in told(STEP, apart=apart) if t.startswith("1 head: error")]
+        (text,) = [t for t in reason_texts(STEP, apart=apart) if t.startswith("1 head: error")]
         assert text.endswith("so few validation sequences do not tell the two apart.") is not apart
 
 
 def test_one_head_needs_and_two_heads_need():
-    assert any("1 head with bounded weights needs a feed-forward block" in t for t in told(STEP))
+    assert any("1 head with bounded weights needs a feed-forward block" in t for t in reason_texts(STEP))
     three = {1: [0.4] * 3, 2: [0.2] * 3, 3: [0.001] * 3, 4: [0.001] * 3}
-    assert any("2 heads with bounded weights need a feed-forward block" in t for t in told(three, 128))
+    assert any("2 heads with bounded weights need a feed-forward block" in t for t in reason_texts(three, 128))
 
 
-def test_a_bound_that_bounds_nothing_is_called_weak_or_silent():
+def test_a_lower_bound_that_rules_out_little_is_called_weak_or_silent():
     three = {1: [0.4] * 3, 2: [0.2] * 3, 3: [0.001] * 3, 4: [0.001] * 3}
-    weak, silent = told(three, 16), told(three, 8)
+    weak, silent = reason_texts(three, 16), reason_texts(three, 8)
     assert any("is weak at length 16 and rules out little" in t and "error^(−0.1)" in t for t in weak)
     assert not any("bounded weights need" in t for t in weak)
     assert any("says nothing at length 8: it bites from 16 on" in t for t in silent)
@@ -79,14 +79,14 @@ def test_noise_is_not_claimed_and_the_recommended_head_is_explained():
     assert "cannot be told from a function that these models did not learn" in settle
     assert "minimum, maximum and mean" in settle
     assert "will not help" not in settle
-    texts = told({h: [1.0, 1.01] for h in (1, 2, 4)})
-    assert any("Recommended is one head" in t and "interval leaves every number open" in t for t in texts)
+    texts = reason_texts({h: [1.0, 1.01] for h in (1, 2, 4)})
+    assert any("One head is recommended" in t and "interval leaves every number open" in t for t in texts)
     record = made_record("noise")
     assert (record.recommended_heads, record.interval_open) == (1, True)
 
 
 def test_a_longer_budget_reads_as_flag_and_as_keyword():
-    assert "--" not in LONGER
+    assert "--" not in LONGER_BUDGET
     assert "A longer budget" in settles(decide(made_up({1: [0.1], 2: [0.1]}), heads_max=8))
 
 
@@ -94,19 +94,19 @@ def challenge(after: float, passed: bool = False, **alone: float) -> Challenge:
     return Challenge(heads=1, hidden=64, steps=2000, before=0.4, after=after, passed=passed, **alone)
 
 
-def test_what_a_challenge_brought_is_told():
-    """Where twice the size and training helped fewer heads much, or the steps were given, something is open."""
+def test_the_effect_of_a_challenge_is_reported():
+    """If twice the size and training helped fewer heads much, or the steps were given, something is left open."""
     enough = {1: [0.4, 0.4, 0.4], 2: [0.001, 0.001, 0.0011], 3: [0.001, 0.0011, 0.0011], 4: [0.001, 0.001, 0.0011]}
     decision = decide(made_up(enough, samples=8000), heads_max=8)
     assert (decision.verdict, decision.low, decision.high) == ("transition", 2, 2)
-    usual, end = "1 head with 64 hidden units and 2,000 steps, twice the usual", "which does not replace heads."
-    assert f"{usual}: still an error of 0.36, {end}" in told(enough, challenge=challenge(0.36))
-    slow = f"{usual}, which divided the error by 3.0: still an error of 0.13, {end}"
-    assert slow in told(enough, challenge=challenge(0.4 / 3))
-    assert not any("twice the usual" in t for t in told(enough))
-    assert settles(decision, challenge(0.36)) == "Nothing is open."
-    assert "gained much by larger models and longer training" in settles(decision, challenge(0.13))
-    assert settles(decision, challenge(0.36), 200).startswith("Nothing else is open: every model took 200 steps")
+    usual, end = "1 head with 64 hidden units and 2,000 steps, twice the usual", "so this does not replace heads."
+    assert f"{usual}: the error is still 0.36, {end}" in reason_texts(enough, challenge=challenge(0.36))
+    slow = f"{usual}, which divided the error by 3.0: the error is still 0.13, {end}"
+    assert slow in reason_texts(enough, challenge=challenge(0.4 / 3))
+    assert not any("twice the usual" in t for t in reason_texts(enough))
+    assert settles(decision, challenge(0.36)) == "Nothing is left open."
+    assert "gained much from larger models and longer training" in settles(decision, challenge(0.13))
+    assert settles(decision, challenge(0.36), 200).startswith("Nothing else is left open: every model took 200 steps")
     assert "longer training. Every model took 200 steps" in settles(decision, challenge(0.13), 200)
 
 
@@ -114,11 +114,11 @@ def test_what_a_challenge_brought_is_told():
     ("hidden", "steps", "text"),
     [(0.001, 0.39, "hidden units helped"), (0.39, 0.001, "training helped"), (0.2, 0.3, "both together helped")],
 )
-def test_what_helped_is_said(hidden, steps, text):
+def test_the_change_that_helped_is_named(hidden, steps, text):
     said = challenge_text(challenge(0.001, True, hidden_alone=hidden, steps_alone=steps))
     assert said.startswith("1 head became enough with 64 hidden units and 2,000 steps, twice the usual")
     assert text in said
-    assert said.endswith("Not heads but these limited it.")
+    assert said.endswith("These limited it, not the number of heads.")
 
 
 def test_only_a_whole_share_is_100_percent():
@@ -130,14 +130,14 @@ def test_an_interval_that_reaches_further_than_the_draws_is_explained():
     few = {1: [0.4, 0.41], 2: [0.1, 0.12], 3: [0.0010, 0.0011, 0.0011], 4: [0.001, 0.001, 0.001]}
     decision = decide(made_up(few), heads_max=8)
     assert decision.low < min(h for h in decision.shares if h)
-    assert any(f"The interval goes down to {decision.low}" in t for t in told(few))
-    assert not any("The interval goes down" in t for t in told({h: row * 3 for h, row in STEP.items()}))
+    assert any(f"The interval goes down to {decision.low}" in t for t in reason_texts(few))
+    assert not any("The interval goes down" in t for t in reason_texts({h: row * 3 for h, row in STEP.items()}))
 
 
 def test_a_small_gain_is_named_where_one_head_is_the_answer():
     assert any(
-        t.endswith("against 0.20: within the margin, and counted as none.")
-        for t in told({1: [0.2] * 3, 2: [0.18] * 3, 4: [0.17] * 3}, train=0.05)
+        t.endswith("against 0.20: within the margin, so not counted as a gain.")
+        for t in reason_texts({1: [0.2] * 3, 2: [0.18] * 3, 4: [0.17] * 3}, train=0.05)
     )
 
 
@@ -258,7 +258,7 @@ def test_other_curves_take_rounds_of_one_seed_and_one_recipe(searched, case, see
         assert ("2: 0.12 (0.12)" in text) is (seeds == 2)
 
 
-def test_the_time_to_go_is_never_below_nothing(capsys):
+def test_the_remaining_time_is_never_negative(capsys):
     with Progress("work", 10.0, every=0.0, closes=False) as progress:
         progress.advance(10.4, note="late")
     assert "about 0 s to go" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The page of an advice: the answer first, its pictures, price and reasons, in one file that loads nothing."""
+"""The page of an advice: the answer first, then its charts, prices and reasons, in one file that loads nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ from headcount.advisor.tables import (
     settings,
     shorter_table,
 )
-from headcount.advisor.words.answer import TAGS, again, curve_table, evidence, headline, price_text, recommended_text
+from headcount.advisor.words.answer import (
+    TAGS,
+    curve_table,
+    evidence,
+    headline,
+    price_text,
+    recommended_text,
+    redraws_text,
+)
 from headcount.advisor.words.witness import witness_title
 from headcount.core import write_text
 from headcount.render import page
@@ -31,9 +39,10 @@ def write_page(
 
 
 def advice_page(record: AdviceRecord, config: Configuration | None = None, witness: WitnessRecord | None = None) -> str:
-    """Return the page as one HTML document; its one script is the package's own, and nothing is loaded.
+    """Return the page as one HTML document that loads nothing; its only script is the package's own.
 
-    Without a configuration the one at the measured width is shown, where the advice names a number of heads.
+    config: what `configuration` returned; None shows the one at the measured width, if the advice names a number of
+    heads. witness: what `witness` returned.
     """
     if config is None and record.named is not None:
         config = configuration(record)
@@ -42,11 +51,11 @@ def advice_page(record: AdviceRecord, config: Configuration | None = None, witne
         "advisor/advice.html.j2",
         title=f"{record.name}: {record.sentence}",
         record=record,
-        told=headline(record),
+        headline=headline(record),
         recommended=recommended_text(record),
         evidence=evidence(record),
         charts=advice_charts(record),
-        again=f"{again(record)} {TAGS}".strip(),
+        redraws=f"{redraws_text(record)} {TAGS}".strip(),
         prices=prices,
         price_table=price_table(record),
         fixed_table=fixed_table(record),
@@ -60,10 +69,10 @@ def advice_page(record: AdviceRecord, config: Configuration | None = None, witne
         code=config and config.code.strip(),
         done=settings(record),
         origin=origin(record.provenance),
-        whole=json.dumps(record.data(), indent=2, ensure_ascii=False),
+        full_record=json.dumps(record.data(), indent=2, ensure_ascii=False),
     )
 
 
 def _pair(witness: WitnessRecord) -> str:
-    """The two inputs, a token a line."""
+    """Return the two inputs as text, one token per line."""
     return json.dumps({"X1": witness.X1, "X2": witness.X2}, indent=None).replace("], [", "],\n [")

@@ -1,1 +1,1 @@
-"""What an advice says, beside the template of its page: the answer, its witness, from advice to code."""
+"""The sentences of an advice: the answer and its reasons, the witness, and the configuration."""

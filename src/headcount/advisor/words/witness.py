@@ -1,4 +1,4 @@
-"""What a witness says, each sentence with what it rests on."""
+"""The sentences about a witness, each with what it rests on."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from headcount.core.text import below
 from headcount.models import SavedModel
 from headcount.theory.attack import Found, Witness
 
-EVERY = "every feed-forward block on top of this encoder and attention, of any size,"
-MEANING = "This is about the worst input, not the average one, and about the layer that was trained here."
+EVERY_BLOCK = "every feed-forward block on top of this encoder and attention, of any size,"
+SCOPE = "This is about the worst input, not the average one, and about the layer that was trained here."
 
 
 def witness_title(witness: WitnessRecord) -> str:
-    """Say what the page shows of a witness."""
+    """Return the heading of the page's section about a witness."""
     return f"What {heads_text(witness.heads)} cannot tell apart" if witness.heads else "A witness against fewer heads"
 
 
 def proved_words(witness: Witness, heads: int, unit: float, among: str) -> WitnessRecord:
-    """The record of a pair of a known task; proved where it is exact."""
+    """Return the record of a pair for a known task: proved if it is exact.
+
+    unit: the standard deviation of the targets. among: "typical", or "all" inputs of the task.
+    """
     exact, gap, least = witness.kind == "exact", witness.gap, witness.gap / 2
     tag: Tag = "proved" if exact else "measured"
     distance = witness.found.distances[0] if exact else witness.data["claims"]["distance"]
@@ -33,15 +36,15 @@ def proved_words(witness: Witness, heads: int, unit: float, among: str) -> Witne
     like = "typical inputs of the task" if among == "typical" else "inputs of the task"
     if witness.outside:
         like = f"sequences that are not inputs of this task ({witness.outside})"
-    same = "exactly the same output" if exact else f"outputs equal to {distance:.1e}"
-    beside = "; such a pair is proved to lie beside the stated numbers" if exact else ""
+    same = "exactly the same output" if exact else f"outputs equal to within {distance:.1e}"
+    nearby = "; such a pair is proved to lie next to the stated numbers" if exact else ""
     times = f"{below(gap / unit, 2)} standard deviations{' of the data' if witness.outside else ''} as measured"
     apart = f"differ by at least {below(gap)}{where} ({times}; {witness.found.effort})"
     texts = (
-        f"The trained layer with {heads_text(heads)} gives {same} for two {like} whose targets {apart}{beside}.",
-        f"So {EVERY} errs by at least {below(least)} on one of the two. {MEANING}",
+        f"The trained layer with {heads_text(heads)} gives {same} for two {like} whose targets {apart}{nearby}.",
+        f"So {EVERY_BLOCK} errs by at least {below(least)} on one of the two. {SCOPE}",
     )
-    told = [Reason(tag=tag, text=text) for text in texts]
+    sentences = [Reason(tag=tag, text=text) for text in texts]
     return WitnessRecord(
         heads=heads,
         tag="proved" if exact else "measured",
@@ -58,7 +61,7 @@ def proved_words(witness: Witness, heads: int, unit: float, among: str) -> Witne
         X2=witness.X[1].tolist(),
         box=[list(side) for side in witness.found.box],
         file=witness.data if exact else None,
-        sentences=told,
+        sentences=sentences,
         in_support=witness.in_support,
         starts=witness.found.starts,
         converged=witness.found.converged,
@@ -76,27 +79,27 @@ def learned_words(
     classes: Sequence[Any] | None,
     error: float,
 ) -> WitnessRecord:
-    """The record of a pair where the best model stands in for the task: measured, never proved."""
+    """Return the record of pair `k`, for which the best model stands in for the task: measured, never proved."""
     pair, j = torch.from_numpy(found.X[k]), found.outputs[k]
     y, own = judges[0].predict(pair), model.predict(pair)[:, j].tolist()
     count = f"all {len(judges)} models that do about as well as the best"
     what = "targets" if classes is None else f"scores of class {classes[j]}"
     where = f" in output {j + 1}" if classes is None and y.shape[1] > 1 else ""
-    same = f"gives the same output (to {found.distances[k]:.1e}) for two inputs"
-    apart = f"differ by {error_text(gap)}{where} ({gap / unit:.2g} standard deviations; {found.effort}), say {count}"
+    same = f"gives the same output (to within {found.distances[k]:.1e}) for two inputs"
+    apart = f"differ by {error_text(gap)}{where} ({gap / unit:.2g} standard deviations; {found.effort})"
     stands = f"errs by {error_text(error)} of the variance of y on validation sequences"
     texts = [
-        f"The trained layer with {heads_text(heads)} {same} whose {what} {apart}.",
-        f"If so, {EVERY} errs by about {error_text(gap / 2)} or more on one of the two. {MEANING}",
-        f"Models stand in for the task, of which only data are known, so nothing is proved: the best {stands}.",
-        "Whether such inputs occur is not known: each of their numbers lies among those of the data.",
+        f"The trained layer with {heads_text(heads)} {same} whose {what} {apart}, according to {count}.",
+        f"If so, {EVERY_BLOCK} errs by about {error_text(gap / 2)} or more on one of the two. {SCOPE}",
+        f"Only data are known of the task, so models stand in for it and nothing is proved: the best {stands}.",
+        "Whether such inputs occur is not known; each of their numbers lies within the range of the data.",
     ]
     named = {tuple(judge.predict(pair).argmax(1).tolist()) for judge in judges}
     if classes is not None and len(named) == 1 and len(set(first := next(iter(named)))) == 2:
         texts.insert(
             1,
-            f"The models call the first {classes[first[0]]} and the second {classes[first[1]]}; whatever "
-            f"stands on top of this layer calls both the same.",
+            f"The models call the first {classes[first[0]]} and the second {classes[first[1]]}; anything on top of "
+            f"this layer gives both the same class.",
         )
     return WitnessRecord(
         heads=heads,
