@@ -11,7 +11,7 @@ import headcount as hc
 from headcount.models.transformer.reference import Transformer
 from headcount.models.transformer.spec import ModelSpec
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory.adversary.basins import basins_of
+from headcount.theory.adversary.basins import find_basins
 
 
 def basin_task(length: int, intrinsic: int = 2, **options) -> GeneralizedRetrieval:
@@ -56,7 +56,7 @@ def retriever_model(length: int, basin: int, beta: float = 40.0) -> Transformer:
     """What training tends to find, written down: a head with score −β·Ψ and value Ψ, where Ψ interpolates one f_i."""
     task, knots = basin_task(length), np.linspace(0.0, 1.0, 9)[:-1]
     model = random_model(length, hidden=16, beta=beta)
-    centre = np.array(basins_of(task)[0][basin].minimiser)
+    centre = np.array(find_basins(task)[0][basin].minimiser)
     slopes = knots[None] + 1 / 16 - centre[:, None]  # of (x − c)²/2 between neighbouring knots, one row a coordinate
     bends = np.diff(slopes, axis=1, prepend=0.0).ravel()
     weights = {

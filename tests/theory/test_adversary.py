@@ -1,4 +1,4 @@
-"""The paper's adversary: its geometry step by step, what it finds, how that falls with ε, and sabotaged twins."""
+"""The paper's adversary: its geometry step by step, the pairs it finds, how these depend on ε, and sabotaged twins."""
 
 from __future__ import annotations
 
@@ -17,19 +17,27 @@ from headcount.models.transformer.reference import Transformer
 from headcount.render.bounds import save_errors
 from headcount.tasks.expressions.tree import Exp, Tanh, variable
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory.adversary.algorithm import Attacked, Plan, attack, check_plan, eps_of, make_grids, make_plan
-from headcount.theory.adversary.basins import basins_of
-from headcount.theory.adversary.figure import FLOOR, adversary_figure, run_adversary
+from headcount.theory.adversary.algorithm import (
+    AdversaryPlan,
+    Attacked,
+    attack,
+    check_plan,
+    eps_for_points,
+    make_grids,
+    make_plan,
+)
+from headcount.theory.adversary.basins import find_basins
+from headcount.theory.adversary.figure import DISTANCE_FLOOR, adversary_figure, run_adversary
 
 
-def segment_points(plan: Plan, i: int, count: int = 97) -> np.ndarray:
+def segment_points(plan: AdversaryPlan, i: int, count: int = 97) -> np.ndarray:
     b = plan.basins[i]
     return np.concatenate([b.minimiser[None], b.at(np.linspace(b.near, b.far, count))])
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_steps_of_the_proof(case: str):
-    """Peaks are largest over all unused positions, one basin has none; pins and free positions are as they must be."""
+    """Peaks are largest over all unused positions, some basin has none, and pins and free positions are as required."""
     task, model = CASES[case]
     attacked = Attacked(model, task)
     plan = make_plan(attacked, task)
@@ -42,7 +50,7 @@ def test_the_steps_of_the_proof(case: str):
     for peak in plan.peaks:  # a sample of everything that the head could have picked: nothing is larger
         for points in every:
             X = np.repeat(points[:, None], task.length, 1)
-            scores = np.delete(attacked.terms(X)[0][..., peak.head], list(used), axis=1)
+            scores = np.delete(attacked.scores_and_values(X)[0][..., peak.head], list(used), axis=1)
             assert scores.max() <= peak.score + 1e-12
         assert np.array_equal(plan.pins[peak.position], peak.point)
         used.add(peak.position)
@@ -62,8 +70,8 @@ def test_the_steps_of_the_proof(case: str):
 def test_what_is_found_is_what_is_claimed(case: str):
     task, model = CASES[case]
     plan = make_plan(Attacked(model, task), task)
-    eps = eps_of(plan, 3)
-    found = attack(model, task, eps, most=3000, plan=plan)
+    eps = eps_for_points(plan, 3)
+    found = attack(model, task, eps, list_size=3000, plan=plan)
     assert [len(grid) for grid in found.grids] == [3] * len(plan.free)
     grids = np.concatenate(found.grids)
     assert (np.diff(grids) > 0).all()  # consecutive: every grid beyond the one before
@@ -80,13 +88,13 @@ def test_what_is_found_is_what_is_claimed(case: str):
     # F's input from the sums of one token each, apart from the reference's own code
     spec, outputs = model.spec, []
     for x in found.X:
-        r, v = Attacked(model, task).terms(x[None])
+        r, v = Attacked(model, task).scores_and_values(x[None])
         a = np.exp(r[0] - r[0].max(0))
         o = (a[..., None] * v[0]).sum(0) / a.sum(0)[:, None]
         outputs.append(np.einsum("hen,hn->e", model.layers[0].attention.output.detach().numpy(), o))
     assert np.linalg.norm(outputs[0] - outputs[1]) == pytest.approx(found.distance, abs=1e-14)
     assert found.distance_max <= found.distance <= found.distance_l1
-    assert found.distance < found.counted
+    assert found.distance < found.pigeonhole_distance
     if found.distance > 0:
         by_hand = (found.gap - 2 * eps) / (1.129 * found.distance * math.sqrt(spec.E))
         assert found.width == pytest.approx(by_hand)
@@ -95,7 +103,7 @@ def test_what_is_found_is_what_is_claimed(case: str):
 def test_a_peak_inside_a_segment_is_found():
     """Two units bend on the segment, and the score is largest where the second one does: no end, no sample."""
     task = basin_task(16)
-    for b in basins_of(task)[0]:
+    for b in find_basins(task)[0]:
         bend, top = b.near + 0.1371 * (b.far - b.near), b.near + 0.6123 * (b.far - b.near)
         plan = make_plan(Attacked(tent_model(16, b.minimiser, b.direction, bend, top), task), task)
         assert plan.peaks[0].score == pytest.approx(top + 0.1 * (top - bend), abs=1e-13)
@@ -105,7 +113,7 @@ def test_the_search_sees_the_reference_model():
     """Sums that agree are outputs that agree; the reference model's own F then cannot tell the sequences apart."""
     task = basin_task(32)
     for model, uncovered in ((random_model(32), None), (retriever_model(32, 0), 1), (retriever_model(32, 1), 0)):
-        found = attack(SavedModel(model), task, 1e-4, most=3000)
+        found = attack(SavedModel(model), task, 1e-4, list_size=3000)
         assert uncovered in (None, found.plan.uncovered)  # a head that retrieves one basin leaves the other
         assert found.distance < 1e-11
         y = SavedModel(copy.deepcopy(model).double()).predict(torch.from_numpy(np.stack(found.X)))
@@ -122,8 +130,8 @@ def test_the_distance_falls_with_eps_as_pairs_do():
         for seed in range(3):
             model = rough_model(length, seed)
             plan = make_plan(Attacked(model, task), task)
-            eps = [eps_of(plan, q) for q in points]
-            found = run_adversary(model, task, eps, most=30_000)
+            eps = [eps_for_points(plan, q) for q in points]
+            found = run_adversary(model, task, eps, list_size=30_000)
             assert plan.exponent.k + 1 == pytest.approx(least)
             assert all(c.pair.complete for c in found.collisions)
             logs.append([math.log(c.distance) for c in found.collisions])
@@ -138,12 +146,14 @@ def test_distances_lie_below_the_promised_line(length: int, points: tuple[int, .
     task = basin_task(length)
     for model in (random_model(length, 1), rough_model(length)):
         plan = make_plan(Attacked(model, task), task)
-        found = run_adversary(model, task, [eps_of(plan, q) for q in points], most=2000)
+        found = run_adversary(model, task, [eps_for_points(plan, q) for q in points], list_size=2000)
         assert not plan.exponent.vacuous
         assert plan.exponent.k + 1 == pytest.approx((length - 2) / 4)
-        assert found.below
-    raised = [dataclasses.replace(c, distance=1e3 * c.counted) for c in found.collisions]  # the sabotaged twin
-    assert not dataclasses.replace(found, collisions=tuple(raised)).below
+        assert found.is_below_line
+    raised = [
+        dataclasses.replace(c, distance=1e3 * c.pigeonhole_distance) for c in found.collisions
+    ]  # the sabotaged twin
+    assert not dataclasses.replace(found, collisions=tuple(raised)).is_below_line
 
 
 @pytest.mark.slow
@@ -156,8 +166,8 @@ def test_the_fitted_exponents_at_length_32_and_64():
     for length, points in ((32, (2, 3, 4, 6, 8, 16)), (64, (2, 3, 4, 5))):
         task, model = basin_task(length), rough_model(length)
         plan = make_plan(Attacked(model, task), task)
-        found = run_adversary(model, task, [eps_of(plan, q) for q in points])
-        assert found.below
+        found = run_adversary(model, task, [eps_for_points(plan, q) for q in points])
+        assert found.is_below_line
         assert found.collisions[0].distance < 1e-6 * found.line()[0]
         assert found.slope is not None
         assert 1 < found.slope < plan.exponent.k + 1
@@ -166,12 +176,12 @@ def test_the_fitted_exponents_at_length_32_and_64():
 # -- sabotaged twins -----------------------------------------------------------------------------------------
 
 
-def checked(task: GeneralizedRetrieval, model: Transformer, plan: Plan) -> None:
+def checked(task: GeneralizedRetrieval, model: Transformer, plan: AdversaryPlan) -> None:
     attacked = Attacked(model, task)
-    grids = make_grids(task, plan, eps_of(plan, 2))
+    grids = make_grids(task, plan, eps_for_points(plan, 2))
     X = np.repeat(plan.fill[None, None], 2, 0).repeat(task.length, 1)
     X[:, list(plan.free)] = plan.basins[plan.uncovered].at(np.stack(grids, 1))
-    check_plan(task, plan, X[:, list(plan.free)], attacked.terms(X)[0][:, list(plan.free)])
+    check_plan(task, plan, X[:, list(plan.free)], attacked.scores_and_values(X)[0][:, list(plan.free)])
 
 
 def test_a_wrong_plan_is_rejected():
@@ -188,10 +198,10 @@ def test_a_wrong_plan_is_rejected():
         next(t for t in task.S[u] if t not in plan.pins and t not in plan.free): plan.basins[u].minimiser,
     }
     wrong = {
-        "is not pinned": {"pins": moved},
+        "of head . is not pinned": {"pins": moved},
         "is covered": {"uncovered": peak.basin},
-        "unused ones": {"free": (peak.position, *plan.free[1:])},
-        "pinned nowhere": {"pins": lost, "peaks": tuple(p for p in plan.peaks if p.position in lost)},
+        "unused positions": {"free": (peak.position, *plan.free[1:])},
+        "is not pinned at any position": {"pins": lost, "peaks": tuple(p for p in plan.peaks if p.position in lost)},
         "would hide them": {"pins": hidden},
         "outweighs": {"peaks": tuple(dataclasses.replace(p, score=p.score - 5.0) for p in plan.peaks)},
     }
@@ -216,7 +226,7 @@ def test_the_printed_rule_fails_where_the_sets_differ():
         checked(task, loud, repaired)
         j, b = plan.peaks[0].basin, plan.basins[plan.peaks[0].basin]
         X = np.repeat(b.minimiser[None, None], 24, 1)
-        scores = Attacked(loud, task).terms(X)[0][0, :, 0]
+        scores = Attacked(loud, task).scores_and_values(X)[0][0, :, 0]
         t = max(task.S[j], key=lambda t: scores[t])
         peak = dataclasses.replace(plan.peaks[0], position=t, point=b.minimiser, score=float(scores[t]))
         printed = dataclasses.replace(plan, peaks=(peak,), pins={t: b.minimiser})
@@ -224,7 +234,7 @@ def test_the_printed_rule_fails_where_the_sets_differ():
             checked(task, loud, printed)
 
 
-def test_enough_heads_are_refused_and_a_vacuous_bound_is_said():
+def test_enough_heads_are_rejected_and_a_vacuous_bound_is_reported():
     task = basin_task(32)
     for heads in (2, 3):
         with pytest.raises(hc.BadInput, match=f"{heads} heads can cover all 2 basins"):
@@ -232,7 +242,7 @@ def test_enough_heads_are_refused_and_a_vacuous_bound_is_said():
     short = basin_task(10)
     model = random_model(10, head_dim=8)
     plan = make_plan(Attacked(model, short), short)
-    found = attack(model, short, eps_of(plan, 2), plan=plan)
+    found = attack(model, short, eps_for_points(plan, 2), plan=plan)
     assert found.verdict == "vacuous here: k = -0.20, it bites from T = 13"
     assert "vacuous here" in run_adversary(model, short, [found.eps]).figure()["title"]
     for bad, said in (
@@ -247,7 +257,7 @@ def test_enough_heads_are_refused_and_a_vacuous_bound_is_said():
             attack(random_model(32), long, eps)
 
 
-def test_tasks_that_break_an_assumption_are_refused_by_name():
+def test_tasks_that_break_an_assumption_are_rejected_by_name():
     x, z = variable(2), variable(2)
     first, second = ((x - [0.2, 0.3]) ** 2).sum() / 2, ((x - [0.8, 0.6]) ** 2).sum() / 2
     double = (x[0] - 0.2) ** 2 * ((x[0] - 0.8) ** 2) + (x[1] - 0.5) ** 2
@@ -263,10 +273,10 @@ def test_tasks_that_break_an_assumption_are_refused_by_name():
         with pytest.raises(hc.BadInput, match=said):
             attack(random_model(16), task, 1e-4)
     with pytest.raises(hc.BadInput, match=r"\(2.3\) fails: .*f_1 is linear"):
-        basins_of(hc.make_task("min-plus-max", length=16))
+        find_basins(hc.make_task("min-plus-max", length=16))
     for task in (hc.make_task("sum-of-maxima", length=16), hc.make_task("sphere-anchors", length=16)):
         with pytest.raises(hc.BadInput, match="tokens that fill a box"):
-            basins_of(task)
+            find_basins(task)
 
 
 def test_other_basins_than_quadratic_ones():
@@ -275,26 +285,26 @@ def test_other_basins_than_quadratic_ones():
     task = GeneralizedRetrieval(f, None, Exp(of=-(z[0] + 2.0 * z[1])), length=20, name="bump and wave")
     model = random_model(20)
     plan = make_plan(Attacked(model, task), task)
-    found = attack(model, task, eps_of(plan, 4), most=3000, plan=plan)
+    found = attack(model, task, eps_for_points(plan, 4), list_size=3000, plan=plan)
     assert found.gap >= 3 * found.eps * (1 - 1e-12)
-    assert found.distance < min(found.counted, 1e-6)
+    assert found.distance < min(found.pigeonhole_distance, 1e-6)
     # a flat valley of f_1 reaches x^(2): half of the distance between the minimisers is too far
     f = [(x[0] - 0.5) ** 2 * 0.01 + (x[1] - 0.2) ** 2, ((x - [0.9, 0.2]) ** 2).sum() / 2]
     valley = GeneralizedRetrieval(f, None, z.sum(), length=20, name="valley")
-    assert basins_of(valley)[0][0].far < 0.1
+    assert find_basins(valley)[0][0].far < 0.1
     for seed in range(3):
         plan = make_plan(Attacked(random_model(20, seed), valley), valley)
-        found = attack(random_model(20, seed), valley, eps_of(plan, 3), most=1000, plan=plan)
+        found = attack(random_model(20, seed), valley, eps_for_points(plan, 3), list_size=1000, plan=plan)
         assert found.gap >= 3 * found.eps * (1 - 1e-12)
 
 
 def test_the_picture(tmp_path):
     task, model = basin_task(10), rough_model(10)
     plan = make_plan(Attacked(model, task), task)
-    figure = adversary_figure(model, task, [eps_of(plan, q) for q in (2, 3, 4)], most=5000)
+    figure = adversary_figure(model, task, [eps_for_points(plan, q) for q in (2, 3, 4)], list_size=5000)
     assert figure["x"] == sorted(figure["x"], reverse=True)
-    found, counted, line = (series["y"] for series in figure["series"])
-    assert all(FLOOR < a < b <= c * (1 + 1e-9) for a, b, c in zip(found, counted, line, strict=True))
+    found, pigeonhole, line = (series["y"] for series in figure["series"])
+    assert all(DISTANCE_FLOOR < a < b <= c * (1 + 1e-9) for a, b, c in zip(found, pigeonhole, line, strict=True))
     assert line[-1] == pytest.approx(line[0] * (figure["x"][-1] / figure["x"][0]) ** (plan.exponent.k + 1))
     save_errors(figure, tmp_path / "a.svg")
     assert "k + 1" in (tmp_path / "a.svg").read_text()

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.theory.adversary.subset_sums import Choices, Pair, distance, k_list, lattice, meet_in_the_middle, nearest
+from headcount.theory.adversary.subset_sums import (
+    Choices,
+    Pair,
+    distance,
+    k_list,
+    lattice,
+    meet_in_the_middle,
+    nearest_pair,
+)
 
 
 def drawn(seed: int, sizes: list[int], m: int = 3, **options) -> Choices:
@@ -47,7 +55,7 @@ def brute(choices: Choices) -> float:
 
 
 def sound(choices: Choices, pair: Pair) -> None:
-    """What every answer must be: two selections that may differ, and the distance that they have."""
+    """Check an answer: two selections that may differ, and their distance."""
     assert len(pair.first) == len(pair.second) == len(choices.vectors)
     assert allowed(choices, pair.first, pair.second)
     assert pair.distance == pytest.approx(exact(choices, pair.first, pair.second), rel=1e-12, abs=1e-300)
@@ -64,7 +72,7 @@ def test_all_searches_against_brute_force(sizes: list[int], options: dict[str, f
         least = brute(choices)
         if least == math.inf:
             continue
-        for pair in (meet_in_the_middle(choices), k_list(choices), nearest(choices)):
+        for pair in (meet_in_the_middle(choices), k_list(choices), nearest_pair(choices)):
             sound(choices, pair)
             assert pair.complete
             assert pair.distance == pytest.approx(least, rel=1e-9)
@@ -74,13 +82,13 @@ def test_all_searches_against_brute_force(sizes: list[int], options: dict[str, f
             assert by_lattice.distance >= least * (1 - 1e-9)
 
 
-def test_short_lists_are_sound_and_said_to_be_incomplete():
+def test_short_lists_are_sound_and_reported_as_incomplete():
     for sizes in ([3] * 6, [5] * 4):
         choices = drawn(3, sizes)
         least = meet_in_the_middle(choices).distance  # complete, and so the optimum
-        for most in (2, 3, 10, 60):
-            pairs = [k_list(choices, most)]
-            pairs += [meet_in_the_middle(choices, most)] if most > 21 else []
+        for list_size in (2, 3, 10, 60):
+            pairs = [k_list(choices, list_size)]
+            pairs += [meet_in_the_middle(choices, list_size)] if list_size > 21 else []
             for pair in pairs:
                 sound(choices, pair)
                 assert not pair.complete
@@ -118,9 +126,9 @@ def test_a_planted_collision_is_found():
 def test_a_collision_within_the_gap_is_none():
     vectors = [np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 2.0]])]
     near = Choices(vectors, [np.array([0.0, 0.1, 1.0])], 0.2)
-    for pair in (meet_in_the_middle(near), k_list(near), nearest(near)):
+    for pair in (meet_in_the_middle(near), k_list(near), nearest_pair(near)):
         assert pair.distance == pytest.approx(math.sqrt(5))
-    assert nearest(Choices(vectors, [np.array([0.0, 0.3, 1.0])], 0.2)).distance == 0.0
+    assert nearest_pair(Choices(vectors, [np.array([0.0, 0.3, 1.0])], 0.2)).distance == 0.0
 
 
 def test_more_positions_are_used_by_the_tree():
@@ -149,7 +157,7 @@ def test_a_subset_sum_by_lattice_reduction():
 
 def test_degenerate_choices():
     same = Choices([np.ones((2, 3)), np.ones((2, 3))])
-    for pair in (meet_in_the_middle(same), k_list(same), lattice(same), nearest(same)):
+    for pair in (meet_in_the_middle(same), k_list(same), lattice(same), nearest_pair(same)):
         assert pair is not None
         assert pair.distance == 0.0
         sound(same, pair)
@@ -164,7 +172,7 @@ def test_refusals():
         lambda: Choices([np.full((2, 1), np.nan)]),
         lambda: k_list(Choices([np.zeros((1, 3))] * 3)),
         lambda: meet_in_the_middle(drawn(0, [9]), 5),
-        lambda: nearest(Choices([np.zeros((2, 1))], [np.zeros(2)], 0.5)),
+        lambda: nearest_pair(Choices([np.zeros((2, 1))], [np.zeros(2)], 0.5)),
         lambda: k_list(drawn(0, [2]), 1),
     ):
         with pytest.raises(hc.BadInput) as told:

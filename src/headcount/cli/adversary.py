@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headcount.models import SavedModel
     from headcount.render import Table
     from headcount.tasks import Task
-    from headcount.theory.adversary import Collision, Run
+    from headcount.theory.adversary import AdversaryRun, Collision
 
 
 def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int, json: bool) -> int:
@@ -24,13 +24,13 @@ def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int,
     from headcount.core import Progress, whole_folder, write_json
     from headcount.render import save_errors
     from headcount.tasks import GeneralizedRetrieval, known_task
-    from headcount.theory.adversary import POINTS, run_adversary
+    from headcount.theory.adversary import POINTS_PER_GRID, run_adversary
 
     problem = task or known_task(saved.task)
     if not isinstance(problem, GeneralizedRetrieval):
         raise BadInput("the paper's adversary needs a retrieval task of expressions, such as quadratic-basins")
-    with Progress("colliding", len(POINTS), every=5.0, closes=False) as progress:
-        progress.say(f"{len(POINTS)} grids")
+    with Progress("colliding", len(POINTS_PER_GRID), every=5.0, closes=False) as progress:
+        progress.say(f"{len(POINTS_PER_GRID)} grids")
         run = run_adversary(saved, problem, seed=seed)
     outside = problem.outside(torch.from_numpy(np.stack([X for c in run.collisions for X in c.X])))
     data = {"in_support": not outside, "not_inputs_because": outside or None, **_data(run)}
@@ -45,7 +45,7 @@ def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int,
     return 0
 
 
-def _data(run: Run) -> dict[str, Any]:
+def _data(run: AdversaryRun) -> dict[str, Any]:
     first = run.collisions[0].plan
     return {
         "k": first.exponent.k,
@@ -53,14 +53,14 @@ def _data(run: Run) -> dict[str, Any]:
         "uncovered": first.uncovered,
         "free_positions": list(first.free),
         "fitted_exponent": run.slope,
-        "below_the_line": run.below,
+        "below_the_line": run.is_below_line,
         "rows": [
             {
                 "eps": c.eps,
                 "gap": c.gap,
                 "distance": c.distance,
                 "distance_one": c.distance_l1,
-                "counted": c.counted,
+                "counted": c.pigeonhole_distance,
                 "line": line,
                 "width_lemma_4": _width(c),
                 "X1": c.X[0].tolist(),
@@ -73,19 +73,19 @@ def _data(run: Run) -> dict[str, Any]:
 
 def _width(c: Collision) -> float | None:
     """Lemma 4's width; a distance that is rounding implies none."""
-    from headcount.theory.adversary import FLOOR
+    from headcount.theory.adversary import DISTANCE_FLOOR
 
-    return c.width if c.distance > FLOOR else None
+    return c.width if c.distance > DISTANCE_FLOOR else None
 
 
-def _table(run: Run) -> Table:
+def _table(run: AdversaryRun) -> Table:
     """Return the gap and the distance at every ε, and the width that Lemma 4 implies."""
     from headcount.render import NONE, Column, Table
-    from headcount.theory.adversary import FLOOR
+    from headcount.theory.adversary import DISTANCE_FLOOR
 
     rows: list[list[str]] = []
     for c, line in zip(run.collisions, run.line(), strict=True):
-        distance = f"{c.distance:.3g}" if c.distance > FLOOR else "rounding"
+        distance = f"{c.distance:.3g}" if c.distance > DISTANCE_FLOOR else "rounding"
         width = _width(c)
         wide = NONE if width is None else below(max(width, 0.0), 3)
         rows.append([f"{c.eps:.3g}", f"{c.gap:.3g}", distance, f"{line:.3g}", wide])
@@ -93,7 +93,7 @@ def _table(run: Run) -> Table:
     return Table(caption="", columns=[Column(name=name) for name in names], rows=rows)
 
 
-def _print(run: Run, out: Path | None, outside: str) -> None:
+def _print(run: AdversaryRun, out: Path | None, outside: str) -> None:
     from headcount.render import as_terminal
 
     first, terminal = run.collisions[0].plan, console()

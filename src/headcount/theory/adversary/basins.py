@@ -1,10 +1,10 @@
-"""The adversary's segments: where beside each minimiser the proof of Theorem 2 (2) puts its points.
+"""The adversary's segments: the places beside each minimiser where the proof of Theorem 2 (2) puts its points.
 
-Around every minimiser x^(i) the proof takes a segment G_i, at distances r/4 to r/2 along a feasible direction. By
-(2.1) and (2.3) f_i rises strictly along it when r is small, by (2.4) the target is strictly monotone there while all
-other z_j are at their minima, and by (2.2) f_i is larger on all other segments and minimisers. How small is small is
-found by halving r until all of it holds on a fine sample; what is built on the segments is evaluated by the task
-itself, so the sample is a guide and carries no claim.
+Beside every minimiser x^(i) the proof takes a segment G_i, at distances r/4 to r/2 along a feasible direction. If r is
+small enough, then f_i rises strictly along G_i, by (2.1) and (2.3); the target is strictly monotone there while all
+other z_j are at their minima, by (2.4); and f_i is larger on all other segments and minimisers, by (2.2). We halve r
+until all three hold on a fine sample. The sample is only a guide: what is built on the segments is evaluated by the
+task itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 
 def _evaluate(f: Function, x: Array) -> Array:
-    """An expression in NumPy; bare functions were refused before."""
+    """Evaluate an expression in NumPy; bare functions were rejected earlier."""
     assert isinstance(f, Node)
     return expr_numpy.evaluate(cast("Any", f), x)
 
@@ -48,8 +48,8 @@ class Basin:
         return self.minimiser + np.asarray(u)[..., None] * self.direction
 
 
-def basins_of(task: GeneralizedRetrieval, seed: int = 0) -> tuple[tuple[Basin, ...], Array]:
-    """Return the segments of step 1 and the minima z_i; a task that breaks (2.1) to (2.4) is refused by name."""
+def find_basins(task: GeneralizedRetrieval, seed: int = 0) -> tuple[tuple[Basin, ...], Array]:
+    """Return the segments of step 1 and the minima z_i; reject a task that breaks one of (2.1) to (2.4), naming it."""
     if not task.symbolic or not isinstance(task.law, Uniform) or task.box is None:
         raise BadInput(f"{task.name}: the adversary needs f and F0 as expressions, and tokens that fill a box")
     report = check_assumptions(task, seed=seed)
@@ -65,17 +65,17 @@ def basins_of(task: GeneralizedRetrieval, seed: int = 0) -> tuple[tuple[Basin, .
     r = min([*(math.dist(a, b) for a, b in itertools.combinations(centres, 2)), float((high - low).min())])
     for _ in range(30):
         found = [_segment(task, minima, i, c, r, low, high) for i, c in enumerate(centres)]
-        kept = [b for b in found if b is not None]
-        if len(kept) == len(centres) and _apart(task, kept):
-            return tuple(kept), minima
+        usable = [b for b in found if b is not None]
+        if len(usable) == len(centres) and _are_apart(task, usable):
+            return tuple(usable), minima
         r /= 2
-    raise BadInput(f"{task.name}: no segment beside the minimisers was found on which every f_i is monotone")
+    raise BadInput(f"{task.name}: found no segments beside the minimisers on which every f_i is monotone")
 
 
-def heights(
+def f_and_target(
     task: GeneralizedRetrieval, minima: Array, i: int, points: Array, output: int | None = None
 ) -> tuple[Array, Array]:
-    """Return f_i at points[k, dim] and the target there, [k] or [k, out], all other z_j at their minima."""
+    """Return f_i [k] at points[k, dim], and the target there, [k] or [k, out], with all other z_j at their minima."""
     z = np.repeat(minima[None], len(points), 0)
     z[:, i] = _evaluate(task.f[i], points)[:, 0]
     H = _evaluate(task.F0, z)
@@ -85,30 +85,30 @@ def heights(
 def _segment(
     task: GeneralizedRetrieval, minima: Array, i: int, centre: Array, r: float, low: Array, high: Array
 ) -> Basin | None:
-    """The steepest feasible direction on which f_i rises strictly and the target is strictly monotone."""
+    """Return the feasible segment that step 1 asks for with the largest change of the target, or None."""
     axes = np.eye(len(centre))
     towards = (low + high) / 2 - centre
     length = float(np.linalg.norm(towards))
     candidates = [*([towards / length] if length > 0 else []), *axes, *-axes]
-    u, best, most = np.linspace(r / 4, r / 2, 257), None, 0.0
+    u, best, largest_change = np.linspace(r / 4, r / 2, 257), None, 0.0
     for direction in candidates:
         points = centre + u[:, None] * direction
         if (points < low).any() or (points > high).any():
             continue
-        f, H = heights(task, minima, i, points)
+        f, H = f_and_target(task, minima, i, points)
         output = int(np.abs(H[-1] - H[0]).argmax())
         steps = np.diff(H[:, output])
-        if (np.diff(f) > 0).all() and ((steps > 0).all() or (steps < 0).all()) and abs(steps.sum()) > most:
-            best, most = Basin(centre, direction, r / 4, r / 2, output), abs(float(steps.sum()))
+        if (np.diff(f) > 0).all() and ((steps > 0).all() or (steps < 0).all()) and abs(steps.sum()) > largest_change:
+            best, largest_change = Basin(centre, direction, r / 4, r / 2, output), abs(float(steps.sum()))
     return best
 
 
-def _apart(task: GeneralizedRetrieval, basins: list[Basin]) -> bool:
-    """Whether f_i is larger on every other segment and minimiser than on its own segment."""
+def _are_apart(task: GeneralizedRetrieval, basins: list[Basin]) -> bool:
+    """Return whether every f_i is larger on the other segments and minimisers than on its own segment."""
     for i, b in enumerate(basins):
-        top = float(_evaluate(task.f[i], b.at(b.far)[None])[0, 0])
+        end_value = float(_evaluate(task.f[i], b.at(b.far)[None])[0, 0])
         for j, other in enumerate(basins):
             points = np.concatenate([other.minimiser[None], other.at(np.linspace(other.near, other.far, 65))])
-            if j != i and float(_evaluate(task.f[i], points).min()) <= top:
+            if j != i and float(_evaluate(task.f[i], points).min()) <= end_value:
                 return False
     return True

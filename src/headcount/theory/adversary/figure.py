@@ -1,4 +1,4 @@
-"""The adversary at several ε: figure data, measured distances beside what the counting promises."""
+"""The adversary at several ε: measured distances beside those that counting guarantees, as figure data."""
 
 from __future__ import annotations
 
@@ -13,54 +13,55 @@ from headcount.core import BadInput
 from headcount.models import SavedModel
 from headcount.models.transformer import Transformer
 from headcount.tasks import GeneralizedRetrieval
-from headcount.theory.adversary.algorithm import Attacked, Collision, attack, eps_of, make_plan
-from headcount.theory.adversary.subset_sums import LIST
+from headcount.theory.adversary.algorithm import Attacked, Collision, attack, eps_for_points, make_plan
+from headcount.theory.adversary.subset_sums import DEFAULT_LIST_SIZE
 
-POINTS = (2, 3, 4, 6, 8, 12, 16)
-"""Points a grid unless ε is stated: half of the range of ε over which float64 can tell distances from rounding."""
-FLOOR = 1e-15
-"""Distances of this size are rounding of the reference model's own sums, and say nothing of a slope."""
+POINTS_PER_GRID = (2, 3, 4, 6, 8, 12, 16)
+"""Points per grid where no ε is given: half of the range of ε in which distances exceed the rounding of float64."""
+DISTANCE_FLOOR = 1e-15
+"""Smaller distances are rounding errors of the reference model's own sums, and are left out of the fit."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """The adversary at several ε, the largest first."""
+class AdversaryRun:
+    """The adversary's results at several ε, the largest ε first."""
 
     collisions: tuple[Collision, ...]
 
     @property
     def slope(self) -> float | None:
-        """The fitted exponent of the distance in ε, over distances above rounding; None for fewer than three.
+        """The fitted exponent of distance against ε, from the distances above rounding; None for fewer than three.
 
-        The theorem promises distances *below* C·ε^(k+1); how fast those that are found fall is another number. A
-        search that reads all pairs finds the nearest of q^(2·T0) and falls like ε^(2·T0/((n+1)s)), twice as fast as
-        the pigeonholes; lists of a fixed length find far nearer pairs than promised at large ε, and fall slowly.
+        The theorem says only that distances lie *below* C·ε^(k+1); how fast the distances that are found fall is
+        another matter. A search over all pairs finds the nearest of q^(2·T0), and its distances fall like
+        ε^(2·T0/((n+1)s)), twice as fast as the pigeonhole bound. Lists of a fixed length find much nearer pairs than
+        guaranteed at large ε, so their distances fall slowly.
         """
-        kept = [(c.eps, c.distance) for c in self.collisions if c.distance > FLOOR]
-        if len(kept) < 3:
+        measurable = [(c.eps, c.distance) for c in self.collisions if c.distance > DISTANCE_FLOOR]
+        if len(measurable) < 3:
             return None
-        eps, distances = np.log(np.array(kept).T)
+        eps, distances = np.log(np.array(measurable).T)
         return float(np.polyfit(eps, distances, 1)[0])
 
     def line(self) -> list[float]:
-        """Return C·ε^(k+1), with the C at which it meets the counted distance of the largest ε.
+        """Return C·ε^(k+1), with C chosen to meet the pigeonhole distance at the largest ε.
 
-        Counting gives every exponent below T0/((n+1)s), so the line lies above the counted distances of smaller ε. The
-        constant is (3·T0/variation)^(k+1) and more: with C = 1 the line of T = 32 would lie below 1e-24 wherever the
-        grids have two points, out of reach of float64.
+        Counting gives every exponent below T0/((n+1)s), so the line lies above the pigeonhole distances at smaller ε.
+        The theorem's own constant is at least (3·T0/variation)^(k+1). With C = 1 the line for T = 32 would lie below
+        1e-24 wherever the grids have two points, out of reach of float64.
         """
         first = self.collisions[0]
         k = first.plan.exponent.k
-        return [first.counted * (c.eps / first.eps) ** (k + 1) for c in self.collisions]
+        return [first.pigeonhole_distance * (c.eps / first.eps) ** (k + 1) for c in self.collisions]
 
     @property
-    def below(self) -> bool:
-        """Whether every distance lies below C·ε^(k+1), or is rounding."""
+    def is_below_line(self) -> bool:
+        """Whether every distance lies below C·ε^(k+1) or is a rounding error."""
         pairs = zip(self.collisions, self.line(), strict=True)
-        return all(c.distance <= max(promised, FLOOR) for c, promised in pairs)
+        return all(c.distance <= max(line, DISTANCE_FLOOR) for c, line in pairs)
 
     def figure(self) -> dict[str, Any]:
-        """Return figure data: measured distance, the counted one, and the line C·ε^(k+1)."""
+        """Return figure data: the measured distances, the pigeonhole distances, and the line C·ε^(k+1)."""
         c = self.collisions[0]
         k, T0 = c.plan.exponent.k, len(c.plan.free)
         title = f"Two sequences that attention confuses, targets at least 3ε apart: {T0} free positions"
@@ -85,7 +86,7 @@ class Run:
                     "name": "promised by counting",
                     "style": "line",
                     "tone": "muted",
-                    "y": [c.counted for c in self.collisions],
+                    "y": [c.pigeonhole_distance for c in self.collisions],
                 },
                 {
                     "name": f"C·ε^{k + 1:.2f}, the exponent k + 1 of the theorem",
@@ -102,17 +103,19 @@ def run_adversary(
     task: GeneralizedRetrieval,
     eps: Sequence[float] | None = None,
     *,
-    most: int = LIST,
+    list_size: int = DEFAULT_LIST_SIZE,
     tries: int = 1,
     seed: int = 0,
-) -> Run:
-    """Run the adversary at every ε, by default those at which a grid has 2 to 16 points; one plan serves all."""
+) -> AdversaryRun:
+    """Run the adversary at every ε (default: those with 2 to 16 points per grid); all runs share one plan."""
     plan = make_plan(Attacked(model, task), task, seed)
-    chosen = [eps_of(plan, q) for q in POINTS] if eps is None else list(eps)
-    if not chosen or not all(math.isfinite(e) and e > 0 for e in chosen):
-        raise BadInput("eps must be one or more numbers above 0")
-    found = [attack(model, task, e, most=most, tries=tries, seed=seed, plan=plan) for e in sorted(chosen)[::-1]]
-    return Run(tuple(found))
+    eps_values = [eps_for_points(plan, q) for q in POINTS_PER_GRID] if eps is None else list(eps)
+    if not eps_values or not all(math.isfinite(e) and e > 0 for e in eps_values):
+        raise BadInput("eps needs one or more finite numbers above 0")
+    collisions = [
+        attack(model, task, e, list_size=list_size, tries=tries, seed=seed, plan=plan) for e in sorted(eps_values)[::-1]
+    ]
+    return AdversaryRun(tuple(collisions))
 
 
 def adversary_figure(
@@ -120,9 +123,9 @@ def adversary_figure(
     task: GeneralizedRetrieval,
     eps: Sequence[float] | None = None,
     *,
-    most: int = LIST,
+    list_size: int = DEFAULT_LIST_SIZE,
     tries: int = 1,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Return the picture of `run_adversary` as the data that `render.save_errors` draws."""
-    return run_adversary(model, task, eps, most=most, tries=tries, seed=seed).figure()
+    return run_adversary(model, task, eps, list_size=list_size, tries=tries, seed=seed).figure()
