@@ -330,7 +330,7 @@ def test_a_sparse_giant_takes_no_memory(copy: Path, monkeypatch: pytest.MonkeyPa
 
 def test_beta_of_the_wide_form(wide: Path, tmp_path: Path) -> None:
     assert verify(wide).holds
-    for beta, said in ((2.0, "this proof is for 1.0"), ("banana", "model.beta is"), (-1.0, "model.beta is")):
+    for beta, said in ((2.0, "this proof needs 1.0"), ("banana", "model.beta is"), (-1.0, "model.beta is")):
         folder = Path(shutil.copytree(wide, tmp_path / str(beta)))
         config = json.loads((folder / "config.json").read_text())
         edit(folder / "config.json", model={**config["model"], "beta": beta})

@@ -57,7 +57,7 @@ CASES += [(3, "basin", True), (4, "basin", True), (3, "forms", True), (3, "produ
 
 @pytest.mark.parametrize(("dim", "name", "aligned"), CASES)
 def test_every_difference_lies_inside(dim, name, aligned, monkeypatch):
-    monkeypatch.setattr(module, "BOXES", 1500)
+    monkeypatch.setattr(module, "MAX_BOXES", 1500)
     f = functions(dim)[name]
     network = draw(dim, 7, seed=dim, aligned=aligned)
     low, high = -0.2 * np.ones(dim), np.linspace(0.8, 1.1, dim)
@@ -71,7 +71,7 @@ def test_every_difference_lies_inside(dim, name, aligned, monkeypatch):
 
 def test_a_removed_slack_is_found_out(monkeypatch):
     """|x + y − 1| as two bending units, on one box: without their slack, points lie outside, so tests can fail."""
-    monkeypatch.setattr(module, "BOXES", 0)
+    monkeypatch.setattr(module, "MAX_BOXES", 0)
     rows = np.array([[1.0, 1.0], [-1.0, -1.0]])
     network, f = Network(rows, np.array([-1.0, 1.0]), np.ones(2), arb(0)), 0.1 * variable(2)[0]
     found = sampled(network, f, 2, np.zeros(2), np.ones(2))

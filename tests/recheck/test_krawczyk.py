@@ -70,7 +70,7 @@ def test_a_kink_where_there_is_no_zero(kinked: Path) -> None:
     change(kinked, X2=[[["-1", -1]]])  # f(x) = relu(x) has zeros, yet its slopes do not exclude others nearby
     assert "Krawczyk" in reason(kinked)
     change(kinked, X1=[[["1", -130]]], X2=[[["1", -130]]], claims={**CLAIMS, "gap": 0.0, "sup_error": 0.0})
-    assert "gap of 0 is no witness" in reason(kinked)  # away from the kink equal sequences collide, without a gap
+    assert "gap of 0 is not a witness" in reason(kinked)  # away from the kink equal sequences collide, without a gap
 
 
 CLAIMS = {"gap": 0.9, "distance": 1.0, "distance_one": 1.0, "sup_error": 0.4, "lipschitz": None}

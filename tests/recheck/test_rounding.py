@@ -94,7 +94,7 @@ def test_float64_never_errs_by_more_than_is_proved(case: str, tmp_path: Path) ->
 
 
 SABOTAGE = {
-    "a smaller unit": ("UNIT", 2.0**-53 / 1e6),
+    "a smaller unit": ("ROUNDOFF", 2.0**-53 / 1e6),
     "no rounding of sums": ("_gamma", lambda n: 0.0 * n),
 }
 
@@ -108,7 +108,7 @@ def test_the_measurement_can_fail(case: str, sabotage: str, tmp_path: Path, monk
     monkeypatch.setattr(rounding, name, value)
     if sabotage == "no rounding of sums":
         monkeypatch.setattr(rounding, "EXP_ULPS", 0)
-        monkeypatch.setattr(rounding, "UNIT", 0.0)
+        monkeypatch.setattr(rounding, "ROUNDOFF", 0.0)
     found = measure(tmp_path / "model", 9)
     assert found.worst > found.proved
 
@@ -310,7 +310,7 @@ def test_float32_and_an_infinite_beta_are_refused(idle: Path) -> None:
     with pytest.raises(rounding.Rejected, match="float32"):
         rounding.rounding(replace(weights, config={**weights.config, "dtype": "float32"}), low, high)
     infinite = {**weights.config, "model": {**weights.config["model"], "beta": math.inf}}
-    with pytest.raises(rounding.Rejected, match="no number"):
+    with pytest.raises(rounding.Rejected, match="not a finite number"):
         rounding.rounding(replace(weights, config=infinite), low, high)
 
 

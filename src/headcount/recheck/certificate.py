@@ -1,4 +1,4 @@
-"""The file certificate.json: what it says, and the verdict on it."""
+"""Verify a file certificate.json against the model folder that it belongs to."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from headcount.recheck.weights import Rejected, read_weights
 from headcount.recheck.wide import CheckedWide, check_wide_head
 
 SLOPE_ROUNDING = 1 + 2.0**-24
-"""A ball's radius has 30 bits: the enclosure of a slope that is at most 1 may end 1e-9 above it. The bound is proved
-from the slopes that are found here; those that are claimed are compared to that precision."""
+"""A ball's radius has 30 bits, so the enclosure of a slope that is at most 1 may end 1e-9 above 1. The bound is proved
+from the slopes computed here; claimed slopes are compared with these to within this factor."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a certificate holds, why not, and what was proved on the way."""
+    """Whether a certificate holds, the reason if it does not, and what was proved."""
 
     holds: bool
     reason: str
@@ -31,13 +31,15 @@ class Verdict:
 
 
 def verify(path: Path | str) -> Verdict:
-    """Verify a certificate from the weights beside it; nothing that it claims is taken for granted."""
+    """Verify a certificate from the weights beside it, without relying on anything that it claims."""
     path = Path(path)
     certificate = read_statement(path, CERTIFICATE)
     folder = path if path.is_dir() else path.parent
     for name in ("config.json", "model.safetensors"):
         if not (folder / name).is_file():
-            raise BadInput(f"there is no {name} beside the certificate in {folder}: it certifies a model folder")
+            raise BadInput(
+                f"file not found: {folder / name} (a certificate is verified with the model folder around it)"
+            )
     before, ctx.prec = ctx.prec, PRECISION
     try:
         proved = _check(certificate, folder)
@@ -45,9 +47,9 @@ def verify(path: Path | str) -> Verdict:
     except Rejected as error:
         return Verdict(False, str(error), certificate, None)
     except BadInput as error:
-        return Verdict(False, f"it is not well formed: {error}", certificate, None)
+        return Verdict(False, f"the certificate is malformed: {error}", certificate, None)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
-        return Verdict(False, f"it does not fit together: {type(error).__name__} {error}", certificate, None)
+        return Verdict(False, f"the certificate is inconsistent: {type(error).__name__} {error}", certificate, None)
     finally:
         ctx.prec = before
 
@@ -57,25 +59,25 @@ def _check(certificate: dict[str, Any], folder: Path) -> Checked | CheckedWide:
     model = read_weights(folder)
     config = model.config
     if model.hash != certificate["model"]:
-        raise Rejected("the model is not the certified one: a weight or a setting was changed (its hash differs)")
+        raise Rejected("the model is not the certified one: a weight or setting has changed (its hash differs)")
     if config["task"] != certificate["task"] or config["task"] is None:
-        raise Rejected("the certificate is for another task than the model's")
+        raise Rejected("the certificate is for another task, not the model's")
     if config["box"] != certificate["box"] or config["box"] is None:
-        raise Rejected("the certificate is for another input box than the model's")
-    one = config["standardisation"]
-    out = config["model"]["out_dim"]
-    if one["mean"] != [0.0] * out or one["std"] != [1.0] * out:
-        raise Rejected("the model rescales its output: the proof is for one that does not")
+        raise Rejected("the certificate is for another input box, not the model's")
+    scaling = config["standardisation"]
+    outputs = config["model"]["out_dim"]
+    if scaling["mean"] != [0.0] * outputs or scaling["std"] != [1.0] * outputs:
+        raise Rejected("the model rescales its output, which the proof does not cover")
     eps, claimed = float(certificate["eps"]), float(certificate["bound"])
     if not (eps > 0 and claimed > 0):
         raise Rejected("eps and bound must be numbers above 0")
     steps = {name: [float(v) for v in certificate["steps"][name]] for name in STEPS[certificate["kind"]]}
-    about = model, certificate["task"], certificate["box"]
+    subject = model, certificate["task"], certificate["box"]
     if certificate["kind"] == "enough-heads":
         shift = certificate.get("shift", [0.0] * len(certificate["task"]["f"]))
-        proved = check_enough_heads(*about, float(certificate["scale"]), [float(v) for v in shift], steps)
+        proved = check_enough_heads(*subject, float(certificate["scale"]), [float(v) for v in shift], steps)
     else:
-        proved = check_wide_head(*about, steps)
+        proved = check_wide_head(*subject, steps)
     bound = proved.computed if certificate.get("arithmetic") == "float64" else proved.bound
     if not bound <= claimed:
         raise Rejected(f"an error of at most {bound:.6g} is proved, not {claimed:.6g} as it claims")
@@ -96,7 +98,7 @@ def _check(certificate: dict[str, Any], folder: Path) -> Checked | CheckedWide:
 
 
 def budget_total(slopes: list[list[float]], inner: list[float], blend: list[float], outer: list[float]) -> float:
-    """Return max over the outputs of φ_k + Σ_i slope_ki·(δ_i + e_i), rounded up: what the claimed steps add up to."""
+    """Return the total of the claimed steps, max over outputs k of φ_k + Σ_i slope_ki·(δ_i + e_i), rounded up."""
     errors = [arb(a) + arb(b) for a, b in zip(inner, blend, strict=True)]
     rows = zip(outer, slopes, strict=True)
     return max(up(sum((arb(s) * e for s, e in zip(row, errors, strict=True)), arb(phi))) for phi, row in rows)

@@ -1,8 +1,8 @@
-"""What F reads in models of several layers, or with layer norms: forward differentiation in ball arithmetic.
+"""What F reads in models with several layers or layer norms: forward differentiation in ball arithmetic.
 
-A vector of the stream travels with its slopes: row k of its matrix is [v_k, ∂v_k/∂x_1, …, ∂v_k/∂x_P], so that one
-product with a weight matrix maps values and slopes alike. With P = 0 there are values alone. The reference model is
-`models/transformer/reference.py`; everything here is read off its equations, nothing is imported.
+Every vector of the residual stream is kept together with its slopes: row k of its matrix is
+[v_k, ∂v_k/∂x_1, …, ∂v_k/∂x_P], so that one product with a weight matrix maps both values and slopes. With P = 0 there
+are only values. The code follows the equations of `models/transformer/reference.py`, but does not import it.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from headcount.core.readers import FEEDFORWARD_LAYERS
 from headcount.recheck.heads import Sequences, check_length, inverse_temperature, matrix, slope, softmax
 from headcount.recheck.weights import Weights
 
-EPS = 1e-5  # of the layer norms: this double, exactly
+NORM_EPS = 1e-5  # of the layer norms; exactly this double
 
 
 class Deep:
-    """A model of any depth; the interface is that of `Heads`.
+    """A model of any depth, with the interface of `Heads`.
 
-    What F reads is u = (class token's row) + W_O o. With one layer the row is a constant, and o is what must agree,
-    provided that it is not longer than u.
+    F reads u = (class token's row) + W_O o. For one layer that row is a constant, so it suffices that o agrees; we use
+    o if it is not longer than u, and u itself otherwise.
     """
 
     def __init__(self, model: Weights, length: int) -> None:
         check_length(model, length)
         self.model, self.spec = model, model.config["model"]
         h, n, E = (self.spec[key] for key in ("heads", "head_dim", "width"))
-        self.plain = self.spec["depth"] == 1 and h * n <= E
-        self.count = h * n if self.plain else E
+        self.heads_only = self.spec["depth"] == 1 and h * n <= E
+        self.count = h * n if self.heads_only else E
         self.balls = {name: matrix(t) for name, t in model.tensors.items() if t.ndim < 3}
         for name, t in model.tensors.items():
-            if t.ndim == 3:  # one matrix for all heads: W_Q, W_K, W_V[h·n, E] and W_O[E, h·n]
-                many = t.transpose(1, 0, 2).reshape(E, h * n) if name.endswith("output") else t.reshape(h * n, E)
-                self.balls[name] = matrix(many)
+            if t.ndim == 3:  # stack the heads: W_Q, W_K, W_V [h·n, E] and W_O [E, h·n]
+                stacked = t.transpose(1, 0, 2).reshape(E, h * n) if name.endswith("output") else t.reshape(h * n, E)
+                self.balls[name] = matrix(stacked)
 
     def outputs(self, X: Sequences) -> list[arb]:
-        """Enclose what must agree, one number an equation."""
+        """Enclose the numbers that must agree, one per equation."""
         return _values(self._read(X, 0))
 
     def slopes(self, X: Sequences) -> list[list[arb]]:
-        """Enclose its slopes: for every coordinate t·dim + j of X one number an equation."""
+        """Enclose their slopes: one list per coordinate t·dim + j of X, with one number per equation."""
         return self._read(X, len(X) * len(X[0])).transpose().table()[1:]
 
     def difference(self, o1: Sequence[arb], o2: Sequence[arb]) -> list[arb]:
-        """Enclose Δ, what F's input differs by."""
+        """Enclose Δ, the difference of F's inputs."""
         delta = arb_mat([[a - b] for a, b in zip(o1, o2, strict=True)])
-        return (self.balls["layers.0.attention.output"] * delta).entries() if self.plain else delta.entries()
+        return (self.balls["layers.0.attention.output"] * delta).entries() if self.heads_only else delta.entries()
 
     def _read(self, X: Sequences, P: int) -> arb_mat:
         keep, depth = arb(int(self.spec["residual"])), self.spec["depth"]
@@ -58,7 +58,7 @@ class Deep:
             normed = [self._norm(u, name + "norm_attention") for u in stream]
             keys = normed[0 if self.spec["class_key"] else 1 :]
             o = self._attend(normed[:1] if last else normed, keys, name + "attention.")
-            if last and self.plain:
+            if last and self.heads_only:
                 return o[0]
             mixed = [self.balls[name + "attention.output"] * v for v in o]
             stream = [u * (keep if t else arb(1)) + v for t, (u, v) in enumerate(zip(stream, mixed, strict=False))]
@@ -67,14 +67,14 @@ class Deep:
         return stream[0]
 
     def _encode(self, x: Sequence[arb], t: int, P: int) -> arb_mat:
-        """The embedding of a token, whose own coordinates are t·dim + j."""
+        """Return the embedding of token t, whose coordinates are t·dim + j."""
         own = [[arb(int(p == t * len(x) + j)) for p in range(P)] for j in range(len(x))]
         pre = self._affine(arb_mat([[v, *row] for v, row in zip(x, own, strict=True)]), "encoder.inner.")
-        e = self._affine(_bent(pre + self._at("encoder.hidden_bias", t, pre), _relu), "encoder.outer.")
+        e = self._affine(_apply(pre + self._at("encoder.hidden_bias", t, pre), _relu), "encoder.outer.")
         return e + self._at("encoder.position", t, e)
 
     def _at(self, table: str, t: int, like: arb_mat) -> arb_mat:
-        """A position's row of a table, 0 where the model has none."""
+        """Return the row of a table for a position, or 0 if the model has no such table."""
         if table not in self.model.tensors:
             return arb_mat(like.nrows(), like.ncols())
         return _padded(matrix(self.model[table][t]), like.ncols() - 1)
@@ -85,26 +85,26 @@ class Deep:
     def _feedforward(self, u: arb_mat, name: str) -> arb_mat:
         *inner, last = (f"{name}feedforward.layers.{k}." for k in range(FEEDFORWARD_LAYERS[self.spec["feedforward"]]))
         for layer in inner:
-            u = _bent(self._affine(u, layer), _gelu if self.spec["feedforward"] == "gelu2" else _relu)
+            u = _apply(self._affine(u, layer), _gelu if self.spec["feedforward"] == "gelu2" else _relu)
         return self._affine(u, last)
 
     def _norm(self, u: arb_mat, name: str) -> arb_mat:
-        """(u − mean)/√(variance + EPS), scaled and shifted."""
+        """Return (u − mean)/√(variance + NORM_EPS), scaled and shifted."""
         if not self.spec["layer_norm"]:
             return u
         E, P = u.nrows(), u.ncols() - 1
         c = u - arb_mat([[v / E for v in (arb_mat([[1] * E]) * u).entries()]] * E)
         value = arb_mat([_values(c)])
-        variance, *steep = ((value * c) * (arb(1) / E)).entries()  # of c·∂c/∂x: half the slopes
-        root = (variance + EPS).rsqrt()
-        shrinking = arb_mat([[arb(0), *[-v * root**3 for v in steep]]])
-        normed = c * root + value.transpose() * shrinking
+        variance, *steep = ((value * c) * (arb(1) / E)).entries()  # means of c·∂c/∂x: half of its slopes
+        root = (variance + NORM_EPS).rsqrt()
+        scale_slopes = arb_mat([[arb(0), *[-v * root**3 for v in steep]]])
+        normed = c * root + value.transpose() * scale_slopes
         weight = self.balls[name + ".weight"].entries()
         scaled = arb_mat([[w * v for v in row] for w, row in zip(weight, normed.table(), strict=True)])
         return scaled + _padded(self.balls[name + ".bias"], P)
 
     def _attend(self, queries: list[arb_mat], keys: list[arb_mat], name: str) -> list[arb_mat]:
-        """[o_1; …; o_h] for every query: ∂o = Σ_t w(t)·∂v(t) + v(t)·w(t)·(∂s(t) − Σ_t' w(t')·∂s(t'))."""
+        """Return [o_1; …; o_h] for every query: ∂o = Σ_t w(t)·∂v(t) + v(t)·w(t)·(∂s(t) − Σ_t' w(t')·∂s(t'))."""
         n, h, P = self.spec["head_dim"], self.spec["heads"], keys[0].ncols() - 1
         gates = self.model.tensors.get(name + "gates")
         beta = inverse_temperature(self.spec, self.model.tensors.get(name + "log_beta"))
@@ -141,12 +141,12 @@ def _values(u: arb_mat) -> list[arb]:
 
 
 def _padded(column: arb_mat, P: int) -> arb_mat:
-    """Return a constant vector, whose slopes are 0."""
+    """Return a constant vector, with slopes 0."""
     return arb_mat([[v, *[arb(0)] * P] for v in column.entries()])
 
 
-def _bent(u: arb_mat, function: Callable[[arb], tuple[arb, arb]]) -> arb_mat:
-    """Apply a function of one number, given with its slope, to all components."""
+def _apply(u: arb_mat, function: Callable[[arb], tuple[arb, arb]]) -> arb_mat:
+    """Apply a scalar function, given as value and slope, to all components."""
     rows = list[list[arb]]()
     for v, *steep in u.table():
         value, d = function(v)
@@ -159,6 +159,6 @@ def _relu(v: arb) -> tuple[arb, arb]:
 
 
 def _gelu(v: arb) -> tuple[arb, arb]:
-    """v·Φ(v) and its slope Φ(v) + v·φ(v)."""
-    below = (1 + (v / arb(2).sqrt()).erf()) / 2
-    return v * below, below + v * (-v * v / 2).exp() / (2 * arb.pi()).sqrt()
+    """Return v·Φ(v) and its slope Φ(v) + v·φ(v)."""
+    cdf = (1 + (v / arb(2).sqrt()).erf()) / 2
+    return v * cdf, cdf + v * (-v * v / 2).exp() / (2 * arb.pi()).sqrt()

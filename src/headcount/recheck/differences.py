@@ -1,15 +1,16 @@
-"""How far a two-layer ReLU network is from an expression on a box: an enclosure of all differences, proved.
+"""Enclose the difference between a two-layer ReLU network and an expression on a box.
 
-N(x) = Σ_k c_k·relu(w_k·x + b_k) + b is set against f(x), both written over linear forms of x. Where the forms fall into
-groups that no term and no unit joins, the difference is a sum of one function a group, and its range lies in the
-sum of their ranges. In a group, branch and bound: on a box of forms with middle m,
+The network N(x) = Σ_k c_k·relu(w_k·x + b_k) + b and the expression f(x) are both written in terms of linear forms u of
+x. If the forms fall into groups such that no term and no unit reads forms of two groups, then N − f is a sum of one
+function per group, and its range lies in the sum of their ranges. The range for one group is found by branch and bound.
+On a box of forms with middle m,
 
-    a unit with w·u + b ≥ 0 (≤ 0) on the box is affine (0) there, and stays so on every part of the box;
-    another, with w·u + b in [low, high], is λ·(w·u + b) + [0, max(−λ·low, (1 − λ)·high)] for any λ in [0, 1];
-    N − f  ∈  N(m) − f(m) + (∇N − ∇f)·(u − m) + Σ slacks,
+    a unit with w·u + b ≥ 0 (or ≤ 0) on the box is affine (or 0) there, and so it is on every part of the box;
+    any other, with w·u + b in [low, high], lies in λ·(w·u + b) + [0, max(−λ·low, (1 − λ)·high)], for any λ in [0, 1];
+    N − f  ∈  N(m) − f(m) + (∇N − ∇f)·(u − m) + Σ slacks.
 
-which shrinks with the square of the box, since ∇N is near ∇f. Splitting stops where no box can widen the range that
-points have shown by more than a few hundredths of it; when it stops is no part of the proof.
+The width of this enclosure shrinks with the square of the box, since ∇N is near ∇f. Splitting stops once no box can
+widen the range that sample points attain by more than a few per cent of it. The proof does not depend on when it stops.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from headcount.recheck.trees import Forms, Leaf, Tree, dual, in_balls, number, r
 from headcount.tasks.expressions import tree as e
 
 Array = NDArray[np.float64]
-BOXES = 60_000  # boxes of one group, at most
+MAX_BOXES = 60_000  # in one group
 ZERO, UNIT = arb(0), arb(0).union(arb(1))
-SHARE = 0.04  # of the range that points have shown: how much wider the proved range may be
+MAX_EXCESS = 0.04  # of the proved range beyond that attained at points, as a fraction of the latter
 
 
 @dataclass(frozen=True)
 class Network:
-    """Two layers of ReLU with one output, in exact doubles."""
+    """A two-layer ReLU network with one output; its numbers are exact."""
 
     inner: Array
     inner_bias: Array
@@ -44,7 +45,7 @@ class Network:
 
 
 class Unit:
-    """c·relu(Σ w_k·u_k + b), with what it is once it is affine; the floats are for guesses only."""
+    """c·relu(Σ w_k·u_k + b), with its affine form where the ReLU is on; the floats only guide the search."""
 
     def __init__(self, row: dict[int, arb], bias: arb, outer: arb) -> None:
         self.row, self.bias, self.outer = list(row.items()), bias, outer
@@ -55,17 +56,17 @@ class Unit:
 
 @dataclass
 class _Box:
-    """A box of forms with what is already affine on it, and the units that still bend."""
+    """A box of forms, with the sum of the units that are affine on all of it, and the units that still bend."""
 
     low: dict[int, float]
     high: dict[int, float]
     constant: arb
     slope: dict[int, arb]
-    bent: list[Unit]
+    bending: list[Unit]
 
 
 def bound(value: arb) -> tuple[float, float]:
-    """Return doubles below and above everything in a ball."""
+    """Return doubles at or below, and at or above, everything in a ball."""
     low, high = float(value.lower()), float(value.upper())
     if not math.isfinite(low) or not math.isfinite(high):
         return -math.inf, math.inf
@@ -74,27 +75,27 @@ def bound(value: arb) -> tuple[float, float]:
 
 
 def interval(low: float, high: float) -> arb:
-    """Return a ball around [low, high]."""
+    """Return a ball that contains [low, high]."""
     return arb(low).union(arb(high))
 
 
 def difference(
     network: Network, f: e.Expr, component: int, low: Array, high: Array, enough: float = -math.inf
 ) -> tuple[float, float]:
-    """Enclose network − f over a box of inputs: all differences lie between the two numbers.
+    """Enclose network − f over a box of inputs: return a lower and an upper bound.
 
-    Work may stop, where there is one group, once they lie within ±enough.
+    If there is only one group, the search may stop as soon as the bounds lie within ±enough.
     """
     forms = Forms(expanded=False)
     tree = scalar(f, component, forms)
     used = np.flatnonzero(network.outer)
-    if not _covers(forms, network, used):  # a unit that mixes forms: take the coordinates
+    if not _forms_cover(forms, network, used):  # a unit mixes forms: expand into coordinates
         forms = Forms(expanded=True)
         tree = scalar(f, component, forms)
     found, constant = terms(tree)
-    kept, fixed = [t for t in found if reads(t[1])], [t for t in found if not reads(t[1])]
+    variable_terms, constant_terms = [t for t in found if reads(t[1])], [t for t in found if not reads(t[1])]
     total, units = network.bias - number(constant), list[Unit]()
-    total -= sum((number(w) * dual(in_balls(t), {})[0] for w, t in fixed), arb(0))
+    total -= sum((number(w) * dual(in_balls(t), {})[0] for w, t in constant_terms), arb(0))
     for k in used:
         row = tuple(Fraction(v) for v in network.inner[k])
         weight, shift = number(network.outer[k]), number(network.inner_bias[k])
@@ -104,7 +105,7 @@ def difference(
         leaf = forms.leaf(row, Fraction(0), apart=False)
         parts = [(leaf.form, leaf.scale)] if isinstance(leaf, Leaf) else _axes(leaf)
         units.append(Unit({j: number(s) for j, s in parts if j is not None}, shift, weight))
-    groups, shift = _groups(kept, units), float(total)
+    groups, shift = _groups(variable_terms, units), float(total)
     stop = (-enough - shift, enough - shift) if len(groups) == 1 else (math.inf, -math.inf)
     ranges = [_range(*group, forms, low, high, stop) for group in groups]
     return bound(sum((interval(*r) for r in ranges), total))
@@ -114,8 +115,8 @@ def _axes(tree: Tree) -> list[tuple[int | None, Fraction]]:
     return [(child.form, w * child.scale) for w, child in zip(tree.weights, tree.children, strict=True)]
 
 
-def _covers(forms: Forms, network: Network, used: NDArray[np.intp]) -> bool:
-    """Whether every unit reads one form that the function reads too, or one coordinate."""
+def _forms_cover(forms: Forms, network: Network, used: NDArray[np.intp]) -> bool:
+    """Return whether every unit reads one coordinate, or one form that the function reads too."""
     before = set(forms.rows)
     for k in used:
         row = tuple(Fraction(v) for v in network.inner[k])
@@ -124,10 +125,10 @@ def _covers(forms: Forms, network: Network, used: NDArray[np.intp]) -> bool:
     return True
 
 
-def _groups(kept: list[Any], units: list[Unit]) -> list[tuple[list[Any], list[Unit]]]:
-    """Join terms and units that share a form."""
+def _groups(variable_terms: list[Any], units: list[Unit]) -> list[tuple[list[Any], list[Unit]]]:
+    """Group the terms and units that are connected by common forms."""
     groups: list[tuple[set[int], list[Any], list[Unit]]] = []
-    for item in (*kept, *units):
+    for item in (*variable_terms, *units):
         forms = set(item.weight) if isinstance(item, Unit) else reads(item[1])
         met = [g for g in groups if g[0] & forms]
         whole = (set.union(forms, *(g[0] for g in met)), [t for g in met for t in g[1]], [u for g in met for u in g[2]])
@@ -144,22 +145,22 @@ def _range(
     high: Array,
     stop: tuple[float, float],
 ) -> tuple[float, float]:
-    """Enclose the difference of one group."""
+    """Enclose the difference for one group."""
     keys = sorted(set().union(*(reads(t) for _, t in parts), *(u.weight for u in units)))
     sides = [extent(forms.rows[k], low, high) for k in keys]
     whole = Tree("linear", tuple(t for _, t in parts), tuple(w for w, _ in parts))
     target = in_balls(whole)
     pending = _first_boxes(keys, sides, units)
-    shown, proved, done = [math.inf, -math.inf], [math.inf, -math.inf], 0
+    attained, proved, done = [math.inf, -math.inf], [math.inf, -math.inf], 0
     while pending:
-        judged = [(box, *_enclose(box, keys, target)) for box in pending]
-        done += len(judged)
-        shown = [min(shown[0], *(j[3] for j in judged)), max(shown[1], *(j[3] for j in judged))]
-        margin = max(SHARE * (shown[1] - shown[0]), 2.0**-42 * (1 + abs(shown[0]) + abs(shown[1])))
+        enclosed = [(box, *_enclose(box, keys, target)) for box in pending]
+        done += len(enclosed)
+        attained = [min(attained[0], *(j[3] for j in enclosed)), max(attained[1], *(j[3] for j in enclosed))]
+        margin = max(MAX_EXCESS * (attained[1] - attained[0]), 2.0**-42 * (1 + abs(attained[0]) + abs(attained[1])))
         pending = []
-        for box, lower, upper, _, axis in judged:
-            inside = lower >= min(shown[0] - margin, stop[0]) and upper <= max(shown[1] + margin, stop[1])
-            halves = [] if inside or done + len(pending) > BOXES else _halves(box, axis)
+        for box, lower, upper, _, axis in enclosed:
+            inside = lower >= min(attained[0] - margin, stop[0]) and upper <= max(attained[1] + margin, stop[1])
+            halves = [] if inside or done + len(pending) > MAX_BOXES else _halves(box, axis)
             pending += halves
             if not halves:
                 proved = [min(proved[0], lower), max(proved[1], upper)]
@@ -167,20 +168,20 @@ def _range(
 
 
 def extent(row: Sequence[Fraction], low: Array, high: Array) -> tuple[float, float]:
-    """Enclose a form over the box of inputs, by its values at two corners."""
+    """Enclose a form over the box of inputs, from its values at two corners."""
     sides = [(number(w), (a, b) if w > 0 else (b, a)) for w, a, b in zip(row, low, high, strict=True) if w]
-    least, most = (sum((w * arb(ends[k]) for w, ends in sides), arb(0)) for k in (0, 1))
-    return bound(least)[0], bound(most)[1]
+    least, greatest = (sum((w * arb(ends[k]) for w, ends in sides), arb(0)) for k in (0, 1))
+    return bound(least)[0], bound(greatest)[1]
 
 
 def _first_boxes(keys: list[int], sides: list[tuple[float, float]], units: list[Unit]) -> list[_Box]:
-    """The whole box; for a single form, cut where units bend, so that the network is affine on each part."""
+    """Return the boxes to start from: the whole box, or for a single form its parts between the kinks of the units."""
     low, high = (dict(zip(keys, end, strict=True)) for end in zip(*sides, strict=True))
     boxes, whole = list[_Box](), [_Box(low, high, arb(0), {}, units)]
     while whole and len(keys) == 1:
         box, k = whole.pop(), keys[0]
         _settle(box, {k: interval(box.low[k], box.high[k])})
-        bends = sorted(v for u in box.bent if box.low[k] < (v := -u.guess[1] / u.guess[0][0][1]) < box.high[k])
+        bends = sorted(v for u in box.bending if box.low[k] < (v := -u.guess[1] / u.guess[0][0][1]) < box.high[k])
         halves = _halves(box, k, bends[len(bends) // 2]) if bends else []
         whole += halves
         boxes += [] if halves else [box]
@@ -188,41 +189,41 @@ def _first_boxes(keys: list[int], sides: list[tuple[float, float]], units: list[
 
 
 def _settle(box: _Box, wide: dict[int, arb]) -> list[tuple[Unit, arb, arb]]:
-    """Add what is affine on all of a box to its affine part, once for all parts of it; return what still bends."""
-    bent: list[tuple[Unit, arb, arb]] = []
+    """Move the units that are affine on all of a box to its affine part; return the bending ones with their ranges."""
+    bending: list[tuple[Unit, arb, arb]] = []
     box.slope = dict(box.slope)
-    for unit in box.bent:
+    for unit in box.bending:
         over = sum((w * wide[k] for k, w in unit.row), unit.bias)
-        least, most = _ends(box, unit) if over.contains(0) else (over, over)
-        if most <= 0:
+        least, greatest = _input_range(box, unit) if over.contains(0) else (over, over)
+        if greatest <= 0:
             continue
         if least >= 0:
             box.constant = box.constant + unit.constant
             for k, w in unit.slope:
                 box.slope[k] = box.slope[k] + w if k in box.slope else w
         else:
-            bent.append((unit, least, most))
-    box.bent = [unit for unit, _, _ in bent]
-    return bent
+            bending.append((unit, least, greatest))
+    box.bending = [unit for unit, _, _ in bending]
+    return bending
 
 
 def _enclose(box: _Box, keys: list[int], target: Any) -> tuple[float, float, float, int]:
-    """Return bounds of the difference on a box, its value near the middle, and the side that matters most."""
+    """Return bounds of the difference on a box, its value near the middle, and the axis to cut."""
     middles = {k: box.low[k] + (box.high[k] - box.low[k]) / 2 for k in keys}
     wide = {k: interval(box.low[k], box.high[k]) for k in keys}
     point = {k: arb(v) for k, v in middles.items()}
     offset = {k: wide[k] - point[k] for k in keys}
-    bent = _settle(box, wide)
+    bending = _settle(box, wide)
     slack, constant, slope = arb(0), box.constant, dict(box.slope)
     guess = 0.0
-    for unit, least, most in bent:
-        low, high = float(least), float(most)
+    for unit, least, greatest in bending:
+        low, high = float(least), float(greatest)
         share = min(max(high / (high - low), 0.0), 1.0) if high > low else 0.5
         lam = arb(share)
         constant = constant + unit.constant * lam
         for k, w in unit.slope:
             slope[k] = slope[k] + w * lam if k in slope else w * lam
-        slack += unit.outer * (-lam * least).max((1 - lam) * most) * UNIT
+        slack += unit.outer * (-lam * least).max((1 - lam) * greatest) * UNIT
         row, shift, outer = unit.guess
         at = sum(w * middles[k] for k, w in row) + shift
         guess += outer * (max(at, 0.0) - share * at)
@@ -234,28 +235,28 @@ def _enclose(box: _Box, keys: list[int], target: Any) -> tuple[float, float, flo
     return lower, upper, float(middle) + guess, axis
 
 
-def _ends(box: _Box, unit: Unit) -> tuple[arb, arb]:
-    """Enclose the least and the largest input of a unit: at corners of the box, not over a ball around it."""
-    least, most = unit.bias, unit.bias
+def _input_range(box: _Box, unit: Unit) -> tuple[arb, arb]:
+    """Enclose the least and the greatest input of a unit, from corners of the box (tighter than from a ball)."""
+    least, greatest = unit.bias, unit.bias
     for k, w in unit.row:
         low, high = (box.low[k], box.high[k]) if w > 0 else (box.high[k], box.low[k])
-        least, most = least + w * low, most + w * high
-    return least, most
+        least, greatest = least + w * low, greatest + w * high
+    return least, greatest
 
 
 def _weight(box: _Box, spread: dict[int, arb], axis: int) -> float:
-    """How much a side matters: the spread along it, and how far the bending units' inputs move."""
-    moved = sum(u.weight.get(axis, 0.0) for u in box.bent) * (box.high[axis] - box.low[axis])
+    """Return how much an axis matters: the spread along it, and how far it moves the inputs of the bending units."""
+    moved = sum(u.weight.get(axis, 0.0) for u in box.bending) * (box.high[axis] - box.low[axis])
     return float(spread[axis].rad()) + moved / 4
 
 
 def _halves(box: _Box, axis: int, at: float | None = None) -> list[_Box]:
-    """Cut a box in two across one side; a side too short to cut ends the search there."""
+    """Cut a box in two across one axis; return nothing if the side is too short to cut."""
     a, b = box.low[axis], box.high[axis]
     middle = a + (b - a) / 2 if at is None else at
     if not a < middle < b:
         return []
     return [
-        _Box({**box.low, axis: low}, {**box.high, axis: high}, box.constant, box.slope, box.bent)
+        _Box({**box.low, axis: low}, {**box.high, axis: high}, box.constant, box.slope, box.bending)
         for low, high in ((a, middle), (middle, b))
     ]

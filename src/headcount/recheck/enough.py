@@ -1,28 +1,31 @@
-"""Verify that a transformer with a head for every minimum is within ε of its task (Theorem 2 (1)), from its weights up.
+"""Verify from its weights up that a transformer with a head for every minimum is within ε of its task (Theorem 2 (1)).
 
-Nothing that the builder computed is used; what it claims is compared at the end. The steps, each proved here:
+Nothing that the builder computed is used; its claims are only compared with the result. Each step is proved here:
 
-1. *Head i is a soft minimum of v_i.* One row of W_V,i is not 0, call it r: the head returns pooled v_i = r·e(t) in that
-   coordinate, and 0 in the others. Its score vector (W_Q,i c)ᵀ W_K,i is exactly −r. So with weights a = softmax of
-   β·(−v_i + g_i), g_i the gates, it returns z~_i = Σ_t a(t)·v_i(x(t)), between the least and the largest v_i.
-2. *v_i is near ρ·f_i*: δ_i = sup |v_i/ρ − f_i| on the box, by `difference`; ρ > 0 is the certificate's scale, and any
-   value of it would do.
-3. *Leakage.* The gates are equal on S_i, and lower by γ_t at t outside. With R ≥ the range of v_i, s = |S_i| and m =
-   min over S_i of v_i:  −pR ≤ z~_i − m ≤ W((s − 1)/e)/β + pR, where p ≤ Σ_{t outside} exp(−β·(γ_t − R)) is the weight
-   off S_i and W is Lambert's function (theory/bounds/softmax_leakage.py has the proof; at the end it is divided by ρ).
-   The first term is one-sided. So with ẑ_i = z~_i/ρ − σ_i the distance from ẑ_i to m/ρ is at most
-   leakage_i = max(pR/ρ + σ_i, (W/β + pR)/ρ − σ_i), which is least for σ_i = W/(2βρ). σ_i ≥ 0 is the certificate's
-   shift, 0 where it states none, and any value of it would do. Minima of functions within δ_i differ by at most δ_i, so
-   |ẑ_i − z_i| ≤ e_i = δ_i + leakage_i.
-4. *F is near F0*: as a function of ẑ it is G(ẑ) = F(ẑ + σ), the same network with other biases, in exact fractions.
-   φ_k = sup |G_k − F0_k| on the box of all ẑ and z, by `difference`.
-5. |y_k − H_k| ≤ φ_k + Σ_i sup |∂F0_k/∂z_i|·e_i, the slopes over the same box.
-6. *In float64* what is computed is within `rounding` of y_k (rounding.py). That proof needs to know how far the head's
-   output Σ_t a(t)·v(t) moves if every score moves by at most η. Let κ = η/β. The new weights a' are exactly those of
-   values v' within κ of v, whose range is at most R' = R + 2κ; let m' be their minimum over S_i, |m' − m| ≤ κ. By step
-   3 Σ_t a'(t)·|v'(t) − m'| ≤ L = W/β + p'R', so Σ a'·v and Σ a·v differ by at most 2L + 2κ. On the other hand, while
-   the scores move from s to s + θ, the slope of Σ a·v is Σ_t a(t)·θ_t·(v(t) − Σ a·v), at most 2η·Σ_t a(t)·|v(t) − m'|
-   and so at most 2η·(L + κ). The output moves by at most 2·min(1, η)·(L + κ), of the order of κ however large β is.
+1. *Head i is a soft minimum of v_i.* Exactly one row of W_V,i is not 0; call it r. The head returns the pooled values
+   of v_i = r·e(t) in that coordinate, and 0 in the others. Its score vector (W_Q,i c)ᵀ W_K,i is exactly −r. So with the
+   weights a = softmax of β·(−v_i + g_i), where g_i are the gates, the head returns z~_i = Σ_t a(t)·v_i(x(t)), which
+   lies between the least and the largest v_i.
+2. *v_i is near ρ·f_i.* `difference` gives δ_i = sup |v_i/ρ − f_i| on the box. The scale ρ > 0 is the certificate's;
+   the proof holds for any ρ.
+3. *Leakage.* The gates are equal on S_i, and lower by γ_t at every t outside. Let R be at least the range of v_i, let
+   s = |S_i|, and let m be the minimum of v_i over S_i. Then −pR ≤ z~_i − m ≤ W((s − 1)/e)/β + pR, where W is Lambert's
+   function and p ≤ Σ_{t outside} exp(−β·(γ_t − R)) is the weight off S_i. (The proof is in
+   theory/bounds/softmax_leakage.py; here all is divided by ρ at the end.) Since the term with W is one-sided, F
+   subtracts a shift: for ẑ_i = z~_i/ρ − σ_i, the distance from ẑ_i to m/ρ is at most
+   leakage_i = max(pR/ρ + σ_i, (W/β + pR)/ρ − σ_i), which is least for σ_i = W/(2βρ). The shift σ_i ≥ 0 is the
+   certificate's, 0 if it states none; the proof holds for any. The minima of two functions that differ by at most δ_i
+   differ by at most δ_i. So |ẑ_i − z_i| ≤ e_i = δ_i + leakage_i.
+4. *F is near F0.* As a function of ẑ it is G(ẑ) = F(ẑ + σ), the same network with other biases, in exact fractions.
+   `difference` gives φ_k = sup |G_k − F0_k| on a box that holds all ẑ and z.
+5. |y_k − H_k| ≤ φ_k + Σ_i sup |∂F0_k/∂z_i|·e_i, with the slopes over the same box.
+6. *In float64* the computed output is within `rounding` of y_k (rounding.py). That proof needs a bound on how far a
+   head's output Σ_t a(t)·v(t) moves if every score moves by at most η. Let κ = η/β. The new weights a' are exactly
+   those of some values v' within κ of v. The range of v' is at most R' = R + 2κ, and its minimum m' over S_i has
+   |m' − m| ≤ κ. By step 3, Σ_t a'(t)·|v'(t) − m'| ≤ L = W/β + p'R', so Σ a'·v and Σ a·v differ by at most 2L + 2κ. On
+   the other hand, while the scores move from s to s + θ, the slope of Σ a·v is Σ_t a(t)·θ_t·(v(t) − Σ a·v), which is at
+   most 2η·Σ_t a(t)·|v(t) − m'| and so at most 2η·(L + κ). Together, the output moves by at most
+   2·min(1, η)·(L + κ), which is of the order of κ however large β is.
 """
 
 from __future__ import annotations
@@ -44,12 +47,12 @@ from headcount.recheck.weights import Rejected, Weights
 from headcount.tasks.expressions import tree as e
 
 Array = NDArray[np.float64]
-PIECES = 64  # parts of the z box over which slopes are enclosed
+SLOPE_PARTS = 64  # into which the box of z is cut to enclose the slopes of F0
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What was proved: the error of every step, their sum in exact arithmetic, and what rounding in float64 adds."""
+    """What was proved: the error of every step, the total in exact arithmetic, and the rounding error in float64."""
 
     bound: float
     rounding: float
@@ -60,18 +63,18 @@ class Checked:
 
     @property
     def computed(self) -> float:
-        """The bound on the sup error as computed in float64."""
+        """The bound on the sup error of the model as computed in float64."""
         return up(arb(self.bound) + arb(self.rounding))
 
 
 def up(value: arb) -> float:
-    """Return a double at or above a ball's numbers in magnitude."""
+    """Return a double at or above the magnitude of everything in a ball."""
     low, high = bound(value)
     return max(abs(low), abs(high))
 
 
 def exact(a: Array, b: Array) -> list[list[arb]]:
-    """Return the product of two matrices in ball arithmetic; zeros are skipped, so that a selection is exact."""
+    """Return the product of two matrices in ball arithmetic; zeros are skipped, so a selection of entries is exact."""
     return [
         [sum((arb(x) * arb(y) for x, y in zip(row, column, strict=True) if x and y), arb(0)) for column in b.T]
         for row in a
@@ -81,27 +84,27 @@ def exact(a: Array, b: Array) -> list[list[arb]]:
 def check_enough_heads(
     model: Weights, task: dict[str, Any], box: Any, scale: float, shift: list[float], claims: dict[str, list[float]]
 ) -> Checked:
-    """Prove a bound on the sup error over the box, or say why it cannot be proved.
+    """Prove a bound on the sup error over the box, or raise Rejected with the reason.
 
-    What is claimed of a step only tells when to stop refining its enclosure; any number there leaves the proof right,
-    as does any scale and any shift.
+    The claim for a step only decides when to stop refining its enclosure. The proof is right whatever the claims, the
+    scale and the shift are.
     """
     spec = model.config["model"]
-    plain = {"depth": 1, "positions": "gates", "feedforward": "relu2", "class_key": False, "layer_norm": False}
+    required = {"depth": 1, "positions": "gates", "feedforward": "relu2", "class_key": False, "layer_norm": False}
     f, F0, S = read_task(task)
-    plain |= {"length": task["length"], "dim": task["dim"], "out_dim": F0.out_dim}
-    for key, needed in plain.items():
+    required |= {"length": task["length"], "dim": task["dim"], "out_dim": F0.out_dim}
+    for key, needed in required.items():
         if spec[key] != needed or type(spec[key]) is not type(needed):
-            raise Rejected(f"the model has {key} = {spec[key]!r}: this proof is for {needed!r}")
+            raise Rejected(f"the model has {key} = {spec[key]!r}: this proof needs {needed!r}")
     low, high = read_box(box, task["dim"])
     if not 0 < scale < math.inf or math.frexp(scale)[0] != 0.5:
-        raise Rejected(f"the scale {scale} is no power of two")
+        raise Rejected(f"the scale {scale} is not a power of two")
     if len(shift) != len(f) or not all(0 <= v < math.inf for v in shift):
-        raise Rejected("the shift is not a number from 0 on for every minimum")
+        raise Rejected("the shift must be a number of at least 0 for every minimum")
     rows, columns = _heads(model, len(f))
     wanted = sorted(F0.reads())
-    if odd := [i for i, row in enumerate(rows) if (row is not None) != (i in wanted)]:
-        raise Rejected(f"head {odd[0] + 1} is idle though F0 reads its minimum, or works though F0 does not")
+    if wrong := [i for i, row in enumerate(rows) if (row is not None) != (i in wanted)]:
+        raise Rejected(f"head {wrong[0] + 1} is idle although F0 reads its minimum, or active although F0 does not")
     if type(spec["beta"]) is not float or not 0 < spec["beta"] < math.inf:
         raise Rejected("the proof needs a fixed beta above 0")
     beta = arb(spec["beta"])
@@ -111,7 +114,7 @@ def check_enough_heads(
         network = _encoder(model, rows[i], scale)
         below, above = difference(network, f[i], 0, low, high, float(claims["encoder"][i]))
         if not max(abs(below), abs(above)) < math.inf:
-            raise Rejected(f"what head {i + 1} returns could not be bounded")
+            raise Rejected(f"the output of head {i + 1} could not be bounded")
         delta[i] = max(abs(below), abs(above))
         ends = reach(f[i], low, high)
         zlow[i] = bound(arb(ends[0]) + min(below, 0.0) - arb(shift[i]))[0]
@@ -133,7 +136,7 @@ def check_enough_heads(
 
 
 def _heads(model: Weights, count: int) -> tuple[list[Array | None], list[Array | None]]:
-    """Return, for every head that is one of step 1, its value row r and the column of W_O that carries it."""
+    """Return for every head its value row r of step 1 and the column of W_O that carries it; None for idle heads."""
     query, key, value, output = (model[f"layers.0.attention.{n}"] for n in ("query", "key", "value", "output"))
     token = model["class_token"]
     rows, columns = list[Array | None](), list[Array | None]()
@@ -144,25 +147,25 @@ def _heads(model: Weights, count: int) -> tuple[list[Array | None], list[Array |
             columns.append(None)
             continue
         if len(full) > 1:
-            raise Rejected(f"head {i + 1} returns {len(full)} numbers: the proof reads one")
+            raise Rejected(f"head {i + 1} returns {len(full)} numbers: this proof needs exactly one")
         r = value[i, full[0]]
         asked = [v[0] for v in exact(query[i], token[:, None])]
         score = [sum((a * k for a, k in zip(asked, column, strict=True)), arb(0)) for column in key[i].T]
         if not all(a == -arb(b) for a, b in zip(score, r, strict=True)):
-            raise Rejected(f"head {i + 1} does not score by minus what it returns")
+            raise Rejected(f"the scores of head {i + 1} are not minus the values that it returns")
         rows.append(r)
         columns.append(output[i, :, full[0]])
     if len(rows) < count:
-        raise Rejected(f"the model has {len(rows)} heads, the task needs {count}")
+        raise Rejected(f"the model has {len(rows)} heads, but the task needs {count}")
     return rows, columns
 
 
 def _encoder(model: Weights, row: Array | None, scale: float) -> Network:
-    """v_i/ρ as a network: the row through the encoder's outer layer. A row that selects keeps it exact."""
+    """Return v_i/ρ as a network: the value row times the encoder's outer layer, which must be exact in doubles."""
     assert row is not None
     outer = exact(row[None], model["encoder.outer.weight"])[0]
     if not all(v == float(v) for v in outer):
-        raise Rejected("the value rows are not exact in doubles")
+        raise Rejected("the product of a value row and the encoder's outer layer is not exact in doubles")
     weights = np.array([Fraction(float(v)) / Fraction(scale) for v in outer], object)  # a double might underflow
     bias = exact(row[None], model["encoder.outer.bias"][:, None])[0][0] / arb(scale)
     return Network(model["encoder.inner.weight"], model["encoder.inner.bias"], weights, bias)
@@ -177,19 +180,19 @@ def reach(f: e.Expr, low: Array, high: Array) -> tuple[float, float]:
 
 
 def _leakage(gates: Array, members: list[int], beta: arb, spread: arb) -> tuple[arb, arb]:
-    """Step 3, in the units of v: W/β, and pR."""
+    """Return W/β and pR of step 3, in the units of v."""
     inside = gates[members]
     if (inside != inside[0]).any():
         raise Rejected("the gates differ on an index set")
     outside = np.delete(gates, members)
     escaped = sum((((arb(g) - arb(inside[0]) + spread) * beta).exp() for g in outside), arb(0))
-    escaped = arb(1) if not escaped < 1 else escaped  # more than everything cannot escape
+    escaped = arb(1) if not escaped < 1 else escaped  # a total weight is at most 1
     softmin = (arb(len(members) - 1) / arb(1).exp()).lambertw() / beta
     return softmin, escaped * spread
 
 
 def moved(gates: Array, members: list[int], beta: arb, spread: arb, eta: float) -> float:
-    """Step 6: bound how far a head's output moves where its scores move by at most eta."""
+    """Bound how far a head's output moves if its scores move by at most eta (step 6)."""
     if not eta < math.inf:
         return math.inf
     kappa = arb(eta) / beta
@@ -208,22 +211,22 @@ def _outer(
     zhigh: Array,
     claims: dict[str, list[float]],
 ) -> tuple[list[float], list[list[float]]]:
-    """Steps 4 and 5: the error of F against F0 on the box of z, and the slopes of F0 there."""
+    """Return the error of F against F0 on the box of z, and bounds on the slopes of F0 there (steps 4 and 5)."""
     first, last = ("layers.0.feedforward.layers.0", "layers.0.feedforward.layers.1")
     W, b = model[f"{first}.weight"], model[f"{first}.bias"]
     constant = exact(W, model["class_token"][:, None])
-    alone = [arb(v) + c[0] for v, c in zip(b, constant, strict=True)]
+    bias_balls = [arb(v) + c[0] for v, c in zip(b, constant, strict=True)]
     inner = np.zeros((len(W), len(zlow)))
     for i, column in enumerate(columns[: len(zlow)]):
         if column is None or rows[i] is None:
             continue
-        through = [v[0] for v in exact(W, column[:, None])]
-        inner[:, i] = [float(v) for v in through]
-        if not all(v == w for v, w in zip(through, inner[:, i], strict=True)):
-            raise Rejected("what F reads of a head is not exact in doubles")
-    biases = [float(v) for v in alone]
-    if not all(v == w for v, w in zip(alone, biases, strict=True)):
-        raise Rejected("what F reads of the class token is not exact in doubles")
+        product = [v[0] for v in exact(W, column[:, None])]
+        inner[:, i] = [float(v) for v in product]
+        if not all(v == w for v, w in zip(product, inner[:, i], strict=True)):
+            raise Rejected("the product of F's first layer and a head's column of W_O is not exact in doubles")
+    biases = [float(v) for v in bias_balls]
+    if not all(v == w for v, w in zip(bias_balls, biases, strict=True)):
+        raise Rejected("F's first layer at the class token is not exact in doubles")
     phi, slopes = list[float](), list[list[float]]()
     scaled = np.array([[Fraction(v) * Fraction(scale) for v in row] for row in inner], object)
     moved = np.array([Fraction(b) + row @ [Fraction(v) for v in shift] for b, row in zip(biases, scaled, strict=True)])
@@ -236,12 +239,12 @@ def _outer(
 
 
 def slopes_of(F0: e.Expr, k: int, low: Array, high: Array) -> list[float]:
-    """Enclose |∂F0_k/∂z_i| over the box, cut into parts along its longest sides."""
+    """Bound |∂F0_k/∂z_i| over the box, which is cut into parts along its longest sides."""
     forms = Forms(expanded=True)
     tree = in_balls(scalar(F0, k, forms))
     place = [next(i for i, v in enumerate(row) if v) for row in forms.rows]
     parts = [(low, high)]
-    while len(parts) < PIECES:
+    while len(parts) < SLOPE_PARTS:
         axis = int(np.argmax(parts[0][1] - parts[0][0]))
         cut = []
         for a, b in parts:

@@ -1,10 +1,10 @@
-"""Whether a pair are inputs of the task: the support of its law, in balls, and collisions that keep to the sphere.
+"""Check in ball arithmetic whether both sequences of a pair are inputs of the task, that is in the support of its law.
 
-The stated sequences, and all within the radius of their solved coordinates, are checked; what is not proved to lie in
-the support counts as outside. For most laws the support leaves an open set to move in, or holds coordinates that are
-not solved for. The unit sphere does neither: there Krawczyk's test is made with the equations |x(t)|² = 1 of all tokens
-beside o(X1) = o(X2), and the pair whose existence it proves lies on the sphere exactly. The stated numbers themselves,
-and a near pair, have norm 1 to TOLERANCE only, as everything that the law draws.
+All sequences within the radius of the stated ones are checked; whatever is not proved to lie in the support counts as
+outside. For most laws the support either is an open set around the solved coordinates, or constrains only coordinates
+that are not solved for. The unit sphere is different. There Krawczyk's test includes the equations |x(t)|² = 1 of all
+tokens beside o(X1) = o(X2), so the pair that it proves to exist lies exactly on the sphere. The stated numbers
+themselves, and those of a near pair, have norm 1 only within NORM_TOLERANCE, like everything that the law draws.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from headcount.recheck.pooled import Pooled
 from headcount.recheck.statement import real
 from headcount.recheck.weights import Rejected
 
-TOLERANCE = 1e-12  # how far a norm may be from 1 where it cannot be proved to be 1
-BOXES = {"uniform": {"law", "low", "high"}, "clipped-gaussian": {"law", "std", "limit"}}
+NORM_TOLERANCE = 1e-12  # largest distance of a norm from 1 where the norm is not an equation
+BOX_LAW_KEYS = {"uniform": {"law", "low", "high"}, "clipped-gaussian": {"law", "std", "limit"}}
 
 
 class Equations:
-    """f(X1, X2) = 0 with f = o(X1) − o(X2), followed by |x(t)|² − 1 for every token of both where `norms` is set."""
+    """The system f = 0: f = o(X1) − o(X2), and if `norms` is set then |x(t)|² − 1 for every token of both sequences."""
 
     def __init__(self, heads: Heads | Deep | Pooled, length: int, norms: bool) -> None:
         self.heads, self.norms = heads, norms
@@ -38,53 +38,54 @@ class Equations:
         return [*(a - b for a, b in zip(o1, o2, strict=True)), *lengths]
 
     def columns(self, both: Sequence[Sequences]) -> list[list[arb]]:
-        """Enclose f's slopes: one list a coordinate s·T·d + t·d + j."""
+        """Enclose the slopes of f: one list per coordinate s·T·d + t·d + j."""
         first, second = (self.heads.slopes(X) for X in both)
         columns = [*first, *[[-v for v in column] for column in second]]
         if not self.norms:
             return columns
         tokens = [x for X in both for x in X]
-        steep = [(k, v) for k, x in enumerate(tokens) for v in x]
+        coordinates = [(k, v) for k, x in enumerate(tokens) for v in x]
         rows = range(len(tokens))
         return [
-            [*c, *(2 * v if k == row else arb(0) for row in rows)] for c, (k, v) in zip(columns, steep, strict=True)
+            [*c, *(2 * v if k == row else arb(0) for row in rows)]
+            for c, (k, v) in zip(columns, coordinates, strict=True)
         ]
 
 
 def has_unit_tokens(task: dict[str, Any], both: Sequence[Sequences]) -> bool:
-    """Whether the law is the sphere's and all tokens are proved to have norm 1 to TOLERANCE."""
-    return task["law"] == {"law": "sphere"} and not _off_sphere(both)
+    """Return whether tokens lie on the sphere by law and are all proved to have norm 1 within NORM_TOLERANCE."""
+    return task["law"] == {"law": "sphere"} and not _outside_sphere(both)
 
 
 def outside(task: dict[str, Any], both: Sequence[Sequences], on_sphere: bool) -> str | None:
-    """Say why a pair of balls is not proved to be inputs of the task; nothing where it is, None for an unknown law.
+    """Return why a pair of balls is not proved to be inputs of the task: "" if it is, None if the law is unknown.
 
-    on_sphere: whether the pair that is meant was proved to have tokens of norm 1.
+    on_sphere: whether the equations already prove that all tokens of the exact pair have norm 1.
     """
     law = task["law"]
     match law.get("law") if type(law) is dict else None:
         case "gaussian":
             return ""
         case "uniform" | "clipped-gaussian":
-            return _off_box(law, both)
+            return _outside_box(law, both)
         case "sphere":
-            return "" if on_sphere else _off_sphere(both)
+            return "" if on_sphere else _outside_sphere(both)
         case "marked":
-            return _off_marks(law, both)
+            return _outside_marks(law, both)
         case _:
             return None
 
 
-def _off_box(law: dict[str, Any], both: Sequence[Sequences]) -> str:
+def _outside_box(law: dict[str, Any], both: Sequence[Sequences]) -> str:
     dim = len(both[0][0])
-    if set(law) != BOXES[law["law"]]:
-        raise Rejected(f"the task's law {law['law']} has settings that are not known, or lacks some")
+    if set(law) != BOX_LAW_KEYS[law["law"]]:
+        raise Rejected(f"the task's law {law['law']} has unknown settings, or lacks some")
     if law["law"] == "uniform":
         low, high = ([real(v) for v in law[name]] for name in ("low", "high"))
     else:
         low, high = [-real(law["limit"])], [real(law["limit"])]
     if not len(low) == len(high) in (1, dim):
-        raise Rejected("the box of the task's law is not that of its tokens")
+        raise Rejected("the box of the task's law does not match the dimension of its tokens")
     low, high = low * (dim // len(low)), high * (dim // len(high))
     for x in (x for X in both for x in X):
         for a, v, b in zip(low, x, high, strict=True):
@@ -93,18 +94,18 @@ def _off_box(law: dict[str, Any], both: Sequence[Sequences]) -> str:
     return ""
 
 
-def _off_sphere(both: Sequence[Sequences]) -> str:
+def _outside_sphere(both: Sequence[Sequences]) -> str:
     worst = max((_square(x).sqrt() for X in both for x in X), key=lambda v: float(abs(v - 1).upper()))
-    if abs(worst - 1) <= TOLERANCE:
+    if abs(worst - 1) <= NORM_TOLERANCE:
         return ""
     shown = f"{float(worst):.3g}"
     return f"tokens of norm {f'1 ± {float(abs(worst - 1)):.1g}' if shown == '1' else shown}; the task's have norm 1"
 
 
-def _off_marks(law: dict[str, Any], both: Sequence[Sequences]) -> str:
+def _outside_marks(law: dict[str, Any], both: Sequence[Sequences]) -> str:
     dim = len(both[0][0])
     if set(law) != {"law", "marks"} or type(law["marks"]) is not int or law["marks"] != dim - 1:
-        raise Rejected("the marks of the task's law are not those of its tokens")
+        raise Rejected("the marks of the task's law do not match the dimension of its tokens")
     for X in both:
         for x in X:
             if not (x[0] >= 0 and x[0] <= 1):

@@ -1,8 +1,8 @@
-"""A task's expressions as trees of single numbers over linear forms of the input, with gradients in ball arithmetic.
+"""A task's expressions as trees of scalars over linear forms of the input, with gradients in ball arithmetic.
 
-A network whose hidden units each read one linear form u_k = a_k·x, set against a function that reads the input through
-the same forms, is a problem in few variables, however many coordinates x has. Forms are found in exact fractions: two
-forms are the same only if they are equal up to an exact factor.
+Comparing a network whose hidden units each read one linear form u_k = a_k·x with a function that reads the input
+through the same forms is a problem in few variables, however many coordinates x has. Forms are found in exact
+fractions: two forms are the same only if they are equal up to an exact factor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Gradient = dict[int, Any]
 
 
 class Leaf(NamedTuple):
-    """scale·u_k + bias, u_k the k-th form; a constant has no k. Numbers are fractions, or balls after `in_balls`."""
+    """scale·u_k + bias with the k-th form u_k, or a constant (form None); in fractions, or balls after `in_balls`."""
 
     form: int | None
     scale: Any
@@ -31,7 +31,7 @@ class Leaf(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """An operation on single numbers; `linear` has weights and a bias, `power` an exponent."""
+    """An operation on scalars; `linear` has weights and a bias, `power` has an exponent."""
 
     op: str
     children: tuple[Any, ...]
@@ -41,13 +41,13 @@ class Tree(NamedTuple):
 
 
 def number(value: Fraction | float) -> arb:
-    """Return a double or a fraction as a ball: an exact number where doubles were added and multiplied only."""
+    """Return a double or a fraction as a ball, which is exact for sums and products of doubles."""
     q = Fraction(value)
-    return arb(q.numerator) / arb(q.denominator)  # exact where the denominator is a power of two
+    return arb(q.numerator) / arb(q.denominator)  # exact if the denominator is a power of two
 
 
 def _add(rows: Iterable[tuple[Fraction, tuple[Row, Fraction] | None]]) -> tuple[Row, Fraction] | None:
-    """Σ w·row, None where a row that counts is not affine."""
+    """Return Σ w·row, or None if one of the parts is not affine."""
     total: tuple[Row, Fraction] | None = ((), Fraction(0))
     for w, part in rows:
         if part is None:
@@ -60,7 +60,7 @@ def _add(rows: Iterable[tuple[Fraction, tuple[Row, Fraction] | None]]) -> tuple[
 
 
 def affine_rows(node: e.Expr) -> list[tuple[Row, Fraction] | None]:
-    """For every component of a node, its exact row and bias where it is affine in the variable."""
+    """Return the exact row and bias of every component of a node, or None for a component that is not affine."""
     match node:
         case e.Variable():
             one = [tuple(Fraction(int(i == j)) for j in range(node.dim)) for i in range(node.dim)]
@@ -78,13 +78,13 @@ def affine_rows(node: e.Expr) -> list[tuple[Row, Fraction] | None]:
 
 
 class Forms:
-    """The linear forms met so far. `expanded`: the coordinates are the only forms."""
+    """The linear forms found so far; if `expanded`, only coordinates are used as forms."""
 
     def __init__(self, expanded: bool) -> None:
         self.expanded, self.rows = expanded, list[Row]()
 
     def index(self, row: Row) -> tuple[int, Fraction]:
-        """Return the number of a row's form and the row's factor: the form's first entry that is not 0 is 1."""
+        """Return the index of a row's form and the row's factor; the first nonzero entry of a form is 1."""
         scale = next(v for v in row if v)
         form = tuple(v / scale for v in row)
         if form not in self.rows:
@@ -92,7 +92,7 @@ class Forms:
         return self.rows.index(form), scale
 
     def leaf(self, row: Row, bias: Fraction, apart: bool) -> Leaf | Tree:
-        """Return an affine function as one leaf, or as a sum over coordinates."""
+        """Return an affine function as one leaf, or as a sum over coordinates if `apart` or expanded."""
         if not any(row):
             return Leaf(None, Fraction(0), bias)
         if not apart and not self.expanded:
@@ -104,7 +104,7 @@ class Forms:
 
 
 def scalar(node: e.Expr, i: int, forms: Forms, top: bool = True) -> Leaf | Tree:
-    """Return component i of a node; affine parts at the top are taken apart by coordinates, inside a function not."""
+    """Return component i of a node as a tree; affine parts are split by coordinate at the top, not inside functions."""
     exact = affine_rows(node)[i]
     if exact is not None:
         return forms.leaf(*exact, apart=top)
@@ -129,7 +129,7 @@ def scalar(node: e.Expr, i: int, forms: Forms, top: bool = True) -> Leaf | Tree:
 
 
 def terms(tree: Leaf | Tree, weight: Fraction = Fraction(1)) -> tuple[list[tuple[Fraction, Leaf | Tree]], Fraction]:
-    """Return a tree as Σ w·term + constant, sums within sums taken apart."""
+    """Return a tree as Σ w·term + constant, with nested sums flattened."""
     if isinstance(tree, Leaf):
         if tree.form is None:
             return [], weight * tree.bias
@@ -151,7 +151,7 @@ def reads(tree: Leaf | Tree) -> set[int]:
 
 
 def in_balls(tree: Leaf | Tree) -> Any:
-    """Return the tree with its numbers as balls, as `dual` takes it."""
+    """Return the tree with its numbers as balls, the form that `dual` takes."""
     if isinstance(tree, Leaf):
         return tree._replace(scale=number(tree.scale), bias=number(tree.bias))
     return tree._replace(
@@ -162,7 +162,7 @@ def in_balls(tree: Leaf | Tree) -> Any:
 
 
 def dual(tree: Any, u: Mapping[int, arb], slopes: bool = True) -> tuple[arb, Gradient]:
-    """Enclose the value and the gradient of a smooth tree over a box: f(u) ∈ f(m) + gradient·(u − m) there."""
+    """Enclose value and gradient of a smooth tree over a box, where f(u) ∈ f(m) + gradient·(u − m)."""
     if isinstance(tree, Leaf):
         if tree.form is None:
             return tree.bias, {}
@@ -194,7 +194,7 @@ def _unary(op: str, v: arb, k: int) -> tuple[arb, arb]:
         case "softplus":
             return monotone(v, softplus), monotone(v, lambda t: ((t / 2).tanh() + 1) / 2)
         case _:
-            raise ValueError(f"{op} has kinks: only smooth expressions are verified")
+            raise ValueError(f"{op} has kinks: only smooth expressions can be verified")
 
 
 def _total(parts: list[tuple[arb, Gradient]]) -> Gradient:

@@ -1,4 +1,4 @@
-"""A model folder as the verifier uses it: the shared strict reader of files, and nothing of the model's own code."""
+"""A model folder as the verifier reads it: with the shared strict reader, and with none of the model's own code."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Array = NDArray[np.float64]
 
 
 class Rejected(Exception):
-    """A certificate or witness does not hold; the message says why."""
+    """Raised when a certificate or witness does not hold; the message says why."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The tensors of a model with the settings that decide what they compute."""
+    """The tensors of a model, with the settings that determine what they compute."""
 
     config: dict[str, Any]
     tensors: dict[str, Array]
@@ -32,7 +32,7 @@ class Weights:
 
 
 def read_weights(folder: Path) -> Weights:
-    """Read a model folder: its settings, tensors and hash are what `core/readers/model_file.py` lets pass."""
+    """Read a model folder: settings, tensors and hash, as `core/readers/model_file.py` accepts them."""
     try:
         found = read_model_file(folder)
     except BadInput as error:

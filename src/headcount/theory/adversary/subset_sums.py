@@ -1,4 +1,4 @@
-"""Search for two selections with nearly equal sums: the pigeonhole argument of Theorem 2 (2) shows only that they exist.
+"""Search for two selections with nearly equal sums, which the pigeonhole argument of Theorem 2 (2) proves to exist.
 
 The input is `choices[position][choice]`, vectors in R^m. A selection takes one choice at every position; two selections
 collide when their sums agree. Positions where both take the same choice cancel, so we look for a short sum of
