@@ -166,13 +166,8 @@ def check_box(box: Any, dim: int, where: str) -> None:
 def tensor_shapes(model: Mapping[str, Any]) -> Shapes:
     """Return the shape of every tensor that a model of these settings has (docs/format.md)."""
     d, T, out, h, n, N, E, K, depth = (model[key] for key in SIZES)
-    found: Shapes = {
-        "class_token": (E,),
-        "encoder.inner.weight": (N, d),
-        "encoder.inner.bias": (N,),
-        "encoder.outer.weight": (E, N),
-        "encoder.outer.bias": (E,),
-    }
+    encoder = {"inner.weight": (N, d), "inner.bias": (N,), "outer.weight": (E, N), "outer.bias": (E,)}
+    found: Shapes = {"class_token": (E,), **{f"encoder.{part}": shape for part, shape in encoder.items()}}
     if model["positions"] == "additive":
         found["encoder.position"] = (T, E)
     if model["positions"] == "concatenated":
