@@ -14,12 +14,12 @@ from headcount import Attention
 from headcount.core.errors import BadInput
 from headcount.probing import prune as probe_remove
 from headcount.probing.architectures import FamilyLayer, family, find_layers
-from headcount.probing.attention import OpenLayer, open_layers, opened, plain_paths
+from headcount.probing.attention import OpenLayer, open_layers, open_module, without_fast_path
 from headcount.probing.masks import Masks
 from headcount.probing.measure import Meter, carriers
 from headcount.probing.of_model import Probe, probe
-from headcount.probing.prune import apart, compare, outputs, remove
-from headcount.probing.prune_plan import plan
+from headcount.probing.prune import compare, outputs, relative_difference, remove_heads
+from headcount.probing.prune_plan import plan_removals
 from headcount.probing.record import ProbeRecord
 from headcount.probing.words import ranges
 
@@ -31,7 +31,7 @@ GONE = [(0, 1), (0, 2), (1, 3)]
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(probe_remove, "PAUSE", 0.0)
+    monkeypatch.setattr(probe_remove, "MIN_TIMING_SECONDS", 0.0)
 
 
 def probed(kind: str, change=lambda model: model, **options) -> ProbeRecord:
@@ -42,7 +42,7 @@ def probed(kind: str, change=lambda model: model, **options) -> ProbeRecord:
 
 def meter_of(kind: str, **changed) -> Meter:
     if kind == "reader":
-        module = opened(Reader().eval())
+        module = open_module(Reader().eval())
         return Meter(module, open_layers(module), reader_batches(), reader_loss)
     model = make(kind, **changed)
     return Meter(model, find_layers(model, family(model.config.model_type).layouts), batches(kind), loss)
@@ -146,14 +146,14 @@ def test_two_heads_that_do_the_same_are_redundant():
 # -- the plan -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("affordable", [1e9, 0.0])
+@pytest.mark.parametrize("max_seconds", [1e9, 0.0])
 @pytest.mark.parametrize("kind", ["bert", "llama"])
-def test_a_plan_keeps_to_its_budget_and_its_losses_are_measured(kind, affordable):
+def test_a_plan_keeps_to_its_budget_and_its_losses_are_measured(kind, max_seconds):
     meter = meter_of(kind, **({"num_key_value_heads": 2} if kind == "llama" else {}))
     full = meter.loss()
-    found = plan(meter, full, meter.ablations(full, lambda *_: None), 0.03, lambda *_: None, affordable)
+    found = plan_removals(meter, full, meter.ablations(full, lambda *_: None), 0.03, lambda *_: None, max_seconds)
     assert found.steps
-    assert found.remeasured == ("all" if affordable else "candidates")
+    assert found.remeasured == ("all" if max_seconds else "candidates")
     gone: list[tuple[int, int]] = []
     for step in found.steps:
         assert len(step.heads) == meter.layers[step.layer].group
@@ -161,7 +161,7 @@ def test_a_plan_keeps_to_its_budget_and_its_losses_are_measured(kind, affordable
         assert step.loss == pytest.approx(meter.loss(gone), abs=1e-5)
         assert step.loss <= full * 1.03 + 1e-6
     assert all(len([g for g in gone if g[0] == i]) < 4 for i in range(2))
-    nothing = plan(meter, full, [[1.0] * 4] * 2, 0.0, lambda *_: None, 0.0)
+    nothing = plan_removals(meter, full, [[1.0] * 4] * 2, 0.0, lambda *_: None, 0.0)
     assert nothing.loss <= full + 1e-6
 
 
@@ -169,7 +169,7 @@ def test_the_first_removal_is_the_cheapest():
     meter = meter_of("gpt2")
     full = meter.loss()
     costs = meter.ablations(full, lambda *_: None)
-    first = plan(meter, full, costs, 1.0, lambda *_: None).steps[0]
+    first = plan_removals(meter, full, costs, 1.0, lambda *_: None).steps[0]
     assert costs[first.layer][first.heads[0]] == min(c for layer in costs for c in layer)
 
 
@@ -182,7 +182,7 @@ def test_a_pruned_model_gives_the_masked_outputs(kind):
     grouped = meter.layers[0].group > 1
     gone = [(0, 2), (0, 3), (1, 0), (1, 1)] if grouped else GONE
     assert [(layer.heads, layer.head_dim) for layer in meter.layers] == [(4, 8)] * 2
-    pruned = remove(meter.module, meter.layers, gone)
+    pruned = remove_heads(meter.module, meter.layers, gone)
     found = compare(meter.module, meter, pruned, gone, repeats=1)
     assert found.equal
     assert found.difference < 1e-5
@@ -194,8 +194,10 @@ def test_a_pruned_model_gives_the_masked_outputs(kind):
 
 
 def test_cutting_the_wrong_heads_is_noticed(monkeypatch):
-    right = FamilyLayer.keep
-    monkeypatch.setattr(FamilyLayer, "keep", lambda self, heads: right(self, [(h + 1) % self.heads for h in heads]))
+    right = FamilyLayer.keep_only
+    monkeypatch.setattr(
+        FamilyLayer, "keep_only", lambda self, heads: right(self, [(h + 1) % self.heads for h in heads])
+    )
     record = probed("gpt2", budget=0.05)
     assert record.pruned is not None
     assert not record.pruned.equal
@@ -205,7 +207,7 @@ def test_heads_of_a_group_go_together():
     layer = meter_of("mistral").layers[0]
     assert layer.units() == [(0, 1), (2, 3)]
     with pytest.raises(ValueError, match="groups of 2"):
-        layer.keep([0, 1, 2])
+        layer.keep_only([0, 1, 2])
     one = probe(make("llama", num_key_value_heads=1), batches("llama"), loss)
     assert one.pruned is None
     assert "share one key and value" in (one.record.not_pruned or "")
@@ -290,8 +292,8 @@ def test_heads_of_every_kind_of_layer_are_measured_and_removed(kind):
 
 @pytest.mark.parametrize("kind", ["a mask for every head", "a layer that serves twice"])
 def test_removing_other_heads_than_the_masked_is_noticed(kind, monkeypatch):
-    right = OpenLayer.keep
-    monkeypatch.setattr(OpenLayer, "keep", lambda self, heads: right(self, [(h + 1) % self.heads for h in heads]))
+    right = OpenLayer.keep_only
+    monkeypatch.setattr(OpenLayer, "keep_only", lambda self, heads: right(self, [(h + 1) % self.heads for h in heads]))
     record = LAYERS[kind]().record
     assert record.pruned is not None
     assert not record.pruned.equal
@@ -314,7 +316,7 @@ def test_a_query_that_sees_no_key_can_be_probed():
 
 def test_an_opened_module_has_the_numbers_of_the_module_itself():
     module = Reader()
-    made = opened(module)
+    made = open_module(module)
     with torch.no_grad():
         module.second.in_proj_weight.mul_(2.0)
     assert torch.equal(made.second.q_weight.flatten(0, 1), module.second.in_proj_weight[:32])
@@ -324,7 +326,7 @@ def test_an_opened_module_has_the_numbers_of_the_module_itself():
 def test_a_state_dict_of_an_earlier_pruned_module_is_still_read():
     """Its query, key and value were linear maps, as was the output: by those names it was stored."""
     module = Reader()
-    first = opened(module).second.without_heads([1])
+    first = open_module(module).second.without_heads([1])
     rows = [i for i in range(32) if not 8 <= i < 16]
     old = {
         f"{name}.{what}": getattr(module.second, f"in_proj_{what}").chunk(3)[i][rows]
@@ -332,7 +334,7 @@ def test_a_state_dict_of_an_earlier_pruned_module_is_still_read():
         for what in ("weight", "bias")
     }
     old |= {"out_proj.weight": module.second.out_proj.weight[:, rows], "out_proj.bias": module.second.out_proj.bias}
-    again = opened(Reader()).second.without_heads([1])
+    again = open_module(Reader()).second.without_heads([1])
     nn.init.zeros_(again.q_weight)
     again.load_state_dict({name: value.detach() for name, value in old.items()})
     assert all(torch.equal(p, q) for p, q in zip(again.parameters(), first.parameters(), strict=True))
@@ -340,14 +342,14 @@ def test_a_state_dict_of_an_earlier_pruned_module_is_still_read():
 
 def test_an_opened_module_gives_the_same_outputs():
     module, batch = Reader().eval(), reader_batches()[0]
-    with plain_paths(), torch.no_grad():
+    with without_fast_path(), torch.no_grad():
         wanted = outputs(module, batch, reader_loss)
-        made = opened(module)
-        assert apart(wanted, outputs(made, batch, reader_loss)) < 1e-5
+        made = open_module(module)
+        assert relative_difference(wanted, outputs(made, batch, reader_loss)) < 1e-5
         with torch.no_grad():
             turned = copy.deepcopy(made)
             turned.second.q_weight.neg_()
-        assert apart(wanted, outputs(turned, batch, reader_loss)) > 1e-3
+        assert relative_difference(wanted, outputs(turned, batch, reader_loss)) > 1e-3
 
 
 # -- what cannot be probed ----------------------------------------------------------------------------------
@@ -390,13 +392,13 @@ def mean(module, batch):
 
 
 BAD = {
-    "no attention": (lambda: probe(nn.Linear(8, 8), X, mean), "no nn.MultiheadAttention layer"),
+    "no attention": (lambda: probe(nn.Linear(8, 8), X, mean), "no nn.MultiheadAttention or headcount.Attention layer"),
     "bare": (lambda: probe(nn.MultiheadAttention(8, 2), X, mean), "bare nn.MultiheadAttention"),
     "bare, ours": (lambda: probe(Attention(8, 2), X, mean), "bare headcount.Attention"),
-    "own forward": (lambda: probe(Around(Own(8, 2)), X, mean), "Own has a forward of its own"),
-    "own forward, ours": (lambda: probe(Around(Ours(8, 2)), X, mean), "Ours has a forward of its own"),
+    "own forward": (lambda: probe(Around(Own(8, 2)), X, mean), "Own overrides forward"),
+    "own forward, ours": (lambda: probe(Around(Ours(8, 2)), X, mean), "Ours overrides forward"),
     "no batches": (lambda: probe(Reader(), [], mean), "no batches"),
-    "budget": (lambda: probe(Reader(), X, mean, budget=-1.0), "budget"),
+    "budget": (lambda: probe(Reader(), X, mean, budget=-1.0), "invalid budget -1"),
     "loss of many": (lambda: probe(around(), X, lambda m, b: m(b)), "one number"),
     "not reached": (lambda: probe(around(), X, lambda m, b: b.sum()), "reached"),
     "nan": (lambda: probe(around(), X, lambda m, b: m(b).mean() * torch.nan), "nan"),

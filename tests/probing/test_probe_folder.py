@@ -17,7 +17,7 @@ from probe_models import PLANTED, make, planted, tokenizer
 
 from headcount.core.errors import BadInput
 from headcount.probing import prune as probe_remove
-from headcount.probing.load import HEADS, load_folder
+from headcount.probing.load import KEPT_HEADS_FILE, load_folder
 from headcount.probing.of_folder import probe_folder
 from headcount.probing.record import ProbeRecord
 from headcount.probing.text import TEXT
@@ -50,6 +50,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(here / "odd.npz", input_ids=rng.integers(0, 120, (6, 12)), colour=np.zeros(6))
     np.savez(here / "words.npz", input_ids=np.array([["a", "b"]]))
     np.savez(here / "nothing.npz", z=np.zeros(3))
+    np.savez(here / "no-samples.npz", input_ids=np.zeros((0, 12), int))
+    np.savez(here / "no-tokens.npz", input_ids=np.zeros((6, 0), int))
+    np.savez(here / "number.npz", input_ids=np.array(3))
     (here / "cut.npz").write_bytes((here / "images.npz").read_bytes()[:200])
     (here / "lines.txt").write_text("\n".join(TEXT.splitlines()[:20]))
     (here / "empty.txt").write_text("\n \n")
@@ -81,7 +84,7 @@ def _quick_and_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the network was asked")
 
-    monkeypatch.setattr(probe_remove, "PAUSE", 0.0)
+    monkeypatch.setattr(probe_remove, "MIN_TIMING_SECONDS", 0.0)
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
@@ -133,7 +136,7 @@ def test_a_pruned_folder_can_be_probed_and_pruned_again(folders: Path, tmp_path:
     assert "random token ids" in found.record.samples
     assert any("no tokenizer" in note for note in found.record.notes)
     assert any("only be removed together" in note for note in found.record.notes)
-    kept = json.loads((tmp_path / "s" / HEADS).read_text())["kept"]
+    kept = json.loads((tmp_path / "s" / KEPT_HEADS_FILE).read_text())["kept"]
     assert sum(map(len, kept.values())) == 8 - len(found.record.plan.gone())
     model = load_folder(tmp_path / "s").model
     ids = torch.arange(9)[None]
@@ -141,7 +144,7 @@ def test_a_pruned_folder_can_be_probed_and_pruned_again(folders: Path, tmp_path:
     torch.testing.assert_close(model(input_ids=ids).logits, found.pruned(input_ids=ids).logits)
     more = probe_folder(tmp_path / "s", budget=50.0, samples=8, save=tmp_path / "t", save_at_chance=True)
     assert len(more.record.heads) == sum(map(len, kept.values()))
-    last = json.loads((tmp_path / "t" / HEADS).read_text())["kept"] if more.record.saved else kept
+    last = json.loads((tmp_path / "t" / KEPT_HEADS_FILE).read_text())["kept"] if more.record.saved else kept
     assert all(set(last[name]) <= set(kept[name]) for name in last)
 
 
@@ -155,8 +158,10 @@ def test_numbers_keep_their_type_in_a_pruned_folder(tmp_path: Path) -> None:
 def test_wrong_weights_are_not_saved(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from headcount.probing.architectures import FamilyLayer
 
-    right = FamilyLayer.keep
-    monkeypatch.setattr(FamilyLayer, "keep", lambda self, heads: right(self, [(h + 1) % self.heads for h in heads]))
+    right = FamilyLayer.keep_only
+    monkeypatch.setattr(
+        FamilyLayer, "keep_only", lambda self, heads: right(self, [(h + 1) % self.heads for h in heads])
+    )
     with pytest.raises(BadInput, match="not saved"):
         probe_folder(folders / "bert", budget=1.0, samples=8, save=tmp_path / "s", save_at_chance=True)
     assert not (tmp_path / "s").exists()
@@ -187,7 +192,7 @@ def test_every_kind_of_data_is_measured(way: str, folders: Path) -> None:
 
 
 BAD = {
-    "no folder": (["none"], "there is no folder"),
+    "no folder": (["none"], "no such folder: "),
     "a hub id": (
         ["bert-base-uncased"],
         "download it first: hf download bert-base-uncased --local-dir bert-base-uncased$",
@@ -196,25 +201,25 @@ BAD = {
         ["org/name-v1.5"],
         "download it first: hf download org/name-v1.5 --local-dir name-v1.5$",
     ),
-    "a mistyped folder": (["./bret"], "there is no folder .*bret"),
+    "a mistyped folder": (["./bret"], "no such folder: .*bret"),
     "a file": (["ids.npz"], "is a file"),
     "no config": (["no-config"], "no config.json"),
     "damaged config": (["cut-config"], "not readable JSON"),
     "no type": (["no-type"], "model_type"),
-    "unknown": (["unknown"], "'bloom' is not known to probe: known are BERT .*ViT .*GPT-2 .*Llama .*T5"),
-    "ours": (["headcount"], "model of headcount itself"),
+    "unknown": (["unknown"], "unknown architecture 'bloom': probe supports BERT .*ViT .*GPT-2 .*Llama .*T5"),
+    "ours": (["headcount"], "is a headcount model: probe takes a Hugging Face model"),
     "unknown class": (["no-class"], "BertForTea"),
-    "unknown labels": (["vit", "classes.npz"], "labels must lie from 0 to 4, not 0 to 8"),
-    "unknown tokens to say": (["gpt2", "said.npz"], "labels must lie from 0 to .*, not -1 to 3"),
+    "unknown labels": (["vit", "classes.npz"], "labels must be from 0 to 4, found 0 to 8"),
+    "unknown tokens to say": (["gpt2", "said.npz"], "labels must be from 0 to .*, found -1 to 3"),
     "no weights": (["no-weights"], "no weights"),
     "damaged weights": (["cut-weights"], "damaged"),
     "other sizes": (["other-sizes"], "damaged|size"),
-    "weights missing": (["half"], "lacks .* weights"),
-    "damaged tokenizer": (["cut-words"], "tokenizer of .* cannot be read"),
+    "weights missing": (["half"], "is missing .* weights"),
+    "damaged tokenizer": (["cut-words"], "cannot read the tokenizer of .*"),
     "no data": (["bert", "none.txt"], "there is no file"),
     "no arrays": (["bert", "none.npz"], "there is no file"),
     "damaged data": (["vit", "cut.npz"], "damaged"),
-    "empty text": (["bert", "empty.txt"], "holds no text"),
+    "empty text": (["bert", "empty.txt"], "contains no text"),
     "bytes": (["bert", "bytes.txt"], "UTF-8"),
     "another kind": (["bert", "lines.csv"], ".txt.*.npz"),
     "text for images": (["vit", "lines.txt"], "takes images"),
@@ -224,8 +229,11 @@ BAD = {
     "ids as words": (["bert", "words.npz"], "numbers are needed"),
     "small images": (["vit", "small.npz"], r"\[3, 4, 4\].*\[3, 8, 8\]"),
     "nan": (["vit", "nan.npz"], "not finite"),
-    "uneven": (["bert", "uneven.npz"], "5 samples, 6"),
-    "unknown array": (["bert", "odd.npz"], "colour"),
+    "uneven": (["bert", "uneven.npz"], "labels has 5 samples, but input_ids has 6"),
+    "no samples": (["bert", "no-samples.npz"], "input_ids has no samples"),
+    "a number for samples": (["bert", "number.npz"], "input_ids has no samples"),
+    "no tokens": (["bert", "no-tokens.npz"], "input_ids have 0 tokens per sample"),
+    "unknown array": (["bert", "odd.npz"], "no input named 'colour'"),
     "no main array": (["bert", "nothing.npz"], "input_ids"),
     "samples": (["bert", "--samples", "0"], "--samples"),
     "batch": (["bert", "--batch", "0"], "--batch"),
@@ -235,7 +243,7 @@ BAD = {
     "device": (["bert", "--device", "abacus"], "abacus"),
     "out is taken": (["bert", "--out", "taken"], "thesis.tex"),
     "out is a file": (["bert", "--out", "ids.npz"], "is a file"),
-    "save is taken": (["bert", "--save", "taken"], "exists already"),
+    "save is taken": (["bert", "--save", "taken"], "already exists"),
     "flag without save": (["bert", "--save-at-chance"], "--save-at-chance needs --save"),
     "save is the model": (["bert", "--save", "bert"], "own folder"),
 }

@@ -21,9 +21,9 @@ from headcount.probing import of_folder as folders
 from headcount.probing import prune as probe_remove
 from headcount.probing import save as probe_save
 from headcount.probing.architectures import FamilyLayer, family, find_layers
-from headcount.probing.load import HEADS, load_folder
+from headcount.probing.load import KEPT_HEADS_FILE, load_folder
 from headcount.probing.of_model import Probe
-from headcount.probing.record import Plan, Step
+from headcount.probing.record import PrunePlan, Step
 
 PLAIN = ("vit", "deit", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "t5", "t5-encoder")
 OURS = ("bert", "roberta", "distilbert", "albert", "gpt2")
@@ -35,17 +35,17 @@ FOUR_PAIRS = {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads"
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short timings, and a plan that takes one unit of every even layer and two of every odd one."""
 
-    def uneven(meter: Any, full: float, _costs: Any, budget: float, _told: Any) -> Plan:
+    def uneven(meter: Any, full: float, _costs: Any, budget: float, _on_progress: Any) -> PrunePlan:
         steps: list[Step] = []
         for i, layer in enumerate(meter.layers):
             units = layer.units()
             lost = min(1 + i % 2, len(units) - 1)
             start = i % 2 if len(units) > 2 else 0
             steps += [Step(layer=i, heads=list(unit), loss=full) for unit in units[start : start + lost]]
-        return Plan(budget=budget, allowed=full, loss=full, steps=steps, remeasured="all")
+        return PrunePlan(budget=budget, allowed=full, loss=full, steps=steps, remeasured="all")
 
-    monkeypatch.setattr(probe_remove, "PAUSE", 0.0)
-    monkeypatch.setattr("headcount.probing.of_model.plan", uneven)
+    monkeypatch.setattr(probe_remove, "MIN_TIMING_SECONDS", 0.0)
+    monkeypatch.setattr("headcount.probing.of_model.plan_removals", uneven)
     monkeypatch.setattr("headcount.probing.of_model.loss_curve", lambda *_: [])
 
 
@@ -121,12 +121,12 @@ def test_layers_with_fewer_heads_get_zeros_which_our_loader_leaves_out(tmp_path:
     assert (config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]) == (6, 3, 8)
     assert "per_layer_config" not in config
     assert (loading.heads, loading.zeros) == ([6, 6], 2)
-    slots = json.loads((tmp_path / "small" / HEADS).read_text())["slots"]
+    slots = json.loads((tmp_path / "small" / KEPT_HEADS_FILE).read_text())["slots"]
     assert list(slots.values()) == [[2, 3, 4, 5, 6, 7], [0, 1, 6, 7, None, None]]
     small = hc.load_pruned(tmp_path / "small")
     assert [layer.self_attn.q_proj.out_features for layer in small.model.layers] == [48, 32]
     again = folders.probe_folder(tmp_path / "small", samples=4, save=tmp_path / "smaller", save_at_chance=True)
-    kept = json.loads((tmp_path / "smaller" / HEADS).read_text())["kept"]
+    kept = json.loads((tmp_path / "smaller" / KEPT_HEADS_FILE).read_text())["kept"]
     assert len(again.record.heads) == 10
     assert list(kept.values()) == [[4, 5, 6, 7], [6, 7]]
 
@@ -162,7 +162,7 @@ def test_heads_in_the_wrong_place_are_not_passed_off_as_the_model(
 ) -> None:
     make("vit").save_pretrained(tmp_path / "whole")
     found = folders.probe_folder(tmp_path / "whole", samples=4)
-    monkeypatch.setattr(probe_save, "arrange_even", lambda own, kept, count: _shifted(own, count))
+    monkeypatch.setattr(probe_save, "arrange_equal", lambda own, kept, count: _shifted(own, count))
     loaded = load_folder(tmp_path / "whole")
     made = folders.read_data(loaded, None, samples=4, batch=4, seed=0)
     loading = probe_save.save_pruned(
@@ -177,13 +177,13 @@ def _shifted(layers: list[FamilyLayer], count: int) -> None:
 
 
 def test_a_position_bias_of_other_heads_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = probe_remove.even_slots
+    right = probe_remove.equal_slots
 
     def unshared(*given: Any) -> Any:
         slots, biases = right(*given)
         return slots, {name: [] for name in biases}
 
-    monkeypatch.setattr(probe_remove, "even_slots", unshared)
+    monkeypatch.setattr(probe_remove, "equal_slots", unshared)
     with pytest.raises(BadInput, match="not saved"):
         save("t5", tmp_path)
     assert not (tmp_path / "small").exists()
@@ -245,12 +245,12 @@ def test_settings_of_the_config_are_kept(tmp_path: Path) -> None:
     changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
     assert changed <= {"num_attention_heads", "num_key_value_heads", "head_dim"}
     names = {p.name for p in (tmp_path / "whole").iterdir()}
-    assert {p.name for p in (tmp_path / "small").iterdir()} == {*names, HEADS}
+    assert {p.name for p in (tmp_path / "small").iterdir()} == {*names, KEPT_HEADS_FILE}
 
 
 def test_a_folder_of_the_first_version_is_still_read(tmp_path: Path) -> None:
     found = save("bert", tmp_path)
-    file = tmp_path / "small" / HEADS
+    file = tmp_path / "small" / KEPT_HEADS_FILE
     kept = json.loads(file.read_text())["kept"]
     file.write_text(json.dumps({"format": "headcount-pruned", "version": 1, "kept": kept}))
     assert found.pruned is not None

@@ -20,7 +20,7 @@ import headcount as hc
 from headcount.cli.common import page_name
 from headcount.probing import prune as probe_remove
 from headcount.probing.architectures import family, find_layers
-from headcount.probing.curve import TERMINAL_POINTS, curve_chart, curve_table, thinned
+from headcount.probing.curve import MAX_TERMINAL_POINTS, curve_chart, curve_table, thinned
 from headcount.probing.data import read_data
 from headcount.probing.load import load_folder
 from headcount.probing.measure import Meter
@@ -38,20 +38,20 @@ EVIL = '<script>alert("x")</script>'
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_remove, "PAUSE", 0.0)
+    monkeypatch.setattr(probe_remove, "MIN_TIMING_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")
 def found() -> Probe:
     """A planted GPT-2 whose loss is about something: the labels are what the model itself prefers."""
-    probe_remove.PAUSE, pause = 0.0, probe_remove.PAUSE
+    probe_remove.MIN_TIMING_SECONDS, pause = 0.0, probe_remove.MIN_TIMING_SECONDS
     try:
         model = planted(make("gpt2"))
         with torch.no_grad():
             own = [{"input_ids": b["input_ids"], "wanted": model(b["input_ids"]).logits} for b in batches("gpt2")]
         return probe(model, own, distance, budget=0.0001, name=EVIL, chance=2.0)
     finally:
-        probe_remove.PAUSE = pause
+        probe_remove.MIN_TIMING_SECONDS = pause
 
 
 def distance(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -123,7 +123,7 @@ def test_a_terminal_of_any_width_shows_all_numbers(
     _show(found.record, None)
     shown = capsys.readouterr().out
     assert line_problems(shown.replace(EVIL, "model"), width) == []
-    points = thinned(found.record.curve, TERMINAL_POINTS)
+    points = thinned(found.record.curve, MAX_TERMINAL_POINTS)
     assert missing([n for point in points for n in (point.removed, point.loss)], shown) == []
     assert missing([layer.carry_ablation for layer in found.record.layers], shown) == []
 
@@ -196,20 +196,20 @@ def test_a_model_at_chance_level_is_named_as_such(tmp_path: Path, headcount_here
     done = headcount_here("probe", folder, "--samples", "8")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("gpt2 is at chance level on these data")
-    assert "At chance level: guessing without a look at the input has the loss 4.787" in done.stdout
+    assert "At chance level: guessing without looking at the input has the loss 4.787" in done.stdout
     record = json.loads((tmp_path / "headcount-probe/gpt2/probe.json").read_text())
     assert record["chance"] == pytest.approx(math.log(120))
     assert "is at chance level" in (tmp_path / "headcount-probe/gpt2/index.html").read_text()
 
 
-def test_a_model_at_chance_level_is_saved_only_where_that_is_asked_for(tmp_path: Path, headcount_here: Cli) -> None:
+def test_a_model_at_chance_level_is_saved_only_on_request(tmp_path: Path, headcount_here: Cli) -> None:
     folder = saved("gpt2", tmp_path, scale=0.1)
     words = ("probe", folder, "--samples", "8", "--prune", "0.5", "--save", "small")
     refused = headcount_here(*words)
     assert refused.returncode == 2
     line = refused.stderr.strip().splitlines()[-1]
     assert line.startswith("headcount: gpt2 is at chance level on these data (loss 4.")
-    assert "what is removed proves nothing; small was not written" in line
+    assert "removing heads would prove nothing; small was not written" in line
     assert "--save-at-chance" in line
     assert [path.name for path in tmp_path.iterdir()] == ["gpt2"], "neither model nor page"
     with pytest.raises(hc.BadInput, match="save_at_chance=True"):

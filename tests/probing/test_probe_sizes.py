@@ -1,4 +1,4 @@
-"""Configs of models that nobody has: a million layers, giant tables and numbers that are none, each in one line."""
+"""Configs with a million layers, giant tables or things that are not numbers are each refused in one line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 
 CASES: list[tuple[str, dict[str, Any], str]] = [
     ("bert", {"num_hidden_layers": 1_000_000}, "num_hidden_layers is 1,000,000: at most 1,000"),
-    ("gpt2", {"n_layer": 10**30}, "at most 1,000 are read"),
+    ("gpt2", {"n_layer": 10**30}, "at most 1,000 are supported"),
     ("bert", {"text_config": {"num_hidden_layers": 5000}}, "num_hidden_layers is 5,000"),
     ("bert", {"num_labels": 10**9}, "num_labels is 1,000,000,000: at most 100,000"),
     ("bert", {"vocab_size": 10**9}, "describes a model of 33,000,"),
@@ -38,13 +38,13 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("bert", {"hidden_size": 10**400}, ""),
     ("bert", {"hidden_size": "wide"}, ""),
     ("bert", {"num_attention_heads": 0}, ""),
-    ("bert", {"model_type": ["bert"]}, "names no model_type"),
+    ("bert", {"model_type": ["bert"]}, "has no model_type"),
 ]
 
 
-@pytest.mark.parametrize(("kind", "changes", "said"), CASES, ids=str)
-def test_sizes_are_looked_at_before_memory_is_taken(
-    folders: dict[str, Path], tmp_path: Path, kind: str, changes: dict[str, Any], said: str
+@pytest.mark.parametrize(("kind", "changes", "message"), CASES, ids=str)
+def test_sizes_are_checked_before_memory_is_allocated(
+    folders: dict[str, Path], tmp_path: Path, kind: str, changes: dict[str, Any], message: str
 ) -> None:
     folder = Path(shutil.copytree(folders[kind], tmp_path / "m"))
     config = json.loads((folder / "config.json").read_text())
@@ -53,10 +53,10 @@ def test_sizes_are_looked_at_before_memory_is_taken(
     with pytest.raises(BadInput) as caught:
         load_folder(folder)
     assert time.perf_counter() - start < 10
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_the_models_themselves_are_read(folders: dict[str, Path]) -> None:
+def test_the_unchanged_models_are_read(folders: dict[str, Path]) -> None:
     for folder in folders.values():
         assert load_folder(folder).model.num_parameters() > 0

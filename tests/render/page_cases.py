@@ -14,7 +14,7 @@ from headcount.advisor.record import WitnessRecord
 from headcount.analysis.of_runs import analyse
 from headcount.analysis.record import Reason
 from headcount.probing.page import page as probe_page
-from headcount.probing.record import CurvePoint, Head, LayerRecord, Pair, Plan, ProbeRecord, Step
+from headcount.probing.record import CurvePoint, Head, LayerRecord, Pair, ProbeRecord, PrunePlan, Step
 from headcount.render.pair.picture import pair_html
 from headcount.render.panel_page import page_html
 from headcount.render.run_page import run_page
@@ -41,7 +41,7 @@ def made_probe(name: str = "small", **changes: Any) -> ProbeRecord:
         "redundant": [],
         "layers": [LayerRecord(name=f"layer {i}", similarity=similar, **layer) for i in range(2)],
         "closest": [Pair(layer=i, first=0, second=1, similarity=0.3) for i in range(2)],
-        "plan": Plan(
+        "plan": PrunePlan(
             budget=0.05, allowed=1.575, loss=1.51, remeasured="all", steps=[Step(layer=0, heads=[0], loss=1.51)]
         ),
         "curve": [

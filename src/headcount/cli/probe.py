@@ -93,7 +93,7 @@ def probe(
 def _show(record: ProbeRecord, save: Path | None) -> None:
     """The answer first, then the layers, the curve, and what was found."""
     from headcount.probing import (
-        TERMINAL_POINTS,
+        MAX_TERMINAL_POINTS,
         curve_chart,
         curve_table,
         headline,
@@ -106,8 +106,8 @@ def _show(record: ProbeRecord, save: Path | None) -> None:
 
     terminal = console()
     terminal.print(f"{headline(record)} (measured)", style="bold")
-    tables = [layer_table(record), curve_table(record, TERMINAL_POINTS)]
-    chart = curve_chart(record, min(TERMINAL_POINTS, terminal.width // POINT_CELLS))
+    tables = [layer_table(record), curve_table(record, MAX_TERMINAL_POINTS)]
+    chart = curve_chart(record, min(MAX_TERMINAL_POINTS, terminal.width // POINT_CELLS))
     for table in tables if chart is not None else tables[:1]:
         terminal.print(as_terminal(table))
     if chart is not None:

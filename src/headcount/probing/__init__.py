@@ -1,4 +1,4 @@
-"""Which heads of an existing model can go: measured, removed, saved."""
+"""Measure which heads of an existing model can go, remove them and save the smaller model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headcount.core import open_door
 
 if TYPE_CHECKING:
-    from headcount.probing.curve import TERMINAL_POINTS as TERMINAL_POINTS
+    from headcount.probing.curve import MAX_TERMINAL_POINTS as MAX_TERMINAL_POINTS
     from headcount.probing.curve import curve_chart as curve_chart
     from headcount.probing.curve import curve_table as curve_table
     from headcount.probing.load import load_pruned as load_pruned

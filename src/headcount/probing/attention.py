@@ -1,4 +1,4 @@
-"""Modules with nn.MultiheadAttention, opened: the same numbers in layers whose heads can be reached and removed."""
+"""Open modules with nn.MultiheadAttention: the same weights in layers whose heads can be hooked and removed."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from torch.utils.hooks import RemovableHandle
 
 from headcount.core import BadInput
 from headcount.models.attention import Attention
-from headcount.probing.layers import Layer, OnHeads
+from headcount.probing.layers import HeadsTransform, Layer
 
-SMALL = 2_000_000
-"""Parameters of a model that is not worth a second core."""
+MAX_ONE_THREAD_PARAMETERS = 2_000_000
+"""Smaller models run faster on one thread."""
 
-KINDS = {nn.MultiheadAttention: "nn.MultiheadAttention", Attention: "headcount.Attention"}
-"""The layers whose heads are found in a module of any make."""
+ATTENTION_KINDS = {nn.MultiheadAttention: "nn.MultiheadAttention", Attention: "headcount.Attention"}
+"""The layers whose heads are found in any module, and their names."""
 
 
 @dataclass(frozen=True)
 class OpenLayer(Layer):
-    """An `Attention` of a module."""
+    """An `Attention` layer of a module."""
 
     block: Attention
     module: nn.Module
-    """The whole of which the layer is a part."""
+    """The module that contains the layer."""
 
-    def reach(self, act: OnHeads) -> RemovableHandle:
-        """Let `act` change the heads' outputs until the handle is removed."""
+    def hook_heads(self, transform: HeadsTransform) -> RemovableHandle:
+        """Apply `transform` to the heads' outputs until the handle is removed."""
 
         def change(_module: nn.Module, _inputs: object, outputs: Tensor) -> Tensor:
-            return act(outputs.transpose(1, 2)).transpose(1, 2)
+            return transform(outputs.transpose(1, 2)).transpose(1, 2)
 
         return self.block.head_outputs.register_forward_hook(change)
 
-    def keep(self, heads: Sequence[int]) -> None:
-        """Remove all other heads, for good: the module gets a smaller layer."""
+    def keep_only(self, heads: Sequence[int]) -> None:
+        """Remove all other heads permanently: the module gets a smaller layer."""
         _replace(self.module, self.block, self.block.without_heads({*range(self.heads)} - {*heads}))
 
-    def alike(self, module: nn.Module) -> list[OpenLayer]:
-        """Find all open layers of a module."""
+    def matching_layers(self, module: nn.Module) -> list[OpenLayer]:
+        """Return all `Attention` layers of a module."""
         return open_layers(module)
 
 
 def open_layers(module: nn.Module) -> list[OpenLayer]:
-    """Find the `Attention` layers of a module, in its order."""
+    """Return the `Attention` layers of a module, in its order."""
     return [
         OpenLayer(name, part, part.num_heads, part.head_dim, 1, module)
         for name, part in module.named_modules()
@@ -57,41 +57,41 @@ def open_layers(module: nn.Module) -> list[OpenLayer]:
 
 
 def twin(module: nn.Module) -> nn.Module:
-    """Copy a module, but not its numbers: what is then replaced in the copy stays as it was in the module."""
+    """Copy a module but share its tensors; replacing a part of the copy leaves the module unchanged."""
     tensors = [*module.parameters(), *module.buffers()]
     return copy.deepcopy(module, {id(t): t for t in tensors})
 
 
-def opened(module: nn.Module) -> nn.Module:
-    """Return a twin whose nn.MultiheadAttention layers are `Attention`; the module itself is left as it is."""
+def open_module(module: nn.Module) -> nn.Module:
+    """Return a twin whose nn.MultiheadAttention layers are `Attention`; the module itself is not changed."""
     made = twin(module)
     for name, layer in [*made.named_modules()]:
         if isinstance(layer, nn.TransformerEncoder):
-            layer.use_nested_tensor = False  # a form of tensors that only the fused path understands
-        kind = next((kind for kind in KINDS if isinstance(layer, kind)), None)
+            layer.use_nested_tensor = False  # only the fused path supports nested tensors
+        kind = next((kind for kind in ATTENTION_KINDS if isinstance(layer, kind)), None)
         if kind is None:
             continue
         if layer is made:
-            raise BadInput(f"the module is a bare {KINDS[kind]}: put it into a module that calls it")
+            raise BadInput(f"the module is a bare {ATTENTION_KINDS[kind]}: wrap it in a module that calls it")
         if type(layer).forward is not kind.forward:
-            raise BadInput(f"{name}: {type(layer).__name__} has a forward of its own, which probe cannot open")
+            raise BadInput(f"{name}: {type(layer).__name__} overrides forward, so probe cannot reach its heads")
         if isinstance(layer, nn.MultiheadAttention):
             _replace(made, layer, Attention.from_torch(layer, copy=False))
     return made
 
 
 def _replace(module: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Put a part in another's place, wherever the module has it: a layer may serve twice."""
+    """Replace a part everywhere in the module: a layer may be used twice."""
     for name, part in [*module.named_modules(remove_duplicate=False)]:
         if part is old:
             module.set_submodule(name, new)
 
 
 @contextmanager
-def few_threads(module: nn.Module) -> Generator[None]:
-    """Compute a small model on one core: threads would wait for each other longer than they work."""
+def one_thread_if_small(module: nn.Module) -> Generator[None]:
+    """Run a small model on one thread: several threads would wait for each other longer than they work."""
     before = torch.get_num_threads()
-    if sum(p.numel() for p in module.parameters()) < SMALL:
+    if sum(p.numel() for p in module.parameters()) < MAX_ONE_THREAD_PARAMETERS:
         torch.set_num_threads(1)
     try:
         yield
@@ -100,8 +100,8 @@ def few_threads(module: nn.Module) -> Generator[None]:
 
 
 @contextmanager
-def plain_paths() -> Generator[None]:
-    """Let torch's own layers take the readable path, whose padded positions hold numbers and not zeros."""
+def without_fast_path() -> Generator[None]:
+    """Switch off the fast path of torch's own layers, which sets padded positions to zero."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

@@ -1,4 +1,4 @@
-"""The loss against the number of heads removed, as a chart and as a list: one set of points for all who show it."""
+"""The loss against the number of heads removed, as a chart and as a table of the same points."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from headcount.probing.record import CurvePoint, ProbeRecord
 from headcount.render import NONE, Column, Table
 from headcount.render.charts import Axis, Chart, ChartSeries, Dot, Level, Shade, log_axis, whole_axis
 
-TERMINAL_POINTS = 12
-"""Points of the curve that a terminal shows; the page and the record have all."""
-WIDE_RANGE = 3.0
+MAX_TERMINAL_POINTS = 12
+"""Most points of the curve that a terminal shows; the page and the record have all of them."""
+MIN_LOG_AXIS_RATIO = 3.0
 """Losses that differ by a larger factor are drawn on a logarithmic axis."""
 
 
-def curve_chart(record: ProbeRecord, most: int | None = None) -> Chart | None:
-    """Return the curve as a chart of at most `most` points (all without it); None where no head can be removed."""
-    points = thinned(record.curve, most)
+def curve_chart(record: ProbeRecord, max_points: int | None = None) -> Chart | None:
+    """Return the curve as a chart of at most `max_points` points (default: all); None if no head can be removed."""
+    points = thinned(record.curve, max_points)
     if len(points) < 2:
         return None
     levels = [Level(y=record.plan.allowed, text="the budget allows")]
@@ -35,10 +35,13 @@ def curve_chart(record: ProbeRecord, most: int | None = None) -> Chart | None:
         kind="curve",
         title=f"{record.model}: loss against heads removed",
         subtitle=f"Measured: {record.loss_name}, {record.samples}",
-        caption="One mark a removal, the cheapest head (or group) first; every loss is measured with all of them gone.",
+        caption=(
+            "One mark per removal, the cheapest head (or group) first. Every loss is measured with all heads up to "
+            "that mark removed."
+        ),
         alt=(
-            f"The loss is {points[0].loss:.4g} with all heads, {record.plan.loss:.4g} with the {end} that the budget "
-            f"lets go, and {last.loss:.4g} with {last.removed} removed."
+            f"The loss is {points[0].loss:.4g} with all heads, {record.plan.loss:.4g} without the {end} that the "
+            f"budget allows to remove, and {last.loss:.4g} with {last.removed} removed."
         ),
         x=x,
         y=_loss_axis([*(point.loss for point in points), *(level.y for level in levels)]),
@@ -48,9 +51,9 @@ def curve_chart(record: ProbeRecord, most: int | None = None) -> Chart | None:
     )
 
 
-def curve_table(record: ProbeRecord, most: int | None = None) -> Table:
-    """Return the curve as a list, a row a removal."""
-    points = thinned(record.curve, most)
+def curve_table(record: ProbeRecord, max_points: int | None = None) -> Table:
+    """Return the curve as a table with a row for each removal."""
+    points = thinned(record.curve, max_points)
     rows = [
         [
             str(point.removed),
@@ -62,11 +65,11 @@ def curve_table(record: ProbeRecord, most: int | None = None) -> Table:
         for point in points
     ]
     columns = [
-        Column(name="Removed", meaning="heads that are gone"),
-        Column(name="Loss", meaning="measured with all of them gone"),
-        Column(name="Change", meaning="of the loss of the whole model"),
+        Column(name="Removed", meaning="number of heads removed"),
+        Column(name="Loss", meaning="measured with all of them removed"),
+        Column(name="Change", meaning="relative to the loss of the whole model"),
         Column(name="Last removed", meaning="layer and heads, counted from 1"),
-        Column(name="Budget", meaning="whether the budget allows so many to go"),
+        Column(name="Budget", meaning="whether the budget allows to remove that many"),
     ]
     less = f", {len(points)} of {len(record.curve)} rows" if len(points) < len(record.curve) else ""
     kept = max((i for i, point in enumerate(points) if point.within), default=None)
@@ -78,18 +81,18 @@ def curve_table(record: ProbeRecord, most: int | None = None) -> Table:
     )
 
 
-def thinned(points: Sequence[CurvePoint], most: int | None = None) -> list[CurvePoint]:
-    """Return at most so many points, evenly spaced, with the first, the last and the last within the budget."""
-    if most is None or len(points) <= most:
+def thinned(points: Sequence[CurvePoint], max_points: int | None = None) -> list[CurvePoint]:
+    """Return at most `max_points` points, evenly spaced, always with the first, the last and the last in the budget."""
+    if max_points is None or len(points) <= max_points:
         return list(points)
     needed = {0, max(i for i, point in enumerate(points) if point.within), len(points) - 1}
-    free = most - len(needed)
+    free = max_points - len(needed)
     chosen = needed | {round((i + 1) * (len(points) - 1) / (free + 1)) for i in range(free)}
     return [points[i] for i in sorted(chosen)]
 
 
 def _between(end: int, points: Sequence[CurvePoint]) -> float:
-    """Where the budget ends: half-way to the next point."""
+    """Return where the budget ends: halfway to the next point."""
     following = min((point.removed for point in points if point.removed > end), default=end + 1)
     return (end + following) / 2
 
@@ -111,9 +114,9 @@ def _change(loss: float, full: float) -> str:
 
 
 def _loss_axis(values: Sequence[float]) -> Axis:
-    """An axis of losses: logarithmic where they differ by a large factor, else with round numbers side by side."""
+    """Return an axis of losses: logarithmic if they differ by a large factor, otherwise linear with round ticks."""
     low, high = min(values), max(values)
-    if low > 0 and high / low > WIDE_RANGE:
+    if low > 0 and high / low > MIN_LOG_AXIS_RATIO:
         return log_axis("loss", values)
     pad = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
     low, high = (low - pad if low <= 0 else max(low - pad, 0.5 * low)), high + pad

@@ -1,4 +1,4 @@
-"""The heat map of heads: figure data in, the bytes of a PNG or the text of an SVG out."""
+"""Draw the heat map of heads: from figure data to the bytes of a PNG or the text of an SVG."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from headcount.render import COLOURS, drawing_style  # pyright: ignore[reportPri
 if TYPE_CHECKING:
     from headcount.render import Picture
 
-NUMBERED = 12
-"""Up to so many heads a layer their numbers are written into the cells."""
-SHADES = (COLOURS["plain"], "#b9b0dc", "#f7f7f9", "#f0b48a", COLOURS["few"])
-"""From better without the head, over no difference, to worse without it."""
-DARK_SHADES = ("#b3a3f2", "#7468b4", "#23272f", "#a85f2c", "#ff9a52")
-"""The same on a dark page."""
-STEPS = 64
-"""Of a scale of colours; a page has a variable for each."""
-LETTER = "#1f2431"
-"""Letters in cells of the middle of the scale: dark on a light page, and dark on a dark one too."""
-MIDDLE, STRONG = 0.5, 0.88
-"""From these shares of the scale on, letters in cells are `LETTER`, and then have the colour of the page's ground."""
+MAX_NUMBERED_HEADS = 12
+"""Layers with at most this many heads have numbers in their cells."""
+LIGHT_SCALE = (COLOURS["plain"], "#b9b0dc", "#f7f7f9", "#f0b48a", COLOURS["few"])
+"""Colours from "better without the head" through "no difference" to "worse without it", on a light page."""
+DARK_SCALE = ("#b3a3f2", "#7468b4", "#23272f", "#a85f2c", "#ff9a52")
+"""The same colours on a dark page."""
+COLOUR_STEPS = 64
+"""Steps of the colour scale; a page has a variable for each."""
+MIDDLE_INK = "#1f2431"
+"""Colour of numbers in cells with a middle colour, on light and dark pages."""
+MIDDLE_FRACTION, STRONG_FRACTION = 0.5, 0.88
+"""Above the first fraction of the scale numbers have the colour `MIDDLE_INK`, above the second that of the page."""
 
 
 class HeatPanel(Spec):
-    """One map: a value for every head of every layer."""
+    """One map, with a value for every head of every layer."""
 
     title: str
     note: str
@@ -39,7 +39,7 @@ class HeatPanel(Spec):
 
 
 class HeatFigure(Spec):
-    """The maps of a model, and the heads that go."""
+    """The maps of a model, and the heads that the plan removes."""
 
     title: str
     subtitle: str
@@ -50,7 +50,7 @@ class HeatFigure(Spec):
 
 
 def heat_figure(record: ProbeRecord) -> HeatFigure:
-    """Take the numbers of the picture from the record."""
+    """Return the data of the picture for a record."""
     gone = record.plan.gone()
     panels = [
         HeatPanel(title="Ablation", note="loss increase without the head", rows=record.effects("ablation")),
@@ -63,58 +63,58 @@ def heat_figure(record: ProbeRecord) -> HeatFigure:
         panels=panels,
         gone=[sorted(head for where, head in gone if where == i) for i in range(len(record.layers))],
         alt=(
-            f"Two maps of {len(record.heads)} heads in {len(record.layers)} layers. The largest effect has head "
-            f"{best.head + 1} of layer {best.layer + 1}; {len(gone)} heads are crossed out."
+            f"Two maps of {len(record.heads)} heads in {len(record.layers)} layers. Head {best.head + 1} of layer "
+            f"{best.layer + 1} has the largest effect; {len(gone)} heads are crossed out."
         ),
     )
 
 
 def as_figure(figure: HeatFigure) -> Picture:
-    """Draw the picture as a matplotlib figure, with its title; a notebook shows it."""
+    """Return the picture as a matplotlib figure with its title, which a notebook can show."""
     with drawing_style():
         return _draw(figure, titled=True)
 
 
 def png(figure: HeatFigure, *, dpi: int = 160) -> bytes:
-    """Draw the picture as a PNG, the same bytes every time."""
+    """Return the picture as a PNG; equal data give equal bytes."""
     return as_figure(figure).as_png(dpi)
 
 
 def svg(figure: HeatFigure) -> str:
-    """Draw the picture as an SVG element for a page, whose colours it follows (`style` has the page's rules)."""
+    """Return the picture as an SVG element that follows the colours of its page (`style` has the page's rules)."""
     with drawing_style():
         drawn = _draw(figure, titled=False)
-    return drawn.as_element("map", figure.alt, {**_variables(SHADES), "heat-letter": LETTER})
+    return drawn.as_element("map", figure.alt, {**_variables(LIGHT_SCALE), "heat-letter": MIDDLE_INK})
 
 
 def style() -> str:
-    """Return the rules of a page with a map: on a dark ground the scale of colours begins with a dark one."""
-    dark = {**_variables(DARK_SHADES), "heat-letter": "var(--page)"}
+    """Return the CSS rules of a page with a map, which switch to the dark scale on a dark page."""
+    dark = {**_variables(DARK_SCALE), "heat-letter": "var(--page)"}
     rules = "".join(f" --{name}: {colour};" for name, colour in dark.items())
     return f"@media screen and (prefers-color-scheme: dark) {{ :root {{{rules} }} }}\n"
 
 
 def _variables(shades: tuple[str, ...]) -> dict[str, str]:
-    """Name the colours of a scale for a page."""
+    """Return the colours of a scale by the names of their CSS variables."""
     return {f"heat-{k}": colour for k, colour in enumerate(_scale(shades))}
 
 
 @functools.cache
 def _scale(shades: tuple[str, ...]) -> list[str]:
-    """The colours of a scale from one end to the other, one more than there are steps."""
+    """Return the COLOUR_STEPS + 1 colours of a scale, from one end to the other."""
     from matplotlib.colors import LinearSegmentedColormap, to_hex
 
-    between = LinearSegmentedColormap.from_list("heads", shades, N=4 * STEPS + 1)
-    return [to_hex(between(k / STEPS)) for k in range(STEPS + 1)]
+    between = LinearSegmentedColormap.from_list("heads", shades, N=4 * COLOUR_STEPS + 1)
+    return [to_hex(between(k / COLOUR_STEPS)) for k in range(COLOUR_STEPS + 1)]
 
 
 def _shade(value: float, top: float) -> str:
-    """The colour of a value between −top and top."""
-    return _scale(SHADES)[round(STEPS * (value / top + 1) / 2)]
+    """Return the colour of a value between −top and top."""
+    return _scale(LIGHT_SCALE)[round(COLOUR_STEPS * (value / top + 1) / 2)]
 
 
 def _lines(text: str, width: float) -> list[str]:
-    """Break a text between words, never between a number and its per cent sign."""
+    """Wrap a text between words, but never between a number and its per cent sign."""
     return textwrap.wrap(text.replace(" %", "\N{NO-BREAK SPACE}%"), int(width))
 
 
@@ -122,9 +122,9 @@ def _draw(figure: HeatFigure, *, titled: bool) -> Picture:
     from headcount.render import Picture
 
     layers = len(figure.gone)
-    most = max(len(row) for row in figure.panels[0].rows)
-    cell = min(0.52, max(0.2, 4.6 / max(most, 1)))
-    wide, tall = max(most * cell, 2.6), max(layers * cell, 0.9)
+    columns = max(len(row) for row in figure.panels[0].rows)
+    cell = min(0.52, max(0.2, 4.6 / max(columns, 1)))
+    wide, tall = max(columns * cell, 2.6), max(layers * cell, 0.9)
     title = _lines(figure.title, (2 * wide + 3) * 8.2) if titled else []
     subtitle = _lines(figure.subtitle, (2 * wide + 3) * 10.5) if titled else []
     head = 0.25 + 0.28 * len(title) + 0.22 * len(subtitle) if titled else 0.05
@@ -144,7 +144,7 @@ def _draw(figure: HeatFigure, *, titled: bool) -> Picture:
 def _key(figure: HeatFigure) -> str:
     gone = any(figure.gone)
     better = any(value < 0 for row in figure.panels[0].rows for value in row)
-    numbered = max(len(row) for row in figure.panels[0].rows) <= NUMBERED
+    numbered = max(len(row) for row in figure.panels[0].rows) <= MAX_NUMBERED_HEADS
     parts = ("×: can go", gone), ("violet: better without it", better), ("numbers: % of the largest", numbered)
     return "; ".join(text for text, shown in parts if shown)
 
@@ -159,27 +159,26 @@ def _map(fig: Any, panel: HeatPanel, figure: HeatFigure, place: tuple[float, ...
 
     top = max((abs(value) for row in panel.rows for value in row), default=0.0) or 1.0
     axes = fig.add_axes(place)
-    most, layers = max(len(row) for row in panel.rows), len(panel.rows)
+    columns, layers = max(len(row) for row in panel.rows), len(panel.rows)
     for i, row in enumerate(panel.rows):
         for head, value in enumerate(row):
             axes.add_patch(Rectangle((head, i), 1, 1, fc=_shade(value, top), ec=COLOURS["ground"], linewidth=1))
-            share = abs(value) / top
-            ink = COLOURS["ground"] if share > STRONG else LETTER if share > MIDDLE else COLOURS["ink"]
-            if most <= NUMBERED:
-                said = f"{round(100 * value / top)}".replace("-", "−")
-                axes.text(head + 0.5, i + 0.53, said, ha="center", va="center", fontsize=18 * cell, color=ink)
+            ink = _ink(abs(value) / top)
+            if columns <= MAX_NUMBERED_HEADS:
+                percent = f"{round(100 * value / top)}".replace("-", "−")
+                axes.text(head + 0.5, i + 0.53, percent, ha="center", va="center", fontsize=18 * cell, color=ink)
             if head in figure.gone[i]:
-                at, size = (0.83, 10 * cell) if most <= NUMBERED else (0.5, 22 * cell)
+                at, size = (0.83, 10 * cell) if columns <= MAX_NUMBERED_HEADS else (0.5, 22 * cell)
                 axes.plot(head + at, i + 1 - at, "x", ms=size, mew=1.5, color=ink)
-    axes.set(xlim=(0, most), ylim=(layers, 0), xlabel="head", ylabel="layer")
-    axes.set_xticks(*_ticks(most), fontsize=9.5)
+    axes.set(xlim=(0, columns), ylim=(layers, 0), xlabel="head", ylabel="layer")
+    axes.set_xticks(*_ticks(columns), fontsize=9.5)
     axes.set_yticks(*_ticks(layers), fontsize=9.5)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     bar = fig.add_axes((place[0] + place[2] + 0.012, place[1], 0.012, place[3]))
     values = [value for row in panel.rows for value in row]
     low, high = min([*values, 0.0]), max([*values, 0.0])
-    edges = [low + ((high - low) or 1.0) * k / STEPS for k in range(STEPS + 1)]
+    edges = [low + ((high - low) or 1.0) * k / COLOUR_STEPS for k in range(COLOUR_STEPS + 1)]
     for under, over in itertools.pairwise(edges):
         bar.add_patch(Rectangle((0, under), 1, over - under, color=_shade((under + over) / 2, top)))
     bar.set(xlim=(0, 1), ylim=(edges[0], edges[-1]), xticks=[])
@@ -190,8 +189,15 @@ def _map(fig: Any, panel: HeatPanel, figure: HeatFigure, place: tuple[float, ...
     bar.spines[:].set_visible(False)
 
 
+def _ink(strength: float) -> str:
+    """Return the colour of the number in a cell whose colour has this strength, from 0 to 1."""
+    if strength > STRONG_FRACTION:
+        return COLOURS["ground"]
+    return MIDDLE_INK if strength > MIDDLE_FRACTION else COLOURS["ink"]
+
+
 def _ticks(count: int) -> tuple[list[float], list[str]]:
-    """Numbers from 1, in the middle of their cells; not more than fit."""
+    """Return ticks in the middle of cells and their numbers, from 1, leaving out those that do not fit."""
     step = math.ceil(count / 16)
     shown = range(0, count, step)
     return [i + 0.5 for i in shown], [str(i + 1) for i in shown]

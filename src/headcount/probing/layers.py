@@ -1,4 +1,4 @@
-"""What probe asks of an attention layer, whatever holds it: to reach its heads, and to remove some for good."""
+"""The interface of an attention layer to probe: hook its heads, and remove some of them permanently."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-OnHeads = Callable[[Tensor], Tensor]
-"""Is given the heads' outputs, [..., heads, head_dim], and returns what takes their place."""
+HeadsTransform = Callable[[Tensor], Tensor]
+"""Takes the heads' outputs, [..., heads, head_dim], and returns their replacement."""
 
 
 @dataclass(frozen=True)
@@ -22,20 +22,20 @@ class Layer(ABC):
     heads: int
     head_dim: int
     group: int
-    """So many heads share one key and value, and can only go together."""
+    """The number of heads that share one key and value, and can only be removed together."""
 
     def units(self) -> list[tuple[int, ...]]:
-        """What can be removed: single heads, or the heads of one key and value."""
+        """Return the smallest sets of heads that can be removed: single heads, or the heads of one key and value."""
         return [tuple(range(i, i + self.group)) for i in range(0, self.heads, self.group)]
 
     @abstractmethod
-    def reach(self, act: OnHeads) -> RemovableHandle:
-        """Let `act` change the heads' outputs until the handle is removed."""
+    def hook_heads(self, transform: HeadsTransform) -> RemovableHandle:
+        """Apply `transform` to the heads' outputs until the handle is removed."""
 
     @abstractmethod
-    def keep(self, heads: Sequence[int]) -> None:
-        """Remove all other heads, for good."""
+    def keep_only(self, heads: Sequence[int]) -> None:
+        """Remove all other heads permanently."""
 
     @abstractmethod
-    def alike(self, module: nn.Module) -> Sequence[Layer]:
-        """Find all layers of a module that are held as this one is: those of a twin, say."""
+    def matching_layers(self, module: nn.Module) -> Sequence[Layer]:
+        """Return all layers of this kind in another module, such as a twin."""

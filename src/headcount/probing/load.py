@@ -1,4 +1,4 @@
-"""Read a model folder of Hugging Face from local files only; what cannot be read gives one line."""
+"""Read a Hugging Face model folder from local files only; anything that cannot be read raises a one-line BadInput."""
 
 from __future__ import annotations
 
@@ -12,20 +12,32 @@ from headcount.core import BadInput, HeadcountError, MissingExtra
 from headcount.core.readers import read_json
 from headcount.probing.architectures import Family, family, find_layers
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
-HEADS = "headcount-pruned.json"
-"""Beside the weights of a pruned model: the heads that were kept, which config.json cannot say."""
-OURS = "headcount"
-"""Names this package as the loader of a folder that `from_pretrained` cannot load."""
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+KEPT_HEADS_FILE = "headcount-pruned.json"
+"""The file beside the weights of a pruned model that lists the heads that were kept, which config.json cannot do."""
+OWN_LOADER = "headcount"
+"""The loader of a folder that `from_pretrained` cannot load: this package."""
 MAX_LAYERS = 1000
-"""Of a model; the largest that are published have some hundred."""
+"""Layers of a model; the largest published models have some hundred."""
 MAX_LABELS = 100_000
-"""Of a classifier; transformers keeps a name for each."""
-NUMBERS_PER_BYTE = 2
-"""Of a model to its weights' files: one or two bytes a number, and some numbers are stored once for two places."""
-MAX_UNSTORED = 10_000_000
-"""Numbers that a model may have beside those of its files: tables of positions and masks."""
+"""Labels of a classifier; transformers keeps a name for each."""
+MAX_NUMBERS_PER_BYTE = 2
+"""Numbers of a model per byte of its weight files: a number takes one or two bytes, and some are used in two places."""
+MAX_UNSTORED_NUMBERS = 10_000_000
+"""Numbers that a model may have in addition to those in its files: tables of positions and masks."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -36,15 +48,15 @@ class Loaded(NamedTuple):
     tokenizer: Any | None
     family: Family
     dtype: Any
-    """The type of the numbers in the folder."""
+    """The type of the weights in the folder."""
 
 
 class Kept(NamedTuple):
-    """What is left of the heads of a whole model, by the names of the layers; numbers are those of the whole model."""
+    """The remaining heads of each layer, by the layer's name and numbered as in the whole model."""
 
     heads: dict[str, list[int]]
     slots: dict[str, list[int | None]]
-    """The heads in the order of the weights; None where config.json needs a head and the weights are zero."""
+    """The heads in the order of the weights; None for a head of zeros that config.json requires."""
     plain: bool
     """Whether `from_pretrained` loads the folder."""
 
@@ -52,33 +64,35 @@ class Kept(NamedTuple):
 def load_pruned(folder: str | Path) -> Any:
     """Load a model that `headcount probe --save` wrote, without the heads that were removed.
 
-    `folder` is the folder that was written (that of a whole model works too). Returns the model in evaluation mode,
-    its numbers in the type they are stored in. It works for every architecture that probe knows; where the folder
-    also loads with `from_pretrained`, removed heads that are stored as zeros are left out here.
+    `folder` is the folder that was written (the folder of a whole model works too). Returns the model in evaluation
+    mode, with its weights in the type in which they are stored. This works for every architecture that probe supports.
+    If the folder also loads with `from_pretrained`, removed heads that are stored as zeros are left out here.
     """
     loaded = load_folder(folder)
     return loaded.model.to(loaded.dtype)
 
 
 def read_kept(folder: Path) -> Kept:
-    """Read which heads of a folder's model were kept; empty for a whole model."""
-    if not (folder / HEADS).is_file():
+    """Return which heads of a folder's model were kept; empty for a whole model."""
+    if not (folder / KEPT_HEADS_FILE).is_file():
         return Kept({}, {}, plain=True)
-    data = read_json(folder / HEADS)
+    data = read_json(folder / KEPT_HEADS_FILE)
     try:
         slots = data.get("slots", data["kept"])  # version 1 had no slots
-        return Kept(data["kept"], slots, plain=data.get("loader", OURS) != OURS)
+        return Kept(data["kept"], slots, plain=data.get("loader", OWN_LOADER) != OWN_LOADER)
     except (KeyError, AttributeError):
-        raise BadInput(f"{folder / HEADS} does not list the heads that were kept: it may be damaged") from None
+        raise BadInput(
+            f"{folder / KEPT_HEADS_FILE} does not list the heads that were kept: it may be damaged"
+        ) from None
 
 
 def load_folder(folder: str | Path) -> Loaded:
-    """Read config, weights and, where there is one, the tokenizer."""
+    """Read config, weights and, if there is one, the tokenizer."""
     folder = Path(folder)
     config = _config_data(folder)
     known = family(str(config.get("model_type")))
-    if not any((folder / name).is_file() for name in WEIGHTS):
-        raise BadInput(f"{folder} has no weights: one of {', '.join(WEIGHTS)} is needed")
+    if not any((folder / name).is_file() for name in WEIGHT_FILES):
+        raise BadInput(f"{folder} has no weights: expected one of {', '.join(WEIGHT_FILES)}")
     transformers = _transformers()
     with quiet():
         try:
@@ -89,60 +103,60 @@ def load_folder(folder: str | Path) -> Loaded:
         except HeadcountError:
             raise
         except Exception as error:  # transformers, safetensors and pickle have no common error
-            raise BadInput(f"{folder} cannot be read as a model, it may be damaged: {_first_line(error)}") from None
+            raise BadInput(f"cannot read {folder} as a model, it may be damaged: {_first_line(error)}") from None
         tokenizer = _tokenizer(folder, transformers)
     dtype = next(model.parameters()).dtype
     return Loaded(model.float().eval(), tokenizer, known, dtype)
 
 
 def _check_counts(path: Path, config: dict[str, Any]) -> None:
-    """Refuse counts for which transformers would make as many objects, before it does."""
+    """Refuse counts for which transformers would create as many objects, before it does."""
     for key, value in config.items():
-        most = MAX_LAYERS if "layer" in key else MAX_LABELS if "label" in key else None
-        if most is not None and type(value) is int and value > most:
-            raise BadInput(f"{path}: {key} is {value:,}: at most {most:,} are read")
+        limit = MAX_LAYERS if "layer" in key else MAX_LABELS if "label" in key else None
+        if limit is not None and type(value) is int and value > limit:
+            raise BadInput(f"{path}: {key} is {value:,}: at most {limit:,} are supported")
         if isinstance(value, dict):  # a model inside the model
             _check_counts(path, cast("dict[str, Any]", value))
 
 
 def _check_numbers(folder: Path, made: Any, settings: Any) -> None:
-    """Refuse a config of many more numbers than the weights' files hold; it is made without them first."""
+    """Refuse a config that describes many more numbers than the weight files hold; no memory is allocated for it."""
     import torch
 
     with torch.device("meta"):
-        empty = _made(made, settings)
+        empty = _without_weights(made, settings)
     numbers = sum(t.numel() for t in (*empty.parameters(), *empty.buffers()))
     stored = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
-    if numbers > MAX_UNSTORED + NUMBERS_PER_BYTE * stored:
+    if numbers > MAX_UNSTORED_NUMBERS + MAX_NUMBERS_PER_BYTE * stored:
         raise BadInput(
-            f"{folder / 'config.json'} describes a model of {numbers:,} numbers, its weights have {stored:,} bytes: "
-            "it belongs to another model, or is damaged"
+            f"{folder / 'config.json'} describes a model of {numbers:,} numbers, but its weights have {stored:,} "
+            "bytes: it belongs to another model, or is damaged"
         )
 
 
-def _made(made: Any, settings: Any) -> Any:
-    """Make a model of a class from its config, without its weights."""
+def _without_weights(made: Any, settings: Any) -> Any:
+    """Return a model of a class for a config, without loading weights."""
     return made(settings) if hasattr(made, "config_class") else made.from_config(settings)
 
 
 def _config_data(folder: Path) -> dict[str, Any]:
-    local = folder.parent != Path() and folder.parent.exists()  # then it is a folder's name that was mistyped
+    local = folder.parent != Path() and folder.parent.exists()  # then it is a mistyped path, not a hub id
     if not folder.exists() and not local and HUB_ID.fullmatch(str(folder)):
         command = f"hf download {folder} --local-dir {folder.name}"
         raise BadInput(
-            f"there is no folder {folder}: if it is a model of the Hugging Face hub, download it first: {command}"
+            f"no such folder: {folder}; to use a model of the Hugging Face hub, download it first: {command}"
         )
     if not folder.exists():
-        raise BadInput(f"there is no folder {folder}")
+        raise BadInput(f"no such folder: {folder}")
     if not folder.is_dir():
         raise BadInput(f"{folder} is a file: probe takes the folder of a Hugging Face model")
     if not (folder / "config.json").is_file():
-        raise BadInput(f"{folder} has no config.json: it is no folder of a Hugging Face model")
+        raise BadInput(f"{folder} has no config.json: probe takes the folder of a Hugging Face model")
     config = read_json(folder / "config.json")
     if isinstance(config, dict) and "headcount-model" in config.values():
-        raise BadInput(f"{folder} is a model of headcount itself: probe takes a Hugging Face model (see attack, show)")
+        raise BadInput(f"{folder} is a headcount model: probe takes a Hugging Face model (see attack, show)")
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        raise BadInput(f"{folder / 'config.json'} names no model_type: it is no config of a Hugging Face model")
+        raise BadInput(f"{folder / 'config.json'} has no model_type: it is not the config of a Hugging Face model")
     _check_counts(folder / "config.json", config)
     return config
 
@@ -156,43 +170,44 @@ def _transformers() -> Any:
 
 
 def model_class(config: dict[str, Any]) -> Any:
-    """The class that a folder was saved from; without one, the model without a head for any task."""
+    """Return the class that a folder was saved from; if it names none, the model without a head for any task."""
     transformers = _transformers()
     named = config.get("architectures")
     name = str(named[0]) if isinstance(named, list) and named else ""
-    name = name.replace("ForPreTraining", "ForMaskedLM")  # the same weights, and a loss that text alone gives
+    name = name.replace("ForPreTraining", "ForMaskedLM")  # the same weights, with a loss that needs text alone
     if name and not hasattr(transformers, name):
-        raise BadInput(f"config.json names the class {name}, which transformers {transformers.__version__} has not")
+        version = transformers.__version__
+        raise BadInput(f"config.json names the class {name}, which transformers {version} does not have")
     return getattr(transformers, name) if name else transformers.AutoModel
 
 
 def load_whole(folder: Path, made: Any, **options: Any) -> Any:
-    """Load a folder with `from_pretrained` of a class; no weight may be missing."""
+    """Load a folder with `from_pretrained` of a class, and refuse it if weights are missing."""
     model, found = made.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False, dtype="auto", output_loading_info=True, **options
     )
     missing = sorted(found["missing_keys"])
     if missing:
-        raise BadInput(f"{folder} lacks {len(missing)} weights of {type(model).__name__} (first {missing[0]})")
+        raise BadInput(f"{folder} is missing {len(missing)} weights of {type(model).__name__} (first {missing[0]})")
     return model
 
 
 def _pruned(folder: Path, made: Any, settings: Any, known: Family) -> Any:
-    """Load a model; one that heads were removed from is cut as it was cut, and has none that are only zeros."""
+    """Load a model; if it was pruned, remove the same heads, including those that are stored as zeros."""
     kept = read_kept(folder)
     if kept.plain:
         model = load_whole(folder, made, config=settings)
         for layer in find_layers(model, known.layouts):
             slots = kept.slots.get(layer.name, [])
-            if None in slots and not layer.layout.bias:  # with a shared bias all layers need the same slots
-                layer.keep([i for i, slot in enumerate(slots) if slot is not None])
+            if None in slots and not layer.layout.bias:  # layers that share a bias need the same slots
+                layer.keep_only([i for i, slot in enumerate(slots) if slot is not None])
         return model
     from safetensors.torch import load_file, load_model
 
-    model = _made(made, settings)
+    model = _without_weights(made, settings)
     for layer in find_layers(model, known.layouts):
         if layer.name in kept.heads:
-            layer.keep(kept.heads[layer.name])
+            layer.keep_only(kept.heads[layer.name])
     weights = folder / "model.safetensors"
     model.to(next(iter(load_file(weights).values())).dtype)
     load_model(model, weights)
@@ -200,17 +215,17 @@ def _pruned(folder: Path, made: Any, settings: Any, known: Family) -> Any:
 
 
 def _tokenizer(folder: Path, transformers: Any) -> Any | None:
-    if not any((folder / name).is_file() for name in TOKENIZER):
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         return None
     try:
         return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # of every kind: each tokenizer reads its files in its own way
-        raise BadInput(f"the tokenizer of {folder} cannot be read: {_first_line(error)}") from None
+    except Exception as error:  # each kind of tokenizer raises its own errors
+        raise BadInput(f"cannot read the tokenizer of {folder}: {_first_line(error)}") from None
 
 
 @contextmanager
 def quiet() -> Generator[None]:
-    """Keep transformers' bars and advice from the terminal; afterwards they are as before."""
+    """Silence transformers' progress bars and advice, and restore them afterwards."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()

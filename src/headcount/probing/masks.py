@@ -1,4 +1,4 @@
-"""A multiplier on the output of every head, by hooks on the layers: no model has to know of it."""
+"""A multiplier on the output of every head, applied by hooks, so that models need no support for it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from headcount.probing.layers import Layer, OnHeads
+from headcount.probing.layers import HeadsTransform, Layer
 
 
 class Masks:
-    """Multipliers of all heads, 1 at first; they act while the context is open."""
+    """Multipliers of all heads, initially 1; they apply while the context is open."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         self.layers = layers
         self.values = [torch.ones(layer.heads, device=_device(layer)) for layer in layers]
-        self.seen: Callable[[int, Tensor], None] | None = None
-        """Is shown the heads' outputs of a layer, [..., heads, head_dim], whenever the layer is reached."""
+        self.observer: Callable[[int, Tensor], None] | None = None
+        """Called with the layer and its heads' outputs, [..., heads, head_dim], whenever a layer runs."""
         self._hooks: list[RemovableHandle] = []
 
     def __enter__(self) -> Self:
         for i, layer in enumerate(self.layers):
-            self._hooks.append(layer.reach(self._multiplied(i)))
+            self._hooks.append(layer.hook_heads(self._multiplied(i)))
         return self
 
     def __exit__(
@@ -42,14 +42,14 @@ class Masks:
             self.values[layer][head] = 0.0
 
     def leaves(self) -> list[Tensor]:
-        """Make multipliers of 1 whose gradients can be taken."""
+        """Set all multipliers to 1 and return them as leaves that record gradients."""
         self.values = [torch.ones_like(value, requires_grad=True) for value in self.values]
         return self.values
 
-    def _multiplied(self, i: int) -> OnHeads:
+    def _multiplied(self, i: int) -> HeadsTransform:
         def multiply(heads: Tensor) -> Tensor:
-            if self.seen is not None:
-                self.seen(i, heads)
+            if self.observer is not None:
+                self.observer(i, heads)
             return heads * self.values[i].to(heads.dtype)[:, None]
 
         return multiply

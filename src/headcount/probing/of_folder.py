@@ -1,4 +1,4 @@
-"""Probe the folder of a Hugging Face model: read it, make data, measure, and save what is left."""
+"""Probe the folder of a Hugging Face model: read it, make data, measure, and save the smaller model."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import torch
 from headcount.core import BadInput
 from headcount.probing.data import loss, read_data
 from headcount.probing.load import load_folder, quiet
-from headcount.probing.measure import Told
-from headcount.probing.of_model import BUDGET, AtChance, Probe, probe
+from headcount.probing.measure import OnProgress
+from headcount.probing.of_model import DEFAULT_BUDGET, AtChance, Probe, probe
 from headcount.probing.save import check_target, save_pruned
 
-REMEDY = (
-    "give data of the kind that the model was made for; --save-at-chance, save_at_chance=True saves it all the same"
+AT_CHANCE_REMEDY = (
+    "use data of the kind that the model was made for, or save it anyway with --save-at-chance or save_at_chance=True"
 )
-SAVED_AT_CHANCE = (
-    "Warning: the model is at chance level on these data: what is removed proves nothing. It was saved at your request."
+SAVED_AT_CHANCE_NOTE = (
+    "Warning: the model is at chance level on these data, so removing heads proves nothing. "
+    "It was saved at your request."
 )
 
 
@@ -28,21 +29,21 @@ def probe_folder(
     folder: str | Path,
     data: str | Path | None = None,
     *,
-    budget: float = BUDGET,
+    budget: float = DEFAULT_BUDGET,
     samples: int = 32,
     batch: int = 4,
     seed: int = 0,
     device: str = "cpu",
     save: str | Path | None = None,
     save_at_chance: bool = False,
-    told: Told | None = None,
+    told: OnProgress | None = None,
 ) -> Probe:
-    """Probe a model folder on a data file, or without one on built-in text or noise; see `headcount probe`.
+    """Probe a model folder on a data file, or on built-in text or noise without one; see `headcount probe`.
 
-    `save` is the folder for the model without the heads that can go. A model at chance level is refused (BadInput)
-    where it is to be saved, unless `save_at_chance` is true. budget: the share by which the loss may grow when heads
-    go. samples, batch: how many sequences are used, and how many at once. seed: draws those that are made. device:
-    "cpu" or "cuda". told: is called with the share of the work that is done and a text.
+    `save` is the folder for the model without the heads that can go. If it is given, a model at chance level is
+    refused (BadInput) unless `save_at_chance` is true. budget: the fraction by which the loss may grow when heads are
+    removed. samples, batch: the number of sequences in total and per batch. seed: draws generated data. device: "cpu"
+    or "cuda". told: called with the fraction of the work that is done and a text.
     """
     source, target = Path(folder), None if save is None else Path(save)
     if target is not None:
@@ -61,7 +62,7 @@ def probe_folder(
                 loss,
                 budget=budget,
                 name=source.resolve().name,
-                data=made.words,
+                data=made.description,
                 loss_name=made.loss_name,
                 notes=made.notes,
                 chance=made.chance,
@@ -69,16 +70,16 @@ def probe_folder(
                 must_beat_chance=target is not None and not save_at_chance,
             )
         except AtChance as error:
-            raise BadInput(f"{error}; {target} was not written ({REMEDY})") from None
+            raise BadInput(f"{error}; {target} was not written ({AT_CHANCE_REMEDY})") from None
         if target is None or found.pruned is None:
             return _with(found)
         loading = save_pruned(found, source, target, loaded.dtype, batches, loss)
-    notes = [*found.record.notes, *([SAVED_AT_CHANCE] if found.record.at_chance else [])]
+    notes = [*found.record.notes, *([SAVED_AT_CHANCE_NOTE] if found.record.at_chance else [])]
     return _with(found, saved=str(target), loading=loading, notes=notes)
 
 
 def _with(found: Probe, **known: Any) -> Probe:
-    """Add what only the folder's reader knows: the release of transformers, and where the rest was saved."""
+    """Add the facts known only here: the release of transformers, and where the smaller model was saved."""
     made = found.record.provenance
     versions = {**made["versions"], "transformers": version("transformers")}
     update = {**known, "provenance": {**made, "versions": versions}}
@@ -91,7 +92,7 @@ def _device(name: str) -> torch.device:
     except RuntimeError:
         raise BadInput(f"unknown device {name!r}: allowed are cpu, cuda, cuda:1 and so on") from None
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise BadInput("there is no GPU here that torch can use: choose --device cpu")
+        raise BadInput("torch finds no GPU on this machine: use --device cpu")
     if found.type not in ("cpu", "cuda"):
         raise BadInput(f"unknown device {name!r}: allowed are cpu, cuda, cuda:1 and so on")
     return found

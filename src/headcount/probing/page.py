@@ -1,4 +1,4 @@
-"""The folder of a probe: the record, the tables, the heat map and a page that needs nothing else."""
+"""Write the folder of a probe: the record, the tables, the pictures and a self-contained page."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from headcount.render.words import split
 
 FILES = ("probe.json", "heads.md", "heads.png", "curve.png", "index.html")
 CAPTION = (
-    "One square a head; numbers are per cent of the largest value of the map, on whose scale the colours are. Heads "
-    "with a cross can go together within the budget."
+    "One square per head. Colours and numbers (in per cent) are relative to the largest value of the map. Heads with a "
+    "cross can be removed together within the budget."
 )
 
 
 def check_out(folder: Path) -> None:
-    """Refuse a folder that holds anything but an earlier probe."""
+    """Refuse a folder that contains anything but an earlier probe."""
     check_own(folder, FILES, "probe.json")
 
 
 def write_folder(record: ProbeRecord, folder: Path) -> None:
-    """Write probe.json, heads.md, heads.png, curve.png (where heads can be removed) and index.html, all or none."""
+    """Write probe.json, heads.md, heads.png, curve.png (if heads can be removed) and index.html, all or none."""
     check_out(folder)
     chart = curve_chart(record)
     contents = {
@@ -43,14 +43,14 @@ def write_folder(record: ProbeRecord, folder: Path) -> None:
 
 
 def page(record: ProbeRecord) -> str:
-    """Return the page as one HTML document; its one script is the package's own, and nothing is loaded."""
+    """Return the page as one HTML document, which loads nothing and has only the package's own script."""
     chart = curve_chart(record)
     return html_page(
         "probing/probe.html.j2",
         rules=heat_style(),
         title=f"{record.model}: {headline(record)}",
         record=record,
-        told=split(headline(record)),
+        claim=split(headline(record)),
         map=_map(record),
         found=[*sentences(record), *loading_text(record), *record.notes],
         charts=[] if chart is None else [chart],
@@ -63,14 +63,14 @@ def page(record: ProbeRecord) -> str:
 
 
 def _map(record: ProbeRecord) -> Illustration:
-    """The map of heads: both ways of measuring side by side, on a phone one below the other."""
+    """Return the heat map: ablation and gradient side by side, or one below the other on a phone."""
     figure = heat_figure(record)
     panels = [figure.model_copy(update={"panels": [one]}) for one in figure.panels]
     return Illustration(svg(figure), CAPTION, [svg(panel) for panel in panels])
 
 
 def _origin(record: ProbeRecord) -> list[tuple[str, str]]:
-    """What was probed, when and with which versions."""
+    """Return what was probed, when and with which versions."""
     made = record.provenance
     versions = made.get("versions")
     listed = ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else ""

@@ -8,31 +8,31 @@ from pydantic import Field
 
 from headcount.core import Spec
 
-REDUNDANT = 0.95
-"""Heads whose outputs are at least this similar are called redundant."""
+MIN_REDUNDANT_SIMILARITY = 0.95
+"""Two heads of a layer with at least this similarity (linear CKA) are called redundant."""
 
-CHANCE_SHARE = 0.98
-"""From this share of the loss of guessing on, a model is called at chance level."""
+AT_CHANCE_FRACTION = 0.98
+"""A model whose loss is at least this fraction of the loss of guessing is at chance level."""
 
 
 def is_at_chance(loss: float, chance: float | None) -> bool:
-    """Whether a loss is no better than `chance`, that of guessing; False where guessing has none."""
-    return chance is not None and loss >= CHANCE_SHARE * chance
+    """Whether a loss is no better than `chance`, the loss of guessing; False if that is not known."""
+    return chance is not None and loss >= AT_CHANCE_FRACTION * chance
 
 
 class Head(Spec):
-    """One head, and what it is worth."""
+    """One head, with its effect on the loss measured in two ways."""
 
     layer: int
     head: int
     gradient: float
     """Mean |∂ loss / ∂ mask| at a mask of 1."""
     ablation: float
-    """Loss without the head minus loss with it."""
+    """Loss without the head minus the loss of the whole model."""
 
 
 class LayerRecord(Spec):
-    """One layer: its sizes, how many heads carry 95 % of its effect, how similar its heads are."""
+    """One layer: its sizes, how many heads carry 95 % of its effect, and how similar its heads are."""
 
     name: str
     heads: int
@@ -41,7 +41,7 @@ class LayerRecord(Spec):
     carry_ablation: int
     carry_gradient: int
     similarity: list[list[float]]
-    """Linear CKA between the outputs of each two heads."""
+    """Linear CKA between the outputs of every two heads."""
 
 
 class Pair(Spec):
@@ -61,38 +61,38 @@ class Step(Spec):
     loss: float
 
 
-class Plan(Spec):
-    """Which heads can go within a budget; losses are measured with all heads so far gone."""
+class PrunePlan(Spec):
+    """The heads that can be removed within a budget; each loss is measured with all heads up to there removed."""
 
     budget: float
-    """As a share of the full model's loss."""
+    """The fraction by which the loss of the whole model may grow."""
     allowed: float
     loss: float
     steps: list[Step]
     remeasured: Literal["all", "candidates"]
 
     def gone(self) -> list[tuple[int, int]]:
-        """The heads (layer, head) that go."""
+        """Return the heads (layer, head) to remove, in order."""
         return [(step.layer, head) for step in self.steps for head in step.heads]
 
 
 class CurvePoint(Spec):
-    """The loss with so many heads gone; the plan's own removals first, then those beyond its budget."""
+    """The loss with a number of heads removed: first by the plan, then beyond its budget."""
 
     removed: int
     loss: float
     layer: int | None
-    """Where the last heads went; None for the whole model."""
+    """The layer of the last removal; None for the whole model."""
     heads: list[int]
     within: bool
     """Whether the plan's budget allows it."""
 
 
 class Pruned(Spec):
-    """What the real removal of the plan's heads gave."""
+    """The results of actually removing the plan's heads."""
 
     difference: float
-    """Largest difference between outputs of the pruned and the masked model, over the largest output."""
+    """Largest difference between the outputs of the pruned and the masked model, relative to the largest output."""
     tolerance: float
     equal: bool
     parameters_before: int
@@ -100,26 +100,26 @@ class Pruned(Spec):
     seconds_before: float
     seconds_after: float
     ratio: float
-    """Fastest time after over fastest time before; then the lowest and the highest of interleaved repetitions."""
+    """Fastest time after divided by fastest time before; below, the lowest and highest ratio of repeated timings."""
     ratio_low: float
     ratio_high: float
     repeats: int
 
 
 class Loading(Spec):
-    """How a saved model is loaded again; both were tried, and gave the same outputs."""
+    """How to load a saved model; this was tried and gave the same outputs."""
 
     loader: Literal["from_pretrained", "headcount"]
     line: str
-    """Python to paste."""
+    """A line of Python to paste."""
     heads: list[int]
     """The number of heads of every attention layer in the folder."""
     zeros: int
-    """Heads among them whose weights are zero, because config.json states one number for all layers."""
+    """How many of these heads are zeros, because config.json has one number of heads for all layers."""
 
 
 class ProbeRecord(Spec):
-    """All that was found out about a model."""
+    """Everything that was measured about a model."""
 
     model: str
     architecture: str
@@ -129,7 +129,7 @@ class ProbeRecord(Spec):
     evidence: Literal["measured"] = "measured"
     loss: float
     chance: float | None = None
-    """The loss of guessing without a look at the input; None where it is not known."""
+    """The loss of guessing without looking at the input; None if it is not known."""
     share: float
     carry_ablation: int
     carry_gradient: int
@@ -138,13 +138,13 @@ class ProbeRecord(Spec):
     redundant: list[Pair]
     """Pairs with a similarity of at least 0.95, the most similar first."""
     closest: list[Pair]
-    """The most similar pair of each layer with two heads or more."""
-    plan: Plan
+    """The most similar pair of every layer with at least two heads."""
+    plan: PrunePlan
     curve: list[CurvePoint] = Field(default_factory=list[CurvePoint])
-    """Loss against heads removed, from none on, as far as it was measured."""
+    """The loss against heads removed, starting at none, as far as it was measured."""
     pruned: Pruned | None
     not_pruned: str | None
-    """Why nothing was removed, where nothing was."""
+    """Why nothing was removed; None if something was."""
     saved: str | None
     loading: Loading | None = None
     notes: list[str]
@@ -152,11 +152,11 @@ class ProbeRecord(Spec):
 
     @property
     def at_chance(self) -> bool:
-        """Whether the whole model is no better than guessing: then its heads cannot be told apart."""
+        """Whether the whole model is no better than guessing, so that effects of heads mean nothing."""
         return is_at_chance(self.loss, self.chance)
 
     def effects(self, way: Literal["ablation", "gradient"]) -> list[list[float]]:
-        """The worth of all heads, layer by layer."""
+        """Return the effects of all heads, layer by layer."""
         found: list[list[float]] = [[] for _ in self.layers]
         for head in self.heads:
             found[head.layer].append(getattr(head, way))

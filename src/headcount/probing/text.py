@@ -1,4 +1,4 @@
-"""A little text to measure on, for a model that is probed without data; written for this package."""
+"""A short text for models that are probed without data; written for this package."""
 
 TEXT = """\
 The baker opened the shop at five, long before the first tram went by.
