@@ -26,7 +26,7 @@ from benchmarks.peers.vit import VitPlan, drawn_images, plain_loop, stacked_loop
 from headcount.core import cores
 from headcount.kernels import KERNELS, fastest_attention
 from headcount.training import device_name, find_device
-from headcount.training.feeds import Shelf
+from headcount.training.feeds import ImagesOnDevice
 from results import write_result
 
 ROWS = {
@@ -45,16 +45,19 @@ LABELS = ROWS | WITH_KERNELS
 def builders(plan: VitPlan) -> dict[str, Callable[[], Work]]:
     """Return what makes the work of each row; our own last, so that memory is what the peers leave."""
     images = drawn_images(plan.images)
-    shelf = Shelf.of(images, plan.device)
+    device_images = ImagesOnDevice.of(images, plan.device)
     return {
-        "loader_tf32": lambda: plain_loop(plan, images, shelf, "loader", "tf32"),
-        "loader_bf16": lambda: plain_loop(plan, images, shelf, "loader", "bf16"),
-        "device_tf32": lambda: plain_loop(plan, images, shelf, "device", "tf32"),
-        "device_bf16": lambda: plain_loop(plan, images, shelf, "device", "bf16"),
-        "stack_float32": lambda: stacked_loop(plan, shelf, "float32"),
-        "stack_eager": lambda: stacked_loop(plan, shelf, "bf16", graph=False),
-        **{f"stack_{name}": lambda name=name: stacked_loop(plan, shelf, "bf16", attention=name) for name in KERNELS},
-        "stack": lambda: stacked_loop(plan, shelf, "bf16"),
+        "loader_tf32": lambda: plain_loop(plan, images, device_images, "loader", "tf32"),
+        "loader_bf16": lambda: plain_loop(plan, images, device_images, "loader", "bf16"),
+        "device_tf32": lambda: plain_loop(plan, images, device_images, "device", "tf32"),
+        "device_bf16": lambda: plain_loop(plan, images, device_images, "device", "bf16"),
+        "stack_float32": lambda: stacked_loop(plan, device_images, "float32"),
+        "stack_eager": lambda: stacked_loop(plan, device_images, "bf16", graph=False),
+        **{
+            f"stack_{name}": lambda name=name: stacked_loop(plan, device_images, "bf16", attention=name)
+            for name in KERNELS
+        },
+        "stack": lambda: stacked_loop(plan, device_images, "bf16"),
     }
 
 
@@ -100,8 +103,8 @@ def measure(plan: VitPlan, skip: Sequence[str] = ()) -> dict[str, Any]:
 
 def profile(plan: VitPlan) -> str:
     """Return where the time of our stack goes, kernel by kernel."""
-    shelf = Shelf.of(drawn_images(plan.images), plan.device)
-    work = stacked_loop(dataclasses.replace(plan, steps=3), shelf, "bf16", graph=False)
+    device_images = ImagesOnDevice.of(drawn_images(plan.images), plan.device)
+    work = stacked_loop(dataclasses.replace(plan, steps=3), device_images, "bf16", graph=False)
     work()
     on_gpu = plan.device != "cpu"
     activity = torch.profiler.ProfilerActivity

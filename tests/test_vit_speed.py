@@ -17,7 +17,7 @@ from benchmarks.peers.vit import Frames, PlainViT, VitPlan, drawn_images, plain_
 from headcount.datasets.cifar10.frames import patches
 from headcount.models.encoder.reference import encode
 from headcount.models.encoder.spec import initial
-from headcount.training.feeds.images import Shelf
+from headcount.training.feeds.images import ImagesOnDevice
 from results import RESULTS, shape_problems
 
 PLAN = VitPlan(
@@ -59,7 +59,7 @@ def test_a_wrong_peer_is_seen(name: str) -> None:
 
 def test_a_loader_makes_normalised_frames() -> None:
     images = drawn_images(24)
-    frames = Frames(images, 48, Shelf.of(images, "cpu").by)
+    frames = Frames(images, 48, ImagesOnDevice.of(images, "cpu").channel_moments)
     made = torch.stack([frames[i % 24][0] for i in range(48)])
     assert made.shape == (48, 3, 48, 48)
     assert abs(float(made.mean())) < 0.1
@@ -69,9 +69,13 @@ def test_a_loader_makes_normalised_frames() -> None:
 
 def test_every_loop_takes_its_steps() -> None:
     images = drawn_images(PLAN.images)
-    shelf = Shelf.of(images, "cpu")
-    works: list[Work] = [plain_loop(PLAN, images, shelf, s, p) for s in ("loader", "device") for p in ("tf32", "bf16")]  # type: ignore[arg-type]
-    works += [stacked_loop(PLAN, shelf, p) for p in ("float32", "bf16")]  # type: ignore[arg-type]
+    device_images = ImagesOnDevice.of(images, "cpu")
+    works: list[Work] = [
+        plain_loop(PLAN, images, device_images, source, precision)  # type: ignore[arg-type]
+        for source in ("loader", "device")
+        for precision in ("tf32", "bf16")
+    ]
+    works += [stacked_loop(PLAN, device_images, p) for p in ("float32", "bf16")]  # type: ignore[arg-type]
     assert [work() for work in works] == [PLAN.steps * PLAN.models] * 6
 
 

@@ -20,7 +20,7 @@ from benchmarks.peers.turns import Work
 from headcount.datasets.cifar10 import Images, Moments, place
 from headcount.models.encoder import EncoderSpec, initial
 from headcount.training.encoder import EncoderTrainer, RealTrain
-from headcount.training.feeds import ImageFeed, Shelf
+from headcount.training.feeds import ImageFeed, ImagesOnDevice
 
 Source = Literal["loader", "device"]
 Precision = Literal["tf32", "bf16"]
@@ -183,17 +183,20 @@ def _from_loader(plan: VitPlan, images: Images, by: Moments) -> Iterator[tuple[T
             yield X.to(plan.device, non_blocking=True), y.to(plan.device, non_blocking=True)
 
 
-def _from_device(plan: VitPlan, shelf: Shelf) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches without end, made where the images lie."""
-    count, batch, at = len(shelf.train_labels), plan.batch, shelf.train_pixels.device
+def _from_device(plan: VitPlan, device_images: ImagesOnDevice) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches endlessly, made on the device that holds the images."""
+    count, batch, at = len(device_images.train_labels), plan.batch, device_images.train_pixels.device
     while True:
         index = torch.randint(count, (batch,), device=at)
         rows, columns = torch.randint(plan.side - 31, (2, batch), device=at)
         flip = torch.rand(batch, device=at) < 0.5
-        yield place(shelf.train_pixels[index], plan.side, rows, columns, flip, shelf.by), shelf.train_labels[index]
+        pixels, moments = device_images.train_pixels[index], device_images.channel_moments
+        yield place(pixels, plan.side, rows, columns, flip, moments), device_images.train_labels[index]
 
 
-def plain_loop(plan: VitPlan, images: Images, shelf: Shelf, source: Source, precision: Precision) -> Work:
+def plain_loop(
+    plan: VitPlan, images: Images, device_images: ImagesOnDevice, source: Source, precision: Precision
+) -> Work:
     """Train every model for the steps of a turn, one model after the other; batches go on from turn to turn."""
     train, device = plan.train("float32"), torch.device(plan.device)
     models = [PlainViT(plan.spec, plan.patch).take(initial(plan.spec, m)).to(device) for m in range(plan.models)]
@@ -207,7 +210,10 @@ def plain_loop(plan: VitPlan, images: Images, shelf: Shelf, source: Source, prec
         )
         optimisers.append(optimiser)
         schedules.append(torch.optim.lr_scheduler.LambdaLR(optimiser, train.rate))
-    batches = _from_loader(plan, images, shelf.by) if source == "loader" else _from_device(plan, shelf)
+    from_loader = source == "loader"
+    batches = (
+        _from_loader(plan, images, device_images.channel_moments) if from_loader else _from_device(plan, device_images)
+    )
 
     def work() -> int:
         before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
@@ -237,14 +243,14 @@ def _cast(device: torch.device, precision: Precision) -> AbstractContextManager[
 
 def stacked_loop(
     plan: VitPlan,
-    shelf: Shelf,
+    device_images: ImagesOnDevice,
     precision: Literal["float32", "bf16"],
     *,
     graph: bool | None = None,
     attention: str | None = None,
 ) -> Work:
     """Train the same models side by side."""
-    feed = ImageFeed(shelf, plan.side, patch=plan.patch)
+    feed = ImageFeed(device_images, plan.side, patch=plan.patch)
     trainer = EncoderTrainer(
         plan.spec, plan.train(precision), list(range(plan.models)), feed, plan.device, graph=graph, attention=attention
     )

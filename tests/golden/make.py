@@ -70,7 +70,7 @@ def stop_half_way(store: Any, spec: Any) -> None:
 
     session = names.CoreSession([("", job)], on_step)
     with contextlib.suppress(names.Stopped):
-        while session.open:
+        while session.unfinished:
             session.launch(stop)
             session.collect()
     moments = session.trial.moments

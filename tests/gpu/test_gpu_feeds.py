@@ -13,7 +13,7 @@ from headcount.sweeps.open_data import open_cifar, open_marco
 from headcount.sweeps.results import stored_runs
 from headcount.sweeps.run import run_on_store
 from headcount.training.encoder.stacked import RealTrain
-from headcount.training.feeds.images import ImageFeed, Shelf
+from headcount.training.feeds.images import ImageFeed, ImagesOnDevice
 from real_tiny import pictures, write_bert, write_corpus, write_pictures
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
@@ -23,7 +23,7 @@ INDEX = torch.tensor([[3, 0, 19, 3], [7, 7, 1, 12]])
 @pytest.mark.parametrize("side", [32, 48, 128])
 def test_frames(side: int) -> None:
     images = pictures()
-    here, there = (ImageFeed(Shelf.of(images, device), side) for device in ("cpu", "cuda"))
+    here, there = (ImageFeed(ImagesOnDevice.of(images, device), side) for device in ("cpu", "cuda"))
     for step in (0, 977):
         one, other = here.train(INDEX, step, (4, 9)), there.train(INDEX.cuda(), step, (4, 9))
         assert torch.equal(other[0].cpu(), one[0])

@@ -163,7 +163,7 @@ def test_a_dropped_block_adds_nothing_and_a_kept_one_more() -> None:
         return make
 
     for kept, times in ((0.0, 0.0), (1.0, 2.0)):
-        found = forward(spec, case.theta, case.X, dropped=mask(kept))
+        found = forward(spec, case.theta, case.X, draw_mask=mask(kept))
         true = torch.stack(
             [
                 encode(spec, unpack(spec, case.theta[m]), case.X[m], drop=lambda added, t=times: t * added)

@@ -72,7 +72,7 @@ class CountingSession(Session[Counting]):
             raise Stopped
 
     def _record(self) -> list[Ending]:
-        self.open.clear()
+        self.unfinished.clear()
         found = Trial(
             heads=self.jobs[0].number,
             seed=0,

@@ -80,12 +80,12 @@ class Serial:
         session: Session[Any] | None = None
         try:
             session = self.begin([member], lambda step, _: self.listener.steps(member[0], step))
-            while session.open and not self.over():
+            while session.unfinished and not self.over():
                 session.launch(self.terms.stop)
                 self.tell(session.collect())
-                if session.open and time.perf_counter() - session.last_saved > self.terms.save_every:
+                if session.unfinished and time.perf_counter() - session.last_saved > self.terms.save_every:
                     self.listener.saved(session.snapshots())
-            if session.open:
+            if session.unfinished:
                 self.leave(session)
         except Stopped:
             assert session is not None

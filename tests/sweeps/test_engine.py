@@ -94,7 +94,7 @@ def test_bit_for_bit_whatever_runs_beside() -> None:
 
 
 def take_all(trial: CpuTrial, *options: Any) -> None:
-    while trial.window(*(options or (None, None))) is None:
+    while trial.run_window(*(options or (None, None))) is None:
         pass
 
 

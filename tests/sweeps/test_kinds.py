@@ -61,7 +61,7 @@ class LineSession(Session[Any]):
         self.error = float((fitted - y).square().mean() / y.var())
 
     def collect(self) -> list[Ending]:
-        self.open.clear()
+        self.unfinished.clear()
         found = Trial(
             heads=1,
             seed=0,

@@ -90,7 +90,7 @@ def test_other_data_are_other_trials():
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: cifar(lengths=[16]), "side 16 with patches of 4: a side is at least 32"),
+        (lambda: cifar(lengths=[16]), "side 16 with patches of 4: a side must be at least 32"),
         (lambda: cifar(lengths=[46]), "side 46 with patches of 4: .* multiple of the patch"),
         (lambda: cifar(lengths=[32, 32]), "each value may be listed once"),
         (lambda: RealSpec.parse({**marco().data(), "lengths": [128]}), "length 128: a set has 2 to 64 candidates"),
@@ -151,9 +151,9 @@ def test_opening_candidates(folders, tmp_path):
         ({"lengths": [65]}, "length is 65: a set has 2 to 64"),
         ({"lengths": []}, "no length is given"),
         ({"validation": 48}, "validation is 48: it must be 0 or more, and less than the 48"),
-        ({"validation": 0}, "no query is left for validation"),
-        ({"most": 1000}, "a sequence of 1000 tokens: give 5 to 40"),
-        ({"entry": "tokens", "most": 3}, "a sequence of 3 tokens: give 5 to 40"),
+        ({"validation": 0}, "no queries for validation"),
+        ({"most": 1000}, "1000 tokens per sequence: use 5 to 40"),
+        ({"entry": "tokens", "most": 3}, "3 tokens per sequence: use 5 to 40"),
     ],
 )
 def test_candidates_that_cannot_be_had(folders, options, line):
@@ -192,7 +192,7 @@ def test_opening_images(folders):
     made = [feeds(panel) for panel in spec.panels()]
     for panel, feed in zip(spec.panels(), made, strict=True):
         panel.check(feed)
-    assert made[0].shelf is made[1].shelf, "pixels are on the device once"
+    assert made[0].images is made[1].images, "pixels are on the device once"
 
 
 @pytest.mark.parametrize(

@@ -284,7 +284,7 @@ def test_kernels_are_chosen_before_anything_runs(monkeypatch: pytest.MonkeyPatch
         order.append(("chosen", spec.heads, models))
         return "efficient" if spec.heads == 2 else "cudnn"
 
-    monkeypatch.setattr(experiments, "chosen_attention", chosen)
+    monkeypatch.setattr(experiments, "choose_attention", chosen)
     of_told = Encoders.__new__(Encoders)
     of_told._trials = {name: job.spec for name, job in told.jobs.items()}
     panel = SimpleNamespace(size=4)

@@ -25,7 +25,7 @@ from headcount.sweeps.run import run_on_store, train_jobs
 from headcount.sweeps.spec import SweepSpec
 from headcount.training import stack_session
 from headcount.training.data import prepare
-from headcount.training.devices import find_device, wake
+from headcount.training.devices import find_device, warm_up_device
 from headcount.training.job import Job
 from headcount.training.loop import train
 
@@ -334,7 +334,7 @@ def test_a_device_that_is_not_there_is_woken_in_vain(monkeypatch: pytest.MonkeyP
     before, complaints = threading.active_count(), list[object]()
     monkeypatch.setattr(threading, "excepthook", complaints.append)
     for name in ("cpu", "cuda:97", "cudas"):
-        wake(name)
+        warm_up_device(name)
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
             thread.join(60)

@@ -28,7 +28,7 @@ def run(session: Session[Any], windows: int = MAX_WINDOWS, window: int | None = 
     ended: dict[str, Ending] = {}
     stop = threading.Event()
     for _ in range(windows):
-        if not session.open:
+        if not session.unfinished:
             break
         if window is not None:
             session.window = window
@@ -40,7 +40,7 @@ def run(session: Session[Any], windows: int = MAX_WINDOWS, window: int | None = 
         assert session.steps >= before, "steps are never taken back"
         for one in found:
             assert one.name not in ended, "a trial ends once"
-            assert one.name not in [name for name, _ in session.left()], "what has ended is not left"
+            assert one.name not in [name for name, _ in session.unfinished_members()], "what has ended is not left"
             ended[one.name] = one
     return ended
 
@@ -48,11 +48,11 @@ def run(session: Session[Any], windows: int = MAX_WINDOWS, window: int | None = 
 def check_ends(members: Members, begin: Begin) -> None:
     """Every trial ends exactly once, with a record of itself; then nothing is left."""
     session = begin(members)
-    assert [name for name, _ in session.left()] == [name for name, _ in members]
+    assert [name for name, _ in session.unfinished_members()] == [name for name, _ in members]
     ended = run(session)
     session.close()
     assert sorted(ended) == sorted(name for name, _ in members)
-    assert session.left() == []
+    assert session.unfinished_members() == []
     for one in ended.values():
         assert isinstance(one.outcome, Trial)
         assert one.outcome.state == "done"
@@ -73,12 +73,12 @@ def check_resumes(members: Members, begin: Begin) -> None:
     """A trial that goes on from its checkpoint ends as if it had never been interrupted, to the bit."""
     whole, first = run(begin(members)), begin(members)
     run(first, windows=2, window=3)
-    assert first.open, "too short to be interrupted: give the trials more steps"
+    assert first.unfinished, "too short to be interrupted: give the trials more steps"
     assert first.steps > 0
     saved = dict(first.snapshots())
-    assert sorted(saved) == sorted(name for name, _ in first.left())
+    assert sorted(saved) == sorted(name for name, _ in first.unfinished_members())
     rest = [(name, replace(job, moments=read_back(saved[name]))) for name, job in members]
-    assert [name for name, _ in first.rest()] == [name for name, _ in rest]
+    assert [name for name, _ in first.resumable_members()] == [name for name, _ in rest]
     first.close()
     again = begin(rest)
     assert again.steps == next(iter(saved.values())).step
@@ -129,11 +129,11 @@ def check_stop(members: Members, begin: Begin, counts: bool) -> None:
         assert not session.collect()
     except Stopped:
         pass
-    left = [name for name, _ in session.left()]
+    left = [name for name, _ in session.unfinished_members()]
     cut = session.cut_short()
     if counts:
         assert [one.name for one in cut] == left
-        assert session.left() == []
+        assert session.unfinished_members() == []
         assert all(isinstance(one.outcome, Trial) for one in cut)
     else:
         assert cut == []

@@ -48,7 +48,7 @@ def slow_means(world, most: int, T: int, row: int) -> torch.Tensor:
 @pytest.mark.parametrize("most", [None, 30, 12, 5])
 def test_means_are_those_of_the_twin(world, most):
     _, tokens, tables, sets = world
-    means = PairMeans(tokens, tables, list(sets.values()), most=most, standard=False)
+    means = PairMeans(tokens, tables, list(sets.values()), max_tokens=most, standard=False)
     cut = np.diff(tokens.passages.starts).max() + np.diff(tokens.queries.starts).max() + 3 > (most or POSITIONS)
     assert cut, "some passages of the corpus are cut, at every length tried"
     for T, one in sets.items():
@@ -152,12 +152,12 @@ def test_what_does_not_belong_together(world):
         PairMeans(tokens, tables, [sets[2], other])
     with pytest.raises(BadInput, match="mined with other options"):
         CandidateFeed(PairMeans(tokens, tables, [sets[2]]), other)
-    with pytest.raises(BadInput, match="sets of 8 passages hold pairs that the tables do not have"):
+    with pytest.raises(BadInput, match="sets of 8 passages contain pairs that are not in the tables"):
         CandidateFeed(PairMeans(tokens, tables, [sets[2]]), sets[8])
-    with pytest.raises(BadInput, match=f"4 tokens: give 5 to {POSITIONS}"):
-        PairMeans(tokens, tables, [sets[2]], most=4)
-    with pytest.raises(BadInput, match=f"41 tokens: give 5 to {POSITIONS}"):
+    with pytest.raises(BadInput, match=f"4 tokens per sequence: use 5 to {POSITIONS}"):
+        PairMeans(tokens, tables, [sets[2]], max_tokens=4)
+    with pytest.raises(BadInput, match=f"41 tokens per sequence: use 5 to {POSITIONS}"):
         TokenFeed(tokens, tables, sets[2], cut=POSITIONS + 1)
     empty = dataclasses.replace(sets[2], validation=np.zeros(len(sets[2].query), np.bool_))
-    with pytest.raises(BadInput, match="no query is left for validation"):
+    with pytest.raises(BadInput, match="no queries for validation"):
         PairMeans(tokens, tables, [empty])

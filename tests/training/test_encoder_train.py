@@ -89,7 +89,7 @@ def _shared_norm(gradient: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("name", "twin"),
     [
-        ("_norms", _shared_norm),
+        ("_gradient_norms", _shared_norm),
         ("decayed", lambda name: True),
         ("stacked_indices", lambda key, *rest: encoder_batches(key.roll(1), *rest)),
     ],
@@ -163,7 +163,7 @@ def test_a_model_that_diverges_is_frozen_and_disturbs_nobody() -> None:
     assert losses[:, 1].isnan().all()
     assert losses[:, [0, 2]].isfinite().all()
     assert [one.step for one in ruined.moments()] == [9, 4, 9]
-    with pytest.raises(BadInput, match="of one step"):
+    with pytest.raises(BadInput, match="of the same step"):
         sound.resume(ruined.moments())
 
 
@@ -190,7 +190,9 @@ def test_evaluation_is_the_reference(kind: dict[str, Any], monkeypatch: pytest.M
     trainer = stack(feed, taken=8)
     for name, limit, count in (("train", None, 96), ("train", 17, 17), ("validation", None, 40)):
         X, y, mask = feed.part(name, 0, count)  # type: ignore[arg-type]
-        monkeypatch.setattr(encoder_train, "_CHUNK", {"cpu": 5 * 3 * feed.tokens * 32})  # five samples at once
+        monkeypatch.setattr(
+            encoder_train, "_CHUNK_HIDDEN_UNITS", {"cpu": 5 * 3 * feed.tokens * 32}
+        )  # five samples at once
         found = trainer.evaluate(name, limit)  # type: ignore[arg-type]
         for m in range(len(SEEDS)):
             scores = encode(trainer.spec, unpack(trainer.spec, trainer.theta[m]), X, mask)
@@ -262,7 +264,7 @@ def test_bad_settings_are_one_line() -> None:
     feed = TinyFeed("each")
     with pytest.raises(BadInput, match="warmup must be at most"):
         RealTrain(warmup=5, steps=4)
-    with pytest.raises(BadInput, match="are not the data's"):
+    with pytest.raises(BadInput, match="must be those of the data"):
         EncoderTrainer(tiny_spec(feed, tokens=7), tiny_train(), SEEDS, feed, "cpu")
     with pytest.raises(BadInput, match="label smoothing"):
         stack(feed, label_smoothing=0.1)

@@ -8,7 +8,7 @@ import torch
 
 from headcount.core.errors import BadInput
 from headcount.datasets.cifar10.frames import random_flips, random_offsets
-from headcount.training.feeds.images import ImageFeed, Shelf
+from headcount.training.feeds.images import ImageFeed, ImagesOnDevice
 from real_tiny import pictures
 
 INDEX = torch.tensor([[3, 0, 59, 3], [7, 7, 1, 30]])
@@ -29,7 +29,7 @@ def slow(images, image: np.ndarray, side: int, patch: int, row: int, column: int
 @pytest.mark.parametrize("flips", [True, False])
 def test_training_frames(side, patch, flips):
     images = pictures()
-    feed = ImageFeed(Shelf.of(images, "cpu"), side, patch=patch, flips=flips)
+    feed = ImageFeed(ImagesOnDevice.of(images, "cpu"), side, patch=patch, flips=flips)
     assert (feed.tokens, feed.length) == ((side // patch) ** 2 + 1,) * 2
     assert (feed.inputs, feed.outputs, feed.readout) == (3 * patch**2, 3, "class")
     X, y, mask = feed.train(INDEX, 11, SEEDS)
@@ -46,46 +46,46 @@ def test_training_frames(side, patch, flips):
 
 
 def test_who_stands_beside_does_not_matter():
-    feed = ImageFeed(Shelf.of(pictures(), "cpu"), 48)
+    feed = ImageFeed(ImagesOnDevice.of(pictures(), "cpu"), 48)
     together = feed.train(INDEX, 4, SEEDS)[0]
     for m, seed in enumerate(SEEDS):
         assert torch.equal(feed.train(INDEX[m : m + 1], 4, [seed])[0][0], together[m])
     assert torch.equal(feed.train(INDEX, torch.tensor(4), SEEDS)[0], together), "a step counted on the device"
     assert not torch.equal(feed.train(INDEX, 5, SEEDS)[0], together)
     assert not torch.equal(feed.train(INDEX, 4, (5, 3))[0][1], together[1])
-    again = ImageFeed(Shelf.of(pictures(), "cpu"), 48).train(INDEX, 4, SEEDS)[0]
+    again = ImageFeed(ImagesOnDevice.of(pictures(), "cpu"), 48).train(INDEX, 4, SEEDS)[0]
     assert torch.equal(again, together)
 
 
 def test_evaluation_is_at_fixed_spots():
     images = pictures()
-    shelf = Shelf.of(images, "cpu")
-    feed = ImageFeed(shelf, 64, data_seed=1)
+    device_images = ImagesOnDevice.of(images, "cpu")
+    feed = ImageFeed(device_images, 64, data_seed=1)
     X, y, _ = feed.part("validation", 0, 30)
     assert torch.equal(y, images.test_labels)
     cut = torch.cat([feed.part("validation", first, 8)[0] for first in range(0, 30, 8)])
     assert torch.equal(cut, X), "in blocks, the last one shorter, as at once"
-    assert not torch.equal(ImageFeed(shelf, 64, data_seed=2).part("validation", 0, 30)[0], X)
+    assert not torch.equal(ImageFeed(device_images, 64, data_seed=2).part("validation", 0, 30)[0], X)
     frames = feed.part("train", 0, 60)[0]
-    still = ImageFeed(shelf, 64, data_seed=1, flips=False, moving=False)
+    still = ImageFeed(device_images, 64, data_seed=1, flips=False, moving=False)
     assert torch.equal(still.train(INDEX, 9, SEEDS)[0], frames[INDEX]), "the fixed spots in training too"
     spots = [tuple(frame.abs().sum(1).topk(3).indices.tolist()) for frame in frames]
     assert len(set(spots)) > 30, "spots differ from image to image"
 
 
 def test_pixels_stay_bytes():
-    shelf = Shelf.of(pictures(), "cpu")
-    assert shelf.train_pixels.dtype == torch.uint8
-    assert ImageFeed(shelf, 32).shelf is ImageFeed(shelf, 96).shelf
+    device_images = ImagesOnDevice.of(pictures(), "cpu")
+    assert device_images.train_pixels.dtype == torch.uint8
+    assert ImageFeed(device_images, 32).images is ImageFeed(device_images, 96).images
 
 
 @pytest.mark.parametrize(("side", "patch"), [(31, 4), (0, 4), (16, 4), (46, 4), (33, 2), (32, 0)])
 def test_bad_sides(side, patch):
-    with pytest.raises(BadInput, match=r"a side is at least 32 and a multiple of the patch") as caught:
-        ImageFeed(Shelf.of(pictures(), "cpu"), side, patch=patch)
+    with pytest.raises(BadInput, match=r"a side must be at least 32 and a multiple of the patch") as caught:
+        ImageFeed(ImagesOnDevice.of(pictures(), "cpu"), side, patch=patch)
     assert "\n" not in str(caught.value)
 
 
 def test_an_empty_split():
-    with pytest.raises(BadInput, match="there are no test images"):
-        Shelf.of(pictures(test=0), "cpu")
+    with pytest.raises(BadInput, match="no test images"):
+        ImagesOnDevice.of(pictures(test=0), "cpu")

@@ -156,97 +156,97 @@ class TestAdvisorStackInFolds(TestAdvisorStack):
     samples = 100
 
 
-# -- the suite itself: what breaks a promise is caught -------------------------------------------------------
+# -- the suite itself: violations are caught -------------------------------------------------------
 
 
-class Forgets(PlainSession):
-    """Goes on without Adam's moments."""
+class DropsMoments(PlainSession):
+    """Resumes without Adam's moments."""
 
     def _resume(self, moments: Moments) -> None:
         super()._resume(moments)
         self.optimiser.state.clear()
 
 
-class Repeats(PlainSession):
-    """Goes on with the batches of the first steps."""
+class RepeatsBatches(PlainSession):
+    """Resumes with the batches of the first steps."""
 
     def __init__(self, members: Members) -> None:
         super().__init__(members)
         self.taken = 0
 
-    def _take(self, step: int) -> None:
+    def _take_step(self, step: int) -> None:
         del step
-        super()._take(self.taken)
+        super()._take_step(self.taken)
         self.taken += 1
 
 
 class Aliases(CoreSession):
-    """Hands out its own arrays."""
+    """Returns its own arrays instead of copies."""
 
     def moments(self) -> list[Moments]:
         return [self.trial.moments]
 
 
 class EndsTwice(StackSession):
-    """Reports a trial again."""
+    """Reports every ended trial twice."""
 
     def collect(self) -> list[Any]:
         found = super().collect()
         return [*found, *found]
 
 
-class KeepsAsLeft(StackSession):
-    """Reports endings and goes on with the trials."""
+class KeepsEndedTrials(StackSession):
+    """Reports endings but keeps training the trials."""
 
     def collect(self) -> list[Any]:
         found = super().collect()
-        self.open = set(range(len(self.jobs)))
+        self.unfinished = set(range(len(self.jobs)))
         return found
 
 
-class Mixes(StackSession):
-    """Lets a trial read its neighbour's weights."""
+class MixesWeights(StackSession):
+    """Mixes the weights of neighbouring trials."""
 
     def launch(self, stop: threading.Event) -> None:
         super().launch(stop)
         self.trainer.theta += 1e-6 * self.trainer.theta.mean(0)
 
 
-class GoesByWindows(StackSession):
-    """Changes weights once a window."""
+class DependsOnWindows(StackSession):
+    """Changes the weights once per window."""
 
     def launch(self, stop: threading.Event) -> None:
         super().launch(stop)
         self.trainer.theta *= 1 + 1e-7
 
 
-class CutsAlways(StackSession):
-    """Ends trials that should go on later."""
+class AlwaysEndsEarly(StackSession):
+    """Ends trials that could be resumed."""
 
     def cut_short(self) -> list[Any]:
         return [self.members[0]]
 
 
 SABOTAGED = {
-    "forgets": lambda: check_resumes(named(jobs())[:1], Forgets),
-    "repeats": lambda: check_resumes(named(jobs())[:1], Repeats),
+    "drops moments": lambda: check_resumes(named(jobs())[:1], DropsMoments),
+    "repeats batches": lambda: check_resumes(named(jobs())[:1], RepeatsBatches),
     "aliases": lambda: check_snapshots(named(jobs())[:1], Aliases),
     "ends twice": lambda: check_ends(named(jobs()), lambda members: EndsTwice(members, CPU)),
-    "keeps as left": lambda: check_ends(named(jobs()), lambda members: KeepsAsLeft(members, CPU)),
-    "mixes": lambda: check_company(named(jobs()), lambda members: Mixes(members, CPU), 1e-9),
-    "goes by windows": lambda: check_windows(named(jobs()), lambda members: GoesByWindows(members, CPU)),
-    "cuts always": lambda: check_stop(named(jobs()), lambda members: CutsAlways(members, CPU), counts=False),
+    "keeps ended trials": lambda: check_ends(named(jobs()), lambda members: KeepsEndedTrials(members, CPU)),
+    "mixes weights": lambda: check_company(named(jobs()), lambda members: MixesWeights(members, CPU), 1e-9),
+    "depends on windows": lambda: check_windows(named(jobs()), lambda members: DependsOnWindows(members, CPU)),
+    "always ends early": lambda: check_stop(named(jobs()), lambda members: AlwaysEndsEarly(members, CPU), counts=False),
 }
 
 
 @pytest.mark.parametrize("name", SABOTAGED)
-def test_a_broken_promise_is_caught(name: str) -> None:
+def test_violations_are_caught(name: str) -> None:
     with pytest.raises(AssertionError):
         SABOTAGED[name]()
 
 
-def test_all_sessions_train_the_same_trial_alike() -> None:
-    """The fast ones against the plain loop: errors on the way and weights at the end."""
+def test_all_sessions_agree_on_the_same_trial() -> None:
+    """Compare the fast sessions with the plain loop: validation errors and final weights."""
     from session_suite import run
 
     members = named(jobs())[1:]

@@ -8,7 +8,7 @@ import torch
 from headcount.core.errors import BadInput
 from headcount.models.transformer.spec import ModelSpec
 from headcount.tasks.families import make_task
-from headcount.training.batches import batch_indices, fresh_order, keys, stacked_fresh_order, stacked_indices
+from headcount.training.batches import batch_indices, fresh_order, stacked_fresh_order, stacked_indices, stream_keys
 from headcount.training.data import prepare
 from headcount.training.loop import train
 from headcount.training.spec import TrainSpec
@@ -60,7 +60,7 @@ def test_outputs_are_those_of_the_models():
     mask[::2, 1:] = False
     for theta in (before, stack.theta):  # with other weights than those of now, too
         found = stack.outputs(theta, X, mask)
-        for m, weights in enumerate(stack.own(theta)):
+        for m, weights in enumerate(stack.unpadded(theta)):
             alone = stack.flat.unpack(weights)(X, mask)
             torch.testing.assert_close(found[m], alone.detach(), rtol=1e-10, atol=1e-10)
     assert not torch.allclose(stack.outputs(before, X), stack.outputs(stack.theta, X), rtol=1e-3)
@@ -112,7 +112,7 @@ def test_resume_equals_an_undisturbed_run():
 
 
 def test_batches_depend_on_seed_and_step_alone_and_are_the_plain_loops():
-    key = torch.from_numpy(keys([7, 8], "batches"))
+    key = torch.from_numpy(stream_keys([7, 8], "batches"))
     whole = stacked_indices(key, 0, 50, 64, 1000)
     assert torch.equal(whole[20:25], stacked_indices(key, 20, 5, 64, 1000))
     assert torch.equal(whole[:, 1], torch.from_numpy(batch_indices(8, 0, 50, 64, 1000)))
@@ -121,7 +121,7 @@ def test_batches_depend_on_seed_and_step_alone_and_are_the_plain_loops():
     assert int(whole.max()) < 1000
     counts = torch.bincount(whole.flatten() // 100, minlength=10).double()
     assert float((counts - 640).abs().max()) < 5 * 640**0.5  # even over the samples
-    key = torch.from_numpy(keys([7, 8], "fresh order"))
+    key = torch.from_numpy(stream_keys([7, 8], "fresh order"))
     order = stacked_fresh_order(key, 3, 5)
     assert torch.equal(order[:, 1], torch.from_numpy(fresh_order(8, 3, 5)))
     assert sorted(order[:, 0].flatten().tolist()) == list(range(5 * len(order)))  # every sequence once

@@ -165,5 +165,5 @@ def test_bad_specs_are_one_line() -> None:
         with pytest.raises(BadInput, match=next(iter(bad))) as caught:
             TrainSpec(**bad)
         assert "\n" not in str(caught.value)
-    with pytest.raises(BadInput, match="not the task's"):
+    with pytest.raises(BadInput, match="differ from the task's"):
         train(make_task("mean"), ModelSpec(dim=3, length=8, heads=1))

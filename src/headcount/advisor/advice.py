@@ -43,7 +43,7 @@ from headcount.render.charts import Chart, picture
 from headcount.sweeps import ModelOptions
 from headcount.tasks import Task
 from headcount.tasks.arrays import ArrayTask
-from headcount.training import device_name, find_device, full_precision, start_kernels, whole_seed
+from headcount.training import check_seed, device_name, find_device, full_precision, start_kernels
 
 MAX_HEADS = 256
 MAX_SECONDS = 10_000_000
@@ -197,7 +197,7 @@ def advise(
     budget = duration(budget, "budget")
     witness = None if witness is None else duration(witness, "witness")
     check_numbers(budget, heads_max, confidence, steps, witness)
-    seed = whole_seed(seed)
+    seed = check_seed(seed)
     stuff = _read(data, y, mask, kind, seed)
     task = data if isinstance(data, Task) else None
     with (

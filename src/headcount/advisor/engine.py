@@ -42,8 +42,8 @@ from headcount.training import (
     TrainSpec,
     find_device,
     single_threaded_blas,
+    stepper_for,
     torch_threads,
-    trial_of,
 )
 
 BATCH = 128
@@ -202,7 +202,7 @@ class TrialEngine:
         wanted = Wanted(heads, 0, options, train)
         if self.gpu:
             return self._gpu_step_seconds(self.sized(wanted), train, steps)
-        trial = trial_of(self.data.job(wanted))
+        trial = stepper_for(self.data.job(wanted))
         times: list[float] = []
         with single_threaded_blas(), torch_threads(1):
             start = time.thread_time()

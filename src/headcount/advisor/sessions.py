@@ -25,9 +25,9 @@ from headcount.training import (
     Moments,
     Session,
     StackTrainer,
-    keys,
     record,
     stacked_indices,
+    stream_keys,
     torch_threads,
 )
 
@@ -95,7 +95,7 @@ class BestOnCore(CoreSession):
         return [] if self._best is None else self._ended(whole=False)
 
     def _ended(self, *, whole: bool) -> list[Ending]:
-        self.open.clear()
+        self.unfinished.clear()
         name, best, now, model = self.members[0][0], self._best, self.trial.moments, self.trial.model
         if best is None:
             return [Ending(name, self.data.beyond())]
@@ -140,7 +140,7 @@ class BestStack(Session[Asked]):
         if not plain and all(one.heads < largest for one in wanted):
             wanted.append(replace(wanted[0], heads=largest))
         rows, counts = _rows(data, wanted, device)
-        keys_of = torch.from_numpy(keys([one.seed for one in wanted], "batches")).to(device)
+        keys_of = torch.from_numpy(stream_keys([one.seed for one in wanted], "batches")).to(device)
 
         def batches(first: int, count: int) -> Tensor:
             """The same numbers as on a core, of rows that differ from fold to fold."""
@@ -171,9 +171,9 @@ class BestStack(Session[Asked]):
 
     def launch(self, stop: threading.Event) -> None:
         del stop  # a window ends at the next evaluation, however long that takes
-        self._launched, self.window = time.perf_counter(), self.spec.steps
-        self._taken = self._next_target(self.spec.steps, self.spec.evaluations) - self.steps
-        self.trainer.launch(self._taken)
+        self._launch_time, self.window = time.perf_counter(), self.spec.steps
+        self._window_steps = self._next_target(self.spec.steps, self.spec.evaluations) - self.steps
+        self.trainer.launch(self._window_steps)
         self._errors = self.measurer.launch(self.trainer)
         if self._event is not None:
             self._event.record(self.trainer.stream)
@@ -197,10 +197,10 @@ class BestStack(Session[Asked]):
 
     def cut_short(self) -> list[Ending]:
         """End all of them, each with its best point so far."""
-        self.open.clear()
+        self.unfinished.clear()
         trainer = self.trainer
         taken, done = trainer.taken.tolist(), (trainer.alive & (trainer.taken == self.spec.steps)).tolist()
-        outputs, own = self.measurer.outputs(trainer, self.best), trainer.own(self.best)
+        outputs, own = self.measurer.outputs(trainer, self.best), trainer.unpadded(self.best)
         found: list[Ending] = []
         for m, (name, asked) in enumerate(self.members):
             if not self.curves[m]:

@@ -59,9 +59,9 @@ def advise(
     json: Json = False,
 ) -> int:
     """Say how many attention heads some sequences need: the smallest count within a margin of the best."""
-    from headcount.training import wake
+    from headcount.training import warm_up_device
 
-    wake(device)
+    warm_up_device(device)
     from headcount.advisor import FILES, SHORTEST, check_numbers, check_width
     from headcount.advisor import advise as ask
     from headcount.core import check_own, write_json

@@ -260,7 +260,7 @@ class AttackSession(Session[AttackJob]):
     def collect(self) -> list[Ending]:
         if self._attacked is None:
             return []
-        self.open.clear()
+        self.unfinished.clear()
         trial = self._attacked.trial.model_copy(update={"seconds": self.seconds(0)})
         return [Ending(self.members[0][0], trial, measured=self._attacked.found, arrays=self._attacked.arrays or None)]
 

@@ -19,7 +19,7 @@ from headcount.models.encoder import EncoderSpec
 from headcount.models.transformer import Size
 from headcount.store import Run, Trial
 from headcount.sweeps.spec import Sizes
-from headcount.training.encoder import EVALUATED, Feed, RealTrain, RealTrialSpec
+from headcount.training.encoder import MAX_TRAIN_EVALUATED, Feed, RealTrain, RealTrialSpec
 from headcount.training.feeds import frame_tokens
 
 Kind = Literal["marco", "cifar"]
@@ -210,7 +210,7 @@ class RealPanel:
             spec={**about, "heads": list(self.heads), "model": self.model.data(), "train": self.train.data()},
             values=self.values,
             measure="error rate",
-            samples={"train": min(self.source.train, EVALUATED), "validation": self.source.validation},
+            samples={"train": min(self.source.train, MAX_TRAIN_EVALUATED), "validation": self.source.validation},
             trials=sorted(trials, key=lambda t: (t.heads, t.seed)),
             provenance=provenance(device),
             seconds=seconds,

@@ -232,7 +232,7 @@ class Engine:
                 self._drop(place)
                 self._crowded = min(self.kind.at_once, self._crowded + 1)
             return
-        names = [name for name, _ in self.running[place].left()]
+        names = [name for name, _ in self.running[place].unfinished_members()]
         self._drop(place)
         self._failed(names, failure)
 
@@ -241,17 +241,19 @@ class Engine:
         ended = session.collect()
         if ended:
             self.listener.ended(ended)
-        for name, _ in session.left():
+        for name, _ in session.unfinished_members():
             self.listener.steps(name, session.steps)
-        if not session.open:
+        if not session.unfinished:
             return False
         if self.stop.is_set():
             self._leave(session)
             return False
-        if session.thins_out and 2 * len(session.open) <= len(session.members):  # they go on faster without the rest
-            self.waiting.appendleft(session.rest())
+        if session.restack_when_half_done and 2 * len(session.unfinished) <= len(
+            session.members
+        ):  # they go on faster without the rest
+            self.waiting.appendleft(session.resumable_members())
             return False
-        if time.perf_counter() - session.last_saved > max(self.save_every, session.saving / SAVING_SHARE):
+        if time.perf_counter() - session.last_saved > max(self.save_every, session.checkpoint_seconds / SAVING_SHARE):
             self._save(session)
         try:
             session.launch(self.stop)
@@ -273,7 +275,7 @@ class Engine:
         if session.steps > 0:
             self.listener.saved(session.snapshots())
         session.last_saved = time.perf_counter()
-        session.saving = session.last_saved - start
+        session.checkpoint_seconds = session.last_saved - start
 
     def _drop(self, place: int) -> None:
         """Take a session off the device."""

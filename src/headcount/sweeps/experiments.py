@@ -50,7 +50,7 @@ from headcount.training.encoder import (
     EncoderSession,
     Feed,
     RealTrialSpec,
-    chosen_attention,
+    choose_attention,
     stack_bytes,
 )
 
@@ -315,7 +315,7 @@ class Encoders(Experiment):
         stacks = self.stacked(left)
         for names in stacks:  # before any of them runs, or its neighbours would be in the timing
             first, feed = self._trials[names[0]], self._made[self._panels[names[0]].size]
-            kernel = chosen_attention(first.model, first.train, len(names), feed, device)
+            kernel = choose_attention(first.model, first.train, len(names), feed, device)
             self._kernels |= dict.fromkeys(names, kernel)
         train(ENCODER_STACKS if device.type == "cuda" else ONE_ENCODER_STACK, stacks)
 

@@ -25,7 +25,16 @@ from headcount.datasets.msmarco import Candidates, Tables, Tokens, WordPiece, mi
 from headcount.sweeps.encoder_spec import CifarData, MarcoData, RealPanel
 from headcount.training import find_device
 from headcount.training.encoder import Feed
-from headcount.training.feeds import CUT, CandidateFeed, ImageFeed, PairMeans, Shelf, TokenFeed, check_most, check_sets
+from headcount.training.feeds import (
+    DEFAULT_CUT_TOKENS,
+    CandidateFeed,
+    ImageFeed,
+    ImagesOnDevice,
+    PairMeans,
+    TokenFeed,
+    check_max_tokens,
+    check_sets,
+)
 
 Feeds = Callable[[RealPanel], Feed]
 LENGTHS = (8, 16, 32, 64)  # the paper's sets
@@ -57,7 +66,7 @@ class MarcoSource:
                 return TokenFeed(self.tokens, self.tables, sets, cut=data.most, **settings)
             if "means" not in made:
                 sets_of_all = list(self.sets.values())
-                made["means"] = PairMeans(self.tokens, self.tables, sets_of_all, most=data.most, **settings)
+                made["means"] = PairMeans(self.tokens, self.tables, sets_of_all, max_tokens=data.most, **settings)
             return CandidateFeed(made["means"], sets)
 
         return feed
@@ -85,7 +94,8 @@ def open_marco(
     if not lengths:
         raise BadInput("no length is given: list how many candidates a set has, such as 8, 16, 32, 64")
     pieces, tables = read_model(model)
-    most = check_most(tables, CUT if entry == "tokens" and most is None else most)  # before the mining, not after it
+    # before the mining, not after it
+    most = check_max_tokens(tables, DEFAULT_CUT_TOKENS if entry == "tokens" and most is None else most)
     collection = read_marco(folder)
     total = len(collection.queries)
     if queries is not None and not 2 <= queries <= total:
@@ -151,15 +161,15 @@ class CifarSource:
 
     def feeds(self, device: str = "cpu") -> Feeds:
         """Return what makes the feed of a panel on a device; the pixels go there once, as bytes."""
-        where, data, made = find_device(device), self.data, dict[str, Shelf]()
+        where, data, made = find_device(device), self.data, dict[str, ImagesOnDevice]()
 
         def feed(panel: RealPanel) -> Feed:
             if panel.source != data:
                 raise BadInput(_OTHER)
-            if "shelf" not in made:
-                made["shelf"] = Shelf.of(self.images, where)
+            if "images" not in made:
+                made["images"] = ImagesOnDevice.of(self.images, where)
             return ImageFeed(
-                made["shelf"],
+                made["images"],
                 panel.size,
                 patch=data.patch,
                 data_seed=panel.train.data_seed,

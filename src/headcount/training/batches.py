@@ -1,7 +1,7 @@
-"""Which sequences a step reads: a hash of seed, step and place alone, so that every engine and every resume agree.
+"""Which sequences a step reads: a hash of seed, step and place only, so that all engines and resumed runs agree.
 
-splitmix64 of (key of the seed, counter): any block may be asked for at any time, on any device, for any number of
-trials at once.
+The hash is splitmix64 of (key of the seed, counter), so any block can be computed at any time, on any device and for
+any number of trials at once.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from torch import Tensor
 
 from headcount.core import below, mixed, stream_key
 
-FRESH_STEPS = 64  # steps that share a pool of fresh sequences
+FRESH_STEPS = 64  # steps that draw their batches from the same pool of fresh sequences
 
 
-def keys(seeds: Sequence[int], stream: str) -> NDArray[np.int64]:
-    """Return key[seeds], the start of each seed's numbers for one purpose."""
+def stream_keys(seeds: Sequence[int], stream: str) -> NDArray[np.int64]:
+    """Return key[seeds]: the start of each seed's random stream for one purpose."""
     return np.array([stream_key(seed, stream) for seed in seeds], np.int64)
 
 
 def batch_indices(seed: int, first: int, count: int, batch: int, samples: int) -> NDArray[np.int64]:
-    """Return index[count, batch] for the steps first, …, first + count − 1 of one trial."""
+    """Return index[count, batch] for steps first, …, first + count − 1 of one trial."""
     place = np.arange(1, count * batch + 1, dtype=np.int64).reshape(count, batch) + first * batch
-    return below(mixed(keys([seed], "batches")[0], place), samples)
+    return below(mixed(stream_keys([seed], "batches")[0], place), samples)
 
 
 def stacked_indices(
     key: Int64[Tensor, " models"], first: int, count: int, batch: int, samples: int | Int64[Tensor, "models 1"]
 ) -> Tensor:
-    """Return index[count, models, batch] on the device of the keys: the same numbers for many trials.
+    """Return index[count, models, batch] on the device of the keys: `batch_indices` of many trials.
 
-    The number of samples may differ from trial to trial.
+    The number of samples may differ between trials.
     """
     place = torch.arange(1, count * batch + 1, device=key.device).reshape(count, 1, batch) + first * batch
     return below(mixed(key[:, None], place), samples)
 
 
 def fresh_order(seed: int, pool: int, batch: int) -> NDArray[np.int64]:
-    """Return order[steps, batch]: in which order a trial reads the pool-th set of fresh sequences, each once."""
+    """Return order[steps, batch]: the order in which a trial reads a pool of fresh sequences, each sequence once."""
     place = np.arange(1, FRESH_STEPS * batch + 1, dtype=np.int64) + pool * FRESH_STEPS * batch
-    order = np.argsort(mixed(keys([seed], "fresh order")[0], place), kind="stable")
+    order = np.argsort(mixed(stream_keys([seed], "fresh order")[0], place), kind="stable")
     return order.reshape(FRESH_STEPS, batch)
 
 
 def stacked_fresh_order(key: Int64[Tensor, " models"], pool: int, batch: int) -> Tensor:
-    """Return order[steps, models, batch], the same for many trials."""
+    """Return order[steps, models, batch]: `fresh_order` of many trials."""
     place = torch.arange(1, FRESH_STEPS * batch + 1, device=key.device) + pool * FRESH_STEPS * batch
     order = torch.argsort(mixed(key[:, None], place), dim=1, stable=True)
     return order.reshape(len(key), FRESH_STEPS, batch).transpose(0, 1)

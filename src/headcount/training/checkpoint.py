@@ -1,4 +1,4 @@
-"""All that a trial is between two steps, on whatever device it was trained."""
+"""The full state of a trial between two steps, independent of the device that trained it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Moments:
     step: int = 0
     curve: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
     seconds: float = 0.0
-    """What it took so far, in all sessions."""
+    """Training time so far, over all sessions."""
 
     def copy(self) -> Moments:
-        """Return a copy that later steps do not touch."""
+        """Return a copy that later steps do not change."""
         arrays = self.theta.copy(), self.first.copy(), self.second.copy()
         return Moments(*arrays, self.step, list(self.curve), self.seconds)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return what a checkpoint holds."""
+        """Return the arrays that a checkpoint stores."""
         return {"theta": self.theta, "first": self.first, "second": self.second, "seconds": np.array([self.seconds])}
 
     @classmethod
     def of(cls, step: int, arrays: dict[str, NDArray[Any]], curve: list[tuple[int, float]]) -> Moments:
-        """Return what a checkpoint holds, the curve cut at its step."""
+        """Return the state from a checkpoint's arrays; points of the curve after its step are dropped."""
         seconds = float(arrays["seconds"][0]) if "seconds" in arrays else 0.0
-        kept = [p for p in curve if p[0] <= step]
-        return cls(arrays["theta"], arrays["first"], arrays["second"], step, kept, seconds)
+        curve = [point for point in curve if point[0] <= step]
+        return cls(arrays["theta"], arrays["first"], arrays["second"], step, curve, seconds)

@@ -1,4 +1,4 @@
-"""The numbers that a model trains on: inputs, standardised targets, and the means to undo it."""
+"""The data that a model trains on: inputs, standardised targets, and the mean and deviation that undo the scaling."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass(frozen=True)
 class Part:
-    """One set of sequences: X[samples, length, dim], standardised y[samples, out_dim], mask or None."""
+    """One set of sequences: X[samples, length, dim], standardised y[samples, out_dim] and mask (or None)."""
 
     X: Tensor
     y: Tensor
     mask: Tensor | None = None
 
     def rows(self, index: Tensor) -> Part:
-        """Return the chosen sequences."""
+        """Return the sequences at these positions."""
         return Part(self.X[index], self.y[index], None if self.mask is None else self.mask[index])
 
 
@@ -40,9 +40,9 @@ class Dataset:
 
 
 def prepare(task: Task | ArrayTask, spec: TrainSpec, inputs: tuple[Tensor, Tensor] | None = None) -> Dataset:
-    """Draw or split the data of a task; targets are computed in float64 from the very inputs that are trained on.
+    """Draw or split the data of a task; targets are computed in float64 from the inputs as rounded for training.
 
-    `inputs` are those of a task with the same law and sizes, X to train on and X to validate on, drawn once for both.
+    `inputs`: training and validation X that were drawn already for a task with the same distribution and sizes.
     """
     dtype = DTYPES[spec.dtype]
     if isinstance(task, ArrayTask):
@@ -54,9 +54,9 @@ def prepare(task: Task | ArrayTask, spec: TrainSpec, inputs: tuple[Tensor, Tenso
         y, y_val, mask, mask_val = task.value(x.double()), task.value(x_val.double()), None, None
     mean, std = y.mean(0), y.std(0, correction=0)
     if not bool(torch.isfinite(std).all()) or bool((std == 0).all()):
-        raise BadInput("the target is constant or not finite on the training set: there is nothing to learn")
+        raise BadInput("the target is constant or not finite on the training set, so there is nothing to learn")
     if bool((y_val == y_val[:1]).all()):
-        raise BadInput("the target is constant on the validation set: more sequences, or more variety, are needed")
+        raise BadInput("the target is constant on the validation set: use more sequences, or more varied ones")
     std = torch.where(std > 0, std, torch.ones_like(std))
 
     def scale(values: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ def prepare(task: Task | ArrayTask, spec: TrainSpec, inputs: tuple[Tensor, Tenso
 
 
 def draw_inputs(task: Task, spec: TrainSpec) -> tuple[Tensor, Tensor]:
-    """Draw the sequences to train on and to validate on."""
+    """Draw the training and the validation sequences."""
     dtype = DTYPES[spec.dtype]
     return (
         task.sample(spec.train_size, spec.data_seed, stream="train", dtype=dtype),
@@ -75,9 +75,9 @@ def draw_inputs(task: Task, spec: TrainSpec) -> tuple[Tensor, Tensor]:
 
 
 def fresh_pool(task: Task, data: Dataset, spec: TrainSpec, pool: int) -> Part:
-    """Draw the sequences of the next FRESH_STEPS batches, which no other pool has seen.
+    """Draw one pool of fresh sequences, enough for FRESH_STEPS batches; pools are independent of each other.
 
-    All trials read the same endless data (the data have a seed of their own), each in an order of its own.
+    All trials read the same endless data, which has a seed of its own, but each trial in its own order.
     """
     X = task.sample(spec.batch * FRESH_STEPS, spec.data_seed, stream=f"fresh {pool}", dtype=data.train.X.dtype)
     y = (task.value(X.double()) - data.mean) / data.std
@@ -85,13 +85,13 @@ def fresh_pool(task: Task, data: Dataset, spec: TrainSpec, pool: int) -> Part:
 
 
 class Fresh:
-    """The endless data of one task and recipe, pool by pool; the latest one is kept."""
+    """The endless data of one task and recipe, pool by pool; the latest pool is cached."""
 
     def __init__(self, task: Task, data: Dataset, spec: TrainSpec) -> None:
         self._source, self._number, self._pool = (task, data, spec), -1, None
 
     def at(self, step: int) -> Part:
-        """Return the pool that a step reads."""
+        """Return the pool that a step reads from."""
         if self._pool is None or self._number != step // FRESH_STEPS:
             self._number = step // FRESH_STEPS
             self._pool = fresh_pool(*self._source, self._number)

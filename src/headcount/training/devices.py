@@ -1,4 +1,4 @@
-"""Which device a sweep runs on: the name a user gives, or one line on why that one is not there."""
+"""The device that a sweep runs on: found by name, or a one-line reason why it is not available."""
 
 from __future__ import annotations
 
@@ -12,44 +12,46 @@ from headcount.kernels import has_triton
 
 
 def find_device(name: str) -> torch.device:
-    """Return a device by name (cpu, cuda, cuda:1), or say what is missing."""
+    """Return a device by name (cpu, cuda, cuda:1); raise BadInput with the reason if it is not available."""
     if re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", name) is None:
-        raise BadInput(f"a device is cpu, cuda or cuda:1 (by number), not {name!r}")
+        raise BadInput(f"unknown device {name!r}: use cpu, cuda or cuda:1 (by number)")
     device = torch.device(name)
     if device.type == "cpu":
         return device
     if not torch.cuda.is_available():
         why = "no NVIDIA GPU is visible" if torch.version.cuda else "this torch was built for the CPU alone"
-        raise BadInput(f"device {name} is not there: {why}; the device cpu trains on all cores")
+        raise BadInput(f"device {name} not found: {why} (use cpu, which trains on all cores)")
     count = torch.cuda.device_count()
     number = int(name[5:]) if ":" in name else torch.cuda.current_device()
     if number >= count:
-        raise BadInput(f"device {name} is not there: {count} GPU{'s' if count > 1 else ''} found, counted from 0")
+        raise BadInput(
+            f"device {name} not found: this machine has {count} GPU{'s' if count > 1 else ''}, counted from 0"
+        )
     return torch.device("cuda", number)
 
 
-def wake(name: str) -> None:
-    """Start a GPU in a thread while the caller does other things: its driver, memory and cuBLAS take most of a second.
+def warm_up_device(name: str) -> None:
+    """Initialise a GPU in a background thread: its driver, memory and cuBLAS take most of a second.
 
-    What is wrong with a device `find_device` says; here it is passed over.
+    Errors are ignored here; `find_device` reports them.
     """
 
     def start() -> None:
         try:
-            some = torch.ones(1, 8, 8, device=torch.device(name))
-            torch.bmm(some, some).sum().item()
+            ones = torch.ones(1, 8, 8, device=torch.device(name))
+            torch.bmm(ones, ones).sum().item()
         except (RuntimeError, AssertionError):  # torch without CUDA asserts
             return
 
     if name.startswith("cuda"):
-        threading.Thread(target=start).start()  # waited for at the end: none may be cut off inside the driver
+        threading.Thread(target=start).start()  # not a daemon: exiting inside the driver could crash
 
 
 def compiles_kernels(device: torch.device) -> bool:
-    """Whether a stack on a device may compile kernels that are worth compiling ahead."""
+    """Whether a stack on this device may compile kernels that are worth compiling ahead of time."""
     return device.type == "cuda" and has_triton()
 
 
 def device_name(device: torch.device) -> str:
-    """Name the hardware, for the record of where a result came from."""
+    """Return the name of the hardware, for a result's provenance."""
     return "cpu" if device.type == "cpu" else torch.cuda.get_device_name(device)

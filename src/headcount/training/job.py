@@ -1,4 +1,4 @@
-"""A trial as a trainer gets it: task, model, recipe, seed and data, with a checkpoint where it goes on."""
+"""A trial as a trainer receives it: task, model, recipe, seed and data, and a checkpoint if it resumes from one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headcount.training.spec import TrainSpec
 
 @dataclass(frozen=True)
 class Job:
-    """One trial to be trained, from its start or from a checkpoint."""
+    """One trial to be trained, from the beginning or from a checkpoint (`moments`)."""
 
     task: Task | ArrayTask
     model: ModelSpec

@@ -1,4 +1,4 @@
-"""The plain training loop: one model, one step after the other. Slow, readable, and the twin of the fast engine."""
+"""The plain training loop: one model, one step at a time. Slow and readable; the twin of the fast engines."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from headcount.training.checkpoint import Moments
 from headcount.training.data import DTYPES, Dataset, Fresh, Part, prepare
 from headcount.training.job import Job
 from headcount.training.lbfgs import polish
-from headcount.training.memory import check_memory, weights
+from headcount.training.memory import check_memory, count_weights
 from headcount.training.session import Ending, OnStep, Session, Stopped, drive, evaluation_every
 from headcount.training.spec import TrainSpec
 
-LARGE = 1_000_000  # weights from which several threads pay; below it they only wait for each other
-_CHUNK = 4096  # sequences evaluated at once, to bound memory on long validation sets
+MULTITHREADED_MIN_WEIGHTS = 1_000_000  # models with fewer weights train faster on one thread
+_CHUNK_SEQUENCES = 4096  # sequences evaluated at once, to bound memory on long validation sets
 
 
 @dataclass(frozen=True, repr=False)
 class Trained(Shown):
-    """What the loop returns: the model, the data's standardisation, and the record."""
+    """A trained model with its data (and their standardisation), its record, task and training spec."""
 
     model: Transformer
     data: Dataset
@@ -45,25 +45,25 @@ class Trained(Shown):
 
     @property
     def classes(self) -> tuple[Any, ...] | None:
-        """The labels in the order of the outputs, where the targets are classes."""
+        """The class labels in the order of the outputs; None if the targets are numbers."""
         return self.task.classes if isinstance(self.task, ArrayTask) else None
 
     @property
     def wrong(self) -> float | None:
-        """The share of validation sequences whose class the model gets wrong; None where the targets are numbers."""
+        """The fraction of validation sequences that the model misclassifies; None if the targets are numbers."""
         if self.classes is None or self.trial.state != "done":
             return None
         part = self.data.validation
-        return _wrong(self.model, part, self.data.mean, self.data.std)
+        return _error_rate(self.model, part, self.data.mean, self.data.std)
 
     def save(self, folder: str | Path) -> str:
-        """Keep it as a model folder, like that of `headcount train`; return the model's hash."""
+        """Save it as a model folder, as `headcount train` does; return the model's hash."""
         history = {"trial": self.trial.data(), "train": self.spec.data()}
         return saved_model(self.task, self).save(folder, extra={"history.json": history})
 
 
 def saved_model(task: Task | ArrayTask, trained: Trained) -> SavedModel:
-    """Bundle a trained model; arrays are named by their hash, never copied into the model's folder."""
+    """Return a trained model ready to save; users' arrays are referred to by their hash, never copied."""
     mean, std = tuple(trained.data.mean.tolist()), tuple(trained.data.std.tolist())
     if isinstance(task, ArrayTask):
         data: dict[str, Any] = {"kind": "arrays", "name": task.name, "hash": task.hash()}
@@ -75,7 +75,7 @@ def saved_model(task: Task | ArrayTask, trained: Trained) -> SavedModel:
 
 @torch.no_grad()
 def nmse(model: nn.Module, part: Part) -> float:
-    """Return MSE/Var(y) over all outputs: 1 for the best constant, 0 for the target itself."""
+    """Return MSE/Var(y) over all outputs: 1 for the best constant, 0 for a perfect fit."""
     error = 0.0
     for X, y, mask in _chunks(part):
         error += float((model(X, mask) - y).double().square().sum())
@@ -84,26 +84,26 @@ def nmse(model: nn.Module, part: Part) -> float:
 
 
 @torch.no_grad()
-def _wrong(model: nn.Module, part: Part, mean: Tensor, std: Tensor) -> float:
-    """Return the share of sequences whose largest output, in the units of the one-hot targets, is not their class."""
-    missed = 0
+def _error_rate(model: nn.Module, part: Part, mean: Tensor, std: Tensor) -> float:
+    """Return the fraction of sequences whose largest output, in units of the one-hot targets, is not their class."""
+    errors = 0
     for X, y, mask in _chunks(part):
         outputs, targets = (values.double() * std + mean for values in (model(X, mask), y))
-        missed += int((outputs.argmax(1) != targets.argmax(1)).sum())
-    return missed / len(part.X)
+        errors += int((outputs.argmax(1) != targets.argmax(1)).sum())
+    return errors / len(part.X)
 
 
 def _chunks(part: Part) -> list[tuple[Tensor, Tensor, Tensor | None]]:
     count = part.X.shape[0]
-    slices = [slice(i, i + _CHUNK) for i in range(0, count, _CHUNK)]
+    slices = [slice(i, i + _CHUNK_SEQUENCES) for i in range(0, count, _CHUNK_SEQUENCES)]
     return [(part.X[s], part.y[s], None if part.mask is None else part.mask[s]) for s in slices]
 
 
 class PlainSession(Session[Job]):
-    """One trial, one step of PyTorch after the other."""
+    """One trial, one PyTorch step at a time."""
 
     def __init__(self, members: Sequence[tuple[str, Job]], on_step: OnStep | None = None) -> None:
-        """Take one trial; `on_step(steps, validation error or None)` is told how far it is."""
+        """Take one trial; `on_step(steps, validation error or None)` reports progress."""
         super().__init__(members, window=25)
         ((_, job),) = self.members
         spec = job.train
@@ -122,18 +122,18 @@ class PlainSession(Session[Job]):
         return self._step
 
     def launch(self, stop: threading.Event | None) -> None:
-        """Take the next steps, and the polish after the last."""
+        """Take the next steps, and polish after the last."""
         if stop is not None and stop.is_set():
             raise Stopped
         spec = self.job.train
         target = self._next_target(spec.steps, spec.evaluations)
         while self._step < target:
-            self._take(self._step)
+            self._take_step(self._step)
             self._step += 1
         if self._step == spec.steps and spec.polish:
             _polish(self.model, self.job.data.train, spec.polish)
 
-    def _take(self, step: int) -> None:
+    def _take_step(self, step: int) -> None:
         """Take one step."""
         spec, batch = self.job.train, self._batch(step)
         for group in self.optimiser.param_groups:
@@ -166,7 +166,7 @@ class PlainSession(Session[Job]):
             self._on_step(self._step, curve[-1][1] if curve else None)
         if state is None:
             return []
-        self.open.clear()
+        self.unfinished.clear()
         train_error = nmse(self.model, data.train) if state == "done" else None
         trial = record(self.job.model, train_error, self.job.seed, state, curve, step, self.seconds(0))
         ((name, moments),) = self.snapshots([0])
@@ -174,17 +174,17 @@ class PlainSession(Session[Job]):
 
     def moments(self) -> list[Moments]:
         theta = Flat.of(self.job.model).pack(self.model)
-        kept = [self.optimiser.state[p] for p in self.model.parameters()]
+        states = [self.optimiser.state[p] for p in self.model.parameters()]
         first, second = (
-            np.concatenate([one[name].numpy().ravel() for one in kept]) if all(kept) else np.zeros_like(theta)
+            np.concatenate([state[name].numpy().ravel() for state in states]) if all(states) else np.zeros_like(theta)
             for name in ("exp_avg", "exp_avg_sq")
         )
         return [Moments(theta, first, second, self._step)]
 
     def _resume(self, moments: Moments) -> None:
-        """Go on from a checkpoint."""
+        """Resume from a checkpoint."""
         flat, parameters = Flat.of(self.job.model), list(self.model.parameters())
-        values = [flat.unpack(one).parameters() for one in (moments.theta, moments.first, moments.second)]
+        values = [flat.unpack(vector).parameters() for vector in (moments.theta, moments.first, moments.second)]
         with torch.no_grad():
             for parameter, theta, first, second in zip(parameters, *values, strict=True):
                 parameter.copy_(theta)
@@ -207,14 +207,14 @@ def train(
 ) -> Trained:
     """Train one model; the same arguments give the same weights.
 
-    `seed` draws the weights and the batches; the data come from the spec's `data_seed` unless handed in.
-    `on_step(steps_done, validation_nmse or None)` is called now and then, for progress.
+    `seed` draws the weights and the batches; unless given, the data are drawn by the spec's `data_seed`.
+    `on_step(steps_done, validation_nmse or None)` is called regularly to report progress.
     """
-    spec, seed = spec or TrainSpec(), whole_seed(seed)
+    spec, seed = spec or TrainSpec(), check_seed(seed)
     check_task(task, model_spec, spec)
     data = data or prepare(task, spec)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1 if weights(model_spec) < LARGE else threads)
+    torch.set_num_threads(1 if count_weights(model_spec) < MULTITHREADED_MIN_WEIGHTS else threads)
     try:
         session = PlainSession([("", Job(task, model_spec, spec, seed, data))], on_step)
         return Trained(session.model, data, drive(session), task, spec)
@@ -222,19 +222,19 @@ def train(
         torch.set_num_threads(threads)
 
 
-def whole_seed(seed: int) -> int:
-    """Return a seed as a plain whole number from 0 on."""
+def check_seed(seed: int) -> int:
+    """Return a seed as an int; raise BadInput unless it is a whole number and not negative."""
     try:
         number = operator.index(seed)
     except TypeError:
         number = -1
     if number < 0:
-        raise BadInput(f"seed must be a whole number from 0 on, not {seed!r}")
+        raise BadInput(f"seed must be a non-negative whole number, not {seed!r}")
     return number
 
 
 def _polish(model: Transformer, part: Part, iterations: int) -> None:
-    """Take iterations of L-BFGS on the whole training set."""
+    """Run L-BFGS on the full training set, in place."""
     parameters = list(model.parameters())
 
     def function(theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -248,11 +248,11 @@ def _polish(model: Transformer, part: Part, iterations: int) -> None:
 
 
 def check_task(task: Task | ArrayTask, model: ModelSpec, spec: TrainSpec) -> None:
-    """Refuse a model of other sizes than the task's, and fresh data from what cannot be sampled."""
+    """Raise BadInput if the model's sizes are not the task's, the task cannot give fresh data, or memory is short."""
     if (task.length, task.dim, task.out_dim) != (model.length, model.dim, model.out_dim):
-        raise BadInput("the model's length, dim and out_dim are not the task's")
+        raise BadInput("the model's length, dim and out_dim differ from the task's")
     if spec.fresh and isinstance(task, ArrayTask):
-        raise BadInput("fresh data need a task that can be sampled; arrays are fixed: use fresh = false")
+        raise BadInput("fresh data need a task that can be sampled, and arrays are fixed: use fresh = false")
     check_memory(model, spec)
 
 
@@ -265,7 +265,7 @@ def record(
     steps: int,
     seconds: float,
 ) -> Trial:
-    """Put the outcome into the store's form; a diverged trial is kept, without an error."""
+    """Return a trial's record for the store; a diverged trial is recorded without an error."""
     counts = Flat.of(spec).counts()
     return Trial(
         heads=spec.heads,

@@ -1,8 +1,8 @@
-"""The fast engine on a CPU: one trial a core, each a sequence of compiled steps that holds no lock.
+"""The fast engine on a CPU: one trial per core, in compiled steps that release the GIL.
 
-A trial runs alone on its core from first step to last, so that what else is in the sweep cannot touch a single bit
-of it; cores work on different trials side by side, of whatever shapes and lengths. Models that do not collapse
-(`models/transformer/flat.py` says which) go through the general stacked forward in torch, and the log says so.
+A trial runs alone on its core from the first step to the last, so the other trials of a sweep cannot change a single
+bit of it. The cores work on different trials at the same time, of any shapes and lengths. Models that do not collapse
+(see `models/transformer/flat.py`) use the general stacked forward in torch; the log says when this happens.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from headcount.training.checkpoint import Moments
 from headcount.training.data import DTYPES, Dataset, Fresh, Part
 from headcount.training.job import Job
 from headcount.training.lbfgs import polish
-from headcount.training.loop import LARGE
-from headcount.training.memory import weights
+from headcount.training.loop import MULTITHREADED_MIN_WEIGHTS
+from headcount.training.memory import count_weights
 from headcount.training.session import OnStep, Stopped, evaluation_every
 from headcount.training.spec import TrainSpec
 from headcount.training.stacked import Pools, StackTrainer
 
-WINDOW_TOKENS = 2_000_000  # tokens a compiled call works on at most: about a second, the grain of progress and stopping
+WINDOW_TOKENS = 2_000_000  # most tokens of one compiled call: about a second, the granularity of progress and stopping
 CHUNK_TOKENS = 500_000  # tokens evaluated at once on validation sets
 _blas_lock = threading.Lock()
 
 
 def single_threaded_blas() -> Any:
-    """Keep BLAS on the calling core: the cores are taken by trials, and a sum's order must not depend on them."""
+    """Keep BLAS on the calling core: trials occupy the others, and the order of sums must not depend on the threads."""
     from threadpoolctl import threadpool_limits
 
     with _blas_lock:
@@ -59,7 +59,7 @@ def single_threaded_blas() -> Any:
 
 @contextmanager
 def torch_threads(count: int) -> Generator[None]:
-    """Let torch use so many threads in the calling thread, and give back what it had."""
+    """Set torch's number of threads for the calling thread, and restore it on exit."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -69,20 +69,20 @@ def torch_threads(count: int) -> Generator[None]:
 
 
 def start_kernels(progress: Progress, dtype: str, models: Iterable[ModelSpec]) -> None:
-    """Load the kernels, or compile them (once a machine: numba keeps the result on disk), where a model needs them."""
+    """Load the kernels if a model needs them, or compile them (once per machine: numba caches the result on disk)."""
     if all(why_plain(model) is not None for model in models):
         return
-    slow = threading.Timer(3.0, progress.say, ["compiling the kernels: half a minute, the first time only"])
-    slow.start()
+    notice = threading.Timer(3.0, progress.say, ["compiling the kernels: half a minute, the first time only"])
+    notice.start()
     try:
         load_kernels(dtype)
     finally:
-        slow.cancel()
+        notice.cancel()
     progress.say("")
 
 
 class Stepper(abc.ABC):
-    """One trial on one core: windows of steps, evaluations, divergence; how steps are taken is for the subclasses."""
+    """One trial on one core: windows of steps, evaluations, divergence; subclasses implement the steps."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Stepper(abc.ABC):
 
     @abc.abstractmethod
     def advance(self, count: int) -> int:
-        """Take a number of steps; fewer where the loss stopped being finite. Return how many."""
+        """Take up to `count` steps, stopping where the loss is not finite; return the number of steps taken."""
 
     @abc.abstractmethod
     def nmse(self, part: Part) -> float:
@@ -113,8 +113,8 @@ class Stepper(abc.ABC):
     def gradient(self, theta: NDArray[Any], part: Part) -> tuple[float, NDArray[Any]]:
         """Return the loss on a set of sequences and its gradient."""
 
-    def window(self, on_step: OnStep | None, stop: threading.Event | None) -> State | None:
-        """Take the next steps, or the polish after the last; return how the trial ended, None where it goes on."""
+    def run_window(self, on_step: OnStep | None, stop: threading.Event | None) -> State | None:
+        """Take the next steps, or polish after the last; return how the trial ended, or None if it has not."""
         spec, m = self.spec, self.moments
         if m.step == spec.steps:
             return self._finish(on_step, stop)
@@ -128,7 +128,7 @@ class Stepper(abc.ABC):
         m.step += self.advance(target - m.step)
         finite = m.step == target
         due = not spec.polish if m.step == spec.steps else m.step % every == 0
-        if not finite or (due and not self._note_error(m.step)):
+        if not finite or (due and not self._record_error(m.step)):
             return "diverged"
         if on_step is not None:
             on_step(m.step, m.curve[-1][1] if m.curve else None)
@@ -138,17 +138,17 @@ class Stepper(abc.ABC):
         if not self.spec.polish:
             return "done"
         self._polish(stop, on_step)
-        return "done" if self._note_error(self.spec.steps + self.spec.polish) else "diverged"
+        return "done" if self._record_error(self.spec.steps + self.spec.polish) else "diverged"
 
     def threads(self) -> AbstractContextManager[None]:
-        """The threads that torch may use for this trial."""
+        """Return a context that sets the number of torch threads for this trial."""
         return nullcontext()
 
     def close(self) -> None:  # noqa: B027
-        """Let go of what is held beside memory."""
+        """Release resources other than memory."""
 
-    def _note_error(self, step: int) -> bool:
-        """Put the validation error on the curve; False where the trial has diverged."""
+    def _record_error(self, step: int) -> bool:
+        """Append the validation error to the curve; return False if the trial has diverged."""
         error = self.nmse(self.data.validation)
         if not error <= self.spec.diverged_above:  # NaN fails every comparison
             return False
@@ -156,22 +156,22 @@ class Stepper(abc.ABC):
         return True
 
     def _polish(self, stop: threading.Event | None, on_step: Callable[[int, float | None], None] | None) -> None:
-        """L-BFGS on the whole training set; stopped in the middle, it starts again from the last step."""
-        each, taken = polish_steps(self.spec) / self.spec.polish, 0
+        """Run L-BFGS on the full training set; if stopped midway, a resumed trial starts it again."""
+        step_equivalent, iterations = polish_steps(self.spec) / self.spec.polish, 0
 
         def function(theta: Tensor) -> tuple[Tensor, Tensor]:
             loss, gradient = self.gradient(theta[0].numpy(), self.data.train)
             return torch.tensor([loss], dtype=theta.dtype), torch.from_numpy(gradient)[None]
 
         def stopped() -> bool:
-            nonlocal taken
+            nonlocal iterations
             if on_step is not None:
-                on_step(self.spec.steps + round(taken * each), None)
-            taken += 1
+                on_step(self.spec.steps + round(iterations * step_equivalent), None)
+            iterations += 1
             return stop is not None and stop.is_set()
 
         start = torch.from_numpy(self.moments.theta.copy())[None]
-        with torch_threads(1):  # the order of a sum must not depend on how many threads the caller has
+        with torch_threads(1):  # the order of sums must not depend on the caller's number of threads
             better = polish(function, start, self.spec.polish, stopped)
         if stop is not None and stop.is_set():
             raise Stopped
@@ -216,7 +216,7 @@ class CpuTrial(Stepper):
 
 
 class TorchTrial(Stepper):
-    """One trial as a stack of one model: what the kernels do not cover, by the general stacked forward in torch."""
+    """One trial that the kernels do not cover, as a stack of one model: the general stacked forward in torch."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -227,7 +227,11 @@ class TorchTrial(Stepper):
         self.trainer = StackTrainer(self.model, [self.spec], [self.seed], X, y, part.mask, pools=pools)
         self.trainer.resume([self.moments])
         theta, first, second = (t[0].numpy() for t in (self.trainer.theta, self.trainer.first, self.trainer.second))
-        self.moments.theta, self.moments.first, self.moments.second = theta, first, second  # the stack's own memory
+        self.moments.theta, self.moments.first, self.moments.second = (
+            theta,
+            first,
+            second,
+        )  # views of the stack's tensors
 
     def advance(self, count: int) -> int:
         self.trainer.run(count)
@@ -240,13 +244,13 @@ class TorchTrial(Stepper):
         loss, total = 0.0, np.zeros_like(theta)
         for rows in torch.arange(len(part.X)).split(max(1, CHUNK_TOKENS // part.X.shape[1])):
             weights, y = torch.from_numpy(theta)[None], part.y[rows][None]
-            value, slope = loss_and_gradient(self.flat, weights, part.X, rows[None], y, part.mask)
+            value, gradient = loss_and_gradient(self.flat, weights, part.X, rows[None], y, part.mask)
             loss += float(value[0]) * len(rows) / len(part.X)
-            total += slope[0].numpy() * np.asarray(len(rows) / len(part.X), total.dtype)
+            total += gradient[0].numpy() * np.asarray(len(rows) / len(part.X), total.dtype)
         return loss, total
 
     def threads(self) -> AbstractContextManager[None]:
-        return torch_threads(1 if weights(self.model) < LARGE else torch.get_num_threads())
+        return torch_threads(1 if count_weights(self.model) < MULTITHREADED_MIN_WEIGHTS else torch.get_num_threads())
 
     def close(self) -> None:
         if self.trainer.pools is not None:
@@ -254,17 +258,17 @@ class TorchTrial(Stepper):
 
 
 def polish_steps(spec: TrainSpec) -> int:
-    """How many ordinary steps the polish is worth: each iteration reads the whole training set about once."""
+    """Return the cost of the polish in ordinary steps: an iteration reads the full training set about 1.1 times."""
     return math.ceil(1.1 * spec.polish * spec.train_size / spec.batch)
 
 
-def trial_of(job: Job) -> Stepper:
-    """Return a job as a trial on this machine's cores: on the kernels, or in torch, with one line on why."""
+def stepper_for(job: Job) -> Stepper:
+    """Return a trial of this job for one core: on the compiled kernels, or in torch (the log says why)."""
     kind = TorchTrial if step_on_core(collapses(job.model)) is None else CpuTrial
     return kind(job.task, job.model, job.train, job.seed, job.data, job.moments)
 
 
 def _arrays(part: Part) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-    """Return a part as arrays without a copy; no mask is an empty one."""
+    """Return X, y and mask as arrays without copying; a missing mask becomes an empty array."""
     masks = np.zeros((0, 0), np.bool_) if part.mask is None else part.mask.numpy()
     return part.X.numpy(), part.y.numpy(), masks

@@ -13,9 +13,9 @@ from headcount.core import Spec
 class TrainSpec(Spec):
     """How one model is trained.
 
-    optimiser: adam or adamw, with its learning_rate and weight_decay. warmup: steps of linear warm-up. schedule: after
-    it, a cosine to zero or a constant rate. steps: how many. batch: sequences in a step. train_size, validation_size:
-    sequences of the two sets. dtype: in which numbers are computed.
+    optimiser: adam or adamw, with its learning_rate and weight_decay. warmup: steps of linear warm-up. schedule: the
+    learning rate after the warm-up, a cosine to zero or constant. steps: the number of steps. batch: sequences per
+    step. train_size, validation_size: sequences in the two sets. dtype: the precision of the arithmetic.
     """
 
     optimiser: Literal["adam", "adamw"] = "adam"
@@ -30,13 +30,13 @@ class TrainSpec(Spec):
     fresh: bool = False
     """Draw new sequences for every batch instead of reading a fixed training set."""
     data_seed: int = Field(default=0, ge=0)
-    """The seed of the data, shared by all trials; a trial's own seed draws weights and batches."""
+    """Seed of the data, shared by all trials; a trial's own seed draws its weights and batches."""
     polish: int = Field(default=0, ge=0, le=100_000)
-    """Iterations of L-BFGS on the whole training set after the steps, for the last digits."""
+    """Iterations of L-BFGS on the full training set after the last step, to gain the last digits."""
     evaluations: int = Field(default=20, ge=1)
-    """How many points the validation curve has."""
+    """Number of points on the validation curve."""
     diverged_above: float = Field(default=100.0, gt=1)
-    """A validation NMSE above this, or one that is not a number, ends the trial as diverged."""
+    """A validation NMSE above this, or NaN, ends the trial as diverged."""
     dtype: Literal["float32", "float64"] = "float32"
 
     @model_validator(mode="after")
@@ -50,7 +50,7 @@ class TrainSpec(Spec):
         return self
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step, counted from 0."""
-        warm = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
-        fall = 0.5 * (1.0 + math.cos(math.pi * step / self.steps)) if self.schedule == "cosine" else 1.0
-        return self.learning_rate * warm * fall
+        """Return the learning rate of a step (counted from 0)."""
+        warmup = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
+        decay = 0.5 * (1.0 + math.cos(math.pi * step / self.steps)) if self.schedule == "cosine" else 1.0
+        return self.learning_rate * warmup * decay

@@ -1,4 +1,4 @@
-"""A stack of transformers in training: models of one kind side by side, on a GPU mostly, in windows of work."""
+"""A stack of transformers in training: models of one kind trained together, usually on a GPU, in windows of work."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from headcount.training.stacked import Pools, StackTrainer
 
 
 class StackSession(Session[Job]):
-    """One stack on the device; models that diverge are frozen, and the others do not notice."""
+    """One stack on the device; models that diverge are frozen without affecting the others."""
 
-    thins_out = True
+    restack_when_half_done = True
 
     def __init__(self, members: Sequence[tuple[str, Job]], device: torch.device) -> None:
-        """Place trials that may form a stack on the device."""
+        """Place trials that can form a stack on the device."""
         super().__init__(members, window=16)
         self.device = device
         job, train = self.jobs[0], self.jobs[0].train
@@ -66,17 +66,17 @@ class StackSession(Session[Job]):
         return self.trainer.steps
 
     def _place(self, parts: Sequence[Part]) -> Part:
-        """Put the data on the device, the inputs once for all targets."""
+        """Copy the data to the device; the inputs are shared by all targets."""
         y = parts[0].y if len(parts) == 1 else torch.stack([part.y for part in parts])
         mask = parts[0].mask
         return Part(parts[0].X.to(self.device), y.to(self.device), None if mask is None else mask.to(self.device))
 
     def launch(self, stop: threading.Event) -> None:
         train, trainer = self.jobs[0].train, self.trainer
-        self._launched = time.perf_counter()
+        self._launch_time = time.perf_counter()
         every = evaluation_every(train.steps, train.evaluations)
-        self._taken = self._next_target(train.steps, train.evaluations) - trainer.steps
-        trainer.launch(self._taken)
+        self._window_steps = self._next_target(train.steps, train.evaluations) - trainer.steps
+        trainer.launch(self._window_steps)
         self.error = self.train_error = None
         if trainer.steps == train.steps and train.polish and not self._polish(train.polish, stop):
             return
@@ -88,24 +88,24 @@ class StackSession(Session[Job]):
             self._event.record(trainer.stream)
 
     def _polish(self, iterations: int, stop: threading.Event) -> bool:
-        """Take the iterations of L-BFGS on the whole training set, some sequences at a time; False if stopped."""
+        """Run L-BFGS on the full training set, a chunk of sequences at a time; return False if stopped."""
         trainer, part = self.trainer, self.train
         rows = torch.arange(len(part.X), device=self.device)
         chunk = max(1, 2**22 // (trainer.models * part.X.shape[1]))
 
         def function(theta: Tensor) -> tuple[Tensor, Tensor]:
             loss, gradient = torch.zeros_like(theta[:, 0]), torch.zeros_like(theta)
-            for some in rows.split(chunk):
-                index = some.expand(trainer.models, -1).contiguous()
+            for block in rows.split(chunk):
+                index = block.expand(trainer.models, -1).contiguous()
                 y = part.y[index] if part.y.ndim == 2 else part.y[trainer.target, index]
                 value, slope = loss_and_gradient(trainer.flat, theta, part.X, index, y, part.mask, trainer.betas)
-                loss += value * (len(some) / len(rows))
-                gradient += slope * (len(some) / len(rows))
+                loss += value * (len(block) / len(rows))
+                gradient += slope * (len(block) / len(rows))
             return loss, gradient
 
-        with trainer.here():
+        with trainer.on_own_stream():
             better = polish(function, trainer.theta.clone(), iterations, stop.is_set)
-            if not stop.is_set():  # else it starts again from the last step
+            if not stop.is_set():  # otherwise a resumed trial polishes again from the last step
                 trainer.theta.copy_(better)
         return not stop.is_set()
 
@@ -121,26 +121,26 @@ class StackSession(Session[Job]):
         step = trainer.steps + (train.polish if last else 0)
         if self.error is not None:
             errors: list[float] = self.error.tolist()
-            for m in sorted(self.open):
+            for m in sorted(self.unfinished):
                 if not (alive[m] and errors[m] <= self.jobs[m].train.diverged_above):  # NaN fails every comparison
                     alive[m] = False
                 elif not self.curves[m] or self.curves[m][-1][0] < step:
                     self.curves[m].append((step, errors[m]))
             trainer.alive.copy_(torch.tensor(alive))
-        ended = [m for m in sorted(self.open) if last or not alive[m]]
+        ended = [m for m in sorted(self.unfinished) if last or not alive[m]]
         if not ended:
             return []
         train_errors: list[float] = [] if self.train_error is None else self.train_error.tolist()
         weights = dict(self.snapshots([m for m in ended if alive[m]]))
-        found: list[Ending] = []
+        endings: list[Ending] = []
         for m in ended:
-            self.open.discard(m)
+            self.unfinished.discard(m)
             state, error = ("done", train_errors[m]) if alive[m] else ("diverged", None)
             steps = step if alive[m] else taken[m]
             trial = record(self.jobs[m].model, error, self.jobs[m].seed, state, self.curves[m], steps, self.seconds(m))
             name = self.members[m][0]
-            found.append(Ending(name, trial, weights.get(name)))
-        return found
+            endings.append(Ending(name, trial, weights.get(name)))
+        return endings
 
     def moments(self) -> list[Moments]:
         return self.trainer.moments()

@@ -29,7 +29,7 @@ from headcount.models.encoder.reference import check
 from headcount.models.encoder.spec import MAPS, EncoderSpec, shapes
 
 Weights = dict[str, Tensor]
-Mask = Callable[[torch.Size, torch.dtype], Tensor]
+DrawMask = Callable[[torch.Size, torch.dtype], Tensor]
 """(shape, dtype) → 0 where what a block adds is dropped and 1 where it is kept."""
 
 _GROUP = 2048  # rows of one product of a map's gradient, at least
@@ -183,13 +183,14 @@ def forward(
     mask: Bool[Tensor, "*models batch tokens_in"] | None = None,
     *,
     dtype: torch.dtype | None = None,
-    dropped: Mask | None = None,
+    draw_mask: DrawMask | None = None,
     read: Int64[Tensor, " n"] | None = None,
 ) -> Float[Tensor, "models batch n"]:
     """Return logits[models, batch, outputs] or scores[models, batch, tokens] in the dtype of theta.
 
-    X without a model axis is shared by all. `dropped` is asked for a mask for each block's addition, in order; without
-    it nothing is dropped. With `read` only the scores of these positions are made, in its order (readout "each").
+    X without a model axis is shared by all. `draw_mask` is called once per block, in order, for a dropout mask of its
+    addition; without it nothing is dropped. With `read` only the scores of these positions are computed, in its order
+    (readout "each").
     """
     check(spec, X, mask)
     models, w = len(theta), split(spec, theta)
@@ -200,7 +201,7 @@ def forward(
         seen = nn.functional.pad(seen, (1, 0), value=True)
 
     def kept(added: Tensor) -> Tensor | None:
-        return None if dropped is None or spec.dropout == 0.0 else dropped(added.shape, added.dtype)
+        return None if draw_mask is None or spec.dropout == 0.0 else draw_mask(added.shape, added.dtype)
 
     s, u = join(_embedded(spec, w, tokens))
     for layer in range(spec.depth):

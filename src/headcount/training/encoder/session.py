@@ -1,7 +1,7 @@
-"""One stack of encoders in training: the seeds of one head count and length side by side, in windows of work.
+"""One stack of encoders in training: the seeds of one head count and length together, in windows of work.
 
-A model whose loss is no longer a finite number ends as diverged at the next evaluation, so that its record does not
-depend on the windows.
+A model whose loss becomes infinite or NaN ends as diverged at the next evaluation, so its record does not depend on the
+lengths of the windows.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from headcount.training.encoder.settings import Feed, RealTrain
 from headcount.training.encoder.stacked import MEASURES, EncoderTrainer
 from headcount.training.session import Ending, Session, evaluation_every
 
-EVALUATED = 8192
-"""The training error is measured on so many training samples at most, the first ones."""
+MAX_TRAIN_EVALUATED = 8192
+"""The training error is measured on at most this many training samples (the first ones)."""
 
 
 class RealTrialSpec(Spec):
-    """One encoder trained once: the unit that a store keeps, known by the hash of its content."""
+    """One encoder trained once: the unit of a store, identified by the hash of its content."""
 
     real: dict[str, Any]
-    """The data's description, with the length T, and the side of the frame where there is one."""
+    """The description of the data, with the length T, and for images the side of the frame."""
     model: EncoderSpec
     train: RealTrain
     seed: int = Field(ge=0)
@@ -41,20 +41,20 @@ class RealTrialSpec(Spec):
 
 @dataclass(frozen=True, eq=False)
 class EncoderJob:
-    """One trial to be trained, from its start or from a checkpoint."""
+    """One trial to be trained, from the beginning or from a checkpoint (`moments`)."""
 
     spec: RealTrialSpec
     feed: Feed
     moments: Moments | None = None
     attention: str | None = None
-    """The attention kernel, where it was chosen before."""
+    """The attention kernel, if it has been chosen already."""
 
 
 class EncoderSession(Session[EncoderJob]):
     """One stack on the device."""
 
     def __init__(self, members: Sequence[tuple[str, EncoderJob]], device: torch.device) -> None:
-        """Place trials of one spec, length and step on the device; they differ in their seeds alone."""
+        """Place trials of one spec, length and step on the device; they differ only in their seeds."""
         super().__init__(members, window=1)
         spec = self.jobs[0].spec
         self.train, self.feed = spec.train, self.jobs[0].feed
@@ -63,8 +63,8 @@ class EncoderSession(Session[EncoderJob]):
         moments = [job.moments for job in self.jobs if job.moments is not None]
         if moments:
             self.trainer.resume(moments)
-        self._validation: Tensor | None = None  # what was measured, on the device until the window is done
-        self._training: Tensor | None = None
+        self._validation: Tensor | None = None  # measures of the window; they stay on the device until it is done
+        self._train: Tensor | None = None
         self._event = torch.cuda.Event() if device.type == "cuda" else None
 
     @property
@@ -72,15 +72,15 @@ class EncoderSession(Session[EncoderJob]):
         return self.trainer.steps
 
     def launch(self, stop: threading.Event) -> None:
-        del stop  # no window is long
+        del stop  # windows are short
         train, trainer = self.train, self.trainer
-        self._launched = time.perf_counter()
-        self._taken = self._next_target(train.steps, train.evaluations) - trainer.steps
-        trainer.launch(self._taken)
+        self._launch_time = time.perf_counter()
+        self._window_steps = self._next_target(train.steps, train.evaluations) - trainer.steps
+        trainer.launch(self._window_steps)
         last = trainer.steps == train.steps
         due = last or trainer.steps % evaluation_every(train.steps, train.evaluations) == 0
         self._validation = trainer.measure("validation") if due else None
-        self._training = trainer.measure("train", limit=EVALUATED) if last else None
+        self._train = trainer.measure("train", limit=MAX_TRAIN_EVALUATED) if last else None
         if self._event is not None:
             self._event.record(trainer.stream)
 
@@ -92,32 +92,32 @@ class EncoderSession(Session[EncoderJob]):
             self._resize_window()
             return []
         step, alive = self.trainer.steps, self.trainer.alive.tolist()
-        found, known = _read(self._validation), _read(self._training)
-        for m in sorted(self.open):
-            alive[m] = bool(alive[m]) and math.isfinite(found["loss"][m])
+        validation, train = _read(self._validation), _read(self._train)
+        for m in sorted(self.unfinished):
+            alive[m] = bool(alive[m]) and math.isfinite(validation["loss"][m])
             if alive[m] and (not self.curves[m] or self.curves[m][-1][0] < step):
-                self.curves[m].append((step, _error(found["accuracy"][m])))
-        ended = [m for m in sorted(self.open) if known or not alive[m]]
+                self.curves[m].append((step, _error(validation["accuracy"][m])))
+        ended = [m for m in sorted(self.unfinished) if train or not alive[m]]
         moments = self.trainer.moments() if ended else []
-        self.open -= set(ended)
-        return [self._ended(m, alive[m], found, known, moments[m]) for m in ended]
+        self.unfinished -= set(ended)
+        return [self._ending(m, alive[m], validation, train, moments[m]) for m in ended]
 
-    def _ended(
-        self, m: int, alive: bool, found: dict[str, list[float]], known: dict[str, list[float]], moments: Moments
+    def _ending(
+        self, m: int, alive: bool, validation: dict[str, list[float]], train: dict[str, list[float]], moments: Moments
     ) -> Ending:
-        """Make the record of one trial."""
+        """Return how one trial ended, with its record."""
         spec = self.jobs[m].spec
         size = counts(spec.model)
         measured: dict[str, float | None] = dict.fromkeys(
             ("nmse", "train_nmse", "accuracy", "train_accuracy", "mrr", "train_mrr")
         )
-        others: dict[str, float] = {}
+        losses: dict[str, float] = {}
         if alive:
-            for before, values in (("", found), ("train_", known)):
+            for prefix, values in (("", validation), ("train_", train)):
                 accuracy = values["accuracy"][m]
-                measured |= {f"{before}accuracy": accuracy, f"{before}nmse": _error(accuracy)}
-                measured[f"{before}mrr"] = min(1.0, values["mrr"][m])
-                others[f"{before}loss"] = values["loss"][m]
+                measured |= {f"{prefix}accuracy": accuracy, f"{prefix}nmse": _error(accuracy)}
+                measured[f"{prefix}mrr"] = min(1.0, values["mrr"][m])
+                losses[f"{prefix}loss"] = values["loss"][m]
         trial = Trial(
             heads=spec.model.heads,
             seed=spec.seed,
@@ -129,17 +129,17 @@ class EncoderSession(Session[EncoderJob]):
             parameters_total=size["total"],
             curve=self.curves[m],
         )
-        return Ending(self.members[m][0], trial, moments if alive else None, others)
+        return Ending(self.members[m][0], trial, moments if alive else None, losses)
 
     def moments(self) -> list[Moments]:
         return self.trainer.moments()
 
 
 def _read(measured: Tensor | None) -> dict[str, list[float]]:
-    """Bring what was measured to the host, by name; nothing where nothing was."""
+    """Return the measures by name, copied to the host; empty if nothing was measured."""
     return {} if measured is None else dict(zip(MEASURES, measured.tolist(), strict=True))
 
 
 def _error(accuracy: float) -> float:
-    """Return 1 − accuracy, clean of the rounding of shares such as 4997/5000."""
+    """Return 1 − accuracy without the rounding errors of fractions such as 4997/5000."""
     return max(0.0, round(1.0 - accuracy, 12))

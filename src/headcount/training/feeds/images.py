@@ -1,8 +1,8 @@
-"""Images in frames as batches for training: pixels stay bytes on the device, placement and patching run there.
+"""Images in frames as training batches: pixels are stored as bytes on the device; placement and patching run there.
 
-In training an image lies at a new random spot each time it is read, and is mirrored one time in two; both depend on
-the trial's seed, the step and the place in the batch alone, so that a trial sees the same frames whoever stands beside
-it in the stack. For evaluation each image has one fixed spot, drawn from the data's seed, and is not mirrored.
+In training an image is placed at a new random offset each time it is read, and mirrored half of the time; both depend
+only on the trial's seed, the step and the place in the batch, so a trial sees the same frames whatever else is in the
+stack. For evaluation each image has a fixed offset, drawn from the data's seed, and is not mirrored.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from torch import Tensor
 
 from headcount.core import BadInput, below, mixed
 from headcount.datasets.cifar10 import PLACES, SIDE, Images, Moments, moments, patches, place, random_offsets, tokens
-from headcount.training.batches import keys
+from headcount.training.batches import stream_keys
 
-_FIXED = 1 << 37  # the step that stands for the fixed placement: beyond all steps of a training
+_FIXED_PLACEMENT_STEP = 1 << 37  # step number that draws the fixed offsets: larger than any training step
 
 
 @dataclass(frozen=True, eq=False)
-class Shelf:
-    """The images on a device, which the feeds of all sides share."""
+class ImagesOnDevice:
+    """The images on a device, shared by the feeds of all frame sizes."""
 
     train_pixels: UInt8[Tensor, "train 32 32 3"]
     train_labels: Int64[Tensor, " train"]
     test_pixels: UInt8[Tensor, "test 32 32 3"]
     test_labels: Int64[Tensor, " test"]
     classes: int
-    by: Moments
+    channel_moments: Moments
 
     @staticmethod
-    def of(images: Images, device: torch.device | str) -> Shelf:
-        """Copy the images to the device, and measure the channels on the training images."""
+    def of(images: Images, device: torch.device | str) -> ImagesOnDevice:
+        """Copy the images to the device; the channels' mean and deviation are those of the training images."""
         for name, pixels in (("training", images.train_pixels), ("test", images.test_pixels)):
             if len(pixels) == 0:
-                raise BadInput(f"{images.source}: there are no {name} images: both splits need at least one")
+                raise BadInput(f"{images.source}: no {name} images: both splits need at least one")
         train, test = images.train_pixels.to(device), images.test_pixels.to(device)
         measured = moments(images.train_pixels)
-        by = Moments(measured.mean.to(device), measured.deviation.to(device))
+        channel_moments = Moments(measured.mean.to(device), measured.deviation.to(device))
         labels = images.train_labels.to(device), images.test_labels.to(device)
-        return Shelf(train, labels[0], test, labels[1], len(images.classes), by)
+        return ImagesOnDevice(train, labels[0], test, labels[1], len(images.classes), channel_moments)
 
 
 def frame_tokens(side: int, patch: int) -> int:
-    """Return how many tokens a frame has, the class token among them; a frame that cannot be cut is refused."""
+    """Return the number of tokens of a frame, including the class token; raise BadInput if it cannot be cut evenly."""
     if side < SIDE or patch < 1 or side % patch:
         raise BadInput(
-            f"side {side} with patches of {patch}: a side is at least {SIDE} and a multiple of the patch; "
-            f"with patches of 4 take 32, 48, 64, 96 or 128"
+            f"side {side} with patches of {patch}: a side must be at least {SIDE} and a multiple of the patch "
+            f"(with patches of 4 use 32, 48, 64, 96 or 128)"
         )
     return tokens(side, patch) + 1
 
@@ -61,19 +61,26 @@ class ImageFeed:
 
     readout: Literal["class", "each"] = "class"
     read: Tensor | None = None
-    captured = True  # from the second step on nothing comes from the host
+    captured = True  # after the first step nothing is copied from the host
 
     def __init__(
-        self, shelf: Shelf, side: int, *, patch: int = 4, data_seed: int = 0, flips: bool = True, moving: bool = True
+        self,
+        images: ImagesOnDevice,
+        side: int,
+        *,
+        patch: int = 4,
+        data_seed: int = 0,
+        flips: bool = True,
+        moving: bool = True,
     ) -> None:
-        """Take images on their device; without `moving` training too shows each image at its fixed spot only."""
+        """Take images on their device; without `moving`, training also shows each image only at its fixed offset."""
         self.length = self.tokens = frame_tokens(side, patch)
-        self.shelf, self.side, self.patch, self.flips, self.moving = shelf, side, patch, flips, moving
-        self.inputs, self.outputs = 3 * patch * patch, shelf.classes
-        self.train_size, self.validation_size = len(shelf.train_labels), len(shelf.test_labels)
-        self.device = shelf.train_pixels.device
-        self._fixed = {
-            name: random_offsets(count, side, seed=data_seed, step=_FIXED + n, device=self.device)
+        self.images, self.side, self.patch, self.flips, self.moving = images, side, patch, flips, moving
+        self.inputs, self.outputs = 3 * patch * patch, images.classes
+        self.train_size, self.validation_size = len(images.train_labels), len(images.test_labels)
+        self.device = images.train_pixels.device
+        self._fixed_offsets = {
+            name: random_offsets(count, side, seed=data_seed, step=_FIXED_PLACEMENT_STEP + n, device=self.device)
             for n, (name, count) in enumerate((("train", self.train_size), ("validation", self.validation_size)))
         }
         self._keys: dict[tuple[int, ...], Int64[Tensor, "3 models 1"]] = {}
@@ -81,37 +88,37 @@ class ImageFeed:
     def train(
         self, index: Int64[Tensor, "models batch"], step: int | Tensor, seeds: Sequence[int]
     ) -> tuple[Float[Tensor, "models batch T inputs"], Int64[Tensor, "models batch"], None]:
-        """Return frames and labels of one step; `step` may be a number on the device, as in a captured step."""
+        """Return frames and labels of one step; `step` may be a tensor on the device, as in a captured step."""
         models, batch = index.shape
         flat = index.reshape(-1)
         key = self._stream_keys(seeds)
         counter = torch.arange(1, batch + 1, device=self.device) + step * PLACES
-        room = self.side - SIDE + 1
-        if self.moving:  # the numbers of `random_offsets` and `random_flips`, for all seeds at once
-            rows, columns = (below(mixed(key[n], counter), room).reshape(-1) for n in (0, 1))
+        offsets_per_axis = self.side - SIDE + 1
+        if self.moving:  # the same numbers as `random_offsets` and `random_flips`, for all seeds at once
+            rows, columns = (below(mixed(key[n], counter), offsets_per_axis).reshape(-1) for n in (0, 1))
         else:
-            rows, columns = (offsets[flat] for offsets in self._fixed["train"])
+            rows, columns = (offsets[flat] for offsets in self._fixed_offsets["train"])
         flip = below(mixed(key[2], counter), 2).reshape(-1) == 1 if self.flips else None
-        X = self._patched(self.shelf.train_pixels[flat], rows, columns, flip)
-        return X.reshape(models, batch, *X.shape[1:]), self.shelf.train_labels[index], None
+        X = self._to_patches(self.images.train_pixels[flat], rows, columns, flip)
+        return X.reshape(models, batch, *X.shape[1:]), self.images.train_labels[index], None
 
     def part(
         self, name: Literal["train", "validation"], first: int, count: int
     ) -> tuple[Float[Tensor, "b T inputs"], Int64[Tensor, " b"], None]:
-        """Return images of one part at their fixed spots."""
-        some, shelf = slice(first, first + count), self.shelf
-        known, unseen = (shelf.train_pixels, shelf.train_labels), (shelf.test_pixels, shelf.test_labels)
-        pixels, labels = known if name == "train" else unseen
-        rows, columns = (offsets[some] for offsets in self._fixed[name])
-        return self._patched(pixels[some], rows, columns, None), labels[some], None
+        """Return images of one part at their fixed offsets."""
+        chosen, images = slice(first, first + count), self.images
+        train, test = (images.train_pixels, images.train_labels), (images.test_pixels, images.test_labels)
+        pixels, labels = train if name == "train" else test
+        rows, columns = (offsets[chosen] for offsets in self._fixed_offsets[name])
+        return self._to_patches(pixels[chosen], rows, columns, None), labels[chosen], None
 
-    def _patched(self, pixels: Tensor, rows: Tensor, columns: Tensor, flip: Tensor | None) -> Tensor:
-        return patches(place(pixels, self.side, rows, columns, flip, by=self.shelf.by), self.patch)
+    def _to_patches(self, pixels: Tensor, rows: Tensor, columns: Tensor, flip: Tensor | None) -> Tensor:
+        return patches(place(pixels, self.side, rows, columns, flip, by=self.images.channel_moments), self.patch)
 
     def _stream_keys(self, seeds: Sequence[int]) -> Tensor:
-        """Return the keys of the seeds' numbers, made once on the host: later steps stay on the device."""
-        wanted = tuple(seeds)
-        if wanted not in self._keys:
-            made = [torch.from_numpy(keys(wanted, f"frame {name}")) for name in ("rows", "columns", "flips")]
-            self._keys[wanted] = torch.stack(made)[:, :, None].to(self.device)
-        return self._keys[wanted]
+        """Return the seeds' stream keys, computed on the host the first time only: later steps stay on the device."""
+        cache_key = tuple(seeds)
+        if cache_key not in self._keys:
+            streams = [torch.from_numpy(stream_keys(seeds, f"frame {name}")) for name in ("rows", "columns", "flips")]
+            self._keys[cache_key] = torch.stack(streams)[:, :, None].to(self.device)
+        return self._keys[cache_key]
