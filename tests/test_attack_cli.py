@@ -133,11 +133,11 @@ def test_a_pair_without_a_gap_is_not_written(tmp_path: Path, headcount_here: Any
         (["nowhere"], "no model folder"),
         (["m", "--starts", "0"], "at least one start"),
         (["m", "--box", "1,0"], "LOW below HIGH"),
-        (["m", "--box", "2,3"], "no input of min-plus-max lies inside of the box"),
+        (["m", "--box", "2,3"], "no input of min-plus-max lies inside the box"),
         (["m", "--among", "typical", "--adversary"], "--adversary takes no"),
         (["m", "--enclose", "5s", "--surrogate", "m"], "--enclose needs"),
         (["m", "--set", "length=4"], "--task"),
-        (["m", "--task", "min-plus-max", "--set", "length=4"], "reads 3 tokens"),
+        (["m", "--task", "min-plus-max", "--set", "length=4"], "takes 3 tokens"),
     ],
 )
 def test_wrong_flags_are_one_line(

@@ -19,7 +19,7 @@ from headcount.models.transformer.reference import Transformer
 from headcount.models.transformer.spec import ModelSpec
 from headcount.recheck.witness import verify_witness
 from headcount.tasks.retrieval import GeneralizedRetrieval
-from headcount.theory.attack.fibre import EQUAL, climb, project
+from headcount.theory.attack.fibre import EQUALITY_TOLERANCE, climb, project
 from headcount.theory.attack.implied import L_ACT, implied, sup_error
 from headcount.theory.attack.layer import HeadMap, StateMap, state_map
 from headcount.theory.attack.pairs import Pairs
@@ -121,7 +121,7 @@ def test_the_stages_keep_their_word() -> None:
     assert float(pairs.gap(climbed).median()) > float(pairs.gap(at).median())
     met, on = project(pairs, climbed, 0.3)
     assert bool(on.any())
-    assert float(pairs.difference(met)[on].abs().max()) <= EQUAL
+    assert float(pairs.difference(met)[on].abs().max()) <= EQUALITY_TOLERANCE
     assert bool((met >= pairs.low).all() & (met <= pairs.high).all())
 
 
@@ -281,7 +281,7 @@ def test_what_overflows_is_refused_in_one_line(headcount_here, tmp_path: Path) -
 
 
 def test_another_task_must_fit() -> None:
-    with pytest.raises(BadInput, match="reads 6 tokens"):
+    with pytest.raises(BadInput, match="takes 6 tokens"):
         attack(random_model(), small_task(8))
     with pytest.raises(BadInput, match="unbounded"):
         attack(random_model(), hc.make_task("sum-of-maxima", intrinsic=2, dim=2, length=6))

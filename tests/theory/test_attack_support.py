@@ -23,7 +23,7 @@ from headcount.tasks.task import Task
 from headcount.theory.attack.domain import Among
 from headcount.theory.attack.layer import state_map
 from headcount.theory.attack.pairs import Moves, Pairs
-from headcount.theory.attack.search import Found, attack, needed
+from headcount.theory.attack.search import Found, attack, starts_needed
 from headcount.theory.attack.target import Target
 from headcount.theory.attack.witness import Witness, conclusions, make_witness, pair_figure
 
@@ -157,7 +157,7 @@ def test_converged_starts_are_the_measure_of_effort() -> None:
     assert one.gaps == two.gaps
     at, on = torch.arange(6.0)[:, None], torch.tensor([False, True, True, False, True, True])
     for wanted, most, count in ((1, 9, 2), (3, 9, 5), (4, 9, 6), (5, 9, 6), (3, 4, 4)):
-        assert [len(part) for part in needed(at, on, wanted, most)] == [count, count]
+        assert [len(part) for part in starts_needed(at, on, wanted, most)] == [count, count]
     with pytest.raises(BadInput, match="converged must be 1 or more"):
         attack(model, task, converged=0)
 

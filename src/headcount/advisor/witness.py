@@ -27,7 +27,7 @@ from headcount.analysis.words import error_text
 from headcount.core import BadInput
 from headcount.models import SavedModel
 from headcount.tasks import Box, GeneralizedRetrieval, Task
-from headcount.theory.attack import Among, Told, attack, make_witness, state_map
+from headcount.theory.attack import Among, OnProgress, attack, make_witness, state_map
 from headcount.training import Stopped
 
 LEARNED = 0.05
@@ -161,7 +161,7 @@ def _unfit(trials: Sequence[Outcome], material: Material, task: Task | None) -> 
 
 
 def _known(
-    layer: Outcome, material: Material, task: Task, seconds: float, seed: int, told: Told
+    layer: Outcome, material: Material, task: Task, seconds: float, seed: int, told: OnProgress
 ) -> WitnessRecord | str:
     """Attack with the task itself, among typical sequences first, and prove what was found."""
     box = _box(material, task)
@@ -171,7 +171,7 @@ def _known(
         left = seconds - (time.monotonic() - start)
         share = 0.6 if among == "typical" else 0.95
         time_left = max(share * left, 1.0)
-        found = attack(model, task, box, among=among, starts=STARTS, seconds=time_left, seed=seed, told=told)
+        found = attack(model, task, box, among=among, starts=STARTS, seconds=time_left, seed=seed, on_progress=told)
         if found.near or not found.gaps:
             continue
         chances = replace(found, **{k: getattr(found, k)[:CHANCES] for k in ("X", "gaps", "outputs", "distances")})
@@ -188,7 +188,13 @@ def _known(
 
 
 def _learned(
-    layer: Outcome, trials: Sequence[Outcome], material: Material, heads: int, seconds: float, seed: int, told: Told
+    layer: Outcome,
+    trials: Sequence[Outcome],
+    material: Material,
+    heads: int,
+    seconds: float,
+    seed: int,
+    told: OnProgress,
 ) -> WitnessRecord | str:
     """Attack with the best model in place of the task; all models that do as well must see the gap."""
     most = min(JURY * min(one.validation for one in trials), LEARNED)
@@ -198,7 +204,9 @@ def _learned(
         return "Fewer than two models with enough heads come near the best one, and one alone may err."
     model = own_units(layer, material, None, box)
     judges = [own_units(one, material, None, box) for one in near]
-    found = attack(model, None, box, surrogate=judges[0], starts=STARTS, seconds=0.95 * seconds, seed=seed, told=told)
+    found = attack(
+        model, None, box, surrogate=judges[0], starts=STARTS, seconds=0.95 * seconds, seed=seed, on_progress=told
+    )
     pairs = zip(found.X, found.outputs, strict=True)
     gap, k = max((agreed(model, judges, material, X, j) or 0.0, k) for k, (X, j) in enumerate(pairs))
     j = found.outputs[k]

@@ -113,7 +113,7 @@ def attack(
     budget: float | str | None = None,
     seed: int = 0,
     device: str = "cpu",
-    told: search.Told | None = None,
+    told: search.OnProgress | None = None,
     seconds: float | str | None = None,
 ) -> AttackResult:
     """Find two inputs that a model's attention cannot tell apart although their targets differ, and prove it.
@@ -140,6 +140,6 @@ def attack(
         seconds=limit,
         seed=seed,
         device=device,
-        told=told,
+        on_progress=told,
     )
     return AttackResult(make_witness(saved, task, found, stand_in), saved, task, stand_in is not None)

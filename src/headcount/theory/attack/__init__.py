@@ -1,4 +1,4 @@
-"""The search for two inputs that attention maps to the same numbers, and the witness it leaves."""
+"""Search for two inputs that attention maps to the same numbers, and make a witness of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from headcount.theory.attack.domain import Among as Among
     from headcount.theory.attack.layer import state_map as state_map
     from headcount.theory.attack.search import Found as Found
-    from headcount.theory.attack.search import Told as Told
+    from headcount.theory.attack.search import OnProgress as OnProgress
     from headcount.theory.attack.search import attack as attack
     from headcount.theory.attack.witness import NOT_INPUTS as NOT_INPUTS
     from headcount.theory.attack.witness import Witness as Witness

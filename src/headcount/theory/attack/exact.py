@@ -1,11 +1,11 @@
-"""From a pair of inputs that collide to rounding to one that is proved: the witness of `recheck.witness`.
+"""Turn a pair of inputs that collide up to rounding into a proved witness for `recheck.witness`.
 
-Given are two sequences in float64 whose heads return nearly the same. As many coordinates as there are equations are
-solved for, those that column-pivoted QR finds to move the outputs most independently, among those that the box leaves
-free to move; where the task's tokens lie on the sphere, the equations that hold them there are among them. Newton's
-method in extended precision gives the coordinates ~200 bits, a box around them is tried with Krawczyk's test, and what
-the verifier proves is what the witness claims. Where that fails, the pair itself is a witness still, of inputs that
-nearly collide.
+The input is two sequences in float64 for which the heads return nearly the same. We solve for as many coordinates as
+there are equations, choosing by column-pivoted QR those that move the outputs most independently, among the coordinates
+that can move freely within the box. If the task's tokens lie on the sphere, the equations include their norms.
+Newton's method in extended precision computes the coordinates to about 200 bits, then Krawczyk's test is tried on boxes
+around them. The witness claims exactly what the verifier proves. If no test succeeds, the pair itself is still a
+witness of inputs that nearly collide.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ from headcount.recheck import (
 )
 
 Array = NDArray[np.float64]
-PRECISION = 224  # bits of Newton's method
-BITS = 160  # binary places of the numbers that are solved for
-RADII = range(-133, -30, 12)  # exponents of the radii tried
-ITERATIONS, LARGE = 25, 1e-6  # of Newton's method, and steps after which the slopes are computed anew
-FREE = 1e-6  # of the box's side: what a coordinate must be away from its ends to be solved for
+NEWTON_BITS = 224  # working precision of Newton's method
+SOLUTION_BITS = 160  # binary places of the solved coordinates
+RADIUS_EXPONENTS = range(-133, -30, 12)  # the radii tried are powers of two with these exponents
+MAX_ITERATIONS = 25  # of Newton's method
+LARGE_STEP = 1e-6  # after a larger step, Newton's method recomputes the slopes
+FREE_MARGIN = 1e-6  # distance from the box's faces, as a fraction of its side, of a coordinate that may be solved for
 
 
 def prove_pair(
@@ -56,15 +57,15 @@ def prove_pair(
     X1: ArrayLike,
     X2: ArrayLike,
 ) -> dict[str, Any]:
-    """Return the data of a witness for a pair of inputs, all but its provenance: exact if it can be, or else near.
+    """Return the data of a witness for a pair of inputs, without provenance: exact if provable, otherwise near.
 
-    model: a model folder, or its weights read once with `read_weights`. task: what `Task.data()` writes. X1, X2:
-    float64[length, dim], in the box and the region.
+    model: a model folder, or its weights as returned by `read_weights`. task: the result of `Task.data()`. X1, X2:
+    float64[length, dim], within the box and the region.
     """
     weights = model if isinstance(model, Weights) else read_weights(Path(model))
     X = np.stack([np.asarray(X1, np.float64), np.asarray(X2, np.float64)])
     corners = [[float(v) for v in corner] for corner in box]
-    stated: dict[str, Any] = {
+    statement: dict[str, Any] = {
         "format": WITNESS.format,
         "version": VERSION,
         "kind": "exact",
@@ -75,52 +76,56 @@ def prove_pair(
         "output": output,
     }
     try:
-        return _exact(stated, weights, X) or _claim({**stated, "kind": "near", **sequences(X.flatten(), X)}, weights)
+        return _exact(statement, weights, X) or _claim(
+            {**statement, "kind": "near", **sequences(X.flatten(), X)}, weights
+        )
     except Rejected as error:
-        raise BadInput(f"the pair is no witness of this model, task and box: {error}") from None
+        raise BadInput(f"the pair is not a witness for this model, task and box: {error}") from None
 
 
-def _exact(stated: dict[str, Any], weights: Weights, X: Array) -> dict[str, Any] | None:
-    """Return the exact witness, or None."""
-    before, ctx.prec = ctx.prec, PRECISION
+def _exact(statement: dict[str, Any], weights: Weights, X: Array) -> dict[str, Any] | None:
+    """Return the exact witness, or None if none can be proved."""
+    before, ctx.prec = ctx.prec, NEWTON_BITS
     try:
         heads, T = reader(weights, X.shape[1]), X.shape[1]
         both: list[Sequences] = [*_split([arb(v) for v in X.flatten().tolist()], X.shape)]
-        norms = has_unit_tokens(stated["task"], both)
-        found = _proved(stated, weights, X, Equations(heads, T, norms))
-        if found or not isinstance(heads, Heads) or not shares_pieces(weights):
-            return found
-        pooled = Pooled(heads, both)  # where tokens share linear pieces of the encoder, fewer equations may do
-        return _proved(stated, weights, X, Equations(pooled, T, norms)) if pooled.count < heads.count else None
+        norms = has_unit_tokens(statement["task"], both)
+        result = _solve_and_prove(statement, weights, X, Equations(heads, T, norms))
+        if result or not isinstance(heads, Heads) or not shares_pieces(weights):
+            return result
+        pooled = Pooled(heads, both)  # if tokens share linear pieces of the encoder, fewer equations may suffice
+        return (
+            _solve_and_prove(statement, weights, X, Equations(pooled, T, norms)) if pooled.count < heads.count else None
+        )
     finally:
         ctx.prec = before
 
 
-def _proved(stated: dict[str, Any], weights: Weights, X: Array, system: Equations) -> dict[str, Any] | None:
-    """Solve the equations and let the verifier try growing radii."""
-    found = _solve(system, X, stated["box"])
-    if found is None:
+def _solve_and_prove(statement: dict[str, Any], weights: Weights, X: Array, system: Equations) -> dict[str, Any] | None:
+    """Solve the equations, then let the verifier try growing radii."""
+    result = _solve(system, X, statement["box"])
+    if result is None:
         return None
-    numbers, solved = found
-    for exponent in RADII:
-        witness = {**stated, **sequences(numbers, X), "solved": solved, "radius": ["1", exponent]}
+    numbers, solved = result
+    for exponent in RADIUS_EXPONENTS:
+        witness = {**statement, **sequences(numbers, X), "solved": solved, "radius": ["1", exponent]}
         try:
             return _claim(witness, weights)
         except NoInclusion:
             continue
-        except Rejected:  # it leaves the box or the region, and a wider one would too
+        except Rejected:  # it leaves the box or the region, and so would a larger radius
             return None
     return None
 
 
 def _claim(witness: dict[str, Any], weights: Weights) -> dict[str, Any]:
-    """Let the verifier prove what it can, and claim that."""
+    """Return the witness with the claims that the verifier proves."""
     proved = prove(witness, weights)
     return {**witness, "claims": {name: getattr(proved, name) for name in CLAIMS}}
 
 
 def _solve(system: Equations, X: Array, box: list[list[float]]) -> tuple[list[float | Fraction], list[int]] | None:
-    """Solve the equations; None where too few coordinates are free, or Newton's method does not converge."""
+    """Solve the equations; None if too few coordinates are free or Newton's method does not converge."""
     x = [arb(v) for v in X.flatten().tolist()]
     try:
         columns = _slopes(system, x, X.shape)
@@ -131,9 +136,9 @@ def _solve(system: Equations, X: Array, box: list[list[float]]) -> tuple[list[fl
 
 
 def _choose(jacobian: Array, X: Array, box: list[list[float]]) -> list[int] | None:
-    """Choose as many coordinates as there are equations, all of them free to move within the box."""
+    """Choose as many coordinates as there are equations, all free to move within the box; None if there are too few."""
     low, high = (np.broadcast_to(corner, X.shape).flatten() for corner in box)
-    margin = FREE * (high - low)
+    margin = FREE_MARGIN * (high - low)
     free = np.flatnonzero((X.flatten() >= low + margin) & (X.flatten() <= high - margin))
     if len(free) < len(jacobian) or not np.isfinite(jacobian).all():
         return None
@@ -144,22 +149,22 @@ def _choose(jacobian: Array, X: Array, box: list[list[float]]) -> list[int] | No
 def _newton(
     system: Equations, x: list[arb], shape: tuple[int, ...], solved: list[int], columns: list[list[arb]]
 ) -> tuple[list[float | Fraction], list[int]] | None:
-    """Newton's method, with slopes computed anew only as long as the steps are large: they cost the most."""
-    for _ in range(ITERATIONS):
+    """Apply Newton's method; slopes, the expensive part, are recomputed only after large steps."""
+    for _ in range(MAX_ITERATIONS):
         square = arb_mat([columns[k] for k in solved]).transpose()
         residual = system.residual(_split(x, shape))
         step = square.solve(arb_mat([[v.mid()] for v in residual])).mid().entries()
         for k, v in zip(solved, step, strict=True):
             x[k] = (x[k] - v).mid()
-        if all(abs(v) < arb(2) ** -(BITS + 8) for v in step):
+        if all(abs(v) < arb(2) ** -(SOLUTION_BITS + 8) for v in step):
             return [_rounded(v) if k in solved else float(v) for k, v in enumerate(x)], solved
-        if not all(abs(v) < LARGE for v in step):
+        if not all(abs(v) < LARGE_STEP for v in step):
             columns = _slopes(system, x, shape)
     return None
 
 
 def _slopes(system: Equations, x: list[arb], shape: tuple[int, ...]) -> list[list[arb]]:
-    """Return midpoints of the equations' slopes, one list a coordinate."""
+    """Return the midpoints of the equations' slopes, one list per coordinate."""
     return [[v.mid() for v in column] for column in system.columns(_split(x, shape))]
 
 
@@ -170,13 +175,13 @@ def _split(x: list[arb], shape: tuple[int, ...]) -> tuple[list[list[arb]], list[
 
 
 def _rounded(value: arb) -> Fraction:
-    """Return the nearest number with BITS binary places."""
-    scaled = (value * arb(2) ** BITS + number(0.5)).floor().mid()
-    return Fraction(int(scaled.fmpz()), 2**BITS)
+    """Return the nearest number with SOLUTION_BITS binary places."""
+    scaled = (value * arb(2) ** SOLUTION_BITS + number(0.5)).floor().mid()
+    return Fraction(int(scaled.fmpz()), 2**SOLUTION_BITS)
 
 
 def sequences(numbers: Sequence[float | Fraction] | Array, X: Array) -> dict[str, Any]:
-    """Return X1 and X2 as the witness states them: [mantissa, exponent], exact."""
+    """Return X1 and X2 in the form of the witness: every number as an exact [mantissa, exponent]."""
     flat = [_dyadic(Fraction(v)) for v in numbers]
     _, T, d = X.shape
     rows = [flat[k : k + d] for k in range(0, 2 * T * d, d)]

@@ -1,11 +1,11 @@
 """What F sees of a sequence: the outputs of all heads as one vector, with its Jacobian, batched in float64.
 
-With one layer the class token is the only query, so with hidden units u(t) = relu(W1 x(t) + b(t))
+In a model of one layer the class token is the only query. With the hidden units u(t) = relu(W1 x(t) + b(t)),
 
     o_i = Σ_t w_i(t)·v_i(t),   w_i = softmax of s_i(t) = score_i·u(t) + shift_i(t),   v_i(t) = A_i u(t) + place_i(t)
     ∂o_i/∂x(t) = w_i(t)·( (v_i(t) − o_i) ⊗ ∂s_i/∂x(t) + ∂v_i/∂x(t) ),   ∂u/∂x(t) = [u > 0]·W1
 
-Deeper models have the class token's state after the last attention instead, differentiated by torch.
+For deeper models it is the class token's state after the last attention, differentiated by torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headcount.models.transformer import Attention, Layer, ModelSpec, Transforme
 
 
 class HeadMap:
-    """o[batch, heads·head_dim] of X[batch, length, dim], for one layer without layer norm."""
+    """The map X[batch, length, dim] → o[batch, heads·head_dim] of one layer without layer norm."""
 
     def __init__(self, model: Transformer, device: str = "cpu") -> None:
         twin = copy.deepcopy(model).double().requires_grad_(False).to(device)
@@ -40,9 +40,9 @@ class HeadMap:
         self.place = torch.einsum("hne,te->htn", attention.value, table)
         if attention.gates is not None:
             self.shift = self.shift + beta * attention.gates
-        self.own = (to_score @ c, attention.value @ c) if spec.class_key else None
+        self.class_key = (to_score @ c, attention.value @ c) if spec.class_key else None
         self.size = spec.heads * spec.head_dim
-        # ∂(v, s)/∂x = Σ over active units of value or score ⊗ W1: one matrix product for all tokens
+        # ∂(v, s)/∂x sums (value or score) ⊗ W1 over the active units: one matrix product for all tokens
         rows = torch.cat([self.value, self.score[:, None]], dim=1)  # [heads, head_dim + 1, hidden]
         self.slopes = torch.einsum("hkn,nd->nhkd", rows, self.W1).flatten(1)
 
@@ -50,15 +50,15 @@ class HeadMap:
         return self._parts(X)[0].flatten(1)
 
     def weights(self, X: Tensor) -> Tensor:
-        """Return the attention weights [batch, heads, length]; a class token among the keys has the rest of 1."""
+        """Return the attention weights [batch, heads, length]; a class token among the keys has the rest."""
         return self._parts(X)[1]
 
     def scores(self, x: Tensor) -> Tensor:
-        """Return β·score of single tokens x[count, dim] by their content alone: [heads, count]."""
+        """Return β·score [heads, count] of single tokens x[count, dim], ignoring their position."""
         return self.score @ torch.relu(x @ self.W1.T + self.bias.mean(0)).T
 
     def logits(self, X: Tensor) -> Tensor:
-        """Return the logarithms of the attention weights before they are normalised: [batch, heads, length]."""
+        """Return the logarithms of the attention weights before normalisation: [batch, heads, length]."""
         return torch.einsum("btn,hn->bht", torch.relu(X @ self.W1.T + self.bias), self.score) + self.shift
 
     def _parts(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -66,10 +66,10 @@ class HeadMap:
         u = torch.relu(pre)
         s = torch.einsum("btn,hn->bht", u, self.score) + self.shift
         v = torch.einsum("btn,hkn->bhtk", u, self.value) + self.place
-        if self.own is None:
+        if self.class_key is None:
             w = torch.softmax(s, dim=-1)
             return torch.einsum("bht,bhtk->bhk", w, v), w, v, pre
-        score, value = self.own
+        score, value = self.class_key
         w = torch.softmax(torch.cat([s, score.expand(len(X), -1)[..., None]], dim=-1), dim=-1)
         o = torch.einsum("bht,bhtk->bhk", w[..., :-1], v) + w[..., -1:] * value
         return o, w[..., :-1], v, pre
@@ -86,7 +86,7 @@ class HeadMap:
 
 
 class StateMap:
-    """The class token's state after the last attention, for any depth and option; the Jacobian comes from torch."""
+    """The class token's state after the last attention, for models of any kind, with the Jacobian from torch."""
 
     def __init__(self, model: Transformer, device: str = "cpu") -> None:
         self.model = copy.deepcopy(model).double().requires_grad_(False).to(device)
@@ -106,16 +106,16 @@ class StateMap:
         return (stream[:, :1] + last.attention(normed[:, :1], normed[:, skip:]))[:, 0]
 
     def jacobian(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the state and its derivative by X[batch, length·dim]."""
+        """Return the state and its Jacobian with respect to X[batch, length·dim]."""
         J = torch.func.vmap(torch.func.jacrev(lambda x: self(x[None])[0]))(X)
         return self(X), J.flatten(2)
 
 
 def state_map(model: Transformer, device: str = "cpu") -> HeadMap | StateMap:
-    """Return the map whose equal values F cannot tell apart."""
+    """Return the map to F's view of a sequence: F cannot tell apart two sequences with equal values."""
     return HeadMap(model, device) if has_heads_only(model.spec) else StateMap(model, device)
 
 
 def has_heads_only(spec: ModelSpec) -> bool:
-    """Whether the heads' outputs are what F sees: one layer, no layer norm, and W_O forgets nothing of them."""
+    """Whether F sees the heads' outputs: one layer, no layer norm, and an embedding at least as wide as the outputs."""
     return spec.depth == 1 and not spec.layer_norm and spec.heads * spec.head_dim <= spec.E

@@ -1,18 +1,19 @@
-"""Two sequences that an attention layer cannot tell apart although their targets differ, searched with many starts.
+"""Search, from many starts, for two sequences that an attention layer cannot tell apart although their targets differ.
 
-For a fixed encoder and attention layer F gets the same input for both, so whatever F is, of any size and depth, it errs
-by at least half of the gap between the targets on one of them. The search is batched in float64, on a CPU or a GPU:
+With the encoder and the attention layer fixed, F gets the same input for both sequences. So F, of whatever size and
+depth, errs by at least half of the gap between the targets on one of them. The search is batched in float64, on a CPU
+or a GPU:
 
-1. *Starts* with flat attention and targets far apart (`attack_starts`).
-2. *Ascent* of the gap with a penalty on the difference after attention that grows to 10^14 (`fibre.climb`).
-3. *Projection* onto the fibre {o(X1) = o(X2)} (`fibre.project`).
-4. *Along the fibre*, the gap growing (`fibre.follow`).
+1. *Starts* have flat attention and targets far apart (`starts`).
+2. *Ascent* increases the gap, with a penalty on the difference after attention that grows to 10^14 (`fibre.climb`).
+3. *Projection* moves the pairs onto the fibre {o(X1) = o(X2)} (`fibre.project`).
+4. *Following the fibre* increases the gap further (`fibre.follow`).
 
-It keeps to inputs of the task: to the support of its law within the box (`attack_domain`), unless all of the box is
-asked for. Of the starts some converge, which is to reach the fibre; how many depends on the layer. Where layers are
-compared, each is given as many converged starts, not as many starts: `converged`.
+The search keeps to inputs of the task, the support of its law within the box (`domain`), unless the whole box is
+requested. A start converges if it reaches the fibre; how many do depends on the layer. To compare layers fairly, give
+each the same number of converged starts, not of starts: use `converged`.
 
-What it returns is measured; `exact` proves that an exact pair lies beside.
+The result is measured. `exact` proves that an exact pair lies nearby.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ from headcount.theory.attack.pairs import Pairs
 from headcount.theory.attack.starts import starts as make_starts
 from headcount.theory.attack.target import DRAWS, Region, Target
 
-Told = Callable[[float, str, float], None]  # share of the time, what is done, best gap in standard deviations
-KEPT = 16  # pairs that go on along the fibre
-CHANCES = 8  # pairs handed on for the proof, the best first
-OVERFLOW_DRAWS = 256  # inputs at which the model, its attention and the target are looked at
-LARGEST = 1e100  # of these; squares of what is larger may overflow
-NEAR = 1e-6  # a near pair is one whose difference after attention is below
+OnProgress = Callable[[float, str, float], None]  # fraction of the time, stage, best gap in standard deviations
+FOLLOWED_PAIRS = 16  # pairs with which the fibre is followed
+MAX_PAIRS_RETURNED = 8  # candidates for the proof, the best first
+OVERFLOW_DRAWS = 256  # inputs at which the model, its attention and the target are checked for overflow
+MAX_MAGNITUDE = 1e100  # of their values; squares of larger numbers may overflow
+NEAR_DISTANCE = 1e-6  # largest distance after attention of a near pair
 
 
 @dataclass(frozen=True)
 class Found:
-    """The pairs with the largest gaps, the best first: X[pairs, 2, length, dim], all on the fibre unless `near`."""
+    """The pairs with the largest gaps, best first: X[pairs, 2, length, dim], all on the fibre unless `near`."""
 
     X: NDArray[np.float64]
     gaps: tuple[float, ...]
@@ -61,11 +62,11 @@ class Found:
     converged: int
     seconds: float
     cut_short: bool = False
-    """Whether the clock ended a stage before its last step: then a faster machine may find more."""
+    """Whether the clock cut a stage short; then a faster machine may find more."""
 
     @property
     def effort(self) -> str:
-        """How many starts converged, in words; beside every gap."""
+        """How many starts converged, in words; stated with every gap."""
         return f"{self.converged} of {self.starts} starts converged"
 
     @property
@@ -85,19 +86,19 @@ def attack(
     seconds: float = 55.0,
     seed: int = 0,
     device: str = "cpu",
-    told: Told | None = None,
+    on_progress: OnProgress | None = None,
     converged: int | None = None,
     most_starts: int = 64,
 ) -> Found:
     """Search for the pair with the largest target gap among those with equal attention output.
 
-    `task` is the model's own unless stated; `surrogate` is a model whose predictions stand in for a task of which only
-    data are known. `among` chooses between all inputs of the task, typical ones (`target`), and all tokens of the box.
-    With `converged` rounds of `starts` are made, of `seconds` each, until so many starts have converged or
-    `most_starts` were made; the starts after the last one needed do not count. Equal seeds then give equal pairs,
-    unless the clock cut a stage short.
+    `task` may be left out if there is a `surrogate`, a model whose predictions stand in for a task that is known only
+    by its data. `among` selects all inputs of the task, typical ones (`target`), or the whole box. With `converged`,
+    the search makes rounds of `starts`, of up to `seconds` each, until that many starts have converged or `most_starts`
+    were made; starts after the last one needed are discarded. Equal seeds then give equal pairs, unless the clock cut a
+    stage short.
     """
-    begun = time.perf_counter()
+    started = time.perf_counter()
     _check(model.transformer, starts, seconds, converged)
     check_sizes(model, task, surrogate)
     (low, high), moves = domain(model, task, box, among)
@@ -106,24 +107,24 @@ def attack(
     function = None if surrogate is None else _prediction(surrogate, device)
     target = Target(None if surrogate else task, function, draws, among == "typical")
     layer = state_map(model.transformer, device)
-    _check_sane(model, layer, target, draws)
+    _check_magnitudes(model, layer, target, draws)
     outputs = torch.arange(starts, device=device) % target.out_dim
     pairs = Pairs(layer, target, low, high, model.transformer.spec.length, outputs, moves)
     effort = _Effort(seconds, converged, most_starts)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # thousands of small operations: a second thread waits more than it works
+    torch.set_num_threads(1)  # thousands of small operations, too small for a second thread
     try:
-        search = _Search(pairs, draws, seed, effort, told, begun)
+        search = _Search(pairs, draws, seed, effort, on_progress, started)
         at, on = search.run()
     finally:
         torch.set_num_threads(threads)
-    pairs = pairs.keep(torch.arange(len(at), device=device) % starts)
-    return _best(pairs, at, on, (tuple(low.tolist()), tuple(high.tolist())), begun, search.cut_short)
+    pairs = pairs.select(torch.arange(len(at), device=device) % starts)
+    return _best(pairs, at, on, (tuple(low.tolist()), tuple(high.tolist())), started, search.cut_short)
 
 
 @dataclass(frozen=True)
 class _Effort:
-    """How long a round may take, and how many starts must converge, of how many at most."""
+    """Seconds per round, the number of starts that must converge, and the limit on all starts."""
 
     seconds: float
     converged: int | None
@@ -131,89 +132,87 @@ class _Effort:
 
 
 class _Search:
-    """The four stages for one layer, with the clock."""
+    """The four stages of a search for one layer, and its clock."""
 
     def __init__(
-        self, pairs: Pairs, draws: Tensor, seed: int, effort: _Effort, told: Told | None, begun: float
+        self, pairs: Pairs, draws: Tensor, seed: int, effort: _Effort, on_progress: OnProgress | None, started: float
     ) -> None:
-        self.pairs, self.draws, self.seed, self.effort, self.told = pairs, draws, seed, effort, told
-        self.begun = self.round_begun = begun
+        self.pairs, self.draws, self.seed, self.effort, self.on_progress = pairs, draws, seed, effort, on_progress
+        self.started = self.round_started = started
         self.cut_short, self.scale = False, 1.0
 
     def run(self) -> tuple[Tensor, Tensor]:
-        """Return pairs and which of them converged: rounds of the first three stages, then the last with the best."""
+        """Run rounds of the first three stages, then the last with the best pairs; return pairs and which converged."""
         wanted, most = self.effort.converged, self.effort.most_starts
         with torch.no_grad():
-            rounds = [self.round(0)]
-            while wanted is not None and sum(int(on.sum()) for _, on in rounds) < wanted and self.made(rounds) < most:
-                rounds.append(self.round(len(rounds)))
-            at, on = torch.cat([at for at, _ in rounds]), torch.cat([on for _, on in rounds])
+            at, on = self.round(0)
+            rounds = 1
+            while wanted is not None and int(on.sum()) < wanted and len(at) < most:
+                more_at, more_on = self.round(rounds)
+                at, on = torch.cat([at, more_at]), torch.cat([on, more_on])
+                rounds += 1
             if wanted is not None:
-                at, on = needed(at, on, wanted, most)
-            return self.along(at, on)
-
-    @staticmethod
-    def made(rounds: list[tuple[Tensor, Tensor]]) -> int:
-        """Return the starts of some rounds."""
-        return sum(len(at) for at, _ in rounds)
+                at, on = starts_needed(at, on, wanted, most)
+            return self.follow_best(at, on)
 
     def round(self, k: int) -> tuple[Tensor, Tensor]:
-        """Start, climb and project; the k-th round has random numbers of its own."""
-        self.round_begun, pairs = time.perf_counter() if k else self.begun, self.pairs
+        """Start, climb and project; round k has its own random numbers."""
+        self.round_started, pairs = time.perf_counter() if k else self.started, self.pairs
         at = make_starts(pairs, self.draws, generator(self.seed, f"attack {k}" if k else "attack"))
         self.scale = float(pairs.layer(pairs.split(at)[:, 0]).std(0).mean()) or 1.0
-        now, tell = time.perf_counter(), self.stage("climbing")
-        left = self.round_begun + self.effort.seconds - now
-        at, early = climb(pairs, at, self.scale, 100, (2, 2), (0.3, 0.03), (0.2, 0.2), now + 0.12 * left, tell)
-        at, late = climb(pairs, at, self.scale, 300, (2, 14), (0.03, 0.001), (0.2, 0.02), now + 0.6 * left, tell)
-        self.cut_short |= early or late
+        now, report = time.perf_counter(), self.progress_reporter("climbing")
+        left = self.round_started + self.effort.seconds - now
+        at, hurried = climb(pairs, at, self.scale, 100, (2, 2), (0.3, 0.03), (0.2, 0.2), now + 0.12 * left, report)
+        self.cut_short |= hurried
+        at, hurried = climb(pairs, at, self.scale, 300, (2, 14), (0.03, 0.001), (0.2, 0.02), now + 0.6 * left, report)
+        self.cut_short |= hurried
         return project(pairs, at, self.scale)
 
-    def along(self, at: Tensor, on: Tensor) -> tuple[Tensor, Tensor]:
-        """Follow the fibre with the best pairs; where converged starts are counted, with converged ones only."""
-        pairs = self.pairs.keep(torch.arange(len(at), device=at.device) % len(self.pairs.outputs))
-        order = torch.where(on, pairs.merit(at, 0.0, 0.0), -torch.inf).argsort(descending=True)[:KEPT]
+    def follow_best(self, at: Tensor, on: Tensor) -> tuple[Tensor, Tensor]:
+        """Follow the fibre with the best pairs, or the best converged ones if converged starts are counted."""
+        pairs = self.pairs.select(torch.arange(len(at), device=at.device) % len(self.pairs.outputs))
+        order = torch.where(on, pairs.merit(at, 0.0, 0.0), -torch.inf).argsort(descending=True)[:FOLLOWED_PAIRS]
         if self.effort.converged is not None:
             order = order[on[order]]
         if len(order):
-            until, tell = self.round_begun + self.effort.seconds, self.stage("following the fibre")
-            at[order], on[order] = follow(pairs.keep(order), at[order], on[order], self.scale, 400, until, tell)
+            until, report = self.round_started + self.effort.seconds, self.progress_reporter("following the fibre")
+            at[order], on[order] = follow(pairs.select(order), at[order], on[order], self.scale, 400, until, report)
             self.cut_short |= time.perf_counter() > until
         return at, on
 
-    def stage(self, name: str) -> Callable[[float, float], None]:
-        """Return what tells of a stage's progress."""
+    def progress_reporter(self, name: str) -> Callable[[float, float], None]:
+        """Return a callback that reports the progress of a stage."""
 
-        def tell(_: float, best: float) -> None:
-            if self.told is not None:
-                self.told((time.perf_counter() - self.begun) / self.effort.seconds, name, best)
+        def report(_: float, best: float) -> None:
+            if self.on_progress is not None:
+                self.on_progress((time.perf_counter() - self.started) / self.effort.seconds, name, best)
 
-        return tell
+        return report
 
 
-def needed(at: Tensor, on: Tensor, wanted: int, most: int) -> tuple[Tensor, Tensor]:
-    """Return the starts up to the one that makes enough of them converged, or the most that may be made."""
+def starts_needed(at: Tensor, on: Tensor, wanted: int, most: int) -> tuple[Tensor, Tensor]:
+    """Return the starts up to the one with which `wanted` have converged, and at most `most`."""
     enough = (on.cumsum(0) >= wanted).nonzero()
     count = min(int(enough[0]) + 1 if len(enough) else len(at), most)
     return at[:count], on[:count]
 
 
-def _best(pairs: Pairs, at: Tensor, on: Tensor, box: Box, begun: float, cut: bool) -> Found:
-    """Keep the exact pairs with the largest gaps; without any, the near ones."""
+def _best(pairs: Pairs, at: Tensor, on: Tensor, box: Box, started: float, cut: bool) -> Found:
+    """Return the converged pairs with the largest gaps or, if there are none, the best near pair."""
     with torch.no_grad():
-        polished, still = project(pairs, at, 1e-3, rounds=4)  # the last digits
+        polished, still = project(pairs, at, 1e-3, rounds=4)  # polish the last digits
         at = torch.where((on & still)[:, None], polished, at)
         gap, distance = pairs.gap(at), pairs.difference(at).norm(dim=1)
         legal = pairs.legal(at)
         good = on & legal & (gap > 0)
         near = not bool(good.any())
-        if near:  # the largest gap among the nearest, or else the nearest of all, outside of the region only if all are
-            close = (distance <= NEAR) & legal
+        if near:  # the largest gap among near pairs, or else the nearest pair; in the region if possible
+            close = (distance <= NEAR_DISTANCE) & legal
             rank = torch.where(close, gap, -1.0 - distance) if bool(close.any()) else -distance
             rank = torch.where(legal, rank, -torch.inf) if bool(legal.any()) else rank
         else:
             rank = torch.where(good, gap, -torch.inf)
-        chosen = rank.argsort(descending=True)[: 1 if near else min(CHANCES, int(good.sum()))]
+        chosen = rank.argsort(descending=True)[: 1 if near else min(MAX_PAIRS_RETURNED, int(good.sum()))]
         gaps = (gap * pairs.unit)[chosen]
     return Found(
         pairs.split(at)[chosen].cpu().numpy(),
@@ -226,7 +225,7 @@ def _best(pairs: Pairs, at: Tensor, on: Tensor, box: Box, begun: float, cut: boo
         pairs.target.region,
         len(at),
         int(on.sum()),
-        time.perf_counter() - begun,
+        time.perf_counter() - started,
         cut,
     )
 
@@ -241,7 +240,7 @@ def _prediction(surrogate: SavedModel, device: str) -> Callable[[Tensor], Tensor
 
 
 def _draws(task: Task | None, low: Tensor, high: Tensor, length: int, seed: int) -> Tensor:
-    """Return draws to measure the target by, kept to the box; uniform ones where no law is known."""
+    """Return draws from the task's law, clamped to the box, or uniform draws if no task is known."""
     rng = generator(seed, "draws")
     if task is not None:
         draws = torch.from_numpy(task.law.draw(rng, DRAWS, length, len(low)))
@@ -250,19 +249,19 @@ def _draws(task: Task | None, low: Tensor, high: Tensor, length: int, seed: int)
     return torch.minimum(torch.maximum(draws, low), high)
 
 
-def _check_sane(model: SavedModel, layer: HeadMap | StateMap, target: Target, draws: Tensor) -> None:
-    """Refuse in one line what overflows in float64, or would where it is squared: nothing can be compared with it."""
-    some = draws[:OVERFLOW_DRAWS]
+def _check_magnitudes(model: SavedModel, layer: HeadMap | StateMap, target: Target, draws: Tensor) -> None:
+    """Reject a model or target whose values overflow in float64, or would when squared."""
+    sample = draws[:OVERFLOW_DRAWS]
     with torch.no_grad():
         found = {
             "the target": torch.tensor(target.unit),
-            "attention": layer(some),
-            "the model": model.predict(some.cpu()),
+            "attention": layer(sample),
+            "the model": model.predict(sample.cpu()),
         }
-    for what, numbers in found.items():
-        if not float(numbers.abs().max()) <= LARGEST:
+    for name, numbers in found.items():
+        if not float(numbers.abs().max()) <= MAX_MAGNITUDE:
             raise BadInput(
-                f"{what} overflows on inputs of the box, its numbers exceed {LARGEST:g}: nothing is compared"
+                f"{name} overflows on inputs of the box (numbers above {MAX_MAGNITUDE:g}), so gaps cannot be measured"
             )
 
 
@@ -270,6 +269,6 @@ def _check(transformer: Transformer, starts: int, seconds: float, converged: int
     if converged is not None and converged < 1:
         raise BadInput(f"converged must be 1 or more, or None, not {converged}")
     if starts < 1 or not 1.0 <= seconds < float("inf"):
-        raise BadInput(f"an attack needs at least one start and a second, not {starts} and {seconds}")
+        raise BadInput(f"an attack needs at least one start and one second, not {starts} and {seconds}")
     if not all(bool(torch.isfinite(p).all()) for p in transformer.parameters()):
         raise BadInput("a weight of the model is not a finite number")

@@ -1,9 +1,9 @@
-"""What the layer is asked for: a target with softened minima, its unit, and the sequences that are like the data.
+"""The target of an attack: H with softened minima, its standard deviation, and the region of typical sequences.
 
-Trained layers answer for the sequences that they were trained on. A box holds others: with 16 Gaussian tokens the
-largest of them is never below −0.5, so no training ever asks a head to order tokens that are all lower, and it does
-not. So there are two questions, and both have an answer: which pairs exist in the whole box, and which among
-sequences whose every z_i lies within what the task's own law gave.
+A trained layer can be expected to work on sequences like those that it was trained on, but the box contains others. For
+example, of 16 Gaussian tokens the largest is practically never below −0.5, so training never teaches a head to order
+tokens that are all lower, and it does not. An attack can therefore answer two questions: which pairs exist in
+the whole box, and which exist among typical sequences, those whose every z_i lies in the range seen under the law.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from headcount.tasks import GeneralizedRetrieval, Task
 from headcount.tasks.expressions import Node
 from headcount.tasks.expressions import in_torch as expr_torch
 
-DRAWS = 10_000
-MARGIN = 1e-6  # within the region's rounded ends, so that the search may touch them
+DRAWS = 10_000  # sequences from which unit and region are measured
+REGION_MARGIN = 1e-6  # the search keeps this far within the region's rounded ends
 
 
 @dataclass(frozen=True)
 class Region:
-    """Bounds of every z_i; a closed box, rounded outward to three decimals."""
+    """Bounds on every z_i, rounded outward to three decimals; the ends belong to the region."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
 
 
 class Target:
-    """H with its softened twin. `function` stands in for a task that is known by its data only."""
+    """H, and H with softened minima; `function` stands in for a task that is known only by its data."""
 
     def __init__(
         self, task: Task | None, function: Callable[[Tensor], Tensor] | None, draws: Tensor, typical: bool
@@ -43,7 +43,7 @@ class Target:
             y = self(draws)
         self.out_dim, self.unit = int(y.shape[-1]), [float(v) or 1.0 for v in y.std(0)]
         z = task.features(draws) if isinstance(task, GeneralizedRetrieval) else y
-        self.grain = float(z.std(0).mean()) or 1.0  # minima are softened in these units
+        self.softness_unit = float(z.std(0).mean()) or 1.0  # the unit of `softness`
         self.region = _region(task, draws) if typical else None
         self.steepness = _steepness(task, draws) if isinstance(task, GeneralizedRetrieval) else 0.0
 
@@ -57,7 +57,7 @@ class Target:
         return self.task.value(X)
 
     def minima(self, X: Tensor, softness: float = 0.0) -> Tensor:
-        """Return z[batch, D], softened."""
+        """Return the minima z[batch, D], softened."""
         task = self.task
         assert isinstance(task, GeneralizedRetrieval)
         if softness == 0.0:
@@ -66,11 +66,11 @@ class Target:
         return -softness * torch.logsumexp(-values / softness, dim=-1)
 
     def excess(self, X: Tensor, softness: float = 0.0) -> Tensor:
-        """Return by how much the z_i leave the region, [batch]; 0 without one."""
+        """Return by how much the z_i leave the region, [batch]; 0 without a region."""
         if self.region is None:
             return X.new_zeros(len(X))
         z = self.minima(X, softness)
-        low, high = z.new_tensor(self.region.low) + MARGIN, z.new_tensor(self.region.high) - MARGIN
+        low, high = z.new_tensor(self.region.low) + REGION_MARGIN, z.new_tensor(self.region.high) - REGION_MARGIN
         return (torch.relu(low - z) + torch.relu(z - high)).sum(-1)
 
 
@@ -82,14 +82,14 @@ def outer(task: GeneralizedRetrieval, z: Tensor) -> Tensor:
 
 def _region(task: Task | None, draws: Tensor) -> Region:
     if not isinstance(task, GeneralizedRetrieval):
-        raise BadInput("typical sequences are told by their minima z_i: only a retrieval task has them")
+        raise BadInput("typical sequences are defined by their minima z_i, which only a retrieval task has")
     z = task.features(draws)
     low, high = (1000 * z.amin(0)).floor(), (1000 * z.amax(0)).ceil()
     return Region(tuple((low / 1000).tolist()), tuple((high / 1000).tolist()))
 
 
 def _steepness(task: GeneralizedRetrieval, draws: Tensor) -> float:
-    """Return the largest |∂F0/∂z_i| seen: what a z_i may gain by leaving the region."""
+    """Return the largest |∂F0/∂z_i| over draws: the most that a z_i can gain by leaving the region."""
     z = task.features(draws[:1000]).detach().requires_grad_(True)
     with torch.enable_grad():
         y = outer(task, z)

@@ -1,4 +1,4 @@
-"""A searched pair made into a witness: proved where it can be, with what it implies and the data of its picture."""
+"""Make a witness of a pair that was found: prove what can be proved, state what follows, and prepare its picture."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from headcount.tasks import GeneralizedRetrieval, Task
 from headcount.theory.attack.exact import prove_pair, sequences
 from headcount.theory.attack.implied import Implied, implied
 from headcount.theory.attack.layer import HeadMap, StateMap, state_map
-from headcount.theory.attack.search import LARGEST, Found
+from headcount.theory.attack.search import MAX_MAGNITUDE, Found
 
-ROUNDING = 1e-6
-"""Standard deviations: a gap below, between inputs that are not proved to collide, is no gap."""
+MIN_MEASURED_GAP = 1e-6
+"""Smallest gap, in standard deviations, that counts between inputs that are not proved to collide."""
 NOT_INPUTS = "not inputs of this task"
 
 
 @dataclass(frozen=True)
 class Witness:
-    """Two sequences, what is proved of them, and what follows. `kind` is exact, near or evidence."""
+    """Two sequences, what is proved about them, and what follows."""
 
     data: dict[str, Any]
     X: NDArray[np.float64]
@@ -40,30 +40,30 @@ class Witness:
     predictions: tuple[float, float]
     implied: Implied
     outside: str | None
-    """Why the pair are not inputs of the task, as its law draws them; empty where they are, None where none is known.
+    """Why the pair is not inputs of the task, as its law draws them; empty if it is, None if no law is known.
 
-    Where the kind is exact this holds of the pair that is proved to exist: it lies in the box, keeps marks as they are,
-    and is proved with the norms of its tokens where these are 1.
+    For an exact witness this is about the pair that is proved to exist: it lies in the box and keeps marks as they are,
+    and for a sphere law the norms of its tokens are proved to be 1.
     """
 
     @property
     def in_support(self) -> bool | None:
-        """Whether the pair are inputs of the task; None where its law is not known."""
+        """Whether both sequences are inputs of the task; None if its law is unknown."""
         return None if self.outside is None else not self.outside
 
     @property
     def shows_a_gap(self) -> bool:
-        """Whether the targets differ: a pair without a gap is no witness, and is not written."""
-        return self.gap > 0 and (self.kind == "exact" or self.gap >= ROUNDING * self.unit)
+        """Whether the targets differ; a pair without a gap is not a witness and is not written."""
+        return self.gap > 0 and (self.kind == "exact" or self.gap >= MIN_MEASURED_GAP * self.unit)
 
     @property
     def kind(self) -> str:
-        """exact: an exact pair is proved to lie beside; near: the pair itself; evidence: nothing is proved."""
+        """exact: an exact pair is proved to lie nearby; near: proved of this pair itself; evidence: nothing proved."""
         return self.data["kind"]
 
     @property
     def gap(self) -> float:
-        """The gap of the targets: a proved lower bound, or measured for evidence."""
+        """The gap between the targets: a proved lower bound, or for evidence a measured value."""
         return self.data["claims"]["gap"]
 
     @property
@@ -73,9 +73,9 @@ class Witness:
 
 
 def make_witness(model: SavedModel, task: Task | None, found: Found, surrogate: SavedModel | None = None) -> Witness:
-    """Prove the pair with the largest gap that can be proved; what is no task of expressions stays evidence."""
+    """Prove the pair with the largest provable gap; without a task of expressions the result is evidence."""
     provable = surrogate is None and isinstance(task, GeneralizedRetrieval) and task.symbolic
-    data, k = _proved(model, task, found) if provable and task is not None else (_evidence(model, task, found), 0)
+    data, k = _prove_best(model, task, found) if provable and task is not None else (_evidence(model, task, found), 0)
     data["provenance"] = {
         **provenance(),
         "starts": found.starts,
@@ -86,9 +86,9 @@ def make_witness(model: SavedModel, task: Task | None, found: Found, surrogate: 
     X, j = torch.from_numpy(found.X[k]), found.outputs[k]
     y = (surrogate.predict(X).double() if surrogate is not None else _value(task, X))[:, j].tolist()
     told = model.predict(X).double()[:, j].tolist()
-    claimed = [v for name, v in data["claims"].items() if name != "lipschitz"]
-    if not np.abs([*y, *told, *claimed, found.gaps[0], found.distances[0]]).max() <= LARGEST:
-        raise BadInput("at the pair that was found the target, attention or the model overflows: nothing can be shown")
+    claimed_numbers = [v for name, v in data["claims"].items() if name != "lipschitz"]
+    if not np.abs([*y, *told, *claimed_numbers, found.gaps[0], found.distances[0]]).max() <= MAX_MAGNITUDE:
+        raise BadInput("the target, attention or model overflows at the pair that was found, so nothing can be shown")
     claims, spec = data["claims"], model.transformer.spec
     distances = (0.0, 0.0) if data["kind"] == "exact" else (claims["distance"], claims["distance_one"])
     follows = implied(claims["gap"], *distances, spec.E, claims["gap"] / 4, spec.feedforward)
@@ -100,11 +100,11 @@ def _value(task: Task | None, X: torch.Tensor) -> torch.Tensor:
     return task.value(X)
 
 
-def _proved(model: SavedModel, task: Task, found: Found) -> tuple[dict[str, Any], int]:
-    """Return the first witness that is exact, from the largest gap down, or the near one of the best pair.
+def _prove_best(model: SavedModel, task: Task, found: Found) -> tuple[dict[str, Any], int]:
+    """Return the first exact witness, from the largest gap down, or else the near witness with the largest gap.
 
-    A search that ran out of time may end on the region's edge or outside of it. The verifier rejects such a pair;
-    where it rejects all, what was found is evidence, and nothing is proved.
+    A search that ran out of time may end on the edge of the region or outside. The verifier rejects such pairs; if it
+    rejects all, the result is evidence, and nothing is proved.
     """
     region = None if found.region is None else {"low": list(found.region.low), "high": list(found.region.high)}
     weights, near = _weights(model), None
@@ -120,23 +120,23 @@ def _proved(model: SavedModel, task: Task, found: Found) -> tuple[dict[str, Any]
 
 
 def _weights(model: SavedModel) -> Weights:
-    """The model as the verifier reads it: from its files."""
+    """Return the weights as the verifier reads them, from files."""
     with tempfile.TemporaryDirectory() as folder:
         model.save(Path(folder) / "model")
         return read_weights(Path(folder) / "model")
 
 
 def _evidence(model: SavedModel, task: Task | None, found: Found) -> dict[str, Any]:
-    """The same file with measured numbers only; `headcount recheck` refuses to call it proved."""
+    """Return the data of a witness with measured numbers only, which `headcount recheck` rejects."""
     X = found.X[0]
     first, second = StateMap(model.transformer)(torch.from_numpy(X))
-    known = isinstance(task, GeneralizedRetrieval) and task.symbolic
+    symbolic = isinstance(task, GeneralizedRetrieval) and task.symbolic
     return {
         "format": WITNESS.format,
         "version": VERSION,
         "kind": "evidence",
         "model": model.hash(),
-        "task": task.data() if task is not None and (known or not isinstance(task, GeneralizedRetrieval)) else None,
+        "task": task.data() if task is not None and (symbolic or not isinstance(task, GeneralizedRetrieval)) else None,
         "box": [list(side) for side in found.box],
         "region": None,
         "output": found.outputs[0],
@@ -152,7 +152,7 @@ def _evidence(model: SavedModel, task: Task | None, found: Found) -> dict[str, A
 
 
 def pair_figure(model: SavedModel, task: Task | None, witness: Witness) -> dict[str, Any]:
-    """Return the data that `report.pair` draws."""
+    """Return the data of the picture that `render.pair` draws."""
     X, (y1, y2) = torch.from_numpy(witness.X), witness.y
     layer = state_map(model.transformer)
     weights = layer.weights(X).tolist() if isinstance(layer, HeadMap) else [None, None]
@@ -223,16 +223,16 @@ def _radius(witness: Witness) -> float:
 
 
 def _uncovered(task: GeneralizedRetrieval, X: torch.Tensor, weights: torch.Tensor) -> list[int]:
-    """The functions whose minima differ although no head looks at them most, in both sequences."""
+    """Return the functions whose minima differ although no head attends most to them in both sequences."""
     z, best = task.retrieve(X)
-    tops = weights.argmax(-1)  # [2, heads]
-    follows = (tops[:, :, None] == best[:, None, :]).all(0).any(0)
+    most_attended = weights.argmax(-1)  # [2, heads]
+    follows = (most_attended[:, :, None] == best[:, None, :]).all(0).any(0)
     moved = (z[0] - z[1]).abs() > 0.05 * (z[0] - z[1]).abs().amax().clamp_min(1e-300)
     return [i for i in range(len(task.f)) if bool(moved[i]) and not bool(follows[i])]
 
 
 def _deviations(witness: Witness) -> str:
-    """Write the gap in standard deviations, and say of what where the pair are not what these were measured on."""
+    """Return the gap in standard deviations in words; for pairs that are not inputs, say what these refer to."""
     times = below(witness.gap / witness.unit, 3)
     if witness.outside:
         return f"{times} times the target's standard deviation over the task's own inputs, which these are not"
@@ -240,7 +240,7 @@ def _deviations(witness: Witness) -> str:
 
 
 def conclusions(witness: Witness) -> list[str]:
-    """Say what the pair implies, each with its conditions and whether it is proved; proved numbers round outward."""
+    """Return sentences on what the pair implies, each proved or measured, with conditions; bounds round outward."""
     if not witness.shows_a_gap:
         return [f"No two inputs with equal attention outputs and different targets were found; {witness.found.effort}."]
     claims, i = witness.data["claims"], witness.implied
@@ -261,15 +261,15 @@ def conclusions(witness: Witness) -> list[str]:
             f"Measured, not proved: F's inputs equal to {claims['distance']:.1e}, targets {gap} apart.",
             f"If so, every feed-forward block errs by about {least} or more on one of the two.",
         ]
-    said = [f"Proved: the targets differ by at least {gap}, F's inputs by at most {above(claims['distance'], 3)}."]
+    sentences = [f"Proved: the targets differ by at least {gap}, F's inputs by at most {above(claims['distance'], 3)}."]
     if claims["lipschitz"] is not None:
         own = f"this model's F, with a Lipschitz constant of at most {above(claims['lipschitz'], 3)}"
-        said.append(f"Proved: {own}, errs by at least {least} on one of the two.")
+        sentences.append(f"Proved: {own}, errs by at least {least} on one of the two.")
     if i.lipschitz is not None and i.width_one is not None and i.width_two is not None:
         width = below(max(i.width_one, i.width_two), 3)
-        said.append(
+        sentences.append(
             f"Proved: an F within {below(i.eps, 3)} has a Lipschitz constant of at least {below(i.lipschitz, 3)}; with "
             f"two layers, this activation and weights of at most 1 a width of at least {width}; with any weights, "
             f"width × largest inner × largest outer weight of at least {below(i.width_one, 3)}."
         )
-    return said
+    return sentences
