@@ -112,7 +112,7 @@ def test_claims_that_are_too_good(copy: Path, folder: Path) -> None:
     for values, said in (
         ({"bound": 0.9 * verify(folder).proved.bound}, "is proved, not"),
         ({"eps": 0.05}, "exceeds its own eps"),
-        ({"eps": -1.0}, "no number from 0 on"),
+        ({"eps": -1.0}, "it must be a finite number ≥ 0"),
         ({"eps": 0.0}, "above 0"),
         ({"scale": 0.5}, "proved, not"),
         ({"scale": 3.0}, "power of two"),

@@ -51,7 +51,7 @@ X1, X2 = {"op": "variable", "dim": 1}, {"op": "variable", "dim": 2}
         ({"op": "affine", "weight": [], "bias": [], "of": X2}, "every row"),
         (
             {"op": "affine", "weight": [[1.0]], "bias": [0.0, 1.0], "of": X1},
-            "bias has 2 entries, weight 1 rows",
+            "expression: affine: bias has 2 entries, but weight has 1 rows",
         ),
         ({"op": "affine", "weight": [[float("nan")]], "bias": [0.0], "of": X1}, r"weight\.0\.0: .*finite"),
         ({"op": "affine", "weight": [[1.0]], "bias": [float("inf")], "of": X1}, r"bias\.0: .*finite"),

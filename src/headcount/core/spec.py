@@ -1,4 +1,4 @@
-"""Strict specs: typed, frozen, hashed; an unknown key is an error that names the nearest right one."""
+"""Strict specs: typed, frozen, hashed; the error for an unknown key names the nearest known one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headcount.core.hashing import content_hash
 
 
 def _plain(value: Any) -> Any:
-    """Turn NumPy's numbers and arrays into JSON's."""
+    """Convert NumPy numbers and arrays to JSON data."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not JSON data")
 
 
 def _as_tuple(value: Any) -> Any:
-    """Let lists and arrays stand for tuples, at every depth; pydantic then checks the elements strictly."""
+    """Convert lists and arrays to tuples, at every depth; pydantic then checks the elements strictly."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple):
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 else:
 
     class _Meta(type(BaseModel)):
-        """Lets NumPy's numbers stand for Python's, and turns pydantic's complaint into our one line.
+        """Accepts NumPy numbers for Python's, and turns pydantic's errors into one line.
 
-        It sits in the metaclass, since an own `__init__` would make pydantic read nested JSON as Python objects.
+        This is done in the metaclass, since a custom `__init__` would make pydantic read nested JSON as Python objects.
         """
 
         def __call__(cls, **fields: Any) -> Any:
@@ -56,7 +56,7 @@ else:
 
 
 class Spec(_Base):
-    """The base of all specs."""
+    """Base class of all specs."""
 
     model_config = ConfigDict(
         strict=True,
@@ -86,11 +86,11 @@ class Spec(_Base):
 
 
 def explain(error: ValidationError, spec: type[BaseModel]) -> str:
-    """Put the first complaint of pydantic into one line; for an unknown key name the nearest right one."""
+    """Return pydantic's first error in one line; for an unknown key it names the nearest known one."""
     found = error.errors(include_url=False, include_context=True)
     first = next(
         (e for e in found if e["type"] == "extra_forbidden"), found[0]
-    )  # a misspelt key leaves another missing
+    )  # a misspelt key also makes the right one missing
     path = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         owner = _owner(spec, first["loc"][:-1])
@@ -98,7 +98,8 @@ def explain(error: ValidationError, spec: type[BaseModel]) -> str:
         return f"unknown key {path!r}: {nearest(str(first['loc'][-1]), names)}"
     if first["type"] == "missing":
         return f"{path} is missing"
-    message = str(first["msg"]).removeprefix("Value error, ")
+    tag = str(first["loc"][-1]) if first["loc"] else ""
+    message = str(first["msg"]).removeprefix("Value error, ").removeprefix(f"{tag}: ")
     message = message[0].lower() + message[1:]
     value = first.get("input")
     shown = f"; got {_short(value)}" if isinstance(value, int | float | str | bool | None) else ""
@@ -106,18 +107,18 @@ def explain(error: ValidationError, spec: type[BaseModel]) -> str:
 
 
 def _short(value: object) -> str:
-    """Quote a value; a long one by its beginning."""
+    """Return the repr of a value, truncated to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _owner(spec: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel] | None:
-    """Follow a path of field names to the spec that owns the unknown key."""
+    """Return the spec at the end of a path of field names: the owner of the unknown key."""
     current: type[BaseModel] | None = spec
     for part in loc:
         field = current.model_fields.get(str(part)) if current is not None else None
         if field is None:
-            continue  # a union's tag or a list's index: the spec itself is named by a later part, if at all
+            continue  # a union's tag or a list's index: a later part may name the spec itself
         annotation: Any = field.annotation
         current = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
     return current
