@@ -24,7 +24,7 @@ import torch
 from benchmarks.peers.turns import Work, in_turns, ratio, settle, short_reason
 from benchmarks.peers.vit import VitPlan, drawn_images, plain_loop, stacked_loop
 from headcount.core import cores
-from headcount.kernels import KERNELS, fastest_attention
+from headcount.kernels import ATTENTION_KERNELS, fastest_attention
 from headcount.training import device_name, find_device
 from headcount.training.feeds import ImagesOnDevice
 from results import write_result
@@ -38,7 +38,7 @@ ROWS = {
     "stack_eager": "our stack, bf16, without a graph",
     "stack": "our stack, bf16",
 }
-WITH_KERNELS = {f"stack_{name}": f"our stack, bf16, attention kernel {name}" for name in KERNELS}
+WITH_KERNELS = {f"stack_{name}": f"our stack, bf16, attention kernel {name}" for name in ATTENTION_KERNELS}
 LABELS = ROWS | WITH_KERNELS
 
 
@@ -55,7 +55,7 @@ def builders(plan: VitPlan) -> dict[str, Callable[[], Work]]:
         "stack_eager": lambda: stacked_loop(plan, device_images, "bf16", graph=False),
         **{
             f"stack_{name}": lambda name=name: stacked_loop(plan, device_images, "bf16", attention=name)
-            for name in KERNELS
+            for name in ATTENTION_KERNELS
         },
         "stack": lambda: stacked_loop(plan, device_images, "bf16"),
     }

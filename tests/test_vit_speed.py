@@ -16,7 +16,7 @@ from benchmarks.peers.turns import Work
 from benchmarks.peers.vit import Frames, PlainViT, VitPlan, drawn_images, plain_loop, stacked_loop
 from headcount.datasets.cifar10.frames import patches
 from headcount.models.encoder.reference import encode
-from headcount.models.encoder.spec import initial
+from headcount.models.encoder.spec import initial_weights
 from headcount.training.feeds.images import ImagesOnDevice
 from results import RESULTS, shape_problems
 
@@ -40,7 +40,7 @@ PLAN = VitPlan(
 def difference(spoil: str | None = None) -> float:
     """How far the plain model is from the reference with the same weights, one of them spoilt in one."""
     rng = torch.Generator().manual_seed(0)
-    w = {n: t + 0.2 * torch.randn(t.shape, generator=rng) for n, t in initial(PLAN.spec, 1).items()}
+    w = {n: t + 0.2 * torch.randn(t.shape, generator=rng) for n, t in initial_weights(PLAN.spec, 1).items()}
     frames = torch.randn(3, 3, 32, 32, generator=rng)
     own = dict(w) if spoil is None else {**w, spoil: w[spoil].flip(0)}
     model = PlainViT(PLAN.spec, PLAN.patch).take(own)

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.peers.turns import Work
 from headcount.datasets.cifar10 import Images, Moments, place
-from headcount.models.encoder import EncoderSpec, initial
+from headcount.models.encoder import EncoderSpec, initial_weights
 from headcount.training.encoder import EncoderTrainer, RealTrain
 from headcount.training.feeds import ImageFeed, ImagesOnDevice
 
@@ -199,7 +199,9 @@ def plain_loop(
 ) -> Work:
     """Train every model for the steps of a turn, one model after the other; batches go on from turn to turn."""
     train, device = plan.train("float32"), torch.device(plan.device)
-    models = [PlainViT(plan.spec, plan.patch).take(initial(plan.spec, m)).to(device) for m in range(plan.models)]
+    models = [
+        PlainViT(plan.spec, plan.patch).take(initial_weights(plan.spec, m)).to(device) for m in range(plan.models)
+    ]
     optimisers, schedules = list[torch.optim.AdamW](), list[torch.optim.lr_scheduler.LambdaLR]()
     for model in models:
         named = dict(model.named_parameters())

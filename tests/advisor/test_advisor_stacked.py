@@ -140,7 +140,7 @@ def test_after_the_deadline_nothing_is_tried_out(engines: tuple[TrialEngine, Tri
 
 def test_without_kernels_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Where kernels are not wanted nothing is said of it; elsewhere one line says why there are none."""
-    dispatch._say_once.cache_clear()  # a test: what was said before is said again
+    dispatch._log_once.cache_clear()  # a test: what was said before is said again
     theta = torch.zeros(1, 4)
     with caplog.at_level("INFO", logger=dispatch.__name__):
         with without_kernels():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from headcount.kernels.attention.trial import KERNELS, fastest_attention
+from headcount.kernels.attention.trial import ATTENTION_KERNELS, fastest_attention
 from headcount.models.encoder import stacked as encoder_stacked
-from headcount.models.encoder.spec import EncoderSpec, initial, pack
+from headcount.models.encoder.spec import EncoderSpec, initial_weights, pack
 from headcount.models.encoder.stacked import forward
-from headcount.sweeps.encoder_spec import RealTrialSpec
-from headcount.training.encoder.session import EncoderJob, EncoderSession
+from headcount.store import Trial
+from headcount.training.encoder.session import EncoderJob, EncoderSession, RealTrialSpec
 from headcount.training.encoder.stacked import EncoderTrainer
+from headcount.training.session import Ending
 from sweeps.encoder_cases import TinyFeed, tiny_spec, tiny_train
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
@@ -48,7 +50,7 @@ def gradient(
     spec: EncoderSpec, device: str, dtype: torch.dtype, compute: torch.dtype | None = None, masked: bool = False
 ) -> torch.Tensor:
     """The gradient of a fixed sum of three models' outputs."""
-    theta = torch.stack([pack(spec, initial(spec, seed)) for seed in SEEDS]).to(device, dtype).requires_grad_()
+    theta = torch.stack([pack(spec, initial_weights(spec, seed)) for seed in SEEDS]).to(device, dtype).requires_grad_()
     rng = torch.Generator().manual_seed(0)
     X = torch.randn(3, 4, spec.tokens_in, spec.inputs, generator=rng).to(device, dtype)
     mask = torch.rand(3, 4, spec.tokens_in, generator=rng) < 0.7
@@ -67,8 +69,8 @@ def test_gradients_are_those_of_the_cpu_in_float64(
     outputs = 10 if readout == "class" else 1
     spec = EncoderSpec(heads=8, head_dim=16, depth=2, inputs=48, tokens=257, outputs=outputs, readout=readout)  # type: ignore[arg-type]
     true = gradient(spec, "cpu", torch.float64, masked=masked)
-    monkeypatch.setattr(encoder_stacked, "_ALONE", 1 if alone else 10**9)
-    monkeypatch.setattr(encoder_stacked, "_GROUP", 128 if alone else 2048)
+    monkeypatch.setattr(encoder_stacked, "_MIN_UNBATCHED_ROWS", 1 if alone else 10**9)
+    monkeypatch.setattr(encoder_stacked, "_MIN_GROUP_ROWS", 128 if alone else 2048)
     for compute, bound in ((None, 1e-4), (torch.bfloat16, 0.05)):
         found = gradient(spec, "cuda", torch.float32, compute, masked)
         assert float((found - true).norm() / true.norm()) < bound
@@ -77,7 +79,7 @@ def test_gradients_are_those_of_the_cpu_in_float64(
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_fastest_kernel_is_one_that_runs(masked: bool) -> None:
     found = fastest_attention(256, 257, 16, torch.bfloat16, masked, torch.device("cuda"))
-    assert found in (set(KERNELS) - {"flash"} if masked else KERNELS)
+    assert found in (set(ATTENTION_KERNELS) - {"flash"} if masked else ATTENTION_KERNELS)
 
 
 @pytest.mark.parametrize("captured", [False, True])
@@ -157,12 +159,12 @@ def test_evaluations_are_launched_without_waiting(kind: dict[str, Any]) -> None:
     trials = [RealTrialSpec(real={}, model=tiny_spec(feed), train=train, seed=seed) for seed in SEEDS]
     members = [(str(trial.seed), EncoderJob(trial, feed)) for trial in trials]
     stacks = [EncoderSession(members, torch.device("cuda")) for _ in range(2)]
-    ended: list[list[tuple[str, Ended]]] = [[], []]
+    ended: list[list[Ending]] = [[], []]
     for _ in range(4):
         with no_waiting():
             for one in stacks:
                 one.window = 6
-                one.launch()  # six steps, then the evaluation that is due; the last time, that of the training part too
+                one.launch(threading.Event())  # six steps, then the evaluation; the last time also on the training part
         for one, found in zip(stacks, ended, strict=True):
             while not one.ready():
                 pass
@@ -171,10 +173,11 @@ def test_evaluations_are_launched_without_waiting(kind: dict[str, Any]) -> None:
     true.run(24)
     measured = true.evaluate("validation")
     for found in ended:
-        assert [name for name, _ in found] == [str(seed) for seed in SEEDS]
-        for m, (_, end) in enumerate(found):
-            assert [step for step, _ in end.trial.curve] == [6, 12, 18, 24]
+        assert [end.name for end in found] == [str(seed) for seed in SEEDS]
+        for m, end in enumerate(found):
+            assert isinstance(end.outcome, Trial)
+            assert [step for step, _ in end.outcome.curve] == [6, 12, 18, 24]
             assert end.measured["loss"] == pytest.approx(float(measured["loss"][m]), rel=0.05)
-            assert end.trial.train_accuracy is not None
+            assert end.outcome.train_accuracy is not None
     with no_waiting(), pytest.raises(RuntimeError, match="synchroniz"):
         true.evaluate("validation")  # the twin that reads at once

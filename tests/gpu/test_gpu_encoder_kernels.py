@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from headcount.kernels import explain, join, prefer_attention
+from headcount.kernels import add_norm, explain, prefer_attention
 from headcount.kernels.attention.plain import attend_fused, attend_plain
-from headcount.kernels.residual_norm.plain import join_plain
+from headcount.kernels.residual_norm.plain import add_norm_plain
 from kernels import encoder_kernel_cases as cases
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
@@ -41,9 +41,9 @@ def test_narrow_attention_is_the_same_twice() -> None:
         assert "bfloat16" in str(explain("attend", packed.float())[0].why_not)
 
 
-@pytest.mark.parametrize("case", cases.JOIN)
+@pytest.mark.parametrize("case", cases.ADD_NORM)
 def test_the_join_is_as_good_as_the_twin_in_bfloat16(case: tuple[Any, ...]) -> None:
-    ours = cases.join_errors(join, case, "cuda", torch.bfloat16)
-    twin = cases.join_errors(join_plain, case, "cuda", torch.bfloat16)
+    ours = cases.add_norm_errors(add_norm, case, "cuda", torch.bfloat16)
+    twin = cases.add_norm_errors(add_norm_plain, case, "cuda", torch.bfloat16)
     for name, error in ours.items():
         assert error < 1.5 * twin[name] + 2**-9, (name, ours, twin)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headcount.kernels.attention.plain import attend_plain
-from headcount.kernels.residual_norm.plain import join_plain
+from headcount.kernels.residual_norm.plain import add_norm_plain
 
 # sequences, tokens, heads, head size, with a mask, size of the scores
 ATTENTION = [
@@ -21,7 +21,7 @@ ATTENTION = [
     (1, 257, 1, 16, True, 300.0),
 ]
 # rows, width, what is added, dropout
-JOIN = [(70, 48, True, 0.0), (33, 128, True, 0.3), (5, 16, False, 0.0), (9, 384, True, 0.1), (300, 17, True, 0.0)]
+ADD_NORM = [(70, 48, True, 0.0), (33, 128, True, 0.3), (5, 16, False, 0.0), (9, 384, True, 0.1), (300, 17, True, 0.0)]
 
 
 def attention_data(case: tuple[Any, ...], device: str, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -52,7 +52,7 @@ def attention_errors(attend: Any, case: tuple[Any, ...], device: str, dtype: tor
     return {name: _apart(*pair) for name, pair in pairs.items()}
 
 
-def join_errors(join: Any, case: tuple[Any, ...], device: str, dtype: torch.dtype) -> dict[str, float]:
+def add_norm_errors(add_norm: Any, case: tuple[Any, ...], device: str, dtype: torch.dtype) -> dict[str, float]:
     """The same for s', u and the gradients of s and of what is added."""
     rows, E, adds, dropout = case
     rng = torch.Generator().manual_seed(4)
@@ -61,7 +61,7 @@ def join_errors(join: Any, case: tuple[Any, ...], device: str, dtype: torch.dtyp
     s = s * 3 + 1
     keep = (torch.rand(2, rows, E, generator=rng) > dropout).to(device) if dropout else None
     results = []
-    for do, kind in ((join, dtype), (join_plain, torch.float64)):
+    for do, kind in ((add_norm, dtype), (add_norm_plain, torch.float64)):
         leaves = [s.detach().to(kind).requires_grad_(), added.detach().to(kind).requires_grad_()]
         mask = None if keep is None else keep.to(kind)
         out, u = do(leaves[0], leaves[1] if adds else None, mask, dropout)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from headcount.kernels.attention import trial
-from headcount.kernels.attention.trial import TRIED_HEADS, fastest_attention, tries_attention
+from headcount.kernels.attention.trial import TRIAL_HEADS, attention_needs_trial, fastest_attention
 
 
 def test_the_fastest_kernel_is_chosen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -32,7 +32,7 @@ def test_the_fastest_kernel_is_chosen(monkeypatch: pytest.MonkeyPatch, caplog: p
         assert fastest_attention(*shape) == "efficient"  # from memory: there are no more times
         times.clear()
         assert fastest_attention(3, *shape[1:]) is None
-    refused, narrow = "it does not take this shape, mask or device", "narrow: the tensors are on the cpu"
+    refused, narrow = "it does not support this shape, mask or device", "narrow: the tensors are on the cpu"
     first, second = (record.getMessage().partition(", not on ") for record in caplog.records)
     assert first[0] == "attention over 40 tokens runs on efficient (3 ms)"
     assert first[2] == f"flash: 4 ms; cudnn: {refused}; {narrow}"
@@ -51,14 +51,14 @@ def test_our_own_kernel_is_timed_where_it_applies(monkeypatch: pytest.MonkeyPatc
 
 def test_there_is_nothing_to_try_in_float32_on_a_cpu_or_for_few_tokens() -> None:
     cuda = torch.device("cuda", 0)
-    assert tries_attention(33, torch.bfloat16, cuda)
-    assert not tries_attention(32, torch.bfloat16, cuda)
-    assert not tries_attention(33, torch.float32, cuda)
-    assert not tries_attention(33, torch.bfloat16, torch.device("cpu"))
+    assert attention_needs_trial(33, torch.bfloat16, cuda)
+    assert not attention_needs_trial(32, torch.bfloat16, cuda)
+    assert not attention_needs_trial(33, torch.float32, cuda)
+    assert not attention_needs_trial(33, torch.bfloat16, torch.device("cpu"))
 
 
 def test_all_head_counts_share_one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: list[tuple[int, ...]] = []
     monkeypatch.setattr(trial, "_milliseconds", lambda parts, _: shapes.append(tuple(parts.shape)) or 1.0)
     fastest_attention(6, 41, 4, torch.float32, True, torch.device("cpu"))
-    assert {shape[3] for shape in shapes} == {TRIED_HEADS}
+    assert {shape[3] for shape in shapes} == {TRIAL_HEADS}

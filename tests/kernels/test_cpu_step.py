@@ -14,7 +14,7 @@ import torch
 from headcount import ModelSpec, Transformer
 from headcount.kernels.step import numba_math as cpu_math
 from headcount.models.transformer.compiled import Compiled
-from headcount.models.transformer.flat import NAMES, Flat, collapses
+from headcount.models.transformer.flat import TENSOR_NAMES, Flat, why_not_collapsed
 
 
 def test_comparison_can_fail() -> None:
@@ -73,11 +73,11 @@ def test_flat_round_trip_and_reasons() -> None:
     assert theta.size == flat.size == model.counts()["total"]
     for (name, a), (_, b) in zip(model.tensors(), flat.unpack(theta).tensors(), strict=True):
         assert torch.equal(a, b), name
-    offsets = dict(zip(NAMES, flat.offsets().tolist(), strict=True))
+    offsets = dict(zip(TENSOR_NAMES, flat.offsets().tolist(), strict=True))
     assert offsets["encoder.hidden_bias"] == -1
     gates = dict(model.tensors())["layers.0.attention.gates"].numpy().ravel()
     assert np.array_equal(theta[offsets["layers.0.attention.gates"] :][: gates.size], gates)
-    assert collapses(spec) is None
+    assert why_not_collapsed(spec) is None
     for options in (
         {"depth": 2},
         {"layer_norm": True},
@@ -85,7 +85,7 @@ def test_flat_round_trip_and_reasons() -> None:
         {"positions": "additive"},
         {"feedforward": "relu5"},
     ):
-        assert collapses(ModelSpec(dim=2, length=3, heads=2, **options))
+        assert why_not_collapsed(ModelSpec(dim=2, length=3, heads=2, **options))
 
 
 def test_single_precision_functions() -> None:

@@ -34,7 +34,7 @@ ORDER = {
     "whole_step": ["triton", "written out", "autograd"],
     "step_on_core": ["numba", "autograd"],
     "attend": ["narrow", "fused", "plain"],
-    "join": ["triton", "plain"],
+    "add_norm": ["triton", "plain"],
     "adam_at": ["triton", "plain"],
 }
 NUMBA = pytest.mark.skipif(why_not_compiled() is not None, reason="numba is not here")
@@ -64,22 +64,22 @@ CPU = "the tensors are on the cpu"
 def test_what_runs_on_a_cpu(dtype: torch.dtype) -> None:
     x, score, theta = torch.zeros(3, 4, 2, dtype=dtype), torch.zeros(1, 2, 5, dtype=dtype), torch.zeros(1, 4)
     assert reasons("pool_tokens", x, score) == [CPU, None]
-    assert reasons("whole_step", theta, SMALL) == [CPU, "it is for runs that compile nothing", None]
-    assert reasons("join", x) == [CPU, None]
+    assert reasons("whole_step", theta, SMALL) == [CPU, "it is only for runs that compile nothing", None]
+    assert reasons("add_norm", x) == [CPU, None]
     assert reasons("adam_at", theta) == [CPU, None]
     with without_kernels():
         assert reasons("pool_tokens", x, score) == [UNWANTED, None]
         assert reasons("whole_step", theta, SMALL) == [UNWANTED, None, "written out comes first"]
         assert reasons("adam_at", theta) == [UNWANTED, None]
-        assert reasons("join", x) == [CPU, None]  # the encoders' kernels are not asked for
+        assert reasons("add_norm", x) == [CPU, None]  # the encoders' kernels are not asked for
     assert reasons("pool_tokens", x, score) == [CPU, None]
 
 
 def test_attention_on_a_cpu() -> None:
     few, many = torch.zeros(1, 32, 3, 2, 16), torch.zeros(1, 33, 3, 2, 16)
-    written = "up to 32 tokens written scores are faster"
+    written = "up to 32 tokens plain attention is faster"
     assert reasons("attend", few) == [written, written, None]
-    assert reasons("attend", many) == ["no trial found it the fastest", None, "fused comes first"]
+    assert reasons("attend", many) == ["no trial found it to be the fastest", None, "fused comes first"]
     with prefer_attention("narrow"):
         assert reasons("attend", few) == [written, written, None]
         assert reasons("attend", many) == [CPU, None, "fused comes first"]
@@ -92,10 +92,10 @@ def test_a_step_on_a_core() -> None:
     assert reasons("step_on_core", "depth above 1") == ["the kernels do not cover depth above 1", None]
 
 
-def test_a_step_on_a_core_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_on_a_core_why_numba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = "numba or threadpoolctl cannot be imported here (No module named 'threadpoolctl')"
     monkeypatch.setitem(sys.modules, "threadpoolctl", None)
-    dispatch._without_numba.cache_clear()
+    dispatch._why_numba_is_missing.cache_clear()
     try:
         found = explain("step_on_core")[0].why_not
         assert found is not None
@@ -103,7 +103,7 @@ def test_a_step_on_a_core_without_numba(monkeypatch: pytest.MonkeyPatch) -> None
         assert step_on_core() is None
         assert reasons("step_on_core", "layer norm")[0] == "the kernels do not cover layer norm"
     finally:
-        dispatch._without_numba.cache_clear()
+        dispatch._why_numba_is_missing.cache_clear()
 
 
 def on_gpu(dtype: torch.dtype, *shape: int) -> Any:
@@ -123,7 +123,7 @@ def test_without_triton_a_gpu_computes_in_torch(monkeypatch: pytest.MonkeyPatch)
     assert reasons("pool_tokens", on_gpu(single, 9, 4, 2), on_gpu(single, 1, 2, 5)) == [missing, None]
     assert reasons("whole_step", on_gpu(single, 1, 4), SMALL)[0] == missing
     assert reasons("adam_at", on_gpu(single, 1, 4)) == [missing, None]
-    assert reasons("join", on_gpu(torch.bfloat16, 1, 4)) == [missing, None]
+    assert reasons("add_norm", on_gpu(torch.bfloat16, 1, 4)) == [missing, None]
     with prefer_attention("narrow"):
         assert reasons("attend", on_gpu(torch.bfloat16, 1, 33, 3, 2, 16))[0] == missing
 
@@ -134,16 +134,20 @@ def test_the_kernels_of_a_gpu_compute_in_one_dtype() -> None:
     other = "the kernel computes in float32, not float64"
     x, score = on_gpu(double, 9, 4, 2), on_gpu(double, 1, 2, 5)
     assert reasons("pool_tokens", x, score) == [other, None]
-    assert reasons("whole_step", on_gpu(double, 1, 4), SMALL) == [other, "it is for runs that compile nothing", None]
+    assert reasons("whole_step", on_gpu(double, 1, 4), SMALL) == [
+        other,
+        "it is only for runs that compile nothing",
+        None,
+    ]
     assert reasons("adam_at", on_gpu(double, 1, 4)) == [other, None]
     assert reasons("adam_at", on_gpu(single, 1, 4)) == [None, "triton comes first"]
-    assert reasons("join", on_gpu(single, 1, 4)) == ["the kernel computes in bfloat16, not float32", None]
-    assert reasons("join", on_gpu(half, 1, 4)) == [None, "triton comes first"]
+    assert reasons("add_norm", on_gpu(single, 1, 4)) == ["the kernel computes in bfloat16, not float32", None]
+    assert reasons("add_norm", on_gpu(half, 1, 4)) == [None, "triton comes first"]
     with without_kernels():
         assert reasons("pool_tokens", on_gpu(single, 9, 4, 2), on_gpu(single, 1, 2, 5)) == [UNWANTED, None]
         assert reasons("whole_step", on_gpu(single, 1, 4), SMALL) == [UNWANTED, None, "written out comes first"]
         assert reasons("adam_at", on_gpu(single, 1, 4)) == [UNWANTED, None]
-        assert reasons("join", on_gpu(half, 1, 4)) == [None, "triton comes first"]
+        assert reasons("add_norm", on_gpu(half, 1, 4)) == [None, "triton comes first"]
 
 
 LIMITS = {"dim": 31, "hidden": 64, "heads": 32, "head_dim": 64, "hidden_ff": 64}
@@ -157,7 +161,7 @@ def test_the_kernels_of_a_gpu_have_limits(name: str) -> None:
     theta = on_gpu(torch.float32, 1, 4)
     for size in (LIMITS[name], LIMITS[name] + 1):
         sizes = dict(zip(PLACES, SMALL, strict=True)) | {name: size}
-        wanted = None if size == LIMITS[name] else f"{name} = {size} is above the kernel's {LIMITS[name]}"
+        wanted = None if size == LIMITS[name] else f"{name} = {size} is above the kernel's limit of {LIMITS[name]}"
         assert reasons("whole_step", theta, tuple(sizes.values()))[0] == wanted
         if name in dispatch.POOL_LIMITS:
             x, score = (9, 8, sizes["dim"]), (1, sizes["heads"], sizes["hidden"])
@@ -167,19 +171,19 @@ def test_the_kernels_of_a_gpu_have_limits(name: str) -> None:
 
 @pytest.mark.usefixtures("triton")
 def test_rows_and_heads_have_limits_too() -> None:
-    assert reasons("join", on_gpu(torch.bfloat16, 1, 4096))[0] is None
-    assert reasons("join", on_gpu(torch.bfloat16, 1, 4097))[0] == "rows of 4097 numbers are above the kernel's 4096"
+    assert reasons("add_norm", on_gpu(torch.bfloat16, 1, 4096))[0] is None
+    assert reasons("add_norm", on_gpu(torch.bfloat16, 1, 4097))[0] == "width = 4097 is above the kernel's limit of 4096"
 
 
 @pytest.mark.usefixtures("triton")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton, a test extra, is missing")
 def test_narrow_heads_on_a_gpu() -> None:
     half = torch.bfloat16
-    assert reasons("attend", on_gpu(half, 1, 33, 3, 2, 16))[:2] == ["no trial found it the fastest", None]
+    assert reasons("attend", on_gpu(half, 1, 33, 3, 2, 16))[:2] == ["no trial found it to be the fastest", None]
     with prefer_attention("narrow"):
         for n in (16, 32, 64):
             assert reasons("attend", on_gpu(half, 1, 33, 3, 2, n)) == [None, *2 * ["narrow comes first"]]
-        assert reasons("attend", on_gpu(half, 1, 33, 3, 2, 24))[0] == "heads of 24 numbers are not 16, 32 or 64"
+        assert reasons("attend", on_gpu(half, 1, 33, 3, 2, 24))[0] == "head_dim must be 16, 32 or 64, not 24"
         single = on_gpu(torch.float32, 1, 33, 3, 2, 16)
         assert reasons("attend", single)[0] == "it computes in bfloat16, not float32"
     with prefer_attention("flash"):
@@ -195,7 +199,7 @@ def test_an_unknown_operation_is_named() -> None:
 
 
 def test_a_reason_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    dispatch._say_once.cache_clear()
+    dispatch._log_once.cache_clear()
     with caplog.at_level(logging.INFO, logger=dispatch.__name__):
         for _ in range(2):
             step_on_core("depth above 1")
@@ -206,7 +210,7 @@ def test_a_reason_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_train_says_why_a_model_takes_another_way(headcount_here: Any, caplog: pytest.LogCaptureFixture) -> None:
-    dispatch._say_once.cache_clear()
+    dispatch._log_once.cache_clear()
     sizes = ["--heads", 1, "--steps", 2, "--batch", 4, "--train-size", 8, "--length", 4, "--depth", 2]
     done = headcount_here("train", "sum-of-maxima", *sizes, "--out", "m")
     assert done.returncode == 0, done.stderr
@@ -223,8 +227,8 @@ def test_train_says_why_a_model_takes_another_way(headcount_here: Any, caplog: p
 )
 def test_nothing_is_imported_before_it_is_chosen(also: str, imported: list[str]) -> None:
     code = (
-        "import sys, torch\nfrom headcount.kernels import attend, explain, join, pool_tokens, step_on_core\n"
-        "x = torch.zeros(2, 3, 1)\nexplain('pool_tokens', x, x)\nexplain('whole_step', x, (1,) * 8)\njoin(x, x)\n"
+        "import sys, torch\nfrom headcount.kernels import attend, explain, add_norm, pool_tokens, step_on_core\n"
+        "x = torch.zeros(2, 3, 1)\nexplain('pool_tokens', x, x)\nexplain('whole_step', x, (1,) * 8)\nadd_norm(x, x)\n"
         "y = x[:1, :1]\npool_tokens(x, torch.zeros(1, 1).long(), y, y, y)\nattend(torch.zeros(1, 40, 3, 1, 4))\n"
         f"{also}\nours = {{m for m in sys.modules if m.startswith('headcount.') and m.endswith(('triton', 'numba'))}}\n"
         "print(sorted(ours - {'headcount.kernels.pool.numba'} | {'numba'} & set(sys.modules)))"
@@ -340,7 +344,7 @@ def run_attention(function: Any) -> Found:
     return {"out": out.detach(), "gradient": torch.autograd.grad(out, leaf, pull)[0]}
 
 
-def run_join(function: Any) -> Found:
+def run_add_norm(function: Any) -> Found:
     g = torch.Generator().manual_seed(1)
     s, added, pull = (torch.randn(2, 9, 48, generator=g) for _ in range(3))
     keep = (torch.rand(2, 9, 48, generator=g) > 0.3).float()
@@ -370,7 +374,7 @@ RUNS: dict[str, Callable[[Any], Found]] = {
     "whole_step": run_step,
     "step_on_core": run_on_core,
     "attend": run_attention,
-    "join": run_join,
+    "add_norm": run_add_norm,
     "adam_at": run_adam,
 }
 """Values and gradients by one implementation, None for autograd; an operation without a line here fails."""
@@ -431,7 +435,7 @@ def test_the_kernels_of_a_gpu_agree_in_the_interpreter(repo: Any) -> None:
         "whole_step": ["triton"],
         "step_on_core": [],
         "attend": ["narrow"],
-        "join": ["triton"],
+        "add_norm": ["triton"],
         "adam_at": ["triton"],
     }
 
@@ -441,17 +445,17 @@ def missing() -> Any:
 
 
 LIES: dict[str, Callable[[], Any]] = {
-    "in a value": lambda: lambda *a: tuple(1.001 * t for t in dispatch.join_plain(*a)),
-    "in a gradient": lambda: lambda s, added, *a: dispatch.join_plain(s, added.detach() + 0 * added, *a),
-    "by a number that is none": lambda: lambda *a: tuple(t * torch.nan for t in dispatch.join_plain(*a)),
+    "in a value": lambda: lambda *a: tuple(1.001 * t for t in dispatch.add_norm_plain(*a)),
+    "in a gradient": lambda: lambda s, added, *a: dispatch.add_norm_plain(s, added.detach() + 0 * added, *a),
+    "by a number that is none": lambda: lambda *a: tuple(t * torch.nan for t in dispatch.add_norm_plain(*a)),
     "by not being there": missing,
 }
 
 
 @pytest.mark.parametrize("lie", LIES)
 def test_an_implementation_that_says_it_applies_and_does_not_is_found(lie: str) -> None:
-    right = OPERATIONS["join"].implementations[-1]
-    made = Operation("join", (Implementation("wrong", LIES[lie], lambda *_: None), right))
+    right = OPERATIONS["add_norm"].implementations[-1]
+    made = Operation("add_norm", (Implementation("wrong", LIES[lie], lambda *_: None), right))
     assert made.choose(torch.zeros(1)).name == "wrong"  # it is believed: so it must be compared
-    assert disagreements(made, run_join, ["wrong"])
-    assert disagreements(made, run_join, [right.name]) == []
+    assert disagreements(made, run_add_norm, ["wrong"])
+    assert disagreements(made, run_add_norm, [right.name]) == []

@@ -156,7 +156,7 @@ def assert_near(got: np.ndarray, wanted: np.ndarray, *, spoil: bool = False) -> 
 
 
 def test_dispatcher_says_once_why_it_is_plain(caplog):
-    dispatch._say_once.cache_clear()
+    dispatch._log_once.cache_clear()
     data = draw(CASES[0])
     with caplog.at_level(logging.INFO):
         first, second = pool_tokens(**data), pool_tokens(**data)

@@ -10,10 +10,10 @@ import torch
 
 from headcount.kernels import without_kernels
 from headcount.kernels.step import plain as step_plain
-from headcount.models.transformer.flat import Flat, covering
+from headcount.models.transformer.flat import Flat, covering_spec
 from headcount.models.transformer.reference import Transformer
 from headcount.models.transformer.spec import ModelSpec
-from headcount.models.transformer.stacked import collapsed, loss_and_gradient
+from headcount.models.transformer.stacked import forward_collapsed, loss_and_gradient
 from kernels.test_cpu_exact import (
     EDGES,
     Case,
@@ -74,7 +74,7 @@ def test_saturated(dtype: Any) -> None:
 
 @pytest.mark.parametrize("rows", [1, 7, 10**6])
 def test_groups_of_tokens_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_plain, "ROWS", rows)
+    monkeypatch.setattr(step_plain, "MIN_PRODUCT_ROWS", rows)
     options = {"dim": 4, "length": 8, "heads": 3, "head_dim": 2, "hidden": 9}
     check(make_case(np.random.default_rng(1), np.float64, options, 24))
 
@@ -84,7 +84,7 @@ def test_padded_models_have_the_gradients_of_autograd(beta: Any) -> None:
     """Models of different sizes in one stack, each with its own inverse temperature."""
     options = {"dim": 3, "length": 5, "beta": beta, "out_dim": 2}
     specs = [ModelSpec(heads=h, head_dim=n, hidden=k, **options) for h, n, k in ((1, 4, 3), (3, 2, 8), (2, 2, 5))]
-    flat, g = Flat.of(covering(specs)), torch.Generator().manual_seed(0)
+    flat, g = Flat.of(covering_spec(specs)), torch.Generator().manual_seed(0)
     theta = torch.zeros(3, flat.size, dtype=torch.float64)
     for m, spec in enumerate(specs):
         own = Flat.of(spec)
@@ -95,7 +95,7 @@ def test_padded_models_have_the_gradients_of_autograd(beta: Any) -> None:
     X, y = (torch.randn(*shape, generator=g, dtype=torch.float64) for shape in ((9, 5, 3), (3, 6, 2)))
     index, betas = torch.randint(9, (3, 6), generator=g), torch.tensor([s.head_dim**-0.5 for s in specs]).double()
     leaf = theta.clone().requires_grad_()
-    loss = (collapsed(flat, leaf, X, index, None, betas) - y).square().mean((1, 2))
+    loss = (forward_collapsed(flat, leaf, X, index, None, betas) - y).square().mean((1, 2))
     (gradient,) = torch.autograd.grad(loss.sum(), leaf)
     with without_kernels():
         ours = loss_and_gradient(flat, theta, X, index, y, None, betas)

@@ -153,7 +153,7 @@ def check_encoder(sample: bool = False) -> None:
 
     from headcount.kernels.attention.plain import attend_plain
     from headcount.kernels.attention.triton import attend_narrow
-    from headcount.kernels.residual_norm.triton import join_triton
+    from headcount.kernels.residual_norm.triton import add_norm_triton
 
     def unscaled(packed, seen):
         return attend_plain(packed * torch.tensor([1.01, 1.0, 1.0])[:, None, None], seen)
@@ -162,8 +162,8 @@ def check_encoder(sample: bool = False) -> None:
         errors = encoders.attention_errors(attend_narrow, case, "cpu", torch.float32)
         assert max(errors.values()) < 1e-6 * max(1.0, case[-1] / 3), (case, errors)
         assert max(encoders.attention_errors(unscaled, case, "cpu", torch.float32).values()) > 1e-3
-    for case in encoders.JOIN:
-        errors = encoders.join_errors(join_triton, case, "cpu", torch.float32)
+    for case in encoders.ADD_NORM:
+        errors = encoders.add_norm_errors(add_norm_triton, case, "cpu", torch.float32)
         assert max(errors.values()) < 1e-6, (case, errors)
 
 

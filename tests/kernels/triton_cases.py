@@ -17,7 +17,7 @@ from torch import Tensor
 from headcount.models.transformer.flat import Flat
 from headcount.models.transformer.reference import Transformer
 from headcount.models.transformer.spec import ModelSpec
-from headcount.models.transformer.stacked import collapsed
+from headcount.models.transformer.stacked import forward_collapsed
 
 NAMES = ("W1", "hidden_bias", "score", "score_bias")
 LIMIT = 1e-5
@@ -204,7 +204,7 @@ def step_twin(flat: Flat, data: dict[str, Any], dtype: torch.dtype) -> tuple[Ten
     """Loss and gradient by autograd through the collapsed model, which pools in plain PyTorch in float64."""
     data = as_dtype(data, dtype)
     theta = data["theta"].requires_grad_()
-    out = collapsed(flat, theta, data["X"], data["index"], data["mask"], data["betas"])
+    out = forward_collapsed(flat, theta, data["X"], data["index"], data["mask"], data["betas"])
     loss = (out - data["y"]).square().mean((1, 2))
     (gradient,) = torch.autograd.grad(loss.sum(), theta)
     return loss.detach(), gradient

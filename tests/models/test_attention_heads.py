@@ -240,7 +240,7 @@ def test_it_drops_into_torchs_layers():
         ((6, -2), {"head_dim": 2}, "num_heads must be at least 1, not -2"),
         ((6, 3), {"head_dim": 0}, "head_dim must be at least 1, not 0"),
         ((6, 3), {"kdim": 0}, "kdim must be at least 1"),
-        ((6, 3), {"dropout": 1.5}, "dropout must be from 0 to 1, not 1.5"),
+        ((6, 3), {"dropout": 1.5}, "dropout must be between 0 and 1, not 1.5"),
     ],
 )
 def test_sizes_that_are_refused(sizes, options, line):
@@ -264,8 +264,8 @@ QUERY, KEY = (3, 4, 6), (3, 5, 6)
         ((QUERY, (5, 6), (5, 6)), {}, "three axes, or two"),
         (((4, 6), (1, 5, 6), (1, 5, 6)), {}, "three axes, or two"),
         (((3, 4, 7), KEY, KEY), {}, r"must be \(6, 6, 6\); got query \[3, 4, 7\]"),
-        ((QUERY, KEY, (3, 4, 6)), {}, r"of one length, and all of one batch \(batch first\)"),
-        ((QUERY, (2, 5, 6), (2, 5, 6)), {}, "all of one batch"),
+        ((QUERY, KEY, (3, 4, 6)), {}, r"the same length, and all the same batch \(batch first\)"),
+        ((QUERY, (2, 5, 6), (2, 5, 6)), {}, "all the same batch"),
         (
             (QUERY, KEY, KEY),
             {"key_padding_mask": _zeros(3, 4)},
@@ -274,8 +274,12 @@ QUERY, KEY = (3, 4, 6), (3, 5, 6)
         ((QUERY, KEY, KEY), {"key_padding_mask": _zeros(5)}, "key_padding_mask must be"),
         ((QUERY, KEY, KEY), {"attn_mask": _zeros(5, 4)}, r"\[4, 5\] or .* = \[9, 4, 5\]; got \[5, 4\]"),
         ((QUERY, KEY, KEY), {"attn_mask": _zeros(3, 4, 5)}, r"got \[3, 4, 5\]"),
-        ((QUERY, KEY, KEY), {"attn_mask": _zeros(4, 5, dtype=torch.int64)}, "truth values or floats, not torch.int64"),
-        ((QUERY, KEY, KEY), {"is_causal": True}, "give attn_mask as well"),
+        (
+            (QUERY, KEY, KEY),
+            {"attn_mask": _zeros(4, 5, dtype=torch.int64)},
+            "floating point, not torch.int64",
+        ),
+        ((QUERY, KEY, KEY), {"is_causal": True}, "pass attn_mask as well"),
     ],
 )
 def test_inputs_that_are_refused(shapes, options, line):
@@ -289,5 +293,5 @@ def test_inputs_that_are_refused(shapes, options, line):
 @pytest.mark.parametrize("gone", [[3], [-1], [0, 1, 2], [5]])
 def test_heads_that_cannot_be_removed(gone):
     layer = Attention(6, 3)
-    with pytest.raises(BadInput, match="some of 0 to 2, and one must stay"):
+    with pytest.raises(BadInput, match="must be from 0 to 2, and one must stay"):
         layer.without_heads(gone)

@@ -15,10 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from headcount.core.errors import BadInput
-from headcount.kernels.attention.trial import KERNELS, prefer_attention
+from headcount.kernels.attention.trial import ATTENTION_KERNELS, prefer_attention
 from headcount.models.encoder import stacked as encoder_stacked
-from headcount.models.encoder.reference import check, encode
-from headcount.models.encoder.spec import EncoderSpec, counts, decayed, initial, pack, shapes, size, unpack
+from headcount.models.encoder.reference import check_inputs, encode
+from headcount.models.encoder.spec import (
+    EncoderSpec,
+    flat_size,
+    has_weight_decay,
+    initial_weights,
+    pack,
+    parameter_counts,
+    tensor_shapes,
+    unpack,
+)
 from headcount.models.encoder.stacked import forward, split
 
 CLASS = {"heads": 3, "head_dim": 4, "depth": 2, "inputs": 5, "tokens": 8, "outputs": 6, "readout": "class"}
@@ -41,7 +50,7 @@ class Case:
     def __init__(self, options: dict[str, Any], masked: bool) -> None:
         self.spec = EncoderSpec(**options)
         rng = torch.Generator().manual_seed(1)
-        start = torch.stack([pack(self.spec, initial(self.spec, seed)).double() for seed in range(MODELS)])
+        start = torch.stack([pack(self.spec, initial_weights(self.spec, seed)).double() for seed in range(MODELS)])
         self.theta = start + 0.3 * torch.randn(start.shape, generator=rng, dtype=torch.float64)
         room = (MODELS, BATCH, self.spec.tokens_in)
         self.X = torch.randn(*room, self.spec.inputs, generator=rng, dtype=torch.float64)
@@ -106,15 +115,15 @@ def test_groups_of_rows_and_products_a_model_change_nothing(
 ) -> None:
     case = Case(options, False)
     true = case.reference()
-    monkeypatch.setattr(encoder_stacked, "_GROUP", 2)
-    monkeypatch.setattr(encoder_stacked, "_ALONE", 1)
+    monkeypatch.setattr(encoder_stacked, "_MIN_GROUP_ROWS", 2)
+    monkeypatch.setattr(encoder_stacked, "_MIN_UNBATCHED_ROWS", 1)
     assert case.error(case.stacked(torch.float64), true) < 1e-10
 
 
 @pytest.mark.parametrize("options", [CLASS, {**EACH, "depth": 4}])
 def test_what_a_step_holds_is_foreseen(options: dict[str, Any]) -> None:
     spec = EncoderSpec(**{**options, "heads": 8, "head_dim": 8, "tokens": 65, "depth": 4})
-    theta = torch.stack([pack(spec, initial(spec, seed)) for seed in range(2)]).requires_grad_()
+    theta = torch.stack([pack(spec, initial_weights(spec, seed)) for seed in range(2)]).requires_grad_()
     kept = dict[int, int]()
 
     def note(tensor: Tensor) -> Tensor:
@@ -124,7 +133,7 @@ def test_what_a_step_holds_is_foreseen(options: dict[str, Any]) -> None:
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         forward(spec, theta, torch.randn(2, 16, spec.tokens_in, spec.inputs))
     held = sum(kept.values()) / 4 - theta.numel()
-    assert 0.6 < held / encoder_stacked.step_numbers(spec, 32) < 1.0  # the peak comes a little later, in the gradient
+    assert 0.6 < held / encoder_stacked.step_peak_numbers(spec, 32) < 1.0  # the peak is a little later
 
 
 def test_shared_inputs_meet_every_model() -> None:
@@ -205,8 +214,8 @@ def _no_shift(w: dict[str, Tensor], norm: str, weight: Tensor) -> tuple[Tensor, 
         ("split", _wrong_heads),
         ("split", _swapped),
         ("split", _next_model),
-        ("_folded", _no_shift),
-        ("_bare", lambda u: nn.functional.layer_norm(u, u.shape[-1:], eps=1e-2)),
+        ("_fold_norm", _no_shift),
+        ("_normalise", lambda u: nn.functional.layer_norm(u, u.shape[-1:], eps=1e-2)),
     ],
 )
 def test_sabotage_is_seen(
@@ -221,36 +230,39 @@ def test_sabotage_is_seen(
 def test_an_attention_kernel_is_preferred_by_name() -> None:
     case = Case({**CLASS, "tokens": 41}, False)
     true = case.reference()
-    for name in (None, *KERNELS):  # where a kernel does not apply, another takes its place
+    for name in (None, *ATTENTION_KERNELS):  # where a kernel does not apply, another takes its place
         with prefer_attention(name):
             assert case.error(case.stacked(torch.float64), true) < 1e-10
-    with pytest.raises(BadInput, match="no attention kernel: did you mean 'flash'"), prefer_attention("flush"):
+    with (
+        pytest.raises(BadInput, match="attention kernel 'flush': did you mean 'flash'"),
+        prefer_attention("flush"),
+    ):
         pass
 
 
 def test_weights_have_streams_of_their_own() -> None:
     spec, deeper = EncoderSpec(**CLASS), EncoderSpec(**{**CLASS, "depth": 5, "tokens": 9})
-    one, other = initial(spec, 3), initial(deeper, 3)
-    assert list(one) == list(shapes(spec))
+    one, other = initial_weights(spec, 3), initial_weights(deeper, 3)
+    assert list(one) == list(tensor_shapes(spec))
     assert all(tensor.dtype == torch.float32 for tensor in one.values())
     same = "layers.0.attention.query"  # no deeper model, no longer sequence changes it
     assert torch.equal(one[same], other[same])
-    assert not torch.equal(one[same], initial(spec, 4)[same])
+    assert not torch.equal(one[same], initial_weights(spec, 4)[same])
     assert not torch.equal(one["layers.0.attention.query"], one["layers.0.attention.key"])
-    assert abs(float(initial(EncoderSpec(**{**CLASS, "heads": 40}), 0)[same].std()) * math.sqrt(160) - 1) < 0.05
+    assert abs(float(initial_weights(EncoderSpec(**{**CLASS, "heads": 40}), 0)[same].std()) * math.sqrt(160) - 1) < 0.05
 
 
 def test_flat_vectors_and_counts() -> None:
     spec = EncoderSpec(**CLASS)
-    weights = initial(spec, 0)
+    weights = initial_weights(spec, 0)
     theta = pack(spec, weights)
-    assert len(theta) == size(spec) == counts(spec)["total"]
+    assert len(theta) == flat_size(spec) == parameter_counts(spec)["total"]
     assert all(torch.equal(weights[name], part) for name, part in unpack(spec, theta).items())
     E = 12
     attention = spec.depth * (4 * E * E + 2 * E)  # four maps of E × E, and the norm before them
-    assert counts(spec)["paper"] == counts(spec)["total"] - attention
-    pulled = {name for name in shapes(spec) if decayed(name)}
-    assert pulled == {name for name, shape in shapes(spec).items() if len(shape) > 1} - {"position"}
+    assert parameter_counts(spec)["paper"] == parameter_counts(spec)["total"] - attention
+    pulled = {name for name in tensor_shapes(spec) if has_weight_decay(name)}
+    assert pulled == {name for name, shape in tensor_shapes(spec).items() if len(shape) > 1} - {"position"}
 
 
 @pytest.mark.parametrize(
@@ -274,6 +286,6 @@ def test_bad_inputs_are_one_line() -> None:
     with pytest.raises(BadInput, match="takes X"):
         forward(case.spec, case.theta, case.X[..., :-1, :])
     with pytest.raises(BadInput, match="mask must be bool"):
-        check(case.spec, case.X, case.mask[:, :, :-1])  # `forward` itself has its shapes checked in the tests
+        check_inputs(case.spec, case.X, case.mask[:, :, :-1])  # `forward` itself has its shapes checked in the tests
     with pytest.raises(BadInput, match="at least one token"):
         forward(case.spec, case.theta, case.X, torch.zeros_like(case.mask))

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from headcount.models.transformer import stacked as stacked_module
-from headcount.models.transformer.flat import Flat, collapses, pools
+from headcount.models.transformer.flat import Flat, why_not_collapsed, why_not_pooled
 from headcount.models.transformer.reference import Transformer
 from headcount.models.transformer.spec import ModelSpec
-from headcount.models.transformer.stacked import collapsed, forward, general, loss_and_gradient
+from headcount.models.transformer.stacked import forward, forward_collapsed, forward_general, loss_and_gradient
 from kernels.test_cpu_exact import BOUND, Case, assert_close, errors, make_case, reference, saturated_case, truth
 from kernels.test_cpu_exact import split as named
 
@@ -144,19 +144,19 @@ def vanishes(spec: ModelSpec, name: str) -> bool:
 @pytest.mark.parametrize("with_mask", [False, True])
 @pytest.mark.parametrize("options", [*COLLAPSED, *FIVE])
 def test_collapsed_is_the_reference(options, with_mask):
-    compare(collapsed, options, with_mask)
-    compare(collapsed, options, with_mask, np.float32)
+    compare(forward_collapsed, options, with_mask)
+    compare(forward_collapsed, options, with_mask, np.float32)
 
 
 @pytest.mark.parametrize(("options", "with_mask"), CASES)
 def test_general_is_the_reference(options, with_mask):
-    compare(general, options, with_mask)
-    compare(general, options, with_mask, np.float32)
+    compare(forward_general, options, with_mask)
+    compare(forward_general, options, with_mask, np.float32)
 
 
 @pytest.mark.parametrize("options", [*FIVE, *GENERAL])
 def test_groups_of_rows_change_nothing(options, monkeypatch):
-    monkeypatch.setattr(stacked_module, "_ROWS", 2)  # 20 rows are 4 groups
+    monkeypatch.setattr(stacked_module, "_MIN_GROUP_ROWS", 2)  # 20 rows are 4 groups
     compare(forward, options, True)
     compare(forward, options, True, np.float32)
 
@@ -164,15 +164,15 @@ def test_groups_of_rows_change_nothing(options, monkeypatch):
 @pytest.mark.parametrize("options", GENERAL)
 def test_fused_and_written_scores_are_the_reference_both(options, monkeypatch):
     """Short sequences take written scores unless told otherwise: the fused kernel meets all options here."""
-    monkeypatch.setattr(stacked_module, "_SHORT", 0)
+    monkeypatch.setattr(stacked_module, "_MAX_UNFUSED_TOKENS", 0)
     compare(forward, options, True)
     compare(forward, options, False, np.float32)
 
 
 def test_a_long_deep_model_is_the_reference():
     options = {"depth": 2, "residual": True, "length": 130, "heads": 5, "head_dim": 7, "width": 32, "hidden_ff": 64}
-    compare(general, options, True)
-    compare(general, options, False, np.float32)
+    compare(forward_general, options, True)
+    compare(forward_general, options, False, np.float32)
 
 
 def spoiled(name: str, monkeypatch) -> None:
@@ -185,17 +185,17 @@ def spoiled(name: str, monkeypatch) -> None:
         "gradient": lambda q, k, v, mask, scale: fused(q.detach(), k, v, mask, scale=scale),
     }[name]
     monkeypatch.setattr(functional, "scaled_dot_product_attention", wrong)
-    monkeypatch.setattr(stacked_module, "_SHORT", 0)
+    monkeypatch.setattr(stacked_module, "_MAX_UNFUSED_TOKENS", 0)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("part", ["scale", "head", "mask", "gradient"])
 def test_a_wrong_attention_is_rejected(part, dtype, monkeypatch):
     options = {"depth": 2, "residual": True, "head_dim": 3, "width": 12}
-    compare(general, options, True, dtype)
+    compare(forward_general, options, True, dtype)
     spoiled(part, monkeypatch)
     with pytest.raises(AssertionError):
-        compare(general, options, True, dtype)
+        compare(forward_general, options, True, dtype)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -207,11 +207,11 @@ def test_a_wrong_layer_of_a_deep_f_is_rejected(dtype, monkeypatch):
 
     monkeypatch.setattr(stacked_module, "_affine", wrong)
     with pytest.raises(AssertionError):
-        compare(collapsed, FIVE[0], True, dtype)
+        compare(forward_collapsed, FIVE[0], True, dtype)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("function", [collapsed, general])
+@pytest.mark.parametrize("function", [forward_collapsed, forward_general])
 def test_a_wrong_gradient_is_rejected(function, dtype):
     options = COLLAPSED[3]
     for name in Flat.of(ModelSpec(**{**SMALL, **options})).shapes:
@@ -241,7 +241,7 @@ def check_saturated(function, case: Case, spoil: float = 0.0) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("function", [collapsed, general])
+@pytest.mark.parametrize("function", [forward_collapsed, forward_general])
 def test_saturated(function, dtype):
     size = 300.0 if dtype is np.float64 else 60.0
     for seed in range(8):
@@ -256,9 +256,9 @@ def test_saturated(function, dtype):
 def test_forward_takes_the_collapsed_way_where_it_can():
     for options in (*COLLAPSED, *FIVE, *GENERAL):
         flat, theta, X, index, _ = stack(options)
-        chosen = general if options in GENERAL else collapsed
-        assert (pools(flat.spec) is None) == (chosen is collapsed)
-        assert (collapses(flat.spec) is None) == (options in COLLAPSED)
+        chosen = forward_general if options in GENERAL else forward_collapsed
+        assert (why_not_pooled(flat.spec) is None) == (chosen is forward_collapsed)
+        assert (why_not_collapsed(flat.spec) is None) == (options in COLLAPSED)
         assert torch.equal(forward(flat, theta, X, index), chosen(flat, theta, X, index))
 
 

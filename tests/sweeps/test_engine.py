@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import headcount as hc
-from headcount.kernels.dispatch import _say_once
+from headcount.kernels.dispatch import _log_once
 from headcount.store.schema import DATABASE
 from headcount.store.store import Store
 from headcount.sweeps.results import stored_runs
@@ -67,7 +67,7 @@ def test_masked_arrays_equal_the_plain_loop() -> None:
 @pytest.mark.parametrize("fresh", [False, True])
 def test_what_does_not_collapse_goes_through_the_general_stack(fresh: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="headcount")
-    _say_once.cache_clear()  # each reason is told once a process
+    _log_once.cache_clear()  # each reason is told once a process
     task, model = hc.make_task("mean", length=3), hc.ModelSpec(dim=2, length=3, heads=2, depth=2, hidden=6)
     recipe = hc.TrainSpec(**{**SMALL, "steps": 150}, dtype="float64", fresh=fresh)
     fast, plain = train_fast(task, model, recipe), train(task, model, recipe)

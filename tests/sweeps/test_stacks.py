@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import headcount as hc
-from headcount.models.transformer.flat import Flat, covering
+from headcount.models.transformer.flat import Flat, covering_spec
 from headcount.models.transformer.stacked import loss_and_gradient
 from headcount.store.store import Store
 from headcount.sweeps import experiments
@@ -117,7 +117,7 @@ def test_a_padded_stack_is_the_plain_loop(fresh):
 @pytest.mark.parametrize("options", [{}, {"positions": "gates", "beta": "learned"}, {"positions": "concatenated"}])
 def test_padding_stays_zero_and_a_spoiled_place_is_seen(options):
     specs = [job(h, model={**options, "head_dim": n}).model for h, n in ((1, 2), (3, 4))]
-    flat, small = Flat.of(covering(specs)), Flat.of(specs[0])
+    flat, small = Flat.of(covering_spec(specs)), Flat.of(specs[0])
     places = small.places(flat)
     theta = torch.zeros(1, flat.size, dtype=torch.float64)
     theta[0, places] = torch.randn(small.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from headcount.core.errors import BadInput
 from headcount.models.encoder.reference import encode
-from headcount.models.encoder.spec import EncoderSpec, decayed, initial, pack, unpack
+from headcount.models.encoder.spec import EncoderSpec, has_weight_decay, initial_weights, pack, unpack
 from headcount.training.batches import batch_indices
 from headcount.training.encoder import stacked as encoder_train
 from headcount.training.encoder.measures import ranks
@@ -38,8 +38,8 @@ def stack(feed: TinyFeed, seeds: list[int] = SEEDS, taken: int = 0, **options: A
 
 def plain(feed: TinyFeed, spec: EncoderSpec, train: RealTrain, seed: int, steps: int) -> tuple[Tensor, list[float]]:
     """The loop that everybody writes: the reference, torch's AdamW with two groups, torch's clipping, in float64."""
-    w = {name: tensor.double().requires_grad_() for name, tensor in initial(spec, seed).items()}
-    groups = [[w[name] for name in w if decayed(name) is pulled] for pulled in (True, False)]
+    w = {name: tensor.double().requires_grad_() for name, tensor in initial_weights(spec, seed).items()}
+    groups = [[w[name] for name in w if has_weight_decay(name) is pulled] for pulled in (True, False)]
     decays = (train.weight_decay, 0.0)
     optimiser = torch.optim.AdamW([{"params": g, "weight_decay": d} for g, d in zip(groups, decays, strict=True)])
     losses = list[float]()

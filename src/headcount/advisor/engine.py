@@ -23,7 +23,7 @@ from headcount.advisor.sessions import Answered, Asked, BestOnCore, BestStack
 from headcount.advisor.trials import Outcome, Wanted, in_folds, joined
 from headcount.analysis.words import heads_text
 from headcount.core import HeadcountError, cores
-from headcount.models.transformer import ModelSpec, covering
+from headcount.models.transformer import ModelSpec, covering_spec
 from headcount.sweeps import (
     CutShort,
     Failure,
@@ -177,7 +177,9 @@ class TrialEngine:
     def _needs(self, members: Sequence[tuple[str, Asked]], device: torch.device) -> int:
         """Estimate the bytes that a stack takes; the data are on the device already."""
         del device
-        return len(members) * model_bytes(covering([asked.model for _, asked in members]), members[0][1].wanted.train)
+        return len(members) * model_bytes(
+            covering_spec([asked.model for _, asked in members]), members[0][1].wanted.train
+        )
 
     def _numbers(self, order: Sequence[Wanted]) -> float:
         """How many numbers a stack makes of its tokens in one step; padding counts."""

@@ -1,10 +1,10 @@
-"""What computes each operation: one list of implementations, in order of preference, each with why it does not apply.
+"""Which implementation computes an operation: for each one a list, in order of preference, with reasons against each.
 
-`Operation.choose` takes the first that has nothing against it, `explain` says of every other one why not. A function is
-imported when it is chosen, since Triton and numba take a second to load and may be missing. The last of a list always
-applies: the readable twin, or the caller's own forward with autograd, for which there is no function here.
+`Operation.choose` takes the first implementation that applies; `explain` says why the others do not run. Functions are
+imported when they are chosen, since Triton and numba take a second to load and may be missing. The last implementation
+of a list always applies: the readable twin, or the caller's own forward with autograd, which has no function here.
 
-An implementation of another kind is one more line of a list, with its reason beside the others'.
+A new implementation is one more line of a list, with a function that says why it does not apply.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from headcount.core import BadInput, nearest
 from headcount.kernels.adam.plain import adam_at_plain
 from headcount.kernels.attention.plain import attend_fused, attend_plain
 from headcount.kernels.pool.plain import pool_plain
-from headcount.kernels.residual_norm.plain import join_plain
+from headcount.kernels.residual_norm.plain import add_norm_plain
 from headcount.kernels.step import plain as step_plain
 
 _LOG = logging.getLogger(__name__)
 UNWANTED = "the caller wants none"
-_plain = ContextVar("plain", default=False)
+_kernels_disabled = ContextVar("plain", default=False)
 narrow_preferred = ContextVar("narrow_preferred", default=False)
-"""Whether attention takes the kernel for narrow heads where it applies (`kernels/attention/trial.py` sets it)."""
+"""Whether attention uses the kernel for narrow heads if it applies (set by `kernels/attention/trial.py`)."""
 
 
 @contextmanager
 def without_kernels() -> Generator[None]:
-    """Compute in plain PyTorch inside: to compile kernels, for every shape anew, takes longer than a short run."""
-    token = _plain.set(True)
+    """Compute in plain PyTorch within this context: compiling kernels for each shape takes longer than a short run."""
+    token = _kernels_disabled.set(True)
     try:
         yield
     finally:
-        _plain.reset(token)
+        _kernels_disabled.reset(token)
 
 
 # -- lists ---------------------------------------------------------------------------------------------------
 
 
 class Row(NamedTuple):
-    """One implementation of an operation, and why it does not run; None for the one that does."""
+    """One implementation of an operation, and why it does not run (None for the one that does)."""
 
     implementation: str
     why_not: str | None
@@ -62,49 +62,49 @@ class Implementation:
 
     name: str
     load: Callable[[], Any]
-    """Import its function and return it; None stands for the caller's own."""
+    """Import and return the function, or return None if the caller has its own."""
     why_not: Callable[..., str | None] | None = None
-    """Take what decides (the arguments of `choose`) and say why it does not apply; without it, it always does."""
+    """Given the arguments of `choose`, return why it does not apply, or None; without this function it always does."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """The implementations of one operation, the one to be preferred first."""
+    """The implementations of one operation, in order of preference."""
 
     name: str
     implementations: tuple[Implementation, ...]
-    otherwise: str | None = None
-    """What the log says, once a reason, where the first one does not apply and somebody may have expected it."""
+    fallback_note: str | None = None
+    """What to log, once per reason, if the first implementation does not apply but may have been expected to."""
 
     def __post_init__(self) -> None:
-        """Refuse a list in which a name means two things, or in which something could never run."""
+        """Raise ValueError if a name occurs twice or an implementation can never run."""
         names = [one.name for one in self.implementations]
         always = [one.name for one in self.implementations if one.why_not is None]
         if len({*names}) != len(names):
             raise ValueError(f"{self.name}: each implementation needs a name of its own, not {', '.join(names)}")
         if not names or always != names[-1:]:
-            raise ValueError(f"{self.name}: the last implementation, and no other, must apply always, not {always}")
+            raise ValueError(f"{self.name}: the last implementation, and no other, must always apply, not {always}")
 
-    def _asked(self, facts: tuple[Any, ...]) -> Iterator[tuple[Implementation, str | None]]:
+    def _reasons(self, facts: tuple[Any, ...]) -> Iterator[tuple[Implementation, str | None]]:
         for one in self.implementations:
             yield one, None if one.why_not is None else one.why_not(*facts)
 
     def choose(self, *facts: Any) -> Implementation:
-        """Return the first implementation that applies, and tell the log why it is not the first of all."""
+        """Return the first implementation that applies; if it is not the first of the list, log why."""
         reasons: list[str] = []
-        for one, reason in self._asked(facts):
+        for one, reason in self._reasons(facts):
             if reason is None:
-                if reasons and self.otherwise is not None and reasons[0] != UNWANTED:
-                    _say_once(self.otherwise, reasons[0])
+                if reasons and self.fallback_note is not None and reasons[0] != UNWANTED:
+                    _log_once(self.fallback_note, reasons[0])
                 return one
             reasons.append(reason)
-        raise AssertionError("the last one applies always")
+        raise AssertionError("the last implementation always applies")
 
     def explain(self, *facts: Any) -> list[Row]:
-        """Return a row for every implementation: the one that `choose` takes, and why not the others."""
+        """Return one row per implementation: the one that `choose` returns, and why the others do not run."""
         rows: list[Row] = []
         runs: str | None = None
-        for one, reason in self._asked(facts):
+        for one, reason in self._reasons(facts):
             if reason is None and runs is not None:
                 reason = f"{runs} comes first"
             elif reason is None:
@@ -114,22 +114,22 @@ class Operation:
 
 
 @cache
-def _say_once(what: str, reason: str) -> None:
-    _LOG.info("%s: %s", what, reason)
+def _log_once(note: str, reason: str) -> None:
+    _LOG.info("%s: %s", note, reason)
 
 
 # -- why not -------------------------------------------------------------------------------------------------
 
-POOL_LIMITS = {"dim": 31, "hidden": 64, "heads": 32}  # larger ones would compile for minutes and spill registers
-STEP_LIMITS = {"head_dim": 64, "hidden_ff": 64}  # larger ones would not fit a program's registers
-JOIN_LIMIT = 4096  # numbers of a row; a program holds whole rows in registers
-NARROW = (16, 32, 64)  # numbers of a head: a tile is as wide
-SHORT = 32  # up to so many tokens written scores are faster than a fused kernel, whose tiles are mostly empty
+POOL_LIMITS = {"dim": 31, "hidden": 64, "heads": 32}  # with larger sizes compilation takes minutes and registers spill
+STEP_LIMITS = {"head_dim": 64, "hidden_ff": 64}  # larger sizes would not fit into a program's registers
+ADD_NORM_MAX_ROW = 4096  # numbers per row; a program holds whole rows in registers
+NARROW_HEAD_DIMS = (16, 32, 64)  # supported head_dim of the narrow kernel, whose tiles are as wide as a head
+MAX_UNFUSED_TOKENS = 32  # up to this length plain attention beats a fused kernel, whose tiles stay mostly empty
 
 
 @cache
 def has_triton() -> bool:
-    """Whether Triton can be imported."""
+    """Return whether Triton can be imported."""
     return importlib.util.find_spec("triton") is not None
 
 
@@ -137,8 +137,8 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _no_triton(x: Tensor, dtype: torch.dtype) -> str | None:
-    """Say why a Triton kernel that computes in a dtype cannot take a tensor."""
+def _why_not_triton(x: Tensor, dtype: torch.dtype) -> str | None:
+    """Return why a Triton kernel that computes in a dtype cannot take a tensor, or None."""
     if x.device.type != "cuda":
         return f"the tensors are on the {x.device.type}"
     if x.dtype != dtype:
@@ -146,38 +146,38 @@ def _no_triton(x: Tensor, dtype: torch.dtype) -> str | None:
     return None if has_triton() else "triton is not installed"
 
 
-def _no_kernel(x: Tensor, *_: Any) -> str | None:
-    """Say why a Triton kernel in float32 cannot take a tensor, or is not wanted."""
-    return UNWANTED if _plain.get() else _no_triton(x, torch.float32)
+def _why_not_float32_kernel(x: Tensor, *_: Any) -> str | None:
+    """Return why a float32 Triton kernel cannot take a tensor or is not wanted, or None."""
+    return UNWANTED if _kernels_disabled.get() else _why_not_triton(x, torch.float32)
 
 
-def _above(limits: dict[str, int], *sizes: int) -> str | None:
-    for (name, most), size in zip(limits.items(), sizes, strict=True):
-        if size > most:
-            return f"{name} = {size} is above the kernel's {most}"
+def _above_limit(limits: dict[str, int], *sizes: int) -> str | None:
+    for (name, limit), size in zip(limits.items(), sizes, strict=True):
+        if size > limit:
+            return f"{name} = {size} is above the kernel's limit of {limit}"
     return None
 
 
 def _why_not_pool(x: Tensor, score: Tensor) -> str | None:
-    return _no_kernel(x) or _above(POOL_LIMITS, x.shape[2], score.shape[2], score.shape[1])
+    return _why_not_float32_kernel(x) or _above_limit(POOL_LIMITS, x.shape[2], score.shape[2], score.shape[1])
 
 
 def _why_not_step(theta: Tensor, sizes: tuple[int, ...]) -> str | None:
     d, _, N, _, h, n, K, _ = sizes
-    return _no_kernel(theta) or _above(STEP_LIMITS, n, K) or _above(POOL_LIMITS, d, N, h)
+    return _why_not_float32_kernel(theta) or _above_limit(STEP_LIMITS, n, K) or _above_limit(POOL_LIMITS, d, N, h)
 
 
 def _why_not_written_out(*_: Any) -> str | None:
-    return None if _plain.get() else "it is for runs that compile nothing"
+    return None if _kernels_disabled.get() else "it is only for runs that compile nothing"
 
 
 def _why_not_numba(beyond: str | None = None) -> str | None:
-    return _without_numba() if beyond is None else f"the kernels do not cover {beyond}"
+    return _why_numba_is_missing() if beyond is None else f"the kernels do not cover {beyond}"
 
 
 @cache
-def _without_numba() -> str | None:
-    """Say why numba cannot be used here; it may lag behind a new NumPy or Python."""
+def _why_numba_is_missing() -> str | None:
+    """Return why numba cannot be used here (it may not support the latest NumPy or Python yet), or None."""
     try:
         importlib.import_module("threadpoolctl")
         importlib.import_module("headcount.kernels.step.numba_cache")
@@ -187,21 +187,23 @@ def _without_numba() -> str | None:
 
 
 def _why_not_fused(packed: Tensor) -> str | None:
-    return f"up to {SHORT} tokens written scores are faster" if packed.shape[1] <= SHORT else None
+    if packed.shape[1] > MAX_UNFUSED_TOKENS:
+        return None
+    return f"up to {MAX_UNFUSED_TOKENS} tokens plain attention is faster"
 
 
 def _why_not_narrow(packed: Tensor) -> str | None:
     if (reason := _why_not_fused(packed)) is not None:
         return reason
     if not narrow_preferred.get():
-        return "no trial found it the fastest"
+        return "no trial found it to be the fastest"
     if packed.device.type != "cuda":
         return f"the tensors are on the {packed.device.type}"
     if not has_triton():
         return "triton is not installed"
     n = packed.shape[-1]
-    if n not in NARROW:
-        return f"heads of {n} numbers are not 16, 32 or 64"
+    if n not in NARROW_HEAD_DIMS:
+        return f"head_dim must be 16, 32 or 64, not {n}"
     from headcount.kernels.pool.triton import INTERPRETED
 
     if packed.dtype != torch.bfloat16 and not INTERPRETED.value:
@@ -209,10 +211,10 @@ def _why_not_narrow(packed: Tensor) -> str | None:
     return None
 
 
-def _why_not_join(s: Tensor) -> str | None:
-    if (reason := _no_triton(s, torch.bfloat16)) is not None:
+def _why_not_add_norm(s: Tensor) -> str | None:
+    if (reason := _why_not_triton(s, torch.bfloat16)) is not None:
         return reason
-    return f"rows of {s.shape[-1]} numbers are above the kernel's {JOIN_LIMIT}" if s.shape[-1] > JOIN_LIMIT else None
+    return _above_limit({"width": ADD_NORM_MAX_ROW}, s.shape[-1])
 
 
 # -- functions, each imported on first use -------------------------------------------------------------------
@@ -242,10 +244,10 @@ def _attend_narrow() -> Any:
     return attend_narrow
 
 
-def _join_triton() -> Any:
-    from headcount.kernels.residual_norm.triton import join_triton
+def _add_norm_triton() -> Any:
+    from headcount.kernels.residual_norm.triton import add_norm_triton
 
-    return join_triton
+    return add_norm_triton
 
 
 def _adam_triton() -> Any:
@@ -254,58 +256,58 @@ def _adam_triton() -> Any:
     return adam_triton
 
 
-def _own() -> None:
-    """The caller's own forward, and autograd."""
+def _autograd() -> None:
+    """Stand for the caller's own forward with autograd."""
 
 
 # -- the lists -----------------------------------------------------------------------------------------------
 
 OPERATIONS: dict[str, Operation] = {}
-"""The lists by the name of their function in `operations.py`.
+"""The operations by the name of their function in `operations.py`.
 
-They are noted one by one, so that code which needs one of them does not name the others: a figure from a CPU is not
-stale when a kernel of a GPU changes (`core/source.py` follows names).
+They are registered one by one, so that code that needs one of them does not refer to the others: a figure from a CPU
+does not become stale when a GPU kernel changes (`benchmarks/source.py` follows names).
 """
 
 
-def _listed(operation: Operation) -> Operation:
+def _register(operation: Operation) -> Operation:
     OPERATIONS[operation.name] = operation
     return operation
 
 
 # chosen by x and score
-POOL_TOKENS = _listed(
+POOL_TOKENS = _register(
     Operation(
         "pool_tokens",
         (Implementation("triton", _pool_triton, _why_not_pool), Implementation("plain", lambda: pool_plain)),
-        otherwise="pooling runs in plain PyTorch",
+        fallback_note="pooling runs in plain PyTorch",
     )
 )
 
 # chosen by theta and its sizes
-WHOLE_STEP = _listed(
+WHOLE_STEP = _register(
     Operation(
         "whole_step",
         (
             Implementation("triton", _step_triton, _why_not_step),
             Implementation("written out", lambda: step_plain.loss_and_gradient, _why_not_written_out),
-            Implementation("autograd", _own),
+            Implementation("autograd", _autograd),
         ),
-        otherwise="the step goes through autograd",
+        fallback_note="the step goes through autograd",
     )
 )
 
-# chosen by what of the model the kernels do not cover, None where they cover it
-STEP_ON_CORE = _listed(
+# chosen by the feature of the model that the kernels do not cover, or None
+STEP_ON_CORE = _register(
     Operation(
         "step_on_core",
-        (Implementation("numba", _run_numba, _why_not_numba), Implementation("autograd", _own)),
-        otherwise="the general stacked forward trains this model",
+        (Implementation("numba", _run_numba, _why_not_numba), Implementation("autograd", _autograd)),
+        fallback_note="the general stacked forward trains this model",
     )
 )
 
-# chosen by packed; which of torch's kernels the fused one is, torch and `prefer_attention` decide
-ATTEND = _listed(
+# chosen by packed; torch and `prefer_attention` decide which of torch's kernels "fused" uses
+ATTEND = _register(
     Operation(
         "attend",
         (
@@ -317,24 +319,32 @@ ATTEND = _listed(
 )
 
 # chosen by s
-JOIN = _listed(
+ADD_NORM = _register(
     Operation(
-        "join", (Implementation("triton", _join_triton, _why_not_join), Implementation("plain", lambda: join_plain))
+        "add_norm",
+        (
+            Implementation("triton", _add_norm_triton, _why_not_add_norm),
+            Implementation("plain", lambda: add_norm_plain),
+        ),
     )
 )
 
 # chosen by theta
-ADAM_AT = _listed(
+ADAM_AT = _register(
     Operation(
-        "adam_at", (Implementation("triton", _adam_triton, _no_kernel), Implementation("plain", lambda: adam_at_plain))
+        "adam_at",
+        (
+            Implementation("triton", _adam_triton, _why_not_float32_kernel),
+            Implementation("plain", lambda: adam_at_plain),
+        ),
     )
 )
 
 
 def explain(operation: str, *facts: Any) -> list[Row]:
-    """Return what runs for an operation of OPERATIONS, and why not the others: a row an implementation.
+    """Return which implementation of an operation runs, and why the others do not: one row per implementation.
 
-    The facts are what it is chosen by, as its list says: `explain("adam_at", theta)`.
+    `facts` are what the implementation is chosen by (see the comments in this file), as in `explain("adam_at", theta)`.
     """
     if operation not in OPERATIONS:
         raise BadInput(f"unknown operation {operation!r}: {nearest(operation, OPERATIONS)}")

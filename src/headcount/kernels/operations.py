@@ -1,4 +1,4 @@
-"""The hot operations as the other rooms call them: each takes the implementation that `dispatch.py` chooses."""
+"""The hot operations as other rooms call them; each runs the implementation that `dispatch.py` chooses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from headcount.kernels.dispatch import ADAM_AT, ATTEND, JOIN, POOL_TOKENS, STEP_ON_CORE, WHOLE_STEP
+from headcount.kernels.dispatch import ADAM_AT, ADD_NORM, ATTEND, POOL_TOKENS, STEP_ON_CORE, WHOLE_STEP
 
 
 def pool_tokens(
@@ -22,29 +22,30 @@ def pool_tokens(
 ) -> Float[Tensor, "models batch heads hidden"]:
     """Return the pooled hidden state of every model, sequence and head.
 
-    hidden_bias has one row for all positions, or one for each; mask is True on the real tokens.
+    hidden_bias has one row for all positions, or one row per position; mask is True at the real tokens.
     """
     return POOL_TOKENS.choose(x, score).load()(x, index, W1, hidden_bias, score, score_bias, mask)
 
 
 def whole_step(theta: Float[Tensor, "models size"], sizes: tuple[int, ...]) -> Callable[..., Any] | None:
-    """Return what computes loss and gradient of a whole step (`step/plain.py` has the arguments); None for autograd.
+    """Return a function for loss and gradient of a whole step (arguments as in `step/plain.py`); None for autograd.
 
-    `sizes` is what `models/transformer/flat.py` gives: dim, length, hidden, width, heads, head_dim, hidden_ff, out_dim.
+    sizes: dim, length, hidden, width, heads, head_dim, hidden_ff, out_dim, as from `models/transformer/flat.py`.
     """
     return WHOLE_STEP.choose(theta, sizes).load()
 
 
 def step_on_core(beyond: str | None = None) -> Callable[..., Any] | None:
-    """Return the compiled steps of one model on one core (`step/numba.py`: `run`); None for autograd.
+    """Return the compiled steps of one model on one core (`run` of `step/numba.py`); None for autograd.
 
-    `beyond` is what of the model the kernels do not cover; `load_kernels` must have the precision before a call.
+    beyond: the feature of the model that the kernels do not cover, or None. Before a call, `load_kernels` must have
+    loaded the kernels for the precision.
     """
     return STEP_ON_CORE.choose(beyond).load()
 
 
 def load_kernels(dtype: str) -> None:
-    """Have the kernels of a core ready for a precision: half a second from disk, half a minute the first time."""
+    """Load the CPU kernels for a precision: takes half a second from disk, half a minute the first time."""
     from headcount.kernels.step import numba_cache
 
     numba_cache.load_kernels(dtype)
@@ -53,18 +54,18 @@ def load_kernels(dtype: str) -> None:
 def attend(
     packed: Float[Tensor, "sequences tokens 3 heads n"], seen: Bool[Tensor, "sequences tokens"] | None = None
 ) -> Float[Tensor, "sequences tokens heads n"]:
-    """Return what every head reads of the packed product of its three maps; keys where `seen` is False are not read."""
+    """Return every head's output from packed queries, keys and values; keys where `seen` is False are ignored."""
     return ATTEND.choose(packed).load()(packed, seen)
 
 
-def join(
+def add_norm(
     s: Float[Tensor, "*rows e"],
     added: Float[Tensor, "*rows e"] | None = None,
     keep: Float[Tensor, "*rows e"] | None = None,
     dropout: float = 0.0,
 ) -> tuple[Float[Tensor, "*rows e"], Float[Tensor, "*rows e"]]:
-    """Return s' = s + keep · added / (1 − dropout) and its bare norm; `keep` is 1 where a number is kept."""
-    return JOIN.choose(s).load()(s, added, keep, dropout)
+    """Return s' = s + keep · added / (1 − dropout), and s' normalised; `keep` is 1 where a number is kept."""
+    return ADD_NORM.choose(s).load()(s, added, keep, dropout)
 
 
 def adam_at(
@@ -78,5 +79,5 @@ def adam_at(
     loss: Float[Tensor, " models"],
     losses: Float[Tensor, "steps models"],
 ) -> None:
-    """Take the step at the cursor of a block: note the losses, freeze where one is not finite, move the others."""
+    """Take the step at the cursor of a block: record losses, freeze models with a non-finite loss, update the rest."""
     ADAM_AT.choose(theta).load()(theta, grad, first, second, rates, alive, cursor, loss, losses)

@@ -1,4 +1,4 @@
-"""Models as folders: model.safetensors and config.json, exact to the bit, with a content hash (docs/format.md)."""
+"""Model folders: model.safetensors and config.json, exact to the bit, with a content hash (docs/format.md)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass
 class SavedModel:
-    """A transformer with what it needs to be used.
+    """A transformer with everything needed to use it.
 
-    transformer: the model. task: the JSON data of its task, None where there is none. box: the two corners of the box
-    of tokens that it is meant for. mean, std: of the targets that it was trained on, one number an output (default 0
-    and 1); its outputs are multiplied by std and shifted by mean. provenance: where it comes from.
+    transformer: the model. task: the JSON data of its task, or None. box: the two corners of the box of tokens that it
+    is meant for. mean, std: the mean and deviation of the targets that it was trained on, one number per output
+    (default 0 and 1); outputs are multiplied by std and shifted by mean. provenance: where the model comes from.
     """
 
     transformer: Transformer
@@ -46,26 +46,26 @@ class SavedModel:
 
     @torch.no_grad()
     def predict(self, X: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return predictions in the task's own units, y[batch, out_dim].
+        """Return predictions in the task's units, y[batch, out_dim].
 
-        X: [batch, length, dim]. mask: True at real tokens, [batch, length]; None where all are real.
+        X: [batch, length, dim]. mask: [batch, length], True at real tokens; None if all tokens are real.
         """
         y = self.transformer(X.to(self.dtype), mask)
         return y * y.new_tensor(self.std) + y.new_tensor(self.mean)
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the weights."""
+        """The dtype of the weights."""
         return self.transformer.class_token.dtype
 
     def hash(self) -> str:
-        """Return the identity: spec, task, box, standardisation and every bit of the weights."""
-        return identity(self._hashed(), self._arrays())
+        """Return the model's identity: a hash of spec, task, box, standardisation and every bit of the weights."""
+        return identity(self._identity_config(), self._arrays())
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return {name: tensor.detach().cpu().numpy() for name, tensor in self.transformer.tensors()}
 
-    def _hashed(self) -> dict[str, Any]:
+    def _identity_config(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -79,15 +79,16 @@ class SavedModel:
     def save(
         self, folder: Path | str, extra: Mapping[str, Any] | None = None, check: Callable[[Path], None] | None = None
     ) -> str:
-        """Write the folder whole or not at all; return the hash. `extra` names further files: JSON data, or bytes.
+        """Write the folder, completely or not at all, and return the model's hash.
 
-        `check` is called with the folder as written, before it gets its name: where it raises, nothing is left behind.
+        extra: further files by name, with JSON data or bytes. check: called with the path of the complete temporary
+        folder before it is renamed; if it raises, nothing is left behind.
         """
         from safetensors.numpy import save
 
-        config = {**self._hashed(), "hash": "0" * 64, "provenance": self.provenance}
-        check_config(config, f"what would be {Path(folder) / 'config.json'}")
-        config["hash"] = found = self.hash()
+        config = {**self._identity_config(), "hash": "0" * 64, "provenance": self.provenance}
+        check_config(config, f"the new {Path(folder) / 'config.json'}")
+        config["hash"] = model_hash = self.hash()
         with atomic_folder(Path(folder)) as temporary:
             write_bytes(temporary / "model.safetensors", save(self._arrays()))
             write_json(temporary / "config.json", config)
@@ -95,23 +96,23 @@ class SavedModel:
                 (write_bytes if isinstance(value, bytes) else write_json)(temporary / name, value)
             if check is not None:
                 check(temporary)
-        return found
+        return model_hash
 
 
 def load_model(folder: Path | str) -> SavedModel:
-    """Read a model folder; anything missing, truncated, altered or unknown is answered with one line."""
-    found = read_model_file(Path(folder))
-    spec, dtype, box = found.config["model"], _DTYPES[found.config["dtype"]], found.config["box"]
+    """Read a model folder; raise BadInput, in one line, if anything is missing, truncated, altered or unknown."""
+    stored = read_model_file(Path(folder))
+    spec, dtype, box = stored.config["model"], _DTYPES[stored.config["dtype"]], stored.config["box"]
     transformer = Transformer(ModelSpec.parse(spec, where=str(folder)), dtype=dtype)
     with torch.no_grad():
         for name, parameter in transformer.named_parameters():
-            parameter.copy_(torch.from_numpy(found.tensors[name].copy()))
-    scaling = found.config["standardisation"]
+            parameter.copy_(torch.from_numpy(stored.tensors[name].copy()))
+    scaling = stored.config["standardisation"]
     return SavedModel(
         transformer,
-        found.config["task"],
+        stored.config["task"],
         None if box is None else (tuple(box[0]), tuple(box[1])),
         tuple(scaling["mean"]),
         tuple(scaling["std"]),
-        found.provenance,
+        stored.provenance,
     )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.core import HeadcountError, Progress, content_hash
-from headcount.models.transformer import ModelSpec, covering
+from headcount.models.transformer import ModelSpec, covering_spec
 from headcount.sweeps.backends import TrainStacks
 from headcount.sweeps.cores import BeginOnCore
 from headcount.sweeps.encoder_spec import RealPanel, RealSpec
@@ -190,7 +190,7 @@ def _entry(cell: str, model: ModelSpec, train: TrainSpec) -> Entry:
 
 def _needs(members: Sequence[tuple[str, Job]], device: torch.device) -> int:
     del device
-    model, job = covering([job.model for _, job in members]), members[0][1]
+    model, job = covering_spec([job.model for _, job in members]), members[0][1]
     return len(members) * model_bytes(model, job.train) + data_bytes(job)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from headcount.models.transformer import PADDED, Flat, ModelSpec, collapses, covering, pools
+from headcount.models.transformer import PADDED_SIZES, Flat, ModelSpec, covering_spec, why_not_collapsed, why_not_pooled
 from headcount.tasks import Task
 from headcount.training import Dataset, Job, TrainSpec
 
@@ -53,7 +53,7 @@ class Inputs:
 def _kind(job: Job, inputs: Inputs) -> tuple[object, ...]:
     """What trials of one stack have in common, beside a shape that padding may level."""
     t, m = job.train, job.model
-    fixed = m.model_dump(exclude=set(PADDED) if collapses(m) is None else set())
+    fixed = m.model_dump(exclude=set(PADDED_SIZES) if why_not_collapsed(m) is None else set())
     law = job.task.law if t.fresh and isinstance(job.task, Task) else None
     recipe = (t.batch, t.steps, t.evaluations, t.fresh, t.data_seed if t.fresh else 0, t.dtype, t.polish)
     start = 0 if job.moments is None else job.moments.step
@@ -69,7 +69,7 @@ def plan(jobs: Sequence[Job], free: int | None = None) -> list[list[int]]:
     stacks: list[tuple[float, list[int]]] = []
     for shapes in kinds.values():
         for members in _merged(jobs, list(shapes.values())):
-            model, train = covering([jobs[n].model for n in members]), jobs[members[0]].train
+            model, train = covering_spec([jobs[n].model for n in members]), jobs[members[0]].train
             most = LARGEST if free is None else max(1, min(LARGEST, free // model_bytes(model, train)))
             parts = -(-len(members) // most)
             size = -(-len(members) // parts)
@@ -82,7 +82,7 @@ def _merged(jobs: Sequence[Job], groups: list[list[int]]) -> list[list[int]]:
     """Join groups of equal shape by padding, the best saving first, as long as one saves."""
 
     def cost(members: list[int]) -> float:
-        model = covering([jobs[n].model for n in members])
+        model = covering_spec([jobs[n].model for n in members])
         return STEP_US + len(members) * step_cost(model, jobs[members[0]].train.batch)
 
     while len(groups) > 1:
@@ -101,7 +101,7 @@ def model_bytes(model: ModelSpec, train: TrainSpec) -> int:
     size = 8 if train.dtype == "float64" else 4
     weights = 12 * Flat.of(model).size  # weights, gradient, two moments, and what the parts of a step leave
     layers = 4 if model.feedforward == "relu5" else 1
-    if pools(model) is None:
+    if why_not_pooled(model) is None:
         pooled = train.batch * (model.heads * model.hidden + layers * model.N_ff)
         per_token = 0 if size == 4 else train.batch * model.length * (3 * model.hidden + 4 * model.heads)
         work = 8 * pooled + per_token

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from headcount.core import Spec, content_hash, cores
-from headcount.models.transformer import Flat, ModelSpec, covering
+from headcount.models.transformer import Flat, ModelSpec, covering_spec
 from headcount.sweeps.plan import model_bytes
 from headcount.training import DTYPES, FRESH_STEPS, Job, StackTrainer, TrainSpec, compiles_kernels
 
@@ -60,13 +60,13 @@ class Shape(Spec):
 
     def bytes(self) -> int:
         """Estimate what one step of it takes on the device."""
-        model = covering(self.models)
+        model = covering_spec(self.models)
         data = 4 * (self.samples + self.validation) * (model.length * model.dim + self.targets * model.out_dim)
         return CONTEXT_BYTES + data + len(self.models) * model_bytes(model, self.train)
 
     def step(self, device: torch.device) -> None:
         """Take one step, and evaluate, on zeros."""
-        model, dtype, count = covering(self.models), DTYPES[self.train.dtype], len(self.models)
+        model, dtype, count = covering_spec(self.models), DTYPES[self.train.dtype], len(self.models)
 
         def zeros(rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
             X = torch.zeros(rows, model.length, model.dim, dtype=dtype, device=device)

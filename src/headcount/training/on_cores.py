@@ -26,9 +26,9 @@ from headcount.models.transformer import (
     Flat,
     ModelSpec,
     Transformer,
-    collapses,
     loss_and_gradient,
-    why_plain,
+    why_not_collapsed,
+    why_not_compiled,
 )
 from headcount.store import FinishedState as State
 from headcount.tasks import Task
@@ -70,7 +70,7 @@ def torch_threads(count: int) -> Generator[None]:
 
 def start_kernels(progress: Progress, dtype: str, models: Iterable[ModelSpec]) -> None:
     """Load the kernels if a model needs them, or compile them (once per machine: numba caches the result on disk)."""
-    if all(why_plain(model) is not None for model in models):
+    if all(why_not_compiled(model) is not None for model in models):
         return
     notice = threading.Timer(3.0, progress.start, ["compiling the kernels: half a minute, the first time only"])
     notice.start()
@@ -264,7 +264,7 @@ def polish_steps(spec: TrainSpec) -> int:
 
 def stepper_for(job: Job) -> Stepper:
     """Return a trial of this job for one core: on the compiled kernels, or in torch (the log says why)."""
-    kind = TorchTrial if step_on_core(collapses(job.model)) is None else CpuTrial
+    kind = TorchTrial if step_on_core(why_not_collapsed(job.model)) is None else CpuTrial
     return kind(job.task, job.model, job.train, job.seed, job.data, job.moments)
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headcount.core import BadInput
 from headcount.kernels import adam_at, without_kernels
-from headcount.models.transformer import Flat, ModelSpec, Transformer, covering, forward, loss_and_gradient
+from headcount.models.transformer import Flat, ModelSpec, Transformer, covering_spec, forward, loss_and_gradient
 from headcount.training.batches import FRESH_STEPS, stacked_fresh_order, stacked_indices, stream_keys
 from headcount.training.checkpoint import Moments
 from headcount.training.data import Fresh, Part
@@ -104,7 +104,7 @@ class StackTrainer:
         """
         self.trains, self.seeds, self.models = list(trains), list(seeds), len(seeds)
         self.specs = [specs] * self.models if isinstance(specs, ModelSpec) else list(specs)
-        self.flat, device = Flat.of(covering(self.specs)), X.device
+        self.flat, device = Flat.of(covering_spec(self.specs)), X.device
         self.X, self.y, self.mask, self.pools = X, y, mask, pools
         self.batch, self.plain = self.trains[0].batch, plain
         if not len(self.trains) == len(self.specs) == self.models or len({t.batch for t in self.trains}) != 1:

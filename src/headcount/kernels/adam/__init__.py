@@ -1,1 +1,1 @@
-"""The step of Adam for a stack of models, in plain PyTorch and in Triton."""
+"""One step of Adam for a stack of models, in plain PyTorch and in Triton."""

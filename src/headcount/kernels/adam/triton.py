@@ -1,7 +1,8 @@
 """One step of Adam or AdamW in Triton: one pass over the weights, moments and gradients of all models.
 
-Division and root are rounded as IEEE says; Triton's own division is an approximation, good to two units in the last
-place. Errors are a few units of the largest term: a step divided by a small root is large, and so are they.
+Division and square root are rounded as IEEE 754 requires; Triton's own division is only accurate to two units in the
+last place. Errors are a few units in the last place of the largest term, so they are large if the step is divided by a
+small root.
 """
 
 # pyright: basic, reportGeneralTypeIssues=false
@@ -17,10 +18,10 @@ from torch import Tensor
 
 @triton.jit
 def step(theta, grad, first, second, rates, alive, cursor, loss, losses, size, models, BLOCK: tl.constexpr):
-    """One block of one model; a model that is not alive is not written.
+    """Update one block of one model's weights; nothing is written for a model that is not alive.
 
-    With a cursor, rates and losses are those of a block of steps, and a loss that is not finite ends a model's life:
-    every program of the model sees that for itself, and the first one notes it.
+    With a cursor, rates and losses are those of a block of steps, and a non-finite loss freezes the model: every
+    program of the model checks this for itself, and the first one records it.
     """
     model, block = tl.program_id(0), tl.program_id(1)
     alive += model
@@ -58,7 +59,7 @@ def adam_triton(
     loss: Tensor | None = None,
     losses: Tensor | None = None,
 ) -> None:
-    """Start the kernel on all weights of all models; without a cursor rates[4, models] are those of one step."""
+    """Launch the kernel on all weights of all models; without a cursor rates[4, models] are those of one step."""
     models, size = theta.shape
     launch: Any = step[(models, -(-size // 1024))]
     launch(theta, grad, first, second, rates, alive.view(torch.uint8), cursor, loss, losses, size, models, BLOCK=1024)

@@ -1,4 +1,4 @@
-"""Attention from the packed product of its three maps, in PyTorch.
+"""Attention on packed queries, keys and values, in PyTorch.
 
 o_i(t) = Σ_s softmax over s of (q_i(t)·k_i(s)/√n) · v_i(s), with q, k, v = packed[sequence, token, 0 to 2, head i].
 """
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 def attend_plain(
     packed: Float[Tensor, "sequences tokens 3 heads n"], seen: Bool[Tensor, "sequences tokens"] | None = None
 ) -> Float[Tensor, "sequences tokens heads n"]:
-    """The readable twin: any device, any dtype, all scores written to memory; their digits are at least float32."""
+    """Return the heads' outputs (the readable twin): any device and dtype; scores in memory, in float32 at least."""
     wide = torch.promote_types(packed.dtype, torch.float32)
     q, k, v = (part.transpose(1, 2) for part in packed.unbind(2))
     r = (q.to(wide) / math.sqrt(packed.shape[-1])) @ k.to(wide).mT
@@ -27,8 +27,8 @@ def attend_plain(
 def attend_fused(
     packed: Float[Tensor, "sequences tokens 3 heads n"], seen: Bool[Tensor, "sequences tokens"] | None = None
 ) -> Float[Tensor, "sequences tokens heads n"]:
-    """The same by the fused kernels of torch, which chooses among those that are allowed (`trial.py`)."""
-    # cut along the axis of the maps where it lies: its gradient is then one copy, in the order that the product wants
+    """Return the same by torch's fused kernels; torch chooses among those allowed (`trial.py`)."""
+    # unbind the packed tensor directly: its gradient is then a single copy, in the layout that the product needs
     q, k, v = (part.transpose(1, 2) for part in packed.unbind(2))
     allowed = None if seen is None else seen[:, None, None, :]
     return nn.functional.scaled_dot_product_attention(q, k, v, allowed).transpose(1, 2)

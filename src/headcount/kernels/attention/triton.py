@@ -1,15 +1,16 @@
 """Attention with narrow heads on a GPU, in Triton: forward and gradient, in bfloat16 with sums in float32.
 
-Libraries' fused kernels are made for heads of 64 numbers and more; heads of 16 or 32 are filled up with zeros there, a
-sequence of 257 tokens with empty rows, and the gradient comes in three pieces that a copy must put together. Here
+Libraries' fused kernels are made for heads of 64 numbers or more: they pad heads of 16 or 32 with zeros and a sequence
+of 257 tokens with empty rows, and return the gradient in three pieces that must be copied together. Here
 
-- a tile is as wide as the head, and what is left behind the last whole tile of tokens gets a small tile of its own;
-- query, key and value are read from the one tensor that the product before left, packed[sequence, token, 3, head, n],
-  and their gradients are written to one like it;
-- the gradient makes the weights again from the saved log-sum-exp, once for the queries and once for keys and values:
-  no atomics, so that a result does not depend on the order of programs.
+- a tile is as wide as the head, and the tokens after the last full tile get a smaller tile of their own;
+- query, key and value are read from the output of the preceding product, packed[sequence, token, 3, head, n], and
+  their gradients are written to a tensor of the same layout;
+- the gradient recomputes the weights from the saved log-sum-exp, once for the queries and once for keys and values,
+  without atomics, so results do not depend on the order of programs.
 
-The exponentials bound the time, one a score and pass; scores are in units of log 2, which is what the hardware takes.
+The exponentials, one per score and pass, dominate the time; scores are in units of log 2, because the hardware computes
+powers of 2.
 """
 
 # pyright: basic, reportGeneralTypeIssues=false
@@ -23,14 +24,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from headcount.kernels.pool.triton import INTERPRETED, power
+from headcount.kernels.pool.triton import INTERPRETED, next_power_of_two
 
-_FAR = tl.constexpr(-1e30)  # below every score, and still a number: −inf − (−inf) is none
+_FAR = tl.constexpr(-1e30)  # below every score but finite: −inf − (−inf) would be NaN
 
 
 @triton.jit
 def _dot(a, b):
-    """The product of two tiles; Triton's interpreter multiplies what it was given."""
+    """Return the product of two tiles; in Triton's interpreter, computed in float32."""
     if INTERPRETED:
         return tl.sum(a.to(tl.float32)[:, :, None] * b.to(tl.float32)[None, :, :], 1)
     return tl.dot(a, b)
@@ -38,14 +39,14 @@ def _dot(a, b):
 
 @triton.jit
 def _place(blocks, heads):
-    """Return sequence, block and head of a program; heads of the same tokens stand side by side in memory."""
+    """Return sequence, block and head of a program; heads of the same tokens are adjacent in memory."""
     program = tl.program_id(0)
     return (program // heads // blocks).to(tl.int64), program // heads % blocks, program % heads
 
 
 @triton.jit
 def _rows(base, at, stride, length, N: tl.constexpr, WHOLE: tl.constexpr):
-    """Load a tile of rows, 0 behind the end."""
+    """Load a tile of rows, with 0 beyond the end."""
     where = base + at[:, None] * stride + tl.arange(0, N)[None, :]
     if WHOLE:
         return tl.load(where)
@@ -54,7 +55,7 @@ def _rows(base, at, stride, length, N: tl.constexpr, WHOLE: tl.constexpr):
 
 @triton.jit
 def _hidden(scores, seen, at, length, MASKED: tl.constexpr, WHOLE: tl.constexpr):
-    """Put −inf where a key (a column) is behind the end or not to be seen."""
+    """Set scores to −inf where a key (a column) is beyond the end or masked."""
     if MASKED:
         allowed = tl.load(seen + at, at < length, 0) != 0
         return tl.where(allowed[None, :], scores, float("-inf"))
@@ -81,7 +82,7 @@ def _meet(
     MASKED: tl.constexpr,
     WHOLE: tl.constexpr,
 ):
-    """Take a tile of keys into the running softmax of a tile of queries."""
+    """Update the running softmax of a tile of queries with a tile of keys."""
     at = start + tl.arange(0, BLOCK)
     k, v = _rows(key, at, stride, length, N, WHOLE), _rows(key + V, at, stride, length, N, WHOLE)
     r = _hidden(_dot(q, tl.trans(k)) * to_log2, seen, at, length, MASKED, WHOLE)
@@ -109,7 +110,7 @@ def forward_kernel(
     REST: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """A tile of queries of one head: what they read, and log2 of the sum of their exponentials."""
+    """Compute the outputs of a tile of queries of one head, and log2 of the sum of their exponentials."""
     sequence, block, head = _place(blocks, heads)
     stride = 3 * heads * N
     at = first + block * ROWS + tl.arange(0, ROWS)
@@ -142,7 +143,7 @@ def forward_kernel(
             MASKED,
             False,
         )
-    sums = tl.maximum(sums, 1e-30)  # a query that may see nothing reads 0
+    sums = tl.maximum(sums, 1e-30)  # the output of a query whose keys are all masked is 0
     out += sequence * length * heads * N + head * N
     inside = at < length
     o = (total / sums[:, None]).to(out.dtype.element_ty)
@@ -169,7 +170,7 @@ def _pull_query(
     MASKED: tl.constexpr,
     WHOLE: tl.constexpr,
 ):
-    """Add what a tile of keys gives to the gradient of a tile of queries."""
+    """Add a tile of keys' contribution to the gradient of a tile of queries."""
     at = start + tl.arange(0, BLOCK)
     k, v = _rows(key, at, stride, length, N, WHOLE), _rows(key + V, at, stride, length, N, WHOLE)
     r = _hidden(_dot(q, tl.trans(k)) * to_log2, seen, at, length, MASKED, WHOLE)
@@ -199,7 +200,7 @@ def query_kernel(
     REST: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """The gradient of a tile of queries, and delta = Σ o·do, which the keys' kernel needs too."""
+    """Compute the gradient of a tile of queries, and delta = Σ o·do, which `key_kernel` needs too."""
     sequence, block, head = _place(blocks, heads)
     stride, narrow = 3 * heads * N, heads * N
     at = first + block * ROWS + tl.arange(0, ROWS)
@@ -250,12 +251,12 @@ def _pull_key(
     MASKED: tl.constexpr,
     WHOLE: tl.constexpr,
 ):
-    """Add what a tile of queries gives to the gradients of a tile of keys and values; here keys are the rows."""
+    """Add a tile of queries' contribution to the gradients of a tile of keys and values; here keys are the rows."""
     at = start + tl.arange(0, BLOCK)
     q, do = _rows(query, at, stride, length, N, WHOLE), _rows(pull, at, narrow, length, N, WHOLE)
     if WHOLE:
         known, product = tl.load(level + at), tl.load(delta + at)
-    else:  # a query behind the end has weights 0
+    else:  # a query beyond the end has weights 0
         known, product = tl.load(level + at, at < length, float("inf")), tl.load(delta + at, at < length, 0.0)
     a = tl.exp2(_dot(k, tl.trans(q)) * to_log2 - known[None, :])
     if MASKED:
@@ -286,7 +287,7 @@ def key_kernel(
     REST: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """The gradients of a tile of keys and values."""
+    """Compute the gradients of a tile of keys and values."""
     sequence, block, head = _place(blocks, heads)
     stride, narrow = 3 * heads * N, heads * N
     at = first + block * ROWS + tl.arange(0, ROWS)
@@ -356,12 +357,12 @@ def _launch(
     numbers: tuple[float, ...],
     settings: dict[str, int],
 ) -> None:
-    """Run a kernel over all whole tiles of rows, and once more over a small tile of what is left."""
+    """Run a kernel over all full tiles of rows, and once more over a smaller tile for the remaining rows."""
     sequences, length, _, heads, n = packed.shape
     tile, block, warps = settings["rows"], settings["block"], settings["warps"]
     whole, rest = divmod(length, tile)
     stages = settings["stages"]
-    for rows, first, blocks in ((tile, 0, whole), (power(rest), whole * tile, 1 if rest else 0)):
+    for rows, first, blocks in ((tile, 0, whole), (next_power_of_two(rest), whole * tile, 1 if rest else 0)):
         if blocks:
             kernel[(sequences * blocks * heads,)](
                 *tensors,
@@ -374,47 +375,49 @@ def _launch(
                 ROWS=rows,
                 BLOCK=block,
                 TILES=length // block,
-                REST=power(length % block) if length % block else 0,
+                REST=next_power_of_two(length % block) if length % block else 0,
                 MASKED=tensors[1] is not None,
                 num_warps=min(warps, max(1, rows // 32)),
                 num_stages=stages,
             )
 
 
-PLANS: dict[str, dict[str, int]] = {
+LAUNCH_SETTINGS: dict[str, dict[str, int]] = {
     "forward": {"rows": 64, "block": 64, "warps": 2, "stages": 3},
     "query": {"rows": 64, "block": 64, "warps": 2, "stages": 3},
     "key": {"rows": 64, "block": 64, "warps": 2, "stages": 3},
 }
-"""Tiles of each kernel: rows of the tile that a program keeps, rows of those that it meets, one after the other.
+"""Launch settings of each kernel. rows: of the tile that a program keeps; block: of the tiles that it loops over.
 
-Measured on an H200 among 14 plans, at 257 and at 1025 tokens. Never four warps: see `pool_triton.plan`.
+The best of 14 settings, measured on an H200 at 257 and 1025 tokens. Never four warps: see `pool_triton.choose_tiling`.
 """
 
 
 class NarrowAttention(torch.autograd.Function):
-    """packed[s, t, 3, h, n] → o[s, t, h, n]; keys where seen[s, t] is False are not read."""
+    """packed[s, t, 3, h, n] → o[s, t, h, n]; keys where seen[s, t] is False are ignored."""
 
     @staticmethod
     def forward(ctx: Any, packed: Tensor, seen: Tensor | None) -> Tensor:
-        """Keep the inputs, the result and one number a query."""
+        """Compute the outputs; save the inputs, the outputs and one number per query."""
         sequences, length, _, heads, n = packed.shape
         out = packed.new_empty(sequences, length, heads, n)
         level = packed.new_empty(sequences, heads, length, dtype=torch.float32)
         numbers = (math.log2(math.e) / math.sqrt(n),)
-        _launch(forward_kernel, (packed, seen, out, level), packed, numbers, PLANS["forward"])
+        _launch(forward_kernel, (packed, seen, out, level), packed, numbers, LAUNCH_SETTINGS["forward"])
         ctx.save_for_backward(packed, seen, out, level)
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The queries first: they leave delta for the keys."""
+        """Compute the gradient of the queries first: their kernel writes delta for the keys."""
         packed, seen, out, level = ctx.saved_tensors
         pull, n = gradients[0].contiguous(), packed.shape[-1]
         gradient, delta = torch.empty_like(packed), torch.empty_like(level)
         numbers = (math.log2(math.e) / math.sqrt(n), 1.0 / math.sqrt(n))
-        _launch(query_kernel, (packed, seen, out, pull, level, delta, gradient), packed, numbers, PLANS["query"])
-        _launch(key_kernel, (packed, seen, pull, level, delta, gradient), packed, numbers, PLANS["key"])
+        _launch(
+            query_kernel, (packed, seen, out, pull, level, delta, gradient), packed, numbers, LAUNCH_SETTINGS["query"]
+        )
+        _launch(key_kernel, (packed, seen, pull, level, delta, gradient), packed, numbers, LAUNCH_SETTINGS["key"])
         return gradient, None
 
 

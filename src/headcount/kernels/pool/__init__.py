@@ -1,1 +1,1 @@
-"""Tokens to the pooled hidden state of every head, in plain PyTorch, numba and Triton."""
+"""From tokens to every head's pooled hidden state, in plain PyTorch, numba and Triton."""

@@ -1,18 +1,19 @@
-"""The hot operation on a CPU, in numba: tokens → pooled hidden state per head, forward and backward.
+"""The hot operation on a CPU, in numba: tokens → each head's pooled hidden state, forward and backward.
 
     u(t)    = relu(W1 x(t) + hidden_bias(t))                 hidden layer of the encoder, [hidden]
     a_i(t)  = softmax over t of score_i·u(t) + score_bias_i(t)
     p_i     = Σ_t a_i(t)·u(t)                                pooled, [heads, hidden]
 
-One call takes a block of sequences that fits the cache. The sequences lie innermost, [..., length, count]: what is a
-sum over the positions of one sequence becomes sums of rows over many sequences, loops along contiguous memory that
-LLVM turns into vector code even where a sequence has only a few tokens. Four terms are added at a time, a quarter of
-the traffic on the sum; more would need more checks against overlap than LLVM is willing to make. For the same reason
-dim and hidden are padded with zeros to multiples of four (`padded`): no tails, and a zero changes no sum. The loop
-around the innermost one moves the row that is written, so that LLVM makes those checks once for both loops.
+A call processes a block of sequences that fits into the cache. The sequences are the innermost axis,
+[..., length, count]: a sum over the positions of one sequence becomes a sum of rows over many sequences, and LLVM
+vectorises these loops along contiguous memory even if sequences have only a few tokens. Four terms are added at a time,
+which quarters the memory traffic of the sum; with more, LLVM would give up on the necessary checks for overlap. For the
+same reason dim and hidden are padded with zeros to multiples of four (`padded`): there are no remainders, and zeros
+change no sum. The second innermost loop moves the row that is written, so that LLVM checks for overlap once for both
+loops.
 
-No fast-math that could hide a NaN: divergence must be seen. One call runs on one core (`nogil`): the engine runs a
-trial a core, so a trial never depends on its neighbours.
+Fast-math options that could hide a NaN are off, because divergence must be noticed. A call runs on one core and
+releases the GIL (`nogil`): the engine runs one trial per core, so a trial never depends on the others.
 """
 
 from __future__ import annotations
@@ -26,31 +27,36 @@ from headcount.core import cached_njit
 from headcount.kernels.step.numba_math import exp
 
 BLOCK_TOKENS = 2048  # 2048 tokens × 32 hidden units × 4 bytes = 256 KB: half of an L2 cache
-MIN_BLOCK = 32  # sequences in a block of long ones: the innermost loops must not get too short
-MATHS = {"contract", "reassoc", "nsz", "arcp"}
-# Division by 0 gives inf or NaN, as in torch; Python's exception would be a branch in every vector loop.
-OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": MATHS, "error_model": "numpy", "no_cfunc_wrapper": True}
-compiled = cached_njit(**OPTIONS)
-# what only kernels call: no entry from Python, which would have to be compiled too; on disk it is part of its callers
-INNER: dict[str, Any] = {**OPTIONS, "no_cpython_wrapper": True}
-inner = njit(**INNER)
+MIN_BLOCK = 32  # minimum number of sequences in a block: the innermost loops must not get too short
+FASTMATH_FLAGS = {"contract", "reassoc", "nsz", "arcp"}
+# Division by 0 gives inf or NaN, as in torch; raising an exception would need a branch in every vector loop.
+JIT_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "fastmath": FASTMATH_FLAGS,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+}
+compiled = cached_njit(**JIT_OPTIONS)
+# for functions called only by kernels: without a Python wrapper, which would have to be compiled too, and not cached
+INNER_JIT_OPTIONS: dict[str, Any] = {**JIT_OPTIONS, "no_cpython_wrapper": True}
+inner = njit(**INNER_JIT_OPTIONS)
 
 
 @inner
 def padded(size: int) -> int:
-    """The next multiple of four."""
+    """Return the size rounded up to a multiple of four."""
     return (size + 3) // 4 * 4
 
 
 @inner
 def block_size(batch: int, length: int) -> int:
-    """How many sequences to take at once: a function of the shapes alone, so that a trial's bits are."""
+    """Return how many sequences to process at once; it depends only on the shapes, so that a trial's bits do too."""
     return min(batch, max(MIN_BLOCK, BLOCK_TOKENS // length))
 
 
 @inner
 def add_product(W: Any, u: Any, out: Any) -> None:
-    """out[j, c] += Σ_k W[j, k]·u[k, c]; BLAS takes twice as long for products of this size."""
+    """Compute out[j, c] += Σ_k W[j, k]·u[k, c]; BLAS takes twice as long for products of this size."""
     terms, count = u.shape
     for j in range(out.shape[0]):
         for k in range(0, terms - 3, 4):
@@ -65,7 +71,7 @@ def add_product(W: Any, u: Any, out: Any) -> None:
 
 @inner
 def add_products_of_rows(a: Any, b: Any, out: Any) -> None:
-    """out[j, k] += Σ_c a[j, c]·b[k, c], four sums at a time."""
+    """Compute out[j, k] += Σ_c a[j, c]·b[k, c], four sums at a time."""
     rows, count = b.shape
     zero = out.dtype.type(0)
     for j in range(a.shape[0]):
@@ -90,11 +96,11 @@ def add_products_of_rows(a: Any, b: Any, out: Any) -> None:
 
 @inner
 def _hidden(x: Any, W1: Any, hidden_bias: Any, k: int, u: Any) -> None:
-    """Row k of U = relu(W1 x + hidden_bias); hidden_bias has one row for all positions, or one for each."""
+    """Fill row k of u = relu(W1 x + hidden_bias); hidden_bias has one row for all positions, or one per position."""
     rows = hidden_bias.shape[0]
     dim, zero = x.shape[0], u.dtype.type(0)
     low = u.dtype.type(-np.inf)
-    # one bias: the whole block is one long row; one a position: a row a position
+    # with a single bias the whole block is one long row; with a bias per position there is one row per position
     xs, us = x.reshape(dim, rows, -1), u.reshape(u.shape[0], rows, -1)
     for s in range(rows):
         bias = hidden_bias[s, k]
@@ -191,8 +197,8 @@ def pool_forward(
 def _score_gradient(a: Any, dr: Any, best: Any, at_best: Any, total: Any) -> None:
     """Turn da[length, count] of one head into dr(t) = a(t)·(da(t) − Σ_s a(s) da(s)), in place.
 
-    Every da is first taken relative to that of the heaviest token, which changes nothing in exact arithmetic.
-    Without it a saturated head subtracts two nearly equal numbers, and what is left is rounding error.
+    First the da of the token with the largest weight is subtracted from all, which changes nothing in exact arithmetic.
+    Without this a saturated head would subtract two nearly equal numbers and keep only rounding errors.
     """
     length, count = a.shape
     for c in range(count):
@@ -227,7 +233,7 @@ def pool_backward(
     d_score: Any,
     d_score_bias: Any,
 ) -> None:
-    """Add the block's gradients of W1, hidden_bias, score and score_bias, from d_pooled[heads, hidden, count].
+    """Add the block's gradients of W1, hidden_bias, score and score_bias, given d_pooled[heads, hidden, count].
 
     With da_i(t) = dp_i·u(t):  dr_i(t) = a_i(t)·(da_i(t) − Σ a_i da_i),  du(t) = Σ_i a_i(t)·dp_i + dr_i(t)·score_i
     where u(t) > 0, and 0 elsewhere. dr[heads, length, count], du[length, count] and spare[3, count] are scratch.

@@ -4,7 +4,7 @@
     a_i(t) = softmax over t of score_i·u(t) + score_bias_i(t)
     p_i    = Σ_t a_i(t)·u(t)                                 pooled
 
-The sequences are held once, X[samples, length, dim], and every model reads its own rows of it by index[models, batch].
+The sequences are stored once, X[samples, length, dim]; every model reads its own rows by index[models, batch].
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def pool_plain(
     score_bias: Float[Tensor, "models heads length"] | None = None,
     mask: Bool[Tensor, "samples length"] | None = None,
 ) -> Float[Tensor, "models batch heads hidden"]:
-    """The readable twin: any device, any dtype, gradients by autograd, everything written to memory."""
+    """Return the pooled states (the readable twin): any device and dtype, autograd, all intermediates in memory."""
     u = torch.relu(torch.einsum("mbtd,mdk->mbtk", x[index], W1) + hidden_bias[:, None])
     r = torch.einsum("mhk,mbtk->mbht", score, u)
     if score_bias is not None:

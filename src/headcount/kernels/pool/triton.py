@@ -1,18 +1,19 @@
-"""The hot operation on a GPU, in Triton: forward and backward on tensor cores, exact as float32.
+"""The hot operation on a GPU, in Triton: forward and backward on tensor cores, with float32 accuracy.
 
-A program takes some sequences of one model, a tile of tokens at a time: several short sequences, or a piece of a long
-one. Row k of the tile is one token; column c = (sequence, head) one softmax. A token meets the columns of all sequences
-of its tile, and a block mask keeps its own; so scores, pooling and every gradient are small matrix products:
+A program processes some sequences of one model, a tile of tokens at a time: several short sequences, or part of a long
+one. Row k of the tile is a token; column c = (sequence, head) is a softmax. Every token is multiplied with the columns
+of all sequences of its tile, and a block mask keeps those of its own; so scores, pooling and gradients are small matrix
+products:
 
     r  = u scoreᵀ                    [tokens, columns]      p  = aᵀ u                        [columns, hidden]
     da = u dpᵀ                       [tokens, columns]      dr = a (da − Σ_t a da)           [tokens, columns]
     du = a dp + dr score             [tokens, hidden]       d_score = drᵀ u                  [columns, hidden]
     d[W1; b] = [x 1]ᵀ (du where u > 0)
 
-Where a softmax is saturated, da − Σ_t a da must cancel to the last bit: what is left is multiplied by the scores. So
-the sum is taken over the very da of the tile; and where a sequence fills several tiles, it is p·dp by the same
-products in the same order as da, which for p = u gives the bits of da. For the same reason both passes compute r with
-the same bits: a weight of 1 stays 1 at scores of 1000, whose rounding alone would move it by 1e-4.
+If a softmax is saturated, da − Σ_t a da must cancel to the last bit, because the rest is multiplied by the scores. So
+the sum uses the same da as the tile; and if a sequence spans several tiles, the sum is p·dp, by the same products in
+the same order as da, which for p = u gives the bits of da. For the same reason both passes compute identical bits of r:
+a weight of 1 stays 1 at scores of 1000, whose rounding alone would change it by 1e-4.
 
 A float32 is cut into three bfloat16, and six of the nine products of the parts give float32's precision; bfloat16,
 since then the result of
@@ -40,18 +41,18 @@ INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a batch is cut, for one of the two kernels."""
+class Tiling:
+    """How one of the two kernels divides a batch into tiles and programs."""
 
     tokens: int  # rows of a tile
     sequences: int  # sequences of a tile
     tiles: int  # tiles of a program
     programs: int  # programs of a model
     warps: int
-    registers: int | None  # most registers a thread, None for no limit
+    registers: int | None  # maximum registers per thread, None for no limit
 
     def settings(self, batch: int, length: int, hidden: int, heads: int, dim: int) -> dict[str, Any]:
-        """What both kernels know at compile time."""
+        """Return the compile-time arguments that both kernels share."""
         chunks = 1 if self.sequences * length <= self.tokens else -(-length // self.tokens)
         return {
             "batch": batch,
@@ -63,21 +64,21 @@ class Plan:
             "CHUNKS": chunks,
             "FULL": batch % (self.sequences * self.tiles) == 0,
             "TP": self.tokens,
-            "NP": power(hidden),
+            "NP": next_power_of_two(hidden),
             "DIM": dim,
-            "DP": power(dim + 1, 8),
+            "DP": next_power_of_two(dim + 1, 8),
             "num_warps": self.warps,
             "num_stages": 1,
             "maxnreg": self.registers,
         }
 
 
-def power(n: int, least: int = 16) -> int:
-    """The next power of two, at least `least`: what a matrix unit wants."""
+def next_power_of_two(n: int, least: int = 16) -> int:
+    """Return the smallest power of two that is at least n and `least`, as matrix units require."""
     return max(least, 1 << (n - 1).bit_length())
 
 
-def plan(
+def choose_tiling(
     batch: int,
     length: int,
     heads: int,
@@ -88,30 +89,30 @@ def plan(
     tiles: int = 0,
     warps: int = 0,
     registers: int = 0,
-) -> Plan:
-    """Choose the tiles of one model's batch, forward or back; the other keywords override, for tuning.
+) -> Tiling:
+    """Return the tiling of one model's batch, forward or back; the other keywords override it, for tuning.
 
-    Measured on an H200: one warp a program needs no barriers, and a forward tile of 32 tokens × 32 hidden units fits
-    its registers; the backward pass holds twice as much, so long sequences take two warps and 64 tokens there. Never
-    four: from there on Triton 3.6 makes a product of 64 rows out of warp-group instructions, and those read beyond
-    their shared memory (compute-sanitizer: "invalid __shared__ read"; without them the same kernel is right).
+    Measured on an H200: a program of one warp needs no barriers, and a forward tile of 32 tokens × 32 hidden units fits
+    into its registers; the backward pass holds twice as much, so long sequences use two warps and 64 tokens there. Four
+    warps must never be used: from four on, Triton 3.6 computes a product of 64 rows by warp-group instructions that
+    read beyond their shared memory (compute-sanitizer: "invalid __shared__ read"; without them the kernel is correct).
     """
     assert warps < 4, "products of 64 rows by four warps are miscompiled"
     two = hidden > 32 or (back and length >= 32)
     tokens = tokens or (64 if two and hidden <= 32 else 32)
     columns = 32
-    if back:  # they come twice there; 8 give the smallest product, if that many sequences fill the 16 tokens of one
+    if back:  # columns come twice there; 8 give the smallest product if their sequences fill its 16 tokens
         columns = 8 if 8 // heads * length >= 16 else 16
     sequences = max(1, min(tokens // length, max(columns, heads) // heads, batch))
-    tokens = min(tokens, power(sequences * length))
+    tokens = min(tokens, next_power_of_two(sequences * length))
     tiles = tiles or min(8, -(-batch // sequences))
     programs = -(-batch // (sequences * tiles))
-    return Plan(tokens, sequences, tiles, programs, warps or (2 if two else 1), registers or None)
+    return Tiling(tokens, sequences, tiles, programs, warps or (2 if two else 1), registers or None)
 
 
 @triton.jit
 def _upper(bits):
-    """The upper half of a float32 is a bfloat16: cut, not rounded, which costs no conversion."""
+    """Return the upper half of a float32 as a bfloat16: truncated, not rounded, which needs no conversion."""
     if INTERPRETED:
         return (bits & -0x10000).to(tl.float32, bitcast=True)
     return (bits >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
@@ -119,9 +120,9 @@ def _upper(bits):
 
 @triton.jit
 def _thirds(v):
-    """Cut v = first + second + third, eight bits each: together the 24 bits of a float32.
+    """Split v = first + second + third, eight bits each: together the 24 bits of a float32.
 
-    A NaN or an infinity leaves a NaN in the second part, so it is seen in the product.
+    A NaN or an infinity gives a NaN in the second part, so it shows in the product.
     """
     bits = v.to(tl.int32, bitcast=True)
     rest = v - (bits & -0x10000).to(tl.float32, bitcast=True)
@@ -140,9 +141,9 @@ def _dot(a, b, c):
 
 @triton.jit
 def _product(a1, a2, a3, b1, b2, b3, c):
-    """Return c + a b from the parts, the small products first; what is left out lies below float32's rounding.
+    """Return c + a b from the parts, small products first; the omitted products are below float32's rounding.
 
-    Matrix units cut their sums where an adder rounds, so long sums are not kept in c: each product starts at 0.
+    Matrix units truncate their sums instead of rounding, so long sums are not kept in c: each product starts at 0.
     """
     c = _dot(a3, b1, c)
     c = _dot(a1, b3, c)
@@ -154,7 +155,7 @@ def _product(a1, a2, a3, b1, b2, b3, c):
 
 @triton.jit
 def _mirrored(a1, a2, a3, b1, b2, b3, c):
-    """The same as `_product` with the sides exchanged: its result has the bits of _product(b, a) transposed."""
+    """Return the same as `_product` with the factors exchanged: the bits of _product(b, a), transposed."""
     c = _dot(a1, b3, c)
     c = _dot(a3, b1, c)
     c = _dot(a2, b2, c)
@@ -165,10 +166,10 @@ def _mirrored(a1, a2, a3, b1, b2, b3, c):
 
 @triton.jit
 def _hidden(X, token, live, W1, hidden_bias, at, n, hidden, DIM: tl.constexpr, POSITIONS: tl.constexpr):
-    """Return u = relu(x W1 + b), one column of x after the other, in the shape that token (and at) and n span.
+    """Return u = relu(x W1 + b), adding one column of x at a time, in the broadcast shape of token (and at) and n.
 
-    Called once with tokens down and once with tokens across: a matrix unit holds its results as the next product wants
-    its left factor, or transposed its right one, and computing u anew in the other order costs less than turning it.
+    Called once with tokens as rows and once with tokens as columns: a matrix unit's result has the layout of the next
+    product's left factor, or transposed of its right one, and computing u again costs less than transposing it.
     """
     if POSITIONS:
         z = tl.load(hidden_bias + at * hidden + n, live & (n < hidden), 0.0)
@@ -208,7 +209,7 @@ def _forward(
     GATES: tl.constexpr,
     MASK: tl.constexpr,
 ):
-    """Pool the sequences of one program; softmax streamed over the chunks of a long sequence."""
+    """Pool the sequences of one program, with an online softmax over the chunks of a long sequence."""
     program, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
     k, c, n = tl.arange(0, TP), tl.arange(0, CP), tl.arange(0, NP)
     W1 += model * DIM * hidden
@@ -291,10 +292,10 @@ def _backward(
     GATES: tl.constexpr,
     MASK: tl.constexpr,
 ):
-    """Write one program's part of every gradient; the chunk is the outer loop, so that tables are summed over tiles.
+    """Write one program's part of every gradient; the outer loop is over chunks, so that tables are summed over tiles.
 
-    The columns come twice: [a, dr] [dp; score] is then one product, and its left half costs nothing that padding to 16
-    columns did not cost before.
+    The columns come twice, so that [a, dr] [dp; score] is one product; its left half is free, because the columns would
+    otherwise be padded to 16.
     """
     program, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
     k, c, n, j = tl.arange(0, TP), tl.arange(0, CP), tl.arange(0, NP), tl.arange(0, DP)
@@ -367,34 +368,34 @@ Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | N
 """x, index, W1, hidden_bias, score, score_bias and mask, as `pool_plain` takes them."""
 
 
-def ready(inputs: Inputs) -> Inputs:
-    """The same numbers without gaps, and the mask as bytes: what the kernels read."""
+def prepare_inputs(inputs: Inputs) -> Inputs:
+    """Return the inputs as the kernels read them: contiguous, and the mask as bytes."""
     *floats, mask = (None if t is None else t.contiguous() for t in inputs)
     return (*floats, None if mask is None else mask.view(torch.uint8))  # type: ignore[return-value]
 
 
-def _options(inputs: Inputs) -> dict[str, bool]:
-    """What the kernels have to do beyond the plain model."""
+def _model_options(inputs: Inputs) -> dict[str, bool]:
+    """Return which optional parts of the model the kernels have to compute."""
     bias, gates, mask = inputs[3], inputs[5], inputs[6]
     return {"POSITIONS": bias.shape[1] > 1, "GATES": gates is not None, "MASK": mask is not None}
 
 
 def forward(inputs: Inputs, **tuning: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Launch the forward pass on `ready` inputs; return pooled, and each softmax's maximum and 1/sum."""
+    """Launch the forward pass on `prepare_inputs` inputs; return pooled, and each softmax's maximum and 1/sum."""
     x, index, score = inputs[0], inputs[1], inputs[4]
     (models, batch), (_, length, dim), (heads, hidden) = index.shape, x.shape, score.shape[1:]
-    p = plan(batch, length, heads, hidden, **tuning)
+    p = choose_tiling(batch, length, heads, hidden, **tuning)
     pooled = torch.empty(models, batch, heads, hidden, device=x.device, dtype=x.dtype)
     top, total = pooled.new_empty(2, models, batch, heads)
     settings = p.settings(batch, length, hidden, heads, dim)
     launch: Any = _forward[(p.programs, models)]
-    launch(*inputs, pooled, top, total, **settings, **_options(inputs), CP=power(p.sequences * heads))
+    launch(*inputs, pooled, top, total, **settings, **_model_options(inputs), CP=next_power_of_two(p.sequences * heads))
     return pooled, top, total
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What the programs of the backward pass found, each its own share; `sequences` of a tile lie side by side."""
+class PartialGradients:
+    """Partial gradients, one per program of the backward pass; the `sequences` of a tile are adjacent."""
 
     W: Tensor  # [models, programs, DP, NP]: W1 in the first dim rows, the bias in the next
     score: Tensor  # [models, programs, 2·half, NP]: row half + sequence·heads + head
@@ -404,31 +405,33 @@ class Parts:
     half: int
 
     def positions(self, length: int, hidden: int) -> Tensor:
-        """The gradient of a table of hidden biases; its rows are (sequence, position), or positions of all chunks."""
+        """Return the gradient of a table of hidden biases, from rows of (sequence, position) or of all chunks."""
         assert self.table is not None
         S = self.sequences
         return self.table.sum(1)[:, : S * length, :hidden].unflatten(1, (S, length)).sum(1)
 
     def gates(self, length: int, heads: int) -> Tensor:
-        """The gradient of score_bias."""
+        """Return the gradient of score_bias."""
         assert self.gate is not None
         S = self.sequences
         used = self.gate.sum(1)[:, : S * length, self.half : self.half + S * heads]
         return used.unflatten(2, (S, heads)).unflatten(1, (S, length)).sum((1, 3)).mT
 
 
-def backward(inputs: Inputs, d_pooled: Tensor, pooled: Tensor, top: Tensor, total: Tensor, **tuning: Any) -> Parts:
-    """Launch the backward pass on `ready` inputs and what `forward` returned."""
+def backward(
+    inputs: Inputs, d_pooled: Tensor, pooled: Tensor, top: Tensor, total: Tensor, **tuning: Any
+) -> PartialGradients:
+    """Launch the backward pass on `prepare_inputs` inputs and what `forward` returned."""
     models, batch, heads, hidden = pooled.shape
     _, length, dim = inputs[0].shape
-    p = plan(batch, length, heads, hidden, back=True, **tuning)
+    p = choose_tiling(batch, length, heads, hidden, back=True, **tuning)
     settings, half, options = (
         p.settings(batch, length, hidden, heads, dim),
-        power(p.sequences * heads, 8),
-        _options(inputs),
+        next_power_of_two(p.sequences * heads, 8),
+        _model_options(inputs),
     )
     rows = (models, p.programs, settings["CHUNKS"] * p.tokens)
-    parts = Parts(
+    parts = PartialGradients(
         pooled.new_empty(models, p.programs, settings["DP"], settings["NP"]),
         pooled.new_empty(models, p.programs, 2 * half, settings["NP"]),
         pooled.new_empty(*rows, settings["NP"]) if options["POSITIONS"] else None,
@@ -460,7 +463,7 @@ class _Pool(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tuning: dict[str, int], *inputs: Any) -> Tensor:
-        inputs = ready(inputs)  # type: ignore[arg-type]
+        inputs = prepare_inputs(inputs)  # type: ignore[arg-type]
         found = forward(inputs, **tuning)
         ctx.save_for_backward(*inputs, *found)
         ctx.tuning = tuning
@@ -488,5 +491,5 @@ def pool_triton(
     mask: Tensor | None = None,
     **tuning: int,
 ) -> Tensor:
-    """`pool_plain` by the kernels above; tuning overrides `plan`."""
+    """Compute `pool_plain` by the kernels above; `tuning` overrides `choose_tiling`."""
     return _Pool.apply(tuning, x, index, W1, hidden_bias, score, score_bias, mask)  # type: ignore[return-value]

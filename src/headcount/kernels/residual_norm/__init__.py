@@ -1,1 +1,1 @@
-"""A residual sum and its layer norm in one pass, in plain PyTorch and in Triton."""
+"""Residual addition and layer norm in one pass, in plain PyTorch and in Triton."""

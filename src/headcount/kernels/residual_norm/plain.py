@@ -1,8 +1,8 @@
-"""Where a block's addition joins the stream, with the bare norm that the next block reads.
+"""Add a block's output to the residual stream, and normalise the sum for the next block.
 
-    s' = s + keep · added / (1 − dropout)          u = (s' − mean s') / deviation of s', over a row
+    s' = s + keep · added / (1 − dropout)          u = (s' − mean s') / deviation of s', per row
 
-In one pass where there is a kernel: a step of narrow models is bound by the memory that it touches.
+A kernel does this in one pass, because steps of narrow models are limited by memory traffic.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from torch import Tensor, nn
 EPSILON = 1e-5
 
 
-def join_plain(
+def add_norm_plain(
     s: Float[Tensor, "*rows e"],
     added: Float[Tensor, "*rows e"] | None = None,
     keep: Float[Tensor, "*rows e"] | None = None,
     dropout: float = 0.0,
 ) -> tuple[Float[Tensor, "*rows e"], Float[Tensor, "*rows e"]]:
-    """The readable twin: any device, any dtype; `keep` is 1 where a number is kept and 0 where it is dropped."""
-    s = grown(s, added, keep, dropout)
+    """Return s' and u (the readable twin): any device and dtype; `keep` is 1 for kept numbers, 0 for dropped ones."""
+    s = add_residual(s, added, keep, dropout)
     return s, nn.functional.layer_norm(s, s.shape[-1:], eps=EPSILON)
 
 
-def grown(s: Tensor, added: Tensor | None, keep: Tensor | None, dropout: float) -> Tensor:
-    """The sum alone, where nobody reads its norm."""
+def add_residual(s: Tensor, added: Tensor | None, keep: Tensor | None, dropout: float) -> Tensor:
+    """Return only the sum s', for when its norm is not needed."""
     if added is None:
         return s
     return s + added if keep is None else torch.addcmul(s, added, keep, value=1.0 / (1.0 - dropout))

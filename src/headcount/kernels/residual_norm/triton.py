@@ -1,6 +1,6 @@
-"""The join of `plain.py` in Triton: each row is read and written once, forward and back.
+"""The operation of `plain.py` in Triton: each row is read and written once, forward and back.
 
-The gradient of the norm needs its result and one number a row, 1/deviation:
+The gradient of the norm needs its result and one number per row, 1/deviation:
 
     ds = ds' + (du − mean du − u · mean(u·du)) / deviation          d_added = ds · keep / (1 − dropout)
 """
@@ -15,15 +15,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from headcount.kernels.pool.triton import power
+from headcount.kernels.pool.triton import next_power_of_two
 from headcount.kernels.residual_norm.plain import EPSILON
 
-_TILE = 2048  # numbers of a program
+_TILE = 2048  # numbers per program
 
 
 @triton.jit
 def _at(rows, E, ROWS: tl.constexpr, WIDE: tl.constexpr):
-    """Return the rows of a program, the places of their numbers, and which of them exist."""
+    """Return the rows of a program, the offsets of their numbers, and a mask of those that exist."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, WIDE)
     inside = (row < rows)[:, None] & (column < E)[None, :]
@@ -32,7 +32,7 @@ def _at(rows, E, ROWS: tl.constexpr, WIDE: tl.constexpr):
 
 @triton.jit
 def forward_kernel(s, added, keep, out, u, slope, rows, E, factor, epsilon, ROWS: tl.constexpr, WIDE: tl.constexpr):
-    """The sum is rounded before its norm is taken, as if it had gone through memory."""
+    """Compute the sum and its norm; the sum is rounded first, as if it had been written to memory."""
     row, at, inside = _at(rows, E, ROWS, WIDE)
     x = tl.load(s + at, inside, 0.0).to(tl.float32)
     if added is not None:
@@ -52,7 +52,7 @@ def forward_kernel(s, added, keep, out, u, slope, rows, E, factor, epsilon, ROWS
 def backward_kernel(
     pull_s, pull_u, u, slope, keep, ds, dadded, rows, E, factor, ROWS: tl.constexpr, WIDE: tl.constexpr
 ):
-    """Both gradients meet here; without dropout what was added has the stream's gradient."""
+    """Combine both gradients; without dropout the gradient of `added` is that of the stream."""
     row, at, inside = _at(rows, E, ROWS, WIDE)
     du, v = tl.load(pull_u + at, inside, 0.0).to(tl.float32), tl.load(u + at, inside, 0.0).to(tl.float32)
     steep = tl.load(slope + row, row < rows, 0.0)
@@ -66,19 +66,19 @@ def backward_kernel(
 
 
 def _settings(E: int) -> dict[str, Any]:
-    """How many rows a program takes, and of what width."""
-    wide = power(E)
+    """Return the number of rows per program, their padded width, and the number of warps."""
+    wide = next_power_of_two(E)
     return {"ROWS": max(1, _TILE // wide), "WIDE": wide, "num_warps": 4}
 
 
-class Join(torch.autograd.Function):
-    """(s, added, keep) → (s', u); without anything added, s → u."""
+class AddNorm(torch.autograd.Function):
+    """(s, added, keep) → (s', u); without `added`, s → u."""
 
     @staticmethod
     def forward(
         ctx: Any, s: Tensor, added: Tensor | None, keep: Tensor | None, dropout: float
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Keep the norm and one number a row."""
+        """Compute the sum and its norm; save the norm and one number per row."""
         E, settings = s.shape[-1], _settings(s.shape[-1])
         s, added = s.contiguous(), None if added is None else added.contiguous()
         rows = s.numel() // E
@@ -92,7 +92,7 @@ class Join(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """One pass over both gradients."""
+        """Compute both gradients in one pass."""
         u, slope, keep = ctx.saved_tensors
         pull_s = gradients[0].contiguous() if len(gradients) == 2 else None
         pull_u, E, settings = gradients[-1].contiguous(), u.shape[-1], _settings(u.shape[-1])
@@ -103,9 +103,9 @@ class Join(torch.autograd.Function):
         return ds, None if pull_s is None else dadded, None, None
 
 
-def join_triton(
+def add_norm_triton(
     s: Tensor, added: Tensor | None = None, keep: Tensor | None = None, dropout: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """`join_plain` by the kernels above."""
-    found = Join.apply(s, added, keep, dropout)
-    return (s, found) if added is None else found  # pyright: ignore[reportReturnType]
+    """Compute `add_norm_plain` by the kernels above."""
+    result = AddNorm.apply(s, added, keep, dropout)
+    return (s, result) if added is None else result  # pyright: ignore[reportReturnType]

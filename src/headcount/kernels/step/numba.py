@@ -1,16 +1,16 @@
 """A whole training step on one core, in numba: fold; gather, pool, feed forward and back by blocks; unfold; Adam.
 
-Attention asks with the constant class token only, so a one-layer model collapses (W2, b2 the encoder's outer layer,
-F1, f1 the first layer of F):
+The only query is the constant class token, so a one-layer model collapses (W2, b2: the encoder's outer layer; F1, f1:
+the first layer of F):
 
-    score_i = β_i · W2ᵀ W_K,iᵀ W_Q,i c                      one vector a head; b2 shifts all scores alike and drops out
+    score_i = β_i · W2ᵀ W_K,iᵀ W_Q,i c                      one vector per head; b2 shifts all scores and cancels
     A_i     = W_V,i W2,   v_i = W_V,i b2,   B_i = F1 W_O,i,   g = F1 c + f1
     y       = F2 act( Σ_i B_i (A_i p_i + v_i) + g ) + f2     p_i the pooled hidden state of head i
 
-`_fold` makes score, A, v, B and g from the weights, once a step; the batch meets these alone; `_unfold` takes their
-gradients back to the weights by the chain rule, product by product in reverse. It is the same function and the same
-gradient as the reference's, and the tests compare both. Weights, gradients and Adam's moments are flat vectors;
-`offsets` says where each tensor begins (`models/transformer/flat.py`), −1 for one that the model does not have.
+`_fold` computes score, A, v, B and g from the weights, once per step; the batch needs only these; `_unfold` applies the
+chain rule, product by product in reverse, to get the gradients of the weights. Function and gradient are those of the
+reference, which the tests verify. Weights, gradients and Adam's moments are flat vectors; `offsets` says where each
+tensor begins (`models/transformer/flat.py`), with −1 for a tensor that the model does not have.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401 (numba loads it at the first product: too late to limit its threads)
+import scipy.linalg.cython_blas  # noqa: F401 (else numba loads it at the first product, too late to limit its threads)
 from numba import from_dtype, types
 
 from headcount.kernels.pool.numba import (
@@ -62,7 +62,7 @@ def _matrix(flat: Any, offset: int, rows: int, columns: int) -> Any:
 
 @inner
 def _copy(a: Any, out: Any) -> None:
-    """What both have in common. Sums and copies are loops here: numba takes seconds to compile array expressions."""
+    """Copy the part that both shapes share. Sums and copies are loops: numba compiles array expressions for seconds."""
     for i in range(min(a.shape[0], out.shape[0])):
         for j in range(min(a.shape[1], out.shape[1])):
             out[i, j] = a[i, j]
@@ -70,10 +70,10 @@ def _copy(a: Any, out: Any) -> None:
 
 @inner
 def _fold(theta: Any, offsets: Any, sizes: Any, beta: float) -> Any:
-    """Return what the batch meets, and the intermediate products that `_unfold` needs.
+    """Return the folded weights that the batch needs, and the intermediate products that `_unfold` needs.
 
-    Both functions compute in float64 whatever the batch does: they are a small part of the work, a score stands in an
-    exponent, where its rounding error counts times its size, and products of several matrices lose digits.
+    Both functions always compute in float64: they are a small part of the work, scores are exponents, so that their
+    absolute error matters, and products of several matrices lose digits.
     """
     d, T, N, E, h, n, K, _ = sizes
     hn, N4 = h * n, padded(N)
@@ -191,7 +191,7 @@ def _unfold(theta: Any, offsets: Any, sizes: Any, folded: Any, between: Any, gra
 
 @inner
 def _narrow(folded: Any, dtype: Any) -> Any:
-    """What `_fold` made, in the precision of the batch."""
+    """Return the folded weights in the precision of the batch."""
     w1, hidden_bias, score, score_bias, A, v, B, g = folded
     return (
         w1.astype(dtype),
@@ -207,7 +207,7 @@ def _narrow(folded: Any, dtype: Any) -> Any:
 
 @inner
 def _work(theta: Any, sizes: Any, batch: int, length: int) -> Any:
-    """The memory that one block after another is computed in: made once, or each step would pay for fresh pages."""
+    """Return the workspace that all blocks share; allocating it in each step would cost fresh pages."""
     d, _, N, _, h, n, K, _ = sizes
     count = block_size(batch, length)
     tokens, rest = padded(d) + padded(N) + 2 * h + 1, 2 * h * padded(N) + h * n + 2 * K + 3
@@ -221,7 +221,7 @@ def _cut(memory: Any, start: int, i: int, j: int, k: int) -> Any:
 
 @inner
 def _views(work: Any, sizes: Any, length: int, count: int) -> Any:
-    """Lay out x, u, a, dr, du, pooled, d_pooled, o, pre, d_pre and three spare rows, the sequences innermost."""
+    """Return x, u, a, dr, du, pooled, d_pooled, o, pre, d_pre and three spare rows as views, sequences innermost."""
     d, _, N, _, h, n, K, _ = sizes
     d4, N4, tokens, memory = padded(d), padded(N), length * count, work[0]
     u = d4 * tokens
@@ -251,7 +251,7 @@ def _views(work: Any, sizes: Any, length: int, count: int) -> Any:
 
 @inner
 def _gather(X: Any, masks: Any, rows: Any, x: Any, known: Any) -> Any:
-    """Copy the chosen sequences into x[dim, length, count]; return mask[length, count], empty where there is none."""
+    """Copy the chosen sequences into x[dim, length, count]; return mask[length, count], empty if there is no mask."""
     length, count, dim = x.shape[1], x.shape[2], X.shape[2]
     for t in range(length):
         for j in range(dim):
@@ -267,7 +267,7 @@ def _gather(X: Any, masks: Any, rows: Any, x: Any, known: Any) -> Any:
 
 @inner
 def _feed(A: Any, v: Any, B: Any, g: Any, pooled: Any, o: Any, pre: Any) -> None:
-    """o_i = A_i p_i + v_i and pre = B o + g: from the pooled states to the hidden layer of F, before its activation."""
+    """Fill o_i = A_i p_i + v_i and pre = B o + g (the hidden layer of F before activation) from the pooled states."""
     n = A.shape[0] // pooled.shape[0]
     for j in range(o.shape[0]):
         o[j] = v[j]
@@ -280,7 +280,7 @@ def _feed(A: Any, v: Any, B: Any, g: Any, pooled: Any, o: Any, pre: Any) -> None
 
 @inner
 def _activate(pre: Any, slope: Any, gelu: bool) -> None:
-    """Apply the activation in place, and keep its slope."""
+    """Apply the activation in place, and fill `slope` with its derivative."""
     one, zero = pre.dtype.type(1), pre.dtype.type(0)
     for k in range(pre.shape[0]):
         if gelu:
@@ -340,7 +340,7 @@ def _back(
             total += d_pre[k, c]
         d_g[k] += total
     add_products_of_rows(d_pre, o, d_B)
-    o[:] = 0  # d_o, in the place of o
+    o[:] = 0  # from here on d_o, in the memory of o
     add_product(B.T, d_pre, o)
     d_pooled[:] = 0
     n = A.shape[0] // pooled.shape[0]
@@ -397,14 +397,14 @@ def loss_and_gradient(
         d_g.astype(np.float64),
     )
     rest = _unfold(exact, offsets, sizes, folded, between, gradients)
-    for j in range(grad.shape[0]):  # each is 0 where the other is filled
+    for j in range(grad.shape[0]):  # at each place only one of the two is not 0
         grad[j] += rest[j]
     return loss / (batch * out)
 
 
 @inner
 def adam(theta: Any, grad: Any, first: Any, second: Any, step: int, rate: float, decay: float, decoupled: bool) -> None:
-    """One step of Adam (decay joins the gradient) or AdamW (decoupled), as torch counts them; `step` from 1."""
+    """Take one step of Adam (decay is added to the gradient) or AdamW (decoupled), as torch defines them; step ≥ 1."""
     one = theta.dtype.type(1)
     beta1, beta2, eps = theta.dtype.type(0.9), theta.dtype.type(0.999), theta.dtype.type(1e-8)
     size = theta.dtype.type(rate / (1.0 - 0.9**step))
@@ -449,7 +449,7 @@ def _train(
     for s in range(index.shape[0]):
         loss = loss_and_gradient(theta, offsets, sizes, beta, gelu, X, masks, Y, index[s], grad, work)
         losses[s] = loss
-        if rates.shape[0] == 0:  # a gradient alone is asked for
+        if rates.shape[0] == 0:  # only the gradient is wanted
             first[:] = grad
             return 0
         if not np.isfinite(loss):
@@ -500,11 +500,11 @@ def run(
     decoupled: bool,
     losses: Any,
 ) -> int:
-    """Train; with no rates return the gradient of the one row of index in `first`; with no index fill Y by predictions.
+    """Train; without rates put the gradient for index's single row into `first`; without index put predictions into Y.
 
-    One entry for all three, because numba links an entry with its own copy of the functions that it calls, optimised
-    in that company, while a process that holds several copies of one name runs the first: with three entries, the last
-    bits of a gradient depended on what had been called, or compiled, before it.
+    There is one entry point for all three, because numba links an entry point with its own, separately optimised copies
+    of the functions that it calls, but a process that holds several copies of one name runs the first: with three entry
+    points the last bits of a gradient depended on what had been called or compiled before.
     """
     if index.shape[0] == 0:
         _predict(theta, offsets, sizes, beta, gelu, X, masks, Y)
@@ -515,7 +515,7 @@ def run(
 
 
 def signature(dtype: str) -> Any:
-    """Return the types of `run`'s arguments in a precision: every array in C order."""
+    """Return the types of `run`'s arguments in a precision, with all arrays in C order."""
     number = from_dtype(np.dtype(dtype))
     vector, table, whole = number[::1], number[:, ::1], types.int64
     return (

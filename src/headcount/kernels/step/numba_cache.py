@@ -1,8 +1,8 @@
-"""Make the CPU kernels ready: load the machine code that an earlier process compiled, or have a child compile it.
+"""Loading of the CPU kernels: from machine code that an earlier process compiled, or that a child process compiles now.
 
-A process never runs what it compiled itself. It would hold every inner function twice, as compiled alone and as
-compiled into the entry, and might run the other copy than a process that loads the entry from disk: two codes of one
-function, whose sums round differently in the last bit. So the same trial could end in other bits the first time.
+A process never runs code that it compiled itself. It would hold every inner function twice, compiled separately and as
+part of the entry point, and might run a different copy than a process that loads the entry point from disk. The sums of
+the two copies round differently in the last bit, so the same trial could give other bits the first time.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _lock = threading.Lock()
 
 
 def is_kept() -> bool:
-    """Say whether there is a place on disk for the kernels."""
-    return hasattr(run._cache, "_cache_file")  # numba has no public way to ask
+    """Return whether numba can cache the kernels on disk."""
+    return hasattr(run._cache, "_cache_file")  # numba has no public function for this
 
 
 def is_on_disk(dtype: str) -> bool:
-    """Say whether numba's cache has the kernels for this source, this processor and this precision."""
+    """Return whether numba's cache has the kernels for this source, processor and precision."""
     cache: Any = run._cache
     return cache._index_key(signature(dtype), run.targetctx.codegen()) in cache._cache_file._load_index()
 
 
 def compile_kernels(dtype: str) -> None:
-    """Load the kernels, or compile them in this process and leave them on disk."""
+    """Load the kernels from disk, or compile them in this process and cache them on disk."""
     run.compile(signature(dtype))
 
 
@@ -50,7 +50,7 @@ def _compile_in_a_child(dtype: str) -> None:
         environment["NUMBA_CACHE_DIR"] = folder
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        log.info("the kernels could not be compiled in a process of their own: %s", done.stderr.strip()[-200:])
+        log.info("the kernels could not be compiled in a child process: %s", done.stderr.strip()[-200:])
 
 
 @functools.cache
@@ -62,6 +62,6 @@ def _load(dtype: str) -> None:
 
 
 def load_kernels(dtype: str) -> None:
-    """Have the kernels for a precision in memory: half a second from disk, half a minute the first time."""
-    with _lock:  # trials start side by side
+    """Load the kernels for a precision: takes half a second from disk, half a minute the first time."""
+    with _lock:  # several trials may start at the same time
         _load(dtype)

@@ -1,8 +1,8 @@
-"""exp and the normal distribution for the CPU kernels: vectorised in float32, the C library's in float64.
+"""exp and the normal distribution for the CPU kernels: vectorised in float32, from the C library in float64.
 
-pip's numba has no vector library, so `math.exp` on float32 is a call per number. The float32 versions below are
-plain arithmetic, which LLVM turns into vector code, ten times as fast; their error is stated beside them. float64
-takes the exact functions: it is the precision in which the kernels are tested.
+numba from pip has no vector library, so `math.exp` on float32 is one call per number. The float32 versions below are
+plain arithmetic that LLVM vectorises, ten times as fast; comments state their errors. float64, the precision in which
+the kernels are tested, uses the C library's functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
 
 
 def exp(x: float) -> float:
-    """e^x; in float32 it is 0 below −87, where e^x itself leaves the normal numbers."""
+    """Return e^x; in float32 it is 0 below −87, where e^x would be subnormal."""
     return math.exp(x)
 
 
@@ -50,7 +50,7 @@ def _exp(x: Any) -> Any:
 
 
 def normal(x: float) -> tuple[float, float]:
-    """The distribution function and the density of the standard normal: GELU is x·Φ(x), its slope Φ(x) + x·φ(x)."""
+    """Return Φ(x) and φ(x) of the standard normal distribution: GELU is x·Φ(x), its slope Φ(x) + x·φ(x)."""
     return 0.5 * math.erfc(-x * SQRT_HALF), math.exp(-0.5 * x * x) * DENSITY
 
 
@@ -60,8 +60,8 @@ def _normal(x: Any) -> Any:
         return 0.5 * math.erfc(-x * SQRT_HALF), math.exp(-0.5 * x * x) * DENSITY
 
     def single(x: Any) -> Any:
-        # erfc(z) = e^(−z²)·t·P(t) with t = 1/(1 + z/2) and P fitted for the least relative error, 2e-7: the tail of Φ
-        # keeps its digits, and one exponential serves both
+        # erfc(z) = e^(−z²)·t·P(t) with t = 1/(1 + z/2) and P fitted for minimum relative error, 2e-7, so that the tail
+        # of Φ keeps its digits; Φ and φ share one exponential
         z = abs(x) * F(0.7071067811865476)
         e = exp(-z * z)
         t = F(1.0) / (F(1.0) + F(0.5) * z)

@@ -1,16 +1,16 @@
 """Loss and gradient of a stack of one-layer models on a GPU, from flat weights to flat gradient, in five launches.
 
-The algebra is at the head of `numba.py`, with the products of a head taken together, G_i = F1 W_O,i W_V,i W2 and
-g = F1 (c + Σ_i W_O,i W_V,i b2) + f1. `_fold` makes score, G and g of the weights, `pool_triton` meets the tokens,
-`_feed` takes a tile of the batch through F and back,
+The algebra is that of `numba.py`, with the products of a head combined, G_i = F1 W_O,i W_V,i W2 and
+g = F1 (c + Σ_i W_O,i W_V,i b2) + f1. `_fold` computes score, G and g from the weights, `pool_triton` processes the
+tokens, `_feed` takes a tile of the batch through F and back,
 
     pre   = Σ_i p_i G_i + g              y     = act(pre) F2ᵀ + f2
     d_pre = act'(pre)·(d_y F2)           d_p_i = d_pre G_iᵀ            d_G_i = p_iᵀ d_pre
 
-`pool_triton` goes back over the tokens, and `_unfold` sums what the programs found, in fixed order, and takes it back
-to the weights. Matrix products are those of `pool_triton`, exact as float32. Each program writes a share of its own,
-and which program does what depends on the shapes of one model alone: so no atomics, and a model's bits do not depend on
-its neighbours. The plain twin is autograd through `models/stacked.collapsed`.
+`pool_triton` goes back over the tokens, and `_unfold` sums the programs' partial gradients in fixed order and derives
+the gradients of the weights. Matrix products are those of `pool_triton`, with float32 accuracy. Each program writes its
+own part, and the division of work depends only on the shapes of one model: there are no atomics, and a model's bits do
+not depend on the others. The plain twin is autograd through `models/transformer/stacked.forward_collapsed`.
 """
 
 # pyright: basic, reportGeneralTypeIssues=false
@@ -26,13 +26,13 @@ from torch import Tensor
 from triton.language.extra import libdevice
 
 from headcount.kernels.pool import triton as pool_triton
-from headcount.kernels.pool.triton import INTERPRETED, _product, _thirds, power
-from headcount.kernels.step.plain import PLACES
+from headcount.kernels.pool.triton import INTERPRETED, _product, _thirds, next_power_of_two
+from headcount.kernels.step.plain import SHORT_NAMES
 
 
 @triton.jit
 def _matmul(a, b):
-    """A product of two matrices with float32's precision."""
+    """Return the product of two matrices with float32 accuracy."""
     a1, a2, a3 = _thirds(a)
     b1, b2, b3 = _thirds(b)
     return _product(a1, a2, a3, b1, b2, b3, tl.zeros((a.shape[0], b.shape[1]), tl.float32))
@@ -40,14 +40,14 @@ def _matmul(a, b):
 
 @triton.jit
 def _load(base, row, column, rows, columns, row_step, column_step):
-    """The matrix base[row, column] for the index vectors row and column, 0 beyond its size."""
+    """Load the matrix base[row, column] for the index vectors row and column, with 0 beyond its size."""
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     return tl.load(base + row[:, None] * row_step + column[None, :] * column_step, inside, 0.0)
 
 
 @triton.jit
 def _beta(weights, betas, beta, model, i, LB: tl.constexpr):
-    """β of head i: learned, one of the model, or one for all."""
+    """Return β of head i: learned, one per model, or one for all."""
     if LB >= 0:
         return tl.exp(tl.load(weights + LB + i))
     if betas is not None:
@@ -95,7 +95,7 @@ def _fold(
     F1: tl.constexpr,
     BF1: tl.constexpr,
 ):
-    """One head of one model: its score and G, its share of g, and what `_unfold` needs again; EC of E at a time."""
+    """For one head of one model, compute score, G, its part of g, and what `_unfold` reuses; EC of E at a time."""
     i, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
     j, m, k = tl.arange(0, HP), tl.arange(0, NP), tl.arange(0, KP)
     weights, head, at = theta + model * size, i * n * E, model * h + i
@@ -136,7 +136,7 @@ def _fold(
 
 @triton.jit
 def _below(v):
-    """Φ(v), to float32's relative precision: far below 0, where 1 + erf cancels, it is all that is left of GELU."""
+    """Return Φ(v) with float32's relative accuracy, also far below 0, where 1 + erf cancels and GELU needs it."""
     if INTERPRETED:
         return (0.5 * (1.0 + tl.math.erf(v.to(tl.float64) * 0.7071067811865476))).to(tl.float32)
     return 0.5 * libdevice.erfc(v * -0.7071067811865476)  # pyright: ignore[reportOperatorIssue]
@@ -169,7 +169,7 @@ def _feed(
     BF2: tl.constexpr,
     GELU: tl.constexpr,
 ):
-    """One tile of one model's batch: loss, d_pooled, and the tile's share of the gradients of G, g, F2 and f2."""
+    """For one tile of one model's batch, compute loss, d_pooled, and its part of the gradients of G, g, F2 and f2."""
     tile, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
     r, m, k = tile * R + tl.arange(0, R), tl.arange(0, NP), tl.arange(0, KP)
     real, at = r < batch, model * tiles + tile
@@ -209,7 +209,7 @@ def _feed(
 
 @triton.jit
 def _total(parts, count: tl.constexpr, step: tl.constexpr, l, length, ROWS: tl.constexpr):
-    """Σ over count rows, `step` apart, of parts[row, l], ROWS at a time."""
+    """Return Σ over `count` rows, `step` apart, of parts[row, l], adding ROWS at a time."""
     row, total = tl.arange(0, ROWS), tl.zeros(l.shape, tl.float32)
     for start in range(0, count, ROWS):
         total += tl.sum(_load(parts, start + row, l, count, length, step, 1), 0)
@@ -270,9 +270,10 @@ def _unfold(
     F2: tl.constexpr,
     BF2: tl.constexpr,
 ):
-    """Sum the shares, and take the gradients of score, G and g back to the weights, `_fold` in reverse.
+    """Sum the partial gradients, and derive the gradients of the weights from those of score, G and g.
 
-    The first program of a model does what is a sum and no more; each other one EC of the E columns of the embedding.
+    The first program of a model computes the gradients that are plain sums; each other one, EC of the E columns of the
+    embedding.
     """
     part, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
     j, m, k = tl.arange(0, HP), tl.arange(0, NP), tl.arange(0, KP)
@@ -315,7 +316,7 @@ def _unfold(
                 ds += tl.sum(tl.load(from_program, kept, 0.0), 0)
             raw = _beta(weights, betas, beta, model, i, LB) * ds
             d_v, d_q = tl.zeros((HP,), tl.float32), tl.zeros((HP,), tl.float32)
-            for start in range(0, E, EC):  # sums over all of E: every program of the model takes them
+            for start in range(0, E, EC):  # sums over all of E, which every program of the model computes
                 ee = start + tl.arange(0, EC)
                 back = tl.sum(dg[:, None] * _load(weights + F1, k, ee, K, E, E, 1), 0)
                 d_v += tl.sum(_load(weights + WO + head, j, ee, n, E, 1, n) * back[None, :], 1)
@@ -364,13 +365,16 @@ def loss_and_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Return the mean squared error of every model on its batch and its flat gradient; y is y[models, batch, out_dim].
 
-    offsets and sizes as `models/transformer/flat.py` has them; beta is one number, or one a model, where it is not
-    learned. rows (of a tile of the batch) and the numbers of warps are for tuning.
+    offsets and sizes are those of `models/transformer/flat.py`; beta is one number or one per model, unless it is
+    learned. rows (of a tile of the batch), the numbers of warps and chunk (columns of E) are for tuning.
     """
     d, T, N, E, h, n, K, out = sizes
     (models, size), batch = theta.shape, index.shape[1]
-    P: dict[str, int] = dict(zip(PLACES, (int(o) for o in offsets), strict=True))
-    rows, warps = rows or (64 if max(N, K) <= 32 else 32), warps or 2  # four would be miscompiled: `pool_triton.plan`
+    P: dict[str, int] = dict(zip(SHORT_NAMES, (int(o) for o in offsets), strict=True))
+    rows, warps = (
+        rows or (64 if max(N, K) <= 32 else 32),
+        warps or 2,
+    )  # four would be miscompiled: `pool_triton.choose_tiling`
     theta, y, tiles = theta.contiguous(), y.contiguous(), -(-batch // rows)
     betas = beta.contiguous() if isinstance(beta, Tensor) else None
     fixed = 1.0 if isinstance(beta, Tensor) else beta
@@ -378,9 +382,14 @@ def loss_and_gradient(
     def new(*shape: int) -> Tensor:
         return theta.new_empty(models, *shape)
 
-    NP, HP, KP, EC = power(N), power(n), power(K), chunk or min(32, power(E))
+    NP, HP, KP, EC = (
+        next_power_of_two(N),
+        next_power_of_two(n),
+        next_power_of_two(K),
+        chunk or min(32, next_power_of_two(E)),
+    )
     shapes = {"size": size, "N": N, "h": h, "K": K, "NP": NP, "KP": KP}
-    attention = {"d": d, "E": E, "n": n, "DP": power(d + 1, 8), "EC": EC, "HP": HP}
+    attention = {"d": d, "E": E, "n": n, "DP": next_power_of_two(d + 1, 8), "EC": EC, "HP": HP}
     places = {k: P[k] for k in ("C", "W1", "B1", "W2", "B2", "WQ", "WK", "WV", "WO", "LB", "F1", "BF1")}
     least = fold_warps or (1 if max(NP, HP, KP) < 64 else 2)
     w1, bias, score, G, g = new(d, N), new(1, N), new(h, N), new(h, N, K), new(h, K)
@@ -419,7 +428,7 @@ def loss_and_gradient(
         elif isinstance(beta, Tensor):
             each = beta[:, None, None]
         gates = each * weights("GT", h, T)
-    inputs = pool_triton.ready((X, index, w1, bias, score, gates, mask))
+    inputs = pool_triton.prepare_inputs((X, index, w1, bias, score, gates, mask))
     found = pool_triton.forward(inputs)
     d_pooled = torch.empty_like(found[0])
     d_G, d_g, d_F2, d_f2, losses = new(tiles, h, N, K), new(tiles, K), new(tiles, out, K), new(tiles, out), new(tiles)
@@ -477,7 +486,7 @@ def loss_and_gradient(
         tiles=tiles,
         programs=parts.W.shape[1],
         out=out,
-        OP=power(out, 1),
+        OP=next_power_of_two(out, 1),
         half=parts.half,
         sequences=parts.sequences,
         ROWS=max(1, min(32, 4096 // (NP * attention["DP"]))),

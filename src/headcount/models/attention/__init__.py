@@ -1,4 +1,4 @@
-"""The attention layer that people put into their own models, with any number of heads."""
+"""The attention layer for users' own models, with any number of heads of any size."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The encoder of the real experiments: sizes, the order of its tensors, its first weights.
+"""The encoder of the real experiments: its sizes, the order of its tensors and its initial weights.
 
-A token of `inputs` numbers becomes a row of `width` = heads·head_dim, learned positions and a class token join, `depth`
-pre-norm layers follow, and a linear map reads either the class token (classes) or every token (a score each).
-The attention maps have no biases, as in equation 4: the shift of the layer norm before them does their work.
+A token of `inputs` numbers is mapped to a row of `width` = heads·head_dim numbers; learned positions are added, and a
+class token may be prepended. `depth` pre-norm layers follow, and a linear map reads either the class token (classes)
+or every token (one score each). The attention maps have no biases, as in equation 4: the shift of the preceding layer
+norm takes their place.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from headcount.models.transformer.spec import Size
 Readout = Literal["class", "each"]
 
 MAPS = ("query", "key", "value")
-"""The three maps of attention; they lie side by side in the flat vector, so that one product makes all three."""
+"""The input maps of attention; they are adjacent in the flat vector, so that one product computes all three."""
 
-_SMALL = 0.02  # deviation of what starts near zero: positions, the class token, the readout
+_SMALL_DEVIATION = 0.02  # of the initial positions, class token and readout
 
 
 class EncoderSpec(Spec):
     """One encoder.
 
-    tokens: the length of the sequence that attends, the class token included where readout is "class".
-    readout: "class" gives logits[outputs] from the class token, "each" one score a token (outputs = 1).
-    expansion: hidden units of a feed-forward block, in widths. dropout: on what each block adds to the stream.
+    tokens: the length of the sequence that attends, including the class token if readout is "class".
+    readout: "class" gives logits[outputs] from the class token, "each" one score per token (outputs = 1).
+    expansion: hidden units of a feed-forward block, as a multiple of the width. dropout: applied to each block's
+    addition to the residual stream.
     """
 
     heads: Size
@@ -47,23 +49,23 @@ class EncoderSpec(Spec):
     @model_validator(mode="after")
     def _fits(self) -> EncoderSpec:
         if self.readout == "each" and self.outputs != 1:
-            raise ValueError(f'readout "each" gives one score a token: outputs must be 1, not {self.outputs}')
+            raise ValueError(f'readout "each" gives one score per token: outputs must be 1, not {self.outputs}')
         if self.readout == "class" and self.tokens < 2:
-            raise ValueError('readout "class" needs a class token and at least one more: tokens must be at least 2')
+            raise ValueError('readout "class" needs the class token and at least one other: tokens must be at least 2')
         return self
 
     @property
     def width(self) -> int:
-        """The width of the stream, E."""
+        """The width E of the residual stream."""
         return self.heads * self.head_dim
 
     @property
     def tokens_in(self) -> int:
-        """The tokens that the data bring: all but the class token."""
+        """The number of tokens in the data: all but the class token."""
         return self.tokens - (self.readout == "class")
 
 
-def shapes(spec: EncoderSpec) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(spec: EncoderSpec) -> dict[str, tuple[int, ...]]:
     """Return the shape of every tensor, in the order of the flat vector."""
     h, n, E, N = spec.heads, spec.head_dim, spec.width, spec.expansion * spec.width
     found: dict[str, tuple[int, ...]] = {"embed.weight": (E, spec.inputs), "embed.bias": (E,)}
@@ -83,27 +85,28 @@ def shapes(spec: EncoderSpec) -> dict[str, tuple[int, ...]]:
     return found | {"readout.weight": (spec.outputs, E), "readout.bias": (spec.outputs,)}
 
 
-def size(spec: EncoderSpec) -> int:
+def flat_size(spec: EncoderSpec) -> int:
     """Return the length of the flat vector."""
-    return sum(math.prod(shape) for shape in shapes(spec).values())
+    return sum(math.prod(shape) for shape in tensor_shapes(spec).values())
 
 
-def decayed(name: str) -> bool:
-    """Say whether weight decay pulls at a tensor: at the matrices of linear maps alone."""
+def has_weight_decay(name: str) -> bool:
+    """Return whether weight decay applies to a tensor: only to the matrices of linear maps."""
     return name.endswith(("embed.weight", "inner.weight", "outer.weight", "readout.weight")) or ".attention." in name
 
 
-def initial(spec: EncoderSpec, seed: int) -> dict[str, Tensor]:
-    """Draw the first weights by seed, each tensor from a stream of its own.
+def initial_weights(spec: EncoderSpec, seed: int) -> dict[str, Tensor]:
+    """Return initial weights drawn by seed, each tensor from its own random stream.
 
-    Matrices are normal with deviation 1/sqrt(fan-in); what is added to the stream is smaller by sqrt(2·depth), so that
-    deep streams start as wide as shallow ones. Positions, the class token and the readout start small, biases at 0.
+    Matrices are normal with deviation 1/sqrt(fan-in), divided by sqrt(2·depth) for those that write to the residual
+    stream, so that its initial scale does not depend on the depth. Positions, the class token and the readout start
+    small, biases at 0.
     """
-    return {name: _drawn(spec, name, shape, seed) for name, shape in shapes(spec).items()}
+    return {name: _draw(spec, name, shape, seed) for name, shape in tensor_shapes(spec).items()}
 
 
-def _drawn(spec: EncoderSpec, name: str, shape: tuple[int, ...], seed: int) -> Tensor:
-    """One tensor of `initial`."""
+def _draw(spec: EncoderSpec, name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    """Return one tensor of `initial_weights`."""
     if name.endswith(".bias"):
         return torch.zeros(shape)
     if "norm" in name:
@@ -113,18 +116,18 @@ def _drawn(spec: EncoderSpec, name: str, shape: tuple[int, ...], seed: int) -> T
     if name.endswith(("attention.output", "outer.weight")):
         deviation /= math.sqrt(2 * spec.depth)
     if name in ("class_token", "position", "readout.weight"):
-        deviation = _SMALL
+        deviation = _SMALL_DEVIATION
     return torch.from_numpy(deviation * generator(seed, f"weights {name}").standard_normal(shape)).float()
 
 
 def pack(spec: EncoderSpec, weights: dict[str, Tensor]) -> Tensor:
-    """Return the weights as one vector, in the order of `shapes`."""
-    return torch.cat([weights[name].reshape(-1) for name in shapes(spec)])
+    """Return the weights as one vector, in the order of `tensor_shapes`."""
+    return torch.cat([weights[name].reshape(-1) for name in tensor_shapes(spec)])
 
 
 def unpack(spec: EncoderSpec, theta: Tensor) -> dict[str, Tensor]:
     """Return views weights[name][..., shape] of flat vectors theta[..., size]."""
-    named, parts, position = shapes(spec), dict[str, Tensor](), 0
+    named, parts, position = tensor_shapes(spec), dict[str, Tensor](), 0
     for name, shape in named.items():
         count = math.prod(shape)
         parts[name] = theta[..., position : position + count].unflatten(-1, shape)
@@ -132,8 +135,8 @@ def unpack(spec: EncoderSpec, theta: Tensor) -> dict[str, Tensor]:
     return parts
 
 
-def counts(spec: EncoderSpec) -> dict[str, int]:
-    """Count parameters: `paper` is all but attention and its layer norms, `total` is everything."""
-    sizes = {name: math.prod(shape) for name, shape in shapes(spec).items()}
+def parameter_counts(spec: EncoderSpec) -> dict[str, int]:
+    """Return parameter counts: `paper` without attention and its layer norms, `total` with everything."""
+    sizes = {name: math.prod(shape) for name, shape in tensor_shapes(spec).items()}
     paper = sum(count for name, count in sizes.items() if ".attention." not in name and "norm_attention" not in name)
     return {"paper": paper, "total": sum(sizes.values())}

@@ -10,12 +10,11 @@ if TYPE_CHECKING:
     from headcount.models.transformer.compiled import NO_MASK as NO_MASK
     from headcount.models.transformer.compiled import Compiled as Compiled
     from headcount.models.transformer.compiled import why_not_compiled as why_not_compiled
-    from headcount.models.transformer.compiled import why_plain as why_plain
-    from headcount.models.transformer.flat import PADDED as PADDED
+    from headcount.models.transformer.flat import PADDED_SIZES as PADDED_SIZES
     from headcount.models.transformer.flat import Flat as Flat
-    from headcount.models.transformer.flat import collapses as collapses
-    from headcount.models.transformer.flat import covering as covering
-    from headcount.models.transformer.flat import pools as pools
+    from headcount.models.transformer.flat import covering_spec as covering_spec
+    from headcount.models.transformer.flat import why_not_collapsed as why_not_collapsed
+    from headcount.models.transformer.flat import why_not_pooled as why_not_pooled
     from headcount.models.transformer.reference import Attention as Attention
     from headcount.models.transformer.reference import FeedForward as FeedForward
     from headcount.models.transformer.reference import Layer as Layer

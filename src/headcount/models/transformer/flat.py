@@ -1,4 +1,4 @@
-"""Weights as one flat vector: the form in which the engine trains, and the way there and back."""
+"""Weights as one flat vector, the form in which the engines train, and the conversion in both directions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from headcount.models.transformer.reference import Transformer, count_parameters
 from headcount.models.transformer.spec import ModelSpec
 
-# The names of `kernels/step/numba.py`, in its order, as the reference calls them.
-NAMES = (
+# The tensors of `kernels/step/numba.py`, in its order, by the names of the reference model.
+TENSOR_NAMES = (
     "class_token",
     "encoder.inner.weight",
     "encoder.inner.bias",
@@ -36,10 +36,10 @@ NAMES = (
 )
 
 
-def pools(spec: ModelSpec) -> str | None:
-    """Say why attention does not fold into one pooling of the encoder's hidden state; None where it does.
+def why_not_pooled(spec: ModelSpec) -> str | None:
+    """Return why attention cannot be folded into one pooling of the encoder's hidden state; None if it can.
 
-    That is all `stacked.collapsed` needs: F may be any network after it.
+    `stacked.forward_collapsed` needs nothing else: F may be any network.
     """
     if spec.depth > 1:
         return "depth above 1"
@@ -52,25 +52,26 @@ def pools(spec: ModelSpec) -> str | None:
     return None
 
 
-def collapses(spec: ModelSpec) -> str | None:
-    """Say why a model is beyond the compiled steps (numba's, Triton's `whole_step`) and padding; None where it is not.
+def why_not_collapsed(spec: ModelSpec) -> str | None:
+    """Return why the compiled steps (numba's, Triton's `whole_step`) and padding do not support a model, or None.
 
-    They know a model that pools, with an F of the two layers in NAMES; `stacked.collapsed` also takes a deeper one.
+    They support models that pool and have the two-layer F of TENSOR_NAMES; `stacked.forward_collapsed` also takes a
+    deeper F.
     """
-    return pools(spec) or ("five layers in F" if spec.feedforward == "relu5" else None)
+    return why_not_pooled(spec) or ("five layers in F" if spec.feedforward == "relu5" else None)
 
 
 @dataclass(frozen=True)
 class Flat:
-    """Where each tensor of a model lies in its flat vector."""
+    """The layout of a model's tensors in its flat vector."""
 
     spec: ModelSpec
     shapes: dict[str, tuple[int, ...]]
 
     @classmethod
     def of(cls, spec: ModelSpec) -> Flat:
-        """Lay out the tensors of a spec in the order of its reference model."""
-        key: Any = spec  # a frozen spec has a hash, which pydantic keeps from type checkers
+        """Return the layout for a spec, in the order of its reference model."""
+        key: Any = spec  # frozen specs are hashable, which pydantic hides from type checkers
         return _lay_out(key)
 
     @property
@@ -83,13 +84,13 @@ class Flat:
         return count_parameters({name: math.prod(shape) for name, shape in self.shapes.items()})
 
     def offsets(self) -> NDArray[np.int64]:
-        """Return where each of NAMES begins, −1 for one that the model lacks."""
+        """Return where each of TENSOR_NAMES begins, or −1 if the model lacks it."""
         starts: dict[str, int] = {}
         position = 0
         for name, shape in self.shapes.items():
             starts[name] = position
             position += math.prod(shape)
-        return np.array([starts.get(name, -1) for name in NAMES], np.int64)
+        return np.array([starts.get(name, -1) for name in TENSOR_NAMES], np.int64)
 
     def sizes(self) -> tuple[int, ...]:
         """Return (dim, length, hidden, width, heads, head_dim, hidden_ff, out_dim)."""
@@ -113,30 +114,30 @@ class Flat:
         return model
 
     def places(self, larger: Flat) -> NDArray[np.int64]:
-        """Return where each weight lies in the vector of a larger model: every tensor in the first corner of its own.
+        """Return the place of each weight in the vector of a larger model: every tensor goes to its first corner.
 
-        With zeros everywhere else the larger collapsed model is the same function, and stays it: a padded hidden unit
-        is relu(0), a padded head has zero values and a zero output map, so every gradient there is a product with 0.
+        With zeros everywhere else the larger collapsed model computes the same function, also after training: a padded
+        hidden unit is relu(0), and a padded head has zero values and a zero output map, so all their gradients are 0.
         """
         parts: list[NDArray[np.int64]] = []
         position = 0
-        for name, room in larger.shapes.items():
-            cells = np.arange(math.prod(room)).reshape(room) + position
+        for name, shape in larger.shapes.items():
+            cells = np.arange(math.prod(shape)).reshape(shape) + position
             parts.append(cells[tuple(slice(n) for n in self.shapes[name])].ravel())
-            position += math.prod(room)
+            position += math.prod(shape)
         return np.concatenate(parts)
 
 
-@lru_cache(maxsize=4096)  # a plan of stacks and every trial that ends ask for the same few
+@lru_cache(maxsize=4096)  # the stack planner and every ending trial need the same few layouts
 def _lay_out(spec: ModelSpec) -> Flat:
     return Flat(spec, {name: tuple(p.shape) for name, p in Transformer(spec).named_parameters()})
 
 
-PADDED = ("heads", "head_dim", "hidden", "width", "hidden_ff")  # sizes in which padded models may differ
+PADDED_SIZES = ("heads", "head_dim", "hidden", "width", "hidden_ff")  # sizes in which padded models may differ
 
 
-def covering(specs: Sequence[ModelSpec]) -> ModelSpec:
-    """Return the smallest spec that all of these fit into; they agree in all but the PADDED sizes."""
+def covering_spec(specs: Sequence[ModelSpec]) -> ModelSpec:
+    """Return the smallest spec that all of these fit into; they may differ only in the PADDED_SIZES."""
     largest = {
         "heads": max(s.heads for s in specs),
         "head_dim": max(s.head_dim for s in specs),

@@ -1,11 +1,11 @@
-"""The reference transformer: equation 4, written to be read beside it. Slow, plain, and the twin of all that is fast.
+"""The reference transformer: equation 4, written to be read beside it. Slow and plain; the twin of all fast versions.
 
     e(t)   = P(x(t), t)                                        embedding, a two-layer ReLU network
     r_i(t) = (W_Q,i c)ᵀ W_K,i e(t)                             score of head i
     o_i    = Σ_t softmax_t(β·r_i)(t) · W_V,i e(t)              output of head i
     y      = F( c + W_O [o_1; …; o_h] )
 
-Heads are an axis of their own in every weight. Shapes: query, key, value[heads, head_dim, width] and
+Heads are a separate axis of every weight. Shapes: query, key, value[heads, head_dim, width] and
 output[heads, width, head_dim], so that W_O [o_1; …; o_h] = Σ_i W_O,i o_i.
 """
 
@@ -57,13 +57,13 @@ class FeedForward(nn.Module):
 
 
 class Encoder(nn.Module):
-    """P: e(t) = W2 relu(W1 x(t) + b1) + b2, which also sees the position where the spec says so."""
+    """P: e(t) = W2 relu(W1 x(t) + b1) + b2, which also gets the position if the spec says so."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.inner = Affine(spec.dim, spec.hidden)
         self.outer = Affine(spec.hidden, spec.E)
-        # [x; one-hot(t)] under W1 is W1 x plus the t-th extra column: one hidden bias a position
+        # W1 [x; one-hot(t)] is W1 x plus the t-th extra column of W1: a hidden bias per position
         self.hidden_bias = _weight(spec.length, spec.hidden) if spec.positions == "concatenated" else None
         self.position = _weight(spec.length, spec.E) if spec.positions == "additive" else None
 
@@ -76,7 +76,7 @@ class Encoder(nn.Module):
 
 
 class Attention(nn.Module):
-    """W_O [o_1; …; o_h] for given queries; the class token is one query among others, or the only one."""
+    """W_O [o_1; …; o_h] for given queries: the class token alone, or all rows of the stream."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Attention(nn.Module):
         self.fixed_beta = spec.beta if isinstance(spec.beta, float) else 1.0 / math.sqrt(n)
 
     def beta(self) -> Float[Tensor, "heads 1 1"] | float:
-        """The inverse temperature: one number, or one per head where it is learned."""
+        """Return the inverse temperature: one number, or one per head if it is learned."""
         return self.fixed_beta if self.log_beta is None else self.log_beta.exp()[:, None, None]
 
     def forward(
@@ -101,7 +101,7 @@ class Attention(nn.Module):
         k = torch.einsum("hne,bte->bhtn", self.key, keys)
         v = torch.einsum("hne,bte->bhtn", self.value, keys)
         r = torch.einsum("bhqn,bhtn->bhqt", q, k)
-        if self.gates is not None:  # a class token among the keys comes first and has no gate
+        if self.gates is not None:  # if the class token is a key, it comes first and has no gate
             r = r + nn.functional.pad(self.gates, (keys.shape[1] - self.gates.shape[1], 0))[:, None, :]
         r = self.beta() * r
         if mask is not None:
@@ -111,7 +111,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and the feed-forward block that follows it, with the layer norms where the spec wants them."""
+    """Attention and the feed-forward block that follows it, with layer norms if the spec has them."""
 
     def __init__(self, spec: ModelSpec, out_dim: int) -> None:
         super().__init__()
@@ -124,13 +124,13 @@ class Layer(nn.Module):
 class Transformer(nn.Module):
     """The model class H(h, n, d, T, M), of any depth.
 
-    The stream is [c; e(1); …; e(T)]. Every layer but the last lets all rows attend and then applies its
-    feed-forward block to all of them; in the last layer only the class token asks, and F gives the output. The
-    class token keeps its residual "c +" of equation 4 in every attention; the tokens have one only where the
-    spec says `residual`, which then also goes around the inner feed-forward blocks. Layer norms act on the inputs
-    of attention and feed-forward blocks. With depth 1 and no options this is equation 4 to the letter.
+    The stream is [c; e(1); …; e(T)]. In every layer but the last all rows attend, and then the feed-forward block is
+    applied to all of them; in the last layer only the class token attends, and F gives the output. The class token
+    keeps the residual "c +" of equation 4 in every attention; the tokens have one only with the option `residual`,
+    which also adds residuals around the inner feed-forward blocks. Layer norms act on the inputs of attention and
+    feed-forward blocks. With depth 1 and no options this is exactly equation 4.
 
-    spec: the sizes and options. seed: draws the weights, the same on every device. dtype: of the weights.
+    spec: the sizes and options. seed: draws the weights, the same on every device. dtype: that of the weights.
     """
 
     def __init__(self, spec: ModelSpec, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> None:
@@ -147,7 +147,7 @@ class Transformer(nn.Module):
     def initialise(self, seed: int) -> None:
         """Draw all weights by seed: uniform within ±1/sqrt(fan-in), as torch's linear layers do.
 
-        The class token is standard normal, since a small one would give all scores a slow start; gates and
+        The class token is standard normal, since with a small one all scores would learn slowly at first; gates and
         position tables start at 0, learned betas at 1/sqrt(n).
         """
         rng = generator(seed, "weights")
@@ -176,11 +176,11 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "batch out_dim"]:
         """Return y[batch, out_dim] for X[batch, length, dim].
 
-        mask: True on the real tokens of sequences that are shorter than `length`.
+        mask: True at the real tokens, for sequences that are shorter than `length`.
         """
         spec = self.spec
         self._check(X, mask)
-        batch, skip = X.shape[0], 0 if spec.class_key else 1  # rows of the stream that are no keys
+        batch, skip = X.shape[0], 0 if spec.class_key else 1  # skip: rows of the stream that are not keys
         stream = torch.cat([self.class_token.expand(batch, 1, -1), self.encoder(X)], dim=1)
         if mask is not None and spec.class_key:
             mask = nn.functional.pad(mask, (1, 0), value=True)
@@ -196,7 +196,7 @@ class Transformer(nn.Module):
         return last.feedforward(last.norm_feedforward(u))[:, 0]
 
     def _check(self, X: Tensor, mask: Tensor | None) -> None:
-        """Refuse inputs of another shape; without positions any length will do."""
+        """Raise BadInput if inputs have a wrong shape; without positions any length is allowed."""
         fits = X.ndim == 3 and X.shape[2] == self.spec.dim and X.shape[1] >= 1
         if not fits or (self.spec.positions != "none" and X.shape[1] != self.spec.length):
             length = self.spec.length if self.spec.positions != "none" else "any length"
@@ -205,19 +205,19 @@ class Transformer(nn.Module):
             raise BadInput("the mask must be bool[batch, length] with at least one token in every sequence")
 
     def counts(self) -> dict[str, int]:
-        """Count parameters: `paper` is M, the two feed-forward parts P and F; `total` is everything.
+        """Return parameter counts: `paper` is M, those of P and F; `total` is all of them.
 
-        P sees the position, so position tables and gates belong to it.
+        P includes the position, so position tables and gates count towards it.
         """
         return count_parameters({name: parameter.numel() for name, parameter in self.named_parameters()})
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """The weights by the names of docs/format.md."""
+        """Yield the weights by the names of docs/format.md."""
         yield from self.state_dict().items()
 
 
 def count_parameters(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Count parameters as `Transformer.counts` does, from the size of every tensor."""
+    """Return the counts of `Transformer.counts` from the size of every tensor."""
     paper = sum(size for name, size in sizes.items() if _in_paper_count(name))
     return {"paper": paper, "total": sum(sizes.values())}
 

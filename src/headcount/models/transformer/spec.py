@@ -1,4 +1,4 @@
-"""The specification of a transformer: every size free of every other."""
+"""The specification of a transformer, with every size independent of the others."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FeedForwardKind = Literal["gelu2", "relu2", "relu5"]
 class ModelSpec(Spec):
     """One transformer of the class H(h, n, d, T, M), with the options that the experiments vary.
 
-    positions: none; additive (a learned vector per position joins the embedding); concatenated (the one-hot position
-    joins the token before the encoder); gates (a learned number per head and position joins the score). beta: a fixed
-    number, "learned" (one per head) or "scaled" (1/sqrt(n)). feedforward: two layers with GELU or ReLU, or five with
-    ReLU. dim: numbers in a token, d. length: tokens in a sequence, T. out_dim: numbers in an output. heads: h.
-    head_dim: numbers that a head returns, n. hidden: hidden units of the encoder, N. width: the embedding width E
-    (default n·h). hidden_ff: hidden units of F (default `hidden`). depth: layers. class_key: whether the class token is
-    among its own keys. layer_norm: whether layer norms act on the inputs of attention and feed-forward blocks.
-    residual: whether tokens have residuals in the layers before the last.
+    dim: numbers per token, d. length: tokens per sequence, T. out_dim: numbers per output. heads: number of heads, h.
+    head_dim: numbers that a head returns, n. hidden: hidden units of the encoder, N. width: embedding width E (default
+    n·h). hidden_ff: hidden units of F (default `hidden`). depth: number of layers. positions: none; additive (a learned
+    vector per position is added to the embedding); concatenated (the one-hot position is appended to the token before
+    the encoder); gates (a learned number per head and position is added to the score). beta: a fixed number, "learned"
+    (one per head) or "scaled" (1/sqrt(n)). class_key: whether the class token is among its own keys. feedforward: two
+    layers with GELU or ReLU, or five with ReLU. layer_norm: whether layer norms act on the inputs of attention and
+    feed-forward blocks. residual: whether tokens have residual connections in the layers before the last.
     """
 
     dim: Size
@@ -45,7 +45,7 @@ class ModelSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, value: Any) -> Any:
-        """Fill the sizes that follow from others, so that equal models have equal specs and hashes."""
+        """Fill in the sizes that default to others, so that equal models have equal specs and hashes."""
         if isinstance(value, dict):
             heads, head_dim = value.get("heads"), value.get("head_dim", cls.model_fields["head_dim"].default)
             if value.get("width") is None and isinstance(heads, int) and isinstance(head_dim, int):

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from headcount.core import Spec
-from headcount.models.encoder import EncoderSpec, counts
+from headcount.models.encoder import EncoderSpec, parameter_counts
 from headcount.store import Trial
 from headcount.training.checkpoint import Moments
 from headcount.training.encoder.settings import Feed, RealTrain
@@ -107,7 +107,7 @@ class EncoderSession(Session[EncoderJob]):
     ) -> Ending:
         """Return how one trial ended, with its record."""
         spec = self.jobs[m].spec
-        size = counts(spec.model)
+        size = parameter_counts(spec.model)
         measured: dict[str, float | None] = dict.fromkeys(
             ("nmse", "train_nmse", "accuracy", "train_accuracy", "mrr", "train_mrr")
         )

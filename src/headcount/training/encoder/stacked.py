@@ -23,8 +23,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headcount.core import BadInput, splitmix64
-from headcount.kernels import adam_at, fastest_attention, prefer_attention, tries_attention
-from headcount.models.encoder import EncoderSpec, decayed, forward, initial, pack, shapes, size, step_numbers
+from headcount.kernels import adam_at, attention_needs_trial, fastest_attention, prefer_attention
+from headcount.models.encoder import (
+    EncoderSpec,
+    flat_size,
+    forward,
+    has_weight_decay,
+    initial_weights,
+    pack,
+    step_peak_numbers,
+    tensor_shapes,
+)
 from headcount.training.batches import stacked_indices, stream_keys
 from headcount.training.checkpoint import Moments
 from headcount.training.encoder.measures import cross_entropy, mask_padding_scores, ranks
@@ -74,13 +83,16 @@ class EncoderTrainer:
         self.device, self.models = torch.device(device), len(seeds)
         self.dtype = train.stream_dtype(self.device, dtype)
         self.read: Tensor | None = getattr(feed, "read", None)
-        packed = [pack(spec, initial(spec, seed)) for seed in seeds]
+        packed = [pack(spec, initial_weights(spec, seed)) for seed in seeds]
         self.theta = torch.stack(packed).to(self.device, dtype)
         self.first, self.second = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
         self.alive = torch.ones(self.models, dtype=torch.bool, device=self.device)
         self.taken = torch.zeros(self.models, dtype=torch.int64, device=self.device)  # steps each model has taken
         self.steps = 0
-        decay_masks = [torch.full((math.prod(shape),), float(decayed(name))) for name, shape in shapes(spec).items()]
+        decay_masks = [
+            torch.full((math.prod(shape),), float(has_weight_decay(name)))
+            for name, shape in tensor_shapes(spec).items()
+        ]
         self._decay_mask = torch.cat(decay_masks).to(self.device, dtype)
         self._key = torch.from_numpy(stream_keys(self.seeds, "batches")).to(self.device)
         self._dropout_key = stream_keys(self.seeds, "dropout")
@@ -280,8 +292,8 @@ class EncoderTrainer:
         """Resume from one checkpoint per model, all of the same step."""
         if len(moments) != self.models or len({one.step for one in moments}) != 1:
             raise BadInput(f"resuming needs {self.models} checkpoints of the same step")
-        if any(len(one.theta) != size(self.spec) for one in moments):
-            raise BadInput(f"the checkpoints do not fit the encoder: it has {size(self.spec)} weights")
+        if any(len(one.theta) != flat_size(self.spec) for one in moments):
+            raise BadInput(f"the checkpoints do not fit the encoder: it has {flat_size(self.spec)} weights")
         with self.on_own_stream():
             for name in ("theta", "first", "second"):
                 getattr(self, name).copy_(torch.from_numpy(np.stack([getattr(one, name) for one in moments])))
@@ -293,7 +305,7 @@ class EncoderTrainer:
 def choose_attention(spec: EncoderSpec, train: RealTrain, models: int, feed: Feed, device: torch.device) -> str | None:
     """Return the fastest attention kernel for a stack, by trial on an otherwise idle GPU; None leaves it to torch."""
     dtype = train.stream_dtype(device)
-    if not tries_attention(spec.tokens, dtype, device):
+    if not attention_needs_trial(spec.tokens, dtype, device):
         return None
     masked = feed.part("validation", 0, 1)[2] is not None
     return fastest_attention(models * train.batch, spec.tokens, spec.head_dim, dtype, masked, device)
@@ -303,8 +315,10 @@ def stack_bytes(spec: EncoderSpec, train: RealTrain, models: int, feed: Feed, de
     """Estimate the bytes that a stack needs: weights, moments and gradient, a captured step, and an evaluation."""
     samples, sample_units = max(feed.train_size, feed.validation_size), models * _hidden_units(spec)
     evaluated = min(max(_CHUNK_HIDDEN_UNITS[device.type], sample_units), samples * sample_units)
-    numbers = step_numbers(spec, models * train.batch) + 4 * evaluated  # the hidden layer twice, and as much around it
-    return train.stream_dtype(device).itemsize * numbers + 5 * torch.float32.itemsize * models * size(spec)
+    numbers = (
+        step_peak_numbers(spec, models * train.batch) + 4 * evaluated
+    )  # the hidden layer twice, and as much around it
+    return train.stream_dtype(device).itemsize * numbers + 5 * torch.float32.itemsize * models * flat_size(spec)
 
 
 def _hidden_units(spec: EncoderSpec) -> int:
