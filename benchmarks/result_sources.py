@@ -166,7 +166,7 @@ TABLE: dict[str, dict[str, Part]] = {
     },
     "reference": {"measured": Part(("models.transformer.reference:Transformer",))},
     "before-after": {"timed": Part(("training.on_cores:CpuTrial", "sweeps.run:run_on_store", "cli.demo:demo"))},
-    "store-flips": {"measured": Part(("store.store:Store", "store.check:damage_in_passing"))},
+    "store-flips": {"measured": Part(("store.store:Store", "store.check:quick_check"))},
     "store-kills": {"measured": Part(("store.store:Store",))},
     "store-scale": {"timed": Part(("store.store:Store", "cli.runs:runs", "benchmarks.store_scale:measure"))},
     "vit-speed-*": {"timed": Part(VIT)},

@@ -14,7 +14,7 @@ import torch
 from benchmarks import vit_speed
 from benchmarks.peers.turns import Work
 from benchmarks.peers.vit import Frames, PlainViT, VitPlan, drawn_images, plain_loop, stacked_loop
-from headcount.datasets.cifar10.frames import patches
+from headcount.datasets.cifar10.frames import cut_patches
 from headcount.models.encoder.reference import encode
 from headcount.models.encoder.spec import initial_weights
 from headcount.training.feeds.images import ImagesOnDevice
@@ -44,7 +44,7 @@ def difference(spoil: str | None = None) -> float:
     frames = torch.randn(3, 3, 32, 32, generator=rng)
     own = dict(w) if spoil is None else {**w, spoil: w[spoil].flip(0)}
     model = PlainViT(PLAN.spec, PLAN.patch).take(own)
-    return float((model(frames) - encode(PLAN.spec, w, patches(frames, PLAN.patch))).abs().max())
+    return float((model(frames) - encode(PLAN.spec, w, cut_patches(frames, PLAN.patch))).abs().max())
 
 
 def test_the_peer_is_the_reference() -> None:

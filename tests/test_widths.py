@@ -123,7 +123,7 @@ def test_every_verb_fits_and_shows_its_numbers(
     if name == "analyse":
         runs = made_runs(targets=1, hidden=(16, 32), settings=({"kind": "a rather long name"}, {"kind": "[b]"}))
         monkeypatch.setattr("headcount.api.stored.stored_runs", lambda *_: runs)
-        monkeypatch.setattr("headcount.api.stored.damage_in_passing", lambda *_: [])
+        monkeypatch.setattr("headcount.api.stored.quick_check", lambda *_: [])
     words = [str(folder / word) if (folder / word).exists() else word for word in case.command.split()]
     found = json.loads(headcount_here(*words, "--json").stdout)
     key = list(numbers_under(found, case.names.split(), case.but.split()))
@@ -214,7 +214,7 @@ def test_report_in_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch, cap
 
     runs = made_runs(lengths=(8, 16, 24, 32, 48, 64))
     monkeypatch.setattr("headcount.api.stored.stored_runs", lambda *_: runs)
-    monkeypatch.setattr("headcount.api.stored.damage_in_passing", lambda *_: [])
+    monkeypatch.setattr("headcount.api.stored.quick_check", lambda *_: [])
     shown = printed(lambda: report("grid", store=folder / "store", terminal=True), width, monkeypatch, capsys)
     assert missing([t.parameters for run in runs for t in run.trials], shown) == []
     assert ("this chart needs" in shown) == (width == 40)

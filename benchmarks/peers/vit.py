@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.peers.turns import Work
-from headcount.datasets.cifar10 import Images, Moments, place
+from headcount.datasets.cifar10 import ChannelMoments, Images, place_images
 from headcount.models.encoder import EncoderSpec, initial_weights
 from headcount.training.encoder import EncoderTrainer, RealTrain
 from headcount.training.feeds import ImageFeed, ImagesOnDevice
@@ -151,7 +151,7 @@ def drawn_images(count: int) -> Images:
 class Frames(Dataset[tuple[Tensor, Tensor]]):
     """One placed, mirrored and normalised frame at a time, as a DataLoader's workers make them."""
 
-    def __init__(self, images: Images, side: int, by: Moments) -> None:
+    def __init__(self, images: Images, side: int, by: ChannelMoments) -> None:
         self.images, self.side, self.by = images, side, by
 
     def __len__(self) -> int:
@@ -161,14 +161,14 @@ class Frames(Dataset[tuple[Tensor, Tensor]]):
         """Return a frame and its label."""
         rows, columns = torch.randint(self.side - 31, (2, 1))
         pixels = self.images.train_pixels[index : index + 1]
-        frame = place(pixels, self.side, rows, columns, torch.rand(1) < 0.5, self.by)
+        frame = place_images(pixels, self.side, rows, columns, torch.rand(1) < 0.5, self.by)
         return frame[0], self.images.train_labels[index]
 
 
-def _from_loader(plan: VitPlan, images: Images, by: Moments) -> Iterator[tuple[Tensor, Tensor]]:
+def _from_loader(plan: VitPlan, images: Images, by: ChannelMoments) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches without end, made on the CPU and sent while the device works."""
     on_gpu = plan.device != "cpu"
-    frames = Frames(images, plan.side, Moments(by.mean.cpu(), by.deviation.cpu()))
+    frames = Frames(images, plan.side, ChannelMoments(by.mean.cpu(), by.deviation.cpu()))
     loader = DataLoader(
         frames,
         plan.batch,
@@ -191,7 +191,7 @@ def _from_device(plan: VitPlan, device_images: ImagesOnDevice) -> Iterator[tuple
         rows, columns = torch.randint(plan.side - 31, (2, batch), device=at)
         flip = torch.rand(batch, device=at) < 0.5
         pixels, moments = device_images.train_pixels[index], device_images.channel_moments
-        yield place(pixels, plan.side, rows, columns, flip, moments), device_images.train_labels[index]
+        yield place_images(pixels, plan.side, rows, columns, flip, moments), device_images.train_labels[index]
 
 
 def plain_loop(

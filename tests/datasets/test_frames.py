@@ -9,7 +9,15 @@ import pytest
 import torch
 
 from headcount.core.errors import BadInput
-from headcount.datasets.cifar10.frames import moments, normalise, patches, place, random_flips, random_offsets, tokens
+from headcount.datasets.cifar10.frames import (
+    channel_moments,
+    cut_patches,
+    normalise,
+    patch_count,
+    place_images,
+    random_flips,
+    random_offsets,
+)
 from headcount.datasets.cifar10.read import read_cifar
 from support import REPO
 
@@ -54,7 +62,7 @@ def test_place_is_padding_with_the_edge(side, flipped, device):
     rows, columns = random_offsets(7, side, seed=side, device=device)
     rows[:2], columns[:2] = torch.tensor([0, side - 32]), torch.tensor([side - 32, 0])  # the corners
     flip = random_flips(7, seed=side, device=device) if flipped else None
-    frames = place(pixels, side, rows, columns, flip)
+    frames = place_images(pixels, side, rows, columns, flip)
     assert frames.dtype == torch.float32
     assert frames.device.type == device
     assert frames.is_contiguous()
@@ -64,7 +72,7 @@ def test_place_is_padding_with_the_edge(side, flipped, device):
 def test_the_comparison_sees_a_shift_and_the_channels():
     pixels, side = some(), 48
     rows, columns = random_offsets(7, side, seed=1)
-    frames = place(pixels, side, rows, columns).numpy()
+    frames = place_images(pixels, side, rows, columns).numpy()
     shifted = torch.where(rows > 0, rows - 1, rows + 1)
     flips = torch.arange(7) == 3
     for wrong in (
@@ -78,7 +86,7 @@ def test_the_comparison_sees_a_shift_and_the_channels():
         assert wrong.shape == frames.shape
         assert not np.array_equal(frames, wrong)
     right = cut(frames, 4)
-    assert np.array_equal(patches(torch.from_numpy(frames), 4).numpy(), right)
+    assert np.array_equal(cut_patches(torch.from_numpy(frames), 4).numpy(), right)
     for wrong in (frames[:, ::-1], frames.transpose(0, 1, 3, 2), np.roll(frames, 1, axis=3)):
         assert not np.array_equal(cut(wrong, 4), right)
 
@@ -88,10 +96,10 @@ def test_the_comparison_sees_a_shift_and_the_channels():
 def test_patches_are_cut_row_by_row(side, device):
     frames = torch.randn(2, 3, side, side, device=device)
     for size in (4, 8, 16, side):
-        found = patches(frames, size)
-        assert found.shape == (2, tokens(side, size), 3 * size * size)
+        found = cut_patches(frames, size)
+        assert found.shape == (2, patch_count(side, size), 3 * size * size)
         assert np.array_equal(found.cpu().numpy(), cut(frames.cpu().numpy(), size))
-    assert tokens(side, 4) == SIDES[side]
+    assert patch_count(side, 4) == SIDES[side]
 
 
 def splitmix(seed: int, stream: str, step: int, spot: int, choices: int) -> int:
@@ -132,39 +140,51 @@ def test_all_spots_are_alike():
 def test_normalise_brings_the_training_images_to_mean_0_and_deviation_1():
     pixels = some(50)
     pixels[..., 1] //= 3
-    by = moments(pixels)
+    by = channel_moments(pixels)
     assert torch.allclose(by.mean.double(), pixels.double().mean((0, 1, 2)), rtol=1e-6)
     assert torch.allclose(by.deviation.double(), pixels.double().std((0, 1, 2), correction=0), rtol=1e-6)
     zero = torch.zeros(50, dtype=torch.int64)
-    frames = normalise(place(pixels, 32, zero, zero), by)
+    frames = normalise(place_images(pixels, 32, zero, zero), by)
     assert torch.allclose(frames.mean((0, 2, 3)), torch.zeros(3), atol=1e-5)
     assert torch.allclose(frames.std((0, 2, 3)), torch.ones(3), atol=1e-4)
     rows, columns = random_offsets(50, 64, seed=1)
-    early = place(pixels, 64, rows, columns, by=by)
-    assert torch.equal(early, normalise(place(pixels, 64, rows, columns), by))
-    assert not torch.equal(early, place(pixels, 64, rows, columns))
+    early = place_images(pixels, 64, rows, columns, by=by)
+    assert torch.equal(early, normalise(place_images(pixels, 64, rows, columns), by))
+    assert not torch.equal(early, place_images(pixels, 64, rows, columns))
 
 
 ZERO = torch.zeros(7, dtype=torch.int64)
 BAD = {
-    "side": (lambda: place(some(), 31, ZERO, ZERO), "side of a frame must be at least 32, not 31"),
+    "side": (lambda: place_images(some(), 31, ZERO, ZERO), "side of a frame must be at least 32, not 31"),
     "side of offsets": (lambda: random_offsets(3, 8, seed=0), "at least 32, not 8"),
-    "floats": (lambda: place(some().float(), 32, ZERO, ZERO), "pixels must be bytes.images, 32, 32, 3., not"),
-    "channels first": (lambda: place(some().permute(0, 3, 1, 2), 32, ZERO, ZERO), r"not torch.uint8.7, 3, 32, 32."),
-    "few rows": (lambda: place(some(), 32, ZERO[:3], ZERO), r"rows must be int64.7., not torch.int64.3."),
-    "short columns": (lambda: place(some(), 32, ZERO, ZERO.int()), "columns must be int64.7., not torch.int32.7."),
-    "out to the right": (lambda: place(some(), 48, ZERO, ZERO + 17), "columns must lie between 0 and 16 .* side 48"),
-    "out at the top": (lambda: place(some(), 48, ZERO - 1, ZERO), "rows must lie between 0 and 16"),
-    "patch": (lambda: patches(torch.zeros(1, 3, 32, 32), 5), "side 32 cannot be cut into patches of 5: .* divide"),
-    "no patch": (lambda: patches(torch.zeros(1, 3, 32, 32), 0), "cannot be cut into patches of 0"),
-    "tokens": (lambda: tokens(50, 4), "side 50 cannot be cut into patches of 4"),
-    "oblong": (lambda: patches(torch.zeros(1, 3, 32, 36), 4), r"frames must be .* not of shape .1, 3, 32, 36."),
-    "channels last": (lambda: patches(torch.zeros(1, 32, 32, 3), 4), r"not of shape .1, 32, 32, 3."),
+    "floats": (lambda: place_images(some().float(), 32, ZERO, ZERO), "pixels must be bytes.images, 32, 32, 3., not"),
+    "channels first": (
+        lambda: place_images(some().permute(0, 3, 1, 2), 32, ZERO, ZERO),
+        r"not torch.uint8.7, 3, 32, 32.",
+    ),
+    "few rows": (lambda: place_images(some(), 32, ZERO[:3], ZERO), r"rows must be int64.7., not torch.int64.3."),
+    "short columns": (
+        lambda: place_images(some(), 32, ZERO, ZERO.int()),
+        "columns must be int64.7., not torch.int32.7.",
+    ),
+    "out to the right": (
+        lambda: place_images(some(), 48, ZERO, ZERO + 17),
+        "columns must lie between 0 and 16 .* side 48",
+    ),
+    "out at the top": (lambda: place_images(some(), 48, ZERO - 1, ZERO), "rows must lie between 0 and 16"),
+    "patch": (lambda: cut_patches(torch.zeros(1, 3, 32, 32), 5), "side 32 cannot be cut into patches of 5: .* divide"),
+    "no patch": (lambda: cut_patches(torch.zeros(1, 3, 32, 32), 0), "cannot be cut into patches of 0"),
+    "tokens": (lambda: patch_count(50, 4), "side 50 cannot be cut into patches of 4"),
+    "oblong": (lambda: cut_patches(torch.zeros(1, 3, 32, 36), 4), r"frames must be .* not of shape .1, 3, 32, 36."),
+    "channels last": (lambda: cut_patches(torch.zeros(1, 32, 32, 3), 4), r"not of shape .1, 32, 32, 3."),
     "seed": (lambda: random_offsets(3, 48, seed=-1), "must be at least 0.*seed=-1"),
     "step": (lambda: random_flips(3, seed=1, step=2**38), "step below 2.38; got"),
     "too many": (lambda: random_flips(3, seed=1, first=2**24), "at most 16777216"),
-    "constant": (lambda: moments(torch.zeros(2, 32, 32, 3, dtype=torch.uint8)), "a channel is the same in all images"),
-    "no images": (lambda: moments(some()[:0]), "or there are no images"),
+    "constant": (
+        lambda: channel_moments(torch.zeros(2, 32, 32, 3, dtype=torch.uint8)),
+        "a channel is the same in all images",
+    ),
+    "no images": (lambda: channel_moments(some()[:0]), "or there are no images"),
 }
 
 
@@ -186,8 +206,8 @@ def test_the_real_images_are_counted_placed_and_cut():
     assert images.train_labels.bincount().tolist() == [2_500] * 10
     assert images.test_labels.bincount().tolist() == [500] * 10
     assert (images.classes[0], images.classes[9]) == ("airplane", "truck")
-    by = moments(images.train_pixels)
+    by = channel_moments(images.train_pixels)
     assert torch.allclose(by.mean / 255, torch.tensor([0.4914, 0.4822, 0.4465]), atol=0.005)  # as everybody finds
     assert torch.allclose(by.deviation / 255, torch.tensor([0.247, 0.243, 0.262]), atol=0.005)
-    frames = place(images.test_pixels[:32], 128, *random_offsets(32, 128, seed=0), by=by)
-    assert patches(frames, 4).shape == (32, 1024, 48)
+    frames = place_images(images.test_pixels[:32], 128, *random_offsets(32, 128, seed=0), by=by)
+    assert cut_patches(frames, 4).shape == (32, 1024, 48)

@@ -117,16 +117,16 @@ def test_the_audit_catches_every_tampered_set(planted):
 
 
 def test_without_a_guard_the_audit_finds_the_planted_passages(planted, monkeypatch):
-    barred = marco_mining._barred
+    forbidden = marco_mining._forbidden
     with monkeypatch.context() as patch:
         patch.setattr(marco_mining, "near_equal", lambda terms, found, relevant: np.zeros(found.shape, bool))
         assert problems(planted, run(planted)) == {"near"}
     with monkeypatch.context() as patch:
         untitled = dataclasses.replace(planted, titled=np.zeros_like(planted.titled))
-        patch.setattr(marco_mining, "_barred", lambda c, p, r: barred(untitled, p, r))
+        patch.setattr(marco_mining, "_forbidden", lambda c, p, r: forbidden(untitled, p, r))
         assert problems(planted, run(planted)) == {"titled"}
     with monkeypatch.context() as patch:
-        patch.setattr(marco_mining, "_barred", lambda c, p, r: barred(c, p, [() for _ in r]))
+        patch.setattr(marco_mining, "_forbidden", lambda c, p, r: forbidden(c, p, [() for _ in r]))
         patch.setattr(marco_mining, "near_equal", lambda terms, found, relevant: np.zeros(found.shape, bool))
         assert "relevant" in problems(planted, run(planted))
     blind = [dataclasses.replace(q, relevant=q.positives) for q in planted.queries]
@@ -172,7 +172,7 @@ def test_no_passage_answers_both_sides(tiny):
         assert apart.sum() == 13
         assert len(set(chosen)) == 40
     one = dataclasses.replace(tiny, queries=tuple(dataclasses.replace(q, relevant=(0,)) for q in tiny.queries))
-    with pytest.raises(BadInput, match="only 0 queries can be set apart"):
+    with pytest.raises(BadInput, match="only 0 queries can validate"):
         split_queries(one, 0, 40, 13)
 
 
@@ -257,7 +257,7 @@ def test_bad_options(tiny):
         ({"length": 65}, "length is 65"),
         ({"seed": -1}, "seed is -1"),
         ({"cache": __file__}, "not a writable folder"),
-        ({"queries": 0}, "queries is 0: the collection has 48"),
+        ({"queries": 0}, "queries is 0: it must be 1 to 48"),
         ({"queries": 49}, "queries is 49"),
         ({"queries": 5, "validation": 5}, "validation is 5"),
         (

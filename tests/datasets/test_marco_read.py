@@ -124,19 +124,19 @@ def test_what_is_missing_is_listed(tmp_path, tiny):
 
 
 BAD_LINES = {
-    "fields": ("collection.tsv", "7 no tab", "collection.tsv, line 3: 1 fields in place of 2"),
+    "fields": ("collection.tsv", "7 no tab", "collection.tsv, line 3: 1 fields instead of 2"),
     "empty": ("collection.tsv", "7\t ", "line 3: passage '7' is empty"),
     "twice": ("collection.tsv", "100\tother", "line 3: passage id '100' occurs a second time"),
     "query fields": ("queries.train.tsv", "a\tb\tc", "queries.train.tsv, line 3: 3 fields"),
     "empty query": ("queries.train.tsv", "77\t ", "line 3: query '77' is empty"),
     "query twice": ("queries.train.tsv", "0\tagain", "line 3: query id '0' occurs a second time in split 'train'"),
-    "qrels fields": ("qrels.train.tsv", "1 0 5", "qrels.train.tsv, line 3: 3 fields in place of 4"),
+    "qrels fields": ("qrels.train.tsv", "1 0 5", "qrels.train.tsv, line 3: 3 fields instead of 4"),
     "unknown query": ("qrels.train.tsv", "999 0 100 1", "line 3: query '999' is not in queries.train.tsv"),
     "unknown passage": ("qrels.train.tsv", "0 0 999 1", "qrels.train.tsv, line 3: .*'999', which is not in the coll"),
     "grade": ("qrels.train.tsv", "0 0 100 x", "line 3: the grade is 'x'"),
     "raised grade": ("qrels.train.tsv", "0 0 100 ²", "line 3: the grade is '²'"),
-    "object": ("passages.jsonl", "[1]", "passages.jsonl, line 3: there must be an object with 'id' as text"),
-    "kind": ("passages.jsonl", '{"id": 5, "text": "a"}', "line 3: there must be an object with 'id' as text"),
+    "object": ("passages.jsonl", "[1]", "passages.jsonl, line 3: it must be an object with 'id' as text"),
+    "kind": ("passages.jsonl", '{"id": 5, "text": "a"}', "line 3: it must be an object with 'id' as text"),
     "json": ("queries.jsonl", '{"id": "5', "queries.jsonl, line 3 is not valid JSON"),
     "unknown id": ("queries.jsonl", '{"id":"q","split":"dev","text":"a","pos":["zz"]}', "line 3: .*'zz', which is not"),
     "grades": ("queries.jsonl", '{"id":"q","split":"a","text":"a","pos":[],"rel":[1]}', "line 3: 'rel' must"),
@@ -183,18 +183,18 @@ def test_parquet_files_that_do_not_fit(tmp_path, tiny, monkeypatch):
         ("passages", {"is_selected": [1], "passage_text": [" "]}, "row 2: passage .* is empty"),
         ("passages", {"is_selected": [1, 0], "passage_text": ["a"]}, "row 2: .*equally long"),
         ("passages", {"is_selected": [1], "passage_text": [None]}, "row 2: passage_text must hold text"),
-        ("query", None, "row 2: there is no query text"),
+        ("query", None, "row 2: the query text or"),
     ):
         pq.write_table(pa.Table.from_pylist([*rows[:2], {**rows[2], key: value}, *rows[3:]]), path)
         refused(pattern, tmp_path)
     pq.write_table(pa.Table.from_pylist([{"query": "a"}]), path)
-    refused("no column 'query_id'", tmp_path)
+    refused("the column 'query_id' is missing", tmp_path)
     path.write_bytes(whole)
     (tmp_path / "v1.1").mkdir()
     write_parquet(tmp_path / "v1.1", *tiny)
     refused("files in . and v1.1: choose one", tmp_path)
     (tmp_path / "v1.1" / "odd.parquet").write_bytes(whole)
-    refused("odd.parquet: the name, or its folder", tmp_path)
+    refused("odd.parquet: the file's or folder's name", tmp_path)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(MissingExtra, match="pyarrow"):
         read_marco(tmp_path)

@@ -256,13 +256,13 @@ def test_a_second_sweep_compiles_nothing_ahead(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(precompile, "cores", lambda: 4)
     started: list[int] = []
-    begin = precompile.Ahead._start
+    begin = precompile.AheadCompiler._start
 
-    def counted(self: precompile.Ahead) -> None:
+    def counted(self: precompile.AheadCompiler) -> None:
         begin(self)
         started.append(len(self._running))
 
-    monkeypatch.setattr(precompile.Ahead, "_start", counted)
+    monkeypatch.setattr(precompile.AheadCompiler, "_start", counted)
     for expected in (1, 0):
         started.clear()
         train_jobs([job(1, 0, length) for length in (6, 7)], quiet=True, device="cuda")

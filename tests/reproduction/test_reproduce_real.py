@@ -120,7 +120,7 @@ def test_what_is_left_is_told(resumed_by: str) -> None:
 
 BAD = {
     "no data": (["reproduce", "table6", *SMOKE], "table6 needs data: give --data, a folder with collection.tsv"),
-    "no folder": (["reproduce", "table8", *SMOKE, "--data", "nowhere"], "there is no CIFAR-10 in nowhere"),
+    "no folder": (["reproduce", "table8", *SMOKE, "--data", "nowhere"], "no CIFAR-10 found in nowhere"),
     "other data's option": (
         ["reproduce", "table8", "--data", "x", "--entry", "tokens"],
         "--entry is for msmarco alone",
@@ -147,5 +147,5 @@ def test_more_than_the_folder_has(folders: dict[str, Path], tmp_path: Path, head
     arguments = ("--data", str(folders["cifar"]), "--train", "61")
     answer = headcount_here("reproduce", "table8", *SMOKE, *arguments)
     assert answer.returncode == 2
-    assert "61 were asked for, and there are 60" in answer.stderr
+    assert "61 were requested, and there are 60" in answer.stderr
     assert list(tmp_path.iterdir()) == []

@@ -115,7 +115,7 @@ def die_at_line(number: int) -> None:
 def name_files_too_early(deaths_at: int) -> None:
     """Sabotage: commit the row before its file is there, and die in between once that has gone well for a while."""
     write = CheckpointFiles.write
-    remove = Store.remove_unnamed
+    remove = Store.remove_unreferenced
     late: list[tuple[Path, bytes]] = []
 
     def early(self: CheckpointFiles, trials: Any) -> Any:
@@ -130,7 +130,7 @@ def name_files_too_early(deaths_at: int) -> None:
         late[-1][0].write_bytes(late[-1][1])
         remove(self, files)
 
-    CheckpointFiles.write, Store.remove_unnamed = early, catch_up
+    CheckpointFiles.write, Store.remove_unreferenced = early, catch_up
 
 
 def curve_of(store: Store, trial: str) -> list[tuple[int, float]] | None:

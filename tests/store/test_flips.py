@@ -144,7 +144,7 @@ def check(found: Counter[str], number: int) -> None:
 @pytest.mark.parametrize("checked", [True, False], ids=["structure checked", "checksums alone"])
 def test_a_flipped_bit_is_harmless_or_told(whole, tmp_path, caplog, monkeypatch, checked):
     if not checked:  # as in a store that is too large for a check of its structure at every opening
-        monkeypatch.setattr(database, "CHECKED_AT_OPEN_BYTES", 0)
+        monkeypatch.setattr(database, "MAX_CHECKED_AT_OPEN_BYTES", 0)
     check(outcomes(whole, tmp_path, bits_of(whole, FEW // 2, seed=5 + checked), caplog), FEW // 2)
 
 
@@ -180,7 +180,7 @@ def test_many_flips(whole, tmp_path, caplog, monkeypatch):
     seed = 11
     bits = bits_of(whole, FLIPS, seed)
     with_check = outcomes(whole, tmp_path, bits, caplog)
-    monkeypatch.setattr(database, "CHECKED_AT_OPEN_BYTES", 0)
+    monkeypatch.setattr(database, "MAX_CHECKED_AT_OPEN_BYTES", 0)
     without = outcomes(whole, tmp_path, bits, caplog)
     kinds = {"same": "same", "stated": "stated", "silent": "silent", "raw": "raw", "files deleted": "files_deleted"}
     counts = {

@@ -164,7 +164,7 @@ def test_it_goes_in_batches_and_an_interrupted_one_is_continued(here, there, mon
     hashes = there.add_run("r", [{"seed": seed} for seed in range(20)])
     there.checkpoint_many([Snapshot(h, 4, arrays(i), [(4, i)]) for i, h in enumerate(hashes)])
     there.finish_many([Outcome(h, "done", {"n": i}, ORIGIN) for i, h in enumerate(hashes[:10])])
-    monkeypatch.setattr(merging, "BATCH_TRIALS", 6)
+    monkeypatch.setattr(merging, "MERGE_BATCH_TRIALS", 6)
     put, left = merging._put, [9]
 
     def fail_at_the_tenth(*args):

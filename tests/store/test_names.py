@@ -11,9 +11,9 @@ from store_help import SPECS, arrays, checkpoint_files, same
 
 from headcount.cli.runs import runs
 from headcount.store.checkpoints import CLEAN_MARK, SET_ASIDE, WRITERS
-from headcount.store.database import COMMITS
+from headcount.store.database import COMMIT_COUNT_FILE
 from headcount.store.schema import CHECKPOINTS, StoreError
-from headcount.store.store import FILES, OURS, Store
+from headcount.store.store import STORE_ENTRIES, STORE_FILES, Store
 
 
 def crafted(folder: Path, name: str) -> str:
@@ -40,7 +40,7 @@ def test_a_crafted_name_is_damage_and_its_file_is_never_touched(tmp_path, form, 
         assert store.load_checkpoints([trial]) == {}
         with store.writing() as db:  # even where a row lets go of the name
             db.execute("UPDATE trials SET checkpoint = NULL, checkpoint_hash = NULL, checkpoint_step = NULL")
-        store.remove_unnamed([form.format(victim=victim, hex="0" * 32)])
+        store.remove_unreferenced([form.format(victim=victim, hex="0" * 32)])
     with Store.open(folder) as store:
         store.add_run("r", SPECS)
     assert victim.read_bytes() == b"mine"
@@ -61,7 +61,7 @@ def test_a_name_of_our_form_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_what_is_no_plain_file_is_damage(tmp_path, kind, capsys):
+def test_a_checkpoint_that_is_not_a_regular_file_is_damage(tmp_path, kind, capsys):
     with Store.open(tmp_path / "store") as store:
         trial = store.add_run("r", SPECS)[0]
         store.checkpoint(trial, 1, arrays(1))
@@ -75,7 +75,7 @@ def test_what_is_no_plain_file_is_damage(tmp_path, kind, capsys):
         else:
             path.mkdir()
         assert runs(store=tmp_path / "store", check=True) == 1
-        assert "no plain file" in capsys.readouterr().out
+        assert "not a regular file" in capsys.readouterr().out
         if kind != "folder":
             assert store.load_checkpoint(trial) is None
     assert moved.exists(), "what a link leads to is left alone"
@@ -103,7 +103,7 @@ def test_a_schema_that_we_never_made_is_refused(tmp_path, made):
             Store.open(tmp_path, read_only=read_only)
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", STORE_ENTRIES)
 def test_a_link_in_place_of_a_file_of_ours_is_never_written_through(tmp_path, name):
     """Locks, marks, counts and folders: what a link leads to stays as it is; without the link the store opens."""
     folder, victim = tmp_path / "store", tmp_path / "victim"
@@ -121,7 +121,7 @@ def test_a_link_in_place_of_a_file_of_ours_is_never_written_through(tmp_path, na
         shutil.rmtree(place)
     place.unlink(missing_ok=True)
     place.symlink_to(victim)
-    with pytest.raises(StoreError, match="is a link, which headcount never makes"):
+    with pytest.raises(StoreError, match="is a link, and headcount makes no links"):
         Store.open(folder)
     assert (victim / "download.part" if is_folder else victim).read_text() == "mine"
     place.unlink()
@@ -131,7 +131,7 @@ def test_a_link_in_place_of_a_file_of_ours_is_never_written_through(tmp_path, na
         assert len(store.trials()) == len(SPECS)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", STORE_FILES)
 @pytest.mark.parametrize("read_only", [True, False])
 def test_a_pipe_in_place_of_a_file_of_ours_is_not_opened(tmp_path, name, read_only):
     """Opening one would wait for ever; whoever packs a store into an archive can put one there."""
@@ -140,7 +140,7 @@ def test_a_pipe_in_place_of_a_file_of_ours_is_not_opened(tmp_path, name, read_on
     kept = (tmp_path / name).read_bytes() if (tmp_path / name).exists() else None
     (tmp_path / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / name)
-    with pytest.raises(StoreError, match="is no ordinary file"):
+    with pytest.raises(StoreError, match="is not a regular file"):
         Store.open(tmp_path, read_only=read_only)
     (tmp_path / name).unlink()
     if kept is not None:
@@ -156,11 +156,11 @@ def test_odd_entries_among_the_writers_are_left_alone(tmp_path):
     os.mkfifo(tmp_path / WRITERS / "pipe")
     (tmp_path / WRITERS / "folder").mkdir()
     (tmp_path / WRITERS / "endless").symlink_to("/dev/zero")
-    (tmp_path / COMMITS).unlink()
-    (tmp_path / COMMITS).symlink_to("/dev/zero")
-    with pytest.raises(StoreError, match="is no ordinary file"):
+    (tmp_path / COMMIT_COUNT_FILE).unlink()
+    (tmp_path / COMMIT_COUNT_FILE).symlink_to("/dev/zero")
+    with pytest.raises(StoreError, match="is not a regular file"):
         Store.open(tmp_path, read_only=True)
-    (tmp_path / COMMITS).unlink()
+    (tmp_path / COMMIT_COUNT_FILE).unlink()
     with Store.open(tmp_path) as store:
         assert len(store.trials()) == len(SPECS)
     assert {"pipe", "folder", "endless"} <= {p.name for p in (tmp_path / WRITERS).iterdir()}

@@ -134,7 +134,7 @@ def test_damage_is_not_noted_by_who_only_reads(tmp_path):
         path.write_bytes(path.read_bytes()[:-1] + b"?")
         before = snapshot(folder)
         assert store.load_checkpoints([trial.hash for trial in store.trials()]) == {}
-        with pytest.raises(StoreError, match="opened to read"):
+        with pytest.raises(StoreError, match="opened read-only"):
             store.release()
     assert snapshot(folder) == before
 
@@ -266,7 +266,7 @@ def test_a_store_that_was_left_clean_is_not_searched(tmp_path, monkeypatch):
     def search(*_):
         raise AssertionError("searched")
 
-    monkeypatch.setattr(CheckpointFiles, "clear_away", search)
+    monkeypatch.setattr(CheckpointFiles, "set_orphans_aside", search)
     with Store.open(folder) as store:
         store.checkpoint(store.trials()[0].hash, 2, arrays(2))
     Store.open(folder).close()

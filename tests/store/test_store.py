@@ -297,11 +297,11 @@ def test_an_ending_is_final(store):
     a, b, c, _ = store.add_run("r", SPECS)
     store.finish(a, "done", {"nmse": 0.5}, ORIGIN, [(1, 1.0)])
     store.finish(a, "done", {"nmse": 0.5}, {"commit": "other"})
-    with pytest.raises(LostTrial, match="ended before as done"):
+    with pytest.raises(LostTrial, match="already ended as done"):
         store.finish(a, "done", {"nmse": 0.6}, ORIGIN)
-    with pytest.raises(LostTrial, match="ended before"):
+    with pytest.raises(LostTrial, match="already ended"):
         store.fail(a, "late")
-    with pytest.raises(LostTrial, match="ended before"):
+    with pytest.raises(LostTrial, match="already ended"):
         store.checkpoint(a, 5, arrays())
     assert checkpoint_files(store) == []
     assert (store.trial(a).metrics, store.trial(a).provenance) == ({"nmse": 0.5}, ORIGIN)

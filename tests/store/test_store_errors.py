@@ -181,11 +181,11 @@ def test_a_limit_on_file_sizes_loses_nothing(tmp_path):
 def test_a_read_only_disk_can_be_read_and_says_so_to_writers(small_disk):
     filled(small_disk / "store")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    with pytest.raises(StoreError, match="may not be written to"):
+    with pytest.raises(StoreError, match="is not writable"):
         Store.open(small_disk / "store")
-    with pytest.raises(StoreError, match="may not be written to"):
+    with pytest.raises(StoreError, match="is not writable"):
         Store.open(small_disk / "new")
     with Store.open(small_disk / "store", read_only=True) as store:
         assert len(store.trials("r")) == 100
-        with pytest.raises(StoreError, match="opened to read"):
+        with pytest.raises(StoreError, match="opened read-only"):
             store.add_run("r", SPECS)

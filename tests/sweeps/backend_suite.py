@@ -15,12 +15,12 @@ import numpy as np
 
 from headcount.core.errors import HeadcountError
 from headcount.store import Trial
-from headcount.sweeps.backends import Terms
+from headcount.sweeps.backends import DriverOptions
 from headcount.sweeps.engine import Member
 from headcount.training import Ending, Moments, Session, Stopped
 
 Begin = Callable[[Sequence[Member], Callable[[int, float | None], None]], Session[Any]]
-Train = Callable[[Begin, "Recorder", Sequence[str], Terms], None]
+Train = Callable[[Begin, "Recorder", Sequence[str], DriverOptions], None]
 """Trains trials by name, in sessions of one that `begin` begins, until the terms end."""
 WINDOW_SECONDS = 0.002
 ENDLESS = 10**6
@@ -163,7 +163,7 @@ def trained(train: Train, jobs: Sequence[Counting], *, save_every: float = 1e9, 
     seconds = options.pop("seconds", None)
     recorder = Recorder({str(job.number): job for job in jobs}, **options)
     deadline = None if seconds is None else time.monotonic() + seconds
-    train(recorder.begin, recorder, list(recorder.jobs), Terms(recorder.stop, save_every, deadline))
+    train(recorder.begin, recorder, list(recorder.jobs), DriverOptions(recorder.stop, save_every, deadline))
     assert all(session.closed for session in recorder.begun.values()), "a session is closed"
     return recorder
 
@@ -244,7 +244,7 @@ def check_resumes(train: Train) -> None:
 class BackendSuite:
     """The tests; `train` is the backend's own."""
 
-    def train(self, begin: Begin, listener: Recorder, names: Sequence[str], terms: Terms) -> None:
+    def train(self, begin: Begin, listener: Recorder, names: Sequence[str], terms: DriverOptions) -> None:
         """Train trials in sessions of one until the terms end."""
         raise NotImplementedError
 

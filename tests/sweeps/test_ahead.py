@@ -14,7 +14,7 @@ from test_stacks import CPU, Told, alone, job
 from headcount.sweeps import precompile as ahead
 from headcount.sweeps.engine import Engine
 from headcount.sweeps.experiments import STACKS
-from headcount.sweeps.precompile import Ahead, Shape, serve
+from headcount.sweeps.precompile import AheadCompiler, Shape, serve
 from headcount.training import devices
 
 
@@ -53,7 +53,7 @@ def test_rates_and_targets_make_no_new_shape() -> None:
     assert Shape.of([job(2)]).hash() != Shape.of([job(2), job(2, 1)]).hash()
 
 
-class Script(Ahead):
+class Script(AheadCompiler):
     """Stands for the processes: stack 1 is ready when the trials of stack 0 have ended."""
 
     def __init__(self, told: Told) -> None:
@@ -100,7 +100,7 @@ def test_a_process_that_fails_leaves_the_work_to_the_stack(monkeypatch: pytest.M
     if torch.cuda.is_available():
         pytest.skip("here the process would succeed")
     monkeypatch.setattr(ahead, "cores", lambda: 4)
-    found = Ahead([[job(1)], [job(1, length=5)], [job(1)]], torch.device("cuda", 0), 10**12)
+    found = AheadCompiler([[job(1)], [job(1, length=5)], [job(1)]], torch.device("cuda", 0), 10**12)
     try:
         assert found.ready(0)
         assert found.ready(2)  # of the same shape as stack 0
@@ -115,13 +115,13 @@ def test_a_process_that_fails_leaves_the_work_to_the_stack(monkeypatch: pytest.M
 def test_without_memory_cores_or_triton_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     stacks = [[job(1)], [job(1, length=5)]]
     monkeypatch.setattr(ahead, "cores", lambda: 4)
-    assert Ahead(stacks, torch.device("cuda", 0), 2**20).ready(1)
+    assert AheadCompiler(stacks, torch.device("cuda", 0), 2**20).ready(1)
     monkeypatch.setattr(ahead, "cores", lambda: 2)
-    assert Ahead(stacks, torch.device("cuda", 0), 10**12).ready(1)
-    assert Ahead(stacks, CPU, None).ready(1)
+    assert AheadCompiler(stacks, torch.device("cuda", 0), 10**12).ready(1)
+    assert AheadCompiler(stacks, CPU, None).ready(1)
     monkeypatch.setattr(ahead, "cores", lambda: 4)
     monkeypatch.setattr(devices, "has_triton", lambda: False)
-    assert Ahead(stacks, torch.device("cuda", 0), 10**12).ready(1)
+    assert AheadCompiler(stacks, torch.device("cuda", 0), 10**12).ready(1)
 
 
 def test_what_is_compiled_already_is_not_compiled_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_what_is_compiled_already_is_not_compiled_ahead(monkeypatch: pytest.Monk
     monkeypatch.setattr(ahead, "_note", lambda shape, _: tmp_path / "notes" / shape)
     stacks = [[job(1)], [job(1, length=5)], [job(1, length=6)]]
     serve(json.dumps({"shape": Shape.of(stacks[1]).data(), "device": "cpu"}))
-    found = Ahead(stacks, torch.device("cuda", 0), 10**12)
+    found = AheadCompiler(stacks, torch.device("cuda", 0), 10**12)
     try:
         assert found.ready(1)
         assert not found.ready(2)  # the twin, which nobody has compiled

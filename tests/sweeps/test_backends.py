@@ -25,8 +25,8 @@ from backend_suite import (
     check_stop,
 )
 
-from headcount.sweeps.backends import Terms, train_singly, train_stacks
-from headcount.sweeps.engine import Failure, Kind, Member
+from headcount.sweeps.backends import DriverOptions, train_singly, train_stacks
+from headcount.sweeps.engine import Failure, Member, SessionKind
 from headcount.training import Ending, Session, Stopped
 
 CPU = torch.device("cpu")
@@ -35,7 +35,7 @@ CPU = torch.device("cpu")
 class TestOneCore(BackendSuite):
     workers = 1
 
-    def train(self, begin: Begin, listener: Recorder, names: Sequence[str], terms: Terms) -> None:
+    def train(self, begin: Begin, listener: Recorder, names: Sequence[str], terms: DriverOptions) -> None:
         train_singly(begin, listener, names, self.workers, terms)
 
 
@@ -44,21 +44,21 @@ class TestThreeCores(TestOneCore):
 
 
 class TestOneStack(BackendSuite):
-    at_once = 1
+    max_sessions = 1
 
-    def train(self, begin: Begin, listener: Recorder, names: Sequence[str], terms: Terms) -> None:
-        kind = Kind(lambda members, _: begin(members, lambda *_: None), lambda *_: 0, self.at_once)
+    def train(self, begin: Begin, listener: Recorder, names: Sequence[str], terms: DriverOptions) -> None:
+        kind = SessionKind(lambda members, _: begin(members, lambda *_: None), lambda *_: 0, self.max_sessions)
         train_stacks(kind, [[name] for name in names], CPU, listener, terms)
 
 
 class TestThreeStacks(TestOneStack):
-    at_once = 3
+    max_sessions = 3
 
 
 class Serial:
     """A toy backend: one trial after the other, in the caller's thread."""
 
-    def __init__(self, begin: Begin, listener: Recorder, terms: Terms) -> None:
+    def __init__(self, begin: Begin, listener: Recorder, terms: DriverOptions) -> None:
         self.begin, self.listener, self.terms = begin, listener, terms
 
     def run(self, names: Sequence[str]) -> None:
@@ -118,7 +118,7 @@ def train_with(kind: type[Serial]) -> Train:
 
 
 class TestSerial(BackendSuite):
-    def train(self, begin: Begin, listener: Recorder, names: Sequence[str], terms: Terms) -> None:
+    def train(self, begin: Begin, listener: Recorder, names: Sequence[str], terms: DriverOptions) -> None:
         train_with(Serial)(begin, listener, names, terms)
 
 
@@ -194,8 +194,8 @@ class LeavesTheStopToSessions(Serial):
 
 
 class NeverSaves(Serial):
-    def __init__(self, begin: Begin, listener: Recorder, terms: Terms) -> None:
-        super().__init__(begin, listener, Terms(terms.stop, float("inf"), terms.deadline))
+    def __init__(self, begin: Begin, listener: Recorder, terms: DriverOptions) -> None:
+        super().__init__(begin, listener, DriverOptions(terms.stop, float("inf"), terms.deadline))
 
 
 class BeginsAnew(Serial):

@@ -60,7 +60,7 @@ def test_what_was_finished_before_and_what_others_train() -> None:
     with Progress("training", Board.work(ENTRIES), quiet=True) as progress:
         board = Board(ENTRIES, progress, {"length 16, h = 1": [1e-3, None], "length 4, h = 1": [0.5]})
         assert board.note() == "3 of 7 trials"
-        board.elsewhere("b")
+        board.taken_elsewhere("b")
         end(board, "a", 3e-3)
         assert board.note() == "4 of 6 trials"
         assert board.rows() == [("and 1 more cells", "", "", ""), ("length 16, h = 1", "3/3", "1.0e-03", "2.0e-03")]
@@ -70,7 +70,7 @@ def test_what_was_finished_before_and_what_others_train() -> None:
 
 
 def test_a_score_may_rise_and_have_a_name_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    gaps = Score(lambda metrics: metrics.get("gap"), "largest", "gap", ".2f", falls=False, steps=None)
+    gaps = Score(lambda metrics: metrics.get("gap"), "largest", "gap", ".2f", lower_is_better=False, steps=None)
     with Progress("attacking", Board.work(ENTRIES), every=0.0) as progress:
         board = Board(ENTRIES, progress, {"length 16, h = 1": [0.5]}, gaps)
         for name, gap in (("a", 2.0), ("b", 4.0), ("c", None), ("d", 3.0)):

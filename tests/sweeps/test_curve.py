@@ -122,7 +122,7 @@ def test_a_layer_that_is_cut_short_is_not_compared() -> None:
     fair[1]["typical"] = {**found, "equal_effort": False}
     assert not equal_effort(curve_rows(fair))
     assert as_markdown(curve_table(curve_rows(fair))).count("1.00\\* [3 of 9]") == 1
-    both = curve.join_searches({**found, "cut_short": False}, {**found, "cut_short": True})
+    both = curve.merge_searches({**found, "cut_short": False}, {**found, "cut_short": True})
     assert (both["starts"], both["converged"], both["cut_short"]) == (18, 6, True)
 
 

@@ -118,7 +118,7 @@ LINES = ExperimentKind(
     run_key="of_task",
     trial_key="of_task",
     shown_by="holds lines, not a sweep",
-    export="holds lines, which are no models",
+    export_refusal="holds lines, which are no models",
 )
 SPEC = LineSpec(name="lines", of_task={"family": "min-plus-max"}, samples=[200, 300])
 
@@ -126,7 +126,7 @@ SPEC = LineSpec(name="lines", of_task={"family": "min-plus-max"}, samples=[200, 
 def test_a_new_kind_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runner, the store and every reader of it take a kind that they have never heard of."""
     with Store.open(tmp_path / "store") as store:
-        with pytest.raises(HeadcountError, match="LineSpec states no kind of experiment that is known: known are Irr"):
+        with pytest.raises(HeadcountError, match="LineSpec is not a kind of experiment: use one of Irr"):
             run_on_store(SPEC, store, quiet=True)
         monkeypatch.setattr(kinds, "KINDS", (LINES, *KINDS))
         assert run_on_store(SPEC, store, quiet=True)["done"] == 2
@@ -158,7 +158,7 @@ def problems(known: tuple[ExperimentKind, ...]) -> list[str]:
         ]
         if not kind.shown_by and not hasattr(kind.spec, "panels"):
             found.append(f"{kind.spec.__name__} has no panels, and nothing says what shows its runs")
-        if kind.run_key and not kind.export:
+        if kind.run_key and not kind.export_refusal:
             found.append(f"{kind.spec.__name__}: nothing says why it has no models to export")
     return found
 
@@ -168,7 +168,7 @@ SABOTAGED = {
     "no key of its own": replace(LINES, run_key="task"),
     "one key": replace(LINES, trial_key=""),
     "nothing shows it": replace(LINES, shown_by=""),
-    "nothing says why": replace(LINES, export=""),
+    "nothing says why": replace(LINES, export_refusal=""),
     "no key, not the last": replace(LINES, run_key="", trial_key=""),
 }
 

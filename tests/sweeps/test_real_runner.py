@@ -179,7 +179,7 @@ def test_a_crash_goes_on_from_the_last_checkpoint(cifar, tmp_path, monkeypatch):
         whole = timeless(stored_runs(store, "tiny-cifar"))
     monkeypatch.setattr(session, "WINDOW_SECONDS", 1e-9)
     monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(engines, "SAVING_SHARE", 1e9)
+    monkeypatch.setattr(engines, "MAX_SAVING_FRACTION", 1e9)
     monkeypatch.setattr(EncoderTrainer, "launch", crashing)
     with Store.open(tmp_path / "broken") as store:
         with pytest.raises(HeadcountError, match="the disk is gone"):
@@ -286,7 +286,7 @@ def test_other_data_than_the_spec_says(marco, cifar, tmp_path):
         with pytest.raises(BadInput, match="made from other data, or with other options"):
             run_on_store(cifar_spec(cifar), store, feeds=marco.feeds(), quiet=True)
         small = cifar.feeds()(cifar_spec(cifar, lengths=[48]).panels()[0])
-        with pytest.raises(BadInput, match=r"the spec states 5 tokens, and the data have 10"):
+        with pytest.raises(BadInput, match=r"the spec states 5 tokens, but the data have 10"):
             run_on_store(cifar_spec(cifar), store, feeds=lambda panel: small, quiet=True)
         assert store.runs() == {}, "nothing is kept of a run that could not start"
 

@@ -96,7 +96,7 @@ def test_other_data_are_other_trials():
         (lambda: RealSpec.parse({**marco().data(), "lengths": [128]}), "length 128: a set has 2 to 64 candidates"),
         (
             lambda: RealSpec.parse({**marco().data(), "kind": "cifar"}),
-            "kind is 'cifar', and the data are of kind 'marco'",
+            "kind is 'cifar', but the data are of kind 'marco'",
         ),
         (lambda: RealSpec.parse({**marco().data(), "head": [1]}), "unknown key 'head'"),
         (lambda: marco(content="xyz"), "content"),
@@ -140,17 +140,17 @@ def test_opening_candidates(folders, tmp_path):
         options = {"lengths": [2], "queries": 40, "validation": 10, **changed}
         assert open_marco(folders["corpus"], folders["bert"], quiet=True, **options).data != source.data
     assert open_marco(folders["other"], folders["bert"], lengths=[2], quiet=True).data.content != source.data.content
-    with pytest.raises(BadInput, match="no sets of 8 candidates were mined, only of 2, 4: open the data with it"):
+    with pytest.raises(BadInput, match="no sets of 8 candidates were mined, only of 2, 4: add it to lengths"):
         feeds(RealSpec(name="m", kind="marco", source=source.data, heads=[1], lengths=[8]).panels()[0])
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"queries": 49}, "has 48 queries with a positive .*and 49 are asked for: give --train"),
+        ({"queries": 49}, "has 48 queries with a usable positive, but 49 were requested: give --train"),
         ({"lengths": [65]}, "length is 65: a set has 2 to 64"),
-        ({"lengths": []}, "no length is given"),
-        ({"validation": 48}, "validation is 48: it must be 0 or more, and less than the 48"),
+        ({"lengths": []}, "lengths is empty"),
+        ({"validation": 48}, "validation is 48: it must be at least 0 and less than the 48"),
         ({"validation": 0}, "no queries for validation"),
         ({"most": 1000}, "1000 tokens per sequence: use 5 to 40"),
         ({"entry": "tokens", "most": 3}, "3 tokens per sequence: use 5 to 40"),
@@ -198,8 +198,8 @@ def test_opening_images(folders):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"train": 61}, "training images: 61 were asked for, and there are 60: ask for 1 to 60"),
-        ({"validation": 0}, "test images: 0 were asked for"),
+        ({"train": 61}, "training images: 61 were requested, and there are 60: request 1 to 60"),
+        ({"validation": 0}, "test images: 0 were requested"),
         ({"patch": 0}, "patch"),
     ],
 )

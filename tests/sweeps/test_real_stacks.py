@@ -71,7 +71,7 @@ class Watched(Engine):
     """Stacks on a CPU that run side by side as on a GPU; notes how many do."""
 
     def __init__(self, told: Told, most: int = 3) -> None:
-        super().__init__(replace(ENCODER_STACKS, at_once=most), CPU, told)
+        super().__init__(replace(ENCODER_STACKS, max_sessions=most), CPU, told)
         self.beside: list[int] = []
 
     def _look_around(self) -> None:
@@ -155,7 +155,7 @@ def test_one_more_stack_may_run_when_one_has_ended(monkeypatch: pytest.MonkeyPat
 
         def _look(self, place: int) -> None:
             super()._look(place)
-            self._crowded = 1
+            self._max_running = 1
 
     failures.append(no_room())
     told = Told([6, 2, 1, 3, 4, 5])
@@ -224,7 +224,7 @@ def test_a_failed_stack_is_gone_before_its_memory_is_given_back(at: str, monkeyp
 
     monkeypatch.setattr(EncoderTrainer, "__init__", noted)
     monkeypatch.setattr(EncoderTrainer, "launch", full)
-    monkeypatch.setattr(Engine, "give_back", lambda self: alive.append([one() is not None for one in seen]))
+    monkeypatch.setattr(Engine, "release_memory", lambda self: alive.append([one() is not None for one in seen]))
     told = Told([2])
     Engine(ENCODER_STACKS, CPU, told).run(told.stacks)
     assert alive[0] == [False]

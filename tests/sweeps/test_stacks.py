@@ -208,7 +208,7 @@ def test_a_failed_stack_is_gone_before_its_memory_is_given_back(monkeypatch):
         return launch(self, steps)
 
     monkeypatch.setattr(stack_session.StackTrainer, "launch", full)
-    monkeypatch.setattr(Engine, "give_back", lambda self: alive.append([one() is not None for one in seen]))
+    monkeypatch.setattr(Engine, "release_memory", lambda self: alive.append([one() is not None for one in seen]))
     told = Told([job(2, s) for s in range(2)]).run([[0, 1]])
     assert alive == [[False]]
     assert sorted(told.outcomes) == [0, 1]
@@ -219,7 +219,7 @@ def test_a_broken_device_ends_the_sweep_in_one_line(monkeypatch):
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might ...")
 
     monkeypatch.setattr(stack_session, "StackTrainer", broken)
-    with pytest.raises(hc.HeadcountError, match="goes on from here") as caught:
+    with pytest.raises(hc.HeadcountError, match="continues from here") as caught:
         Told([job(), job(1)]).run([[0, 1]])
     assert "\n" not in str(caught.value)
 

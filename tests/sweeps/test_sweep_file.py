@@ -239,9 +239,11 @@ def test_several_lengths_of_one_task_are_refused_with_what_to_do() -> None:
         with pytest.raises(hc.BadInput) as caught:
             hc.sweep(task, heads=1, **given)
         assert f'give the family\'s name, hc.sweep("quadratic-basins", {key}={values}, …)' in str(caught.value)
-        with pytest.raises(hc.BadInput, match=f"^{key}: this task is of no family and has one .*: sweep one task for"):
+        with pytest.raises(
+            hc.BadInput, match=f"^{key}: this task belongs to no family and has one .*: sweep one task for"
+        ):
             hc.sweep(own_task(PARTS), heads=1, **given)
-        with pytest.raises(hc.BadInput, match=f"^{key}: this task is of no family"):
+        with pytest.raises(hc.BadInput, match=f"^{key}: this task belongs to no family"):
             hc.sweep(arrays, heads=1, **given)
 
 

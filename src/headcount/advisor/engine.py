@@ -26,11 +26,11 @@ from headcount.core import HeadcountError, cores
 from headcount.models.transformer import ModelSpec, covering_spec
 from headcount.sweeps import (
     CutShort,
+    DriverOptions,
     Failure,
-    Kind,
     Member,
     ModelOptions,
-    Terms,
+    SessionKind,
     model_bytes,
     train_singly,
     train_stacks,
@@ -153,9 +153,9 @@ class TrialEngine:
             train_singly(partial(BestOnCore, self.data), answers, answers.names, workers, self._terms())
         return answers.in_order()
 
-    def _terms(self) -> Terms:
+    def _terms(self) -> DriverOptions:
         """Nothing is saved, since nothing goes on later."""
-        return Terms(Halting(self.halt), float("inf"), self.deadline)
+        return DriverOptions(Halting(self.halt), float("inf"), self.deadline)
 
     def _stacked(self, stacks: Sequence[Sequence[Wanted]], *, plain: bool) -> list[Outcome]:
         """Train the trials of each request as a stack of their own on the GPU.
@@ -167,7 +167,7 @@ class TrialEngine:
                 raise HeadcountError("a stack needs one recipe")
         small = sum(map(self._numbers, stacks)) <= PLAIN_STEP
         begin = partial(BestStack, self.data, plain=plain, largest=self.largest)
-        kind = Kind(begin, self._needs, at_once=len(stacks) if small else 1)
+        kind = SessionKind(begin, self._needs, max_sessions=len(stacks) if small else 1)
         answers = Answers(self, [one for order in stacks for one in order])
         names = iter(answers.names)
         with self._until_interrupted():

@@ -9,7 +9,7 @@ from headcount.analysis import analyse as analyse_runs
 from headcount.core import BadInput, check_replaceable
 from headcount.models import SavedModel
 from headcount.render import check_run_folder, write_run_report
-from headcount.store import Run, Store, damage_in_passing
+from headcount.store import Run, Store, quick_check
 from headcount.sweeps import stored_model, stored_runs
 
 STORE = "headcount-runs"
@@ -62,6 +62,6 @@ def read_run(
         raise BadInput(f"resamples must be at most {MAX_RESAMPLES:,} and seed at least 0")
     with Store.open(store, read_only=True) as opened:
         runs = stored_runs(opened, run)
-        damage = damage_in_passing(opened, run)
+        damage = quick_check(opened, run)
     found = analyse_runs(runs, resamples=resamples, seed=seed, on=on)
     return runs, found.model_copy(update={"notes": [*found.notes, *damage]})

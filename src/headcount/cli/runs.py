@@ -89,7 +89,7 @@ def _check(folder: Path, json: bool) -> int:
 
 def _list(store: Store, json: bool) -> None:
     from headcount.render import as_terminal
-    from headcount.store import damage_in_passing, left_out_line
+    from headcount.store import left_out_line, quick_check
 
     sizes, counts = store.runs(), store.counts_by_run()
     rows: list[dict[str, Any]] = []
@@ -97,8 +97,8 @@ def _list(store: Store, json: bool) -> None:
         states = dict(counts.get(name, {}))
         lost = size - sum(states.values())
         rows.append({"run": name, **states, **({"damaged": lost} if lost else {})})
-    told = damage_in_passing(store)
-    if not rows and (files := store.files.unnamed(store.named_files())):
+    told = quick_check(store)
+    if not rows and (files := store.files.orphans(store.named_files())):
         told = [f"No run is left: rows are missing, and {len(files):,} of the checkpoint files are named by none."]
     if not told and (lost := sum(row.get("damaged", 0) for row in rows)):
         told = [left_out_line(lost)]

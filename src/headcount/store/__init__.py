@@ -9,8 +9,8 @@ from headcount.core import open_door
 if TYPE_CHECKING:
     from headcount.store.check import Findings as Findings
     from headcount.store.check import check_store as check_store
-    from headcount.store.check import damage_in_passing as damage_in_passing
     from headcount.store.check import damaged_checkpoints as damaged_checkpoints
+    from headcount.store.check import quick_check as quick_check
     from headcount.store.checkpoints import Snapshot as Snapshot
     from headcount.store.memory import MemoryStore as MemoryStore
     from headcount.store.memory import TrialStore as TrialStore

@@ -1,6 +1,6 @@
-"""A store in memory: the same calls as `Store`, for runs that nobody keeps.
+"""A store in memory with the methods of `Store` that a runner needs, for runs that are not kept.
 
-What runs on a store runs on this one as well, and the same suite of tests holds for both. It lives as long as its
+The runner works the same on both, and the same suite of tests covers both. A store in memory lasts as long as its
 process and belongs to one thread; final weights are not kept.
 """
 
@@ -19,7 +19,7 @@ from headcount.store.trials import STATES, Outcome, State, StoredTrial
 
 @runtime_checkable
 class TrialStore(Protocol):
-    """What a runner asks of a store, be it a folder or memory."""
+    """What a runner needs of a store, whether a folder or in memory."""
 
     def add_run(
         self, name: str, specs: Sequence[Mapping[str, Any]], about: Mapping[str, Any] | None = None
@@ -28,11 +28,11 @@ class TrialStore(Protocol):
         ...
 
     def states(self, trials: Iterable[str]) -> dict[str, State]:
-        """Return the states of those trials that the store has."""
+        """Return the states of those of the trials that the store has."""
         ...
 
     def trials(self, run: str | None = None, states: Iterable[State] | None = None) -> list[StoredTrial]:
-        """Return the trials of a run, or all, in the order in which they were added."""
+        """Return the trials of a run, or all, in the order they were added."""
         ...
 
     def curve(self, trial: str) -> list[tuple[int, float]]:
@@ -40,15 +40,15 @@ class TrialStore(Protocol):
         ...
 
     def claim(self, hashes: Iterable[str]) -> list[str]:
-        """Take trials that are free; no two ever hold the same one."""
+        """Take the free ones of these trials; no two store objects ever hold the same trial."""
         ...
 
     def renew(self) -> list[str]:
-        """Say that what is held is still being worked on."""
+        """Renew the lease on all trials that are held, and return their hashes."""
         ...
 
     def release(self) -> None:
-        """Give back all that is held."""
+        """Release all trials that are held."""
         ...
 
     def load_checkpoints(self, trials: Iterable[str]) -> dict[str, tuple[int, Arrays]]:
@@ -56,11 +56,11 @@ class TrialStore(Protocol):
         ...
 
     def checkpoint_many(self, snapshots: Sequence[Snapshot]) -> list[str]:
-        """Keep checkpoints; return the trials that are not ours."""
+        """Store checkpoints; return the trials that are not ours."""
         ...
 
     def finish_many(self, outcomes: Sequence[Outcome]) -> list[str]:
-        """Keep how trials ended; return those that were refused."""
+        """Store outcomes; return the trials that were refused."""
         ...
 
 
@@ -93,24 +93,24 @@ class MemoryStore:
         return hashes
 
     def members(self, run: str) -> list[str]:
-        """Return the hashes of a run's trials, in the order in which they were added."""
+        """Return the hashes of a run's trials, in the order they were added."""
         return list(self._runs[run])
 
     def about(self, run: str) -> dict[str, Any]:
-        """Return what else is known of a run."""
+        """Return the data that were stored with a run, such as its spec."""
         return self._abouts.get(run, {})
 
     def states(self, trials: Iterable[str]) -> dict[str, State]:
-        """Return the states of those trials that the store has."""
+        """Return the states of those of the trials that the store has."""
         return {trial: self._trials[trial].state for trial in trials if trial in self._trials}
 
     def counts(self, run: str) -> dict[State, int]:
-        """Return how many trials of a run are in which state."""
+        """Return how many trials of a run are in each state; states without trials are left out."""
         found = Counter(self._trials[trial].state for trial in self._runs[run])
         return {state: found[state] for state in STATES if found[state]}
 
     def trials(self, run: str | None = None, states: Iterable[State] | None = None) -> list[StoredTrial]:
-        """Return the trials of a run, or all, in the order in which they were added."""
+        """Return the trials of a run, or all, in the order they were added."""
         wanted = None if states is None else set(states)
         names = self._trials if run is None else self._runs.get(run, {})
         return [self._trials[name] for name in names if wanted is None or self._trials[name].state in wanted]
@@ -121,17 +121,17 @@ class MemoryStore:
 
     def claim(self, hashes: Iterable[str]) -> list[str]:
         """Take trials that are neither finished nor held."""
-        taken = [trial for trial in dict.fromkeys(hashes) if self._known(trial).state == "pending"]
+        taken = [trial for trial in dict.fromkeys(hashes) if self._trial(trial).state == "pending"]
         for trial in taken:
             self._change(trial, state="running")
         return taken
 
     def renew(self) -> list[str]:
-        """Return what is held; nobody else could take it."""
+        """Return the trials that are held; no other process can take them, so there is no lease to renew."""
         return [trial for trial, row in self._trials.items() if row.state == "running"]
 
     def release(self) -> None:
-        """Give back all that is held."""
+        """Release all trials that are held."""
         for trial in self.renew():
             self._change(trial, state="pending")
 
@@ -140,39 +140,40 @@ class MemoryStore:
         return {trial: self._checkpoints[trial] for trial in trials if trial in self._checkpoints}
 
     def checkpoint_many(self, snapshots: Sequence[Snapshot]) -> list[str]:
-        """Keep checkpoints of unfinished trials; return the trials that have ended, left as they are."""
-        lost = [snapshot.hash for snapshot in snapshots if self._known(snapshot.hash).finished]
-        for one in snapshots:
-            if one.hash not in lost:
-                self._checkpoints[one.hash] = (one.step, {name: array.copy() for name, array in one.arrays.items()})
-                self._curves.setdefault(one.hash, {}).update(one.curve)
-                self._change(one.hash, step=one.step, checkpoint_step=one.step)
-        return lost
+        """Store checkpoints of unfinished trials; return the trials that have ended, which stay unchanged."""
+        ended = [snapshot.hash for snapshot in snapshots if self._trial(snapshot.hash).finished]
+        for snapshot in snapshots:
+            if snapshot.hash not in ended:
+                arrays = {name: array.copy() for name, array in snapshot.arrays.items()}
+                self._checkpoints[snapshot.hash] = (snapshot.step, arrays)
+                self._curves.setdefault(snapshot.hash, {}).update(snapshot.curve)
+                self._change(snapshot.hash, step=snapshot.step, checkpoint_step=snapshot.step)
+        return ended
 
     def finish_many(self, outcomes: Sequence[Outcome]) -> list[str]:
-        """Keep how trials ended; return those that had ended otherwise."""
+        """Store outcomes; return the trials that had already ended differently."""
         refused: list[str] = []
-        for one in outcomes:
-            row = self._known(one.hash)
-            if row.finished:
-                if (row.state, row.metrics, row.error) != (one.state, one.metrics, one.error):
-                    refused.append(one.hash)
+        for outcome in outcomes:
+            stored = self._trial(outcome.hash)
+            if stored.finished:
+                if (stored.state, stored.metrics, stored.error) != (outcome.state, outcome.metrics, outcome.error):
+                    refused.append(outcome.hash)
                 continue
-            self._checkpoints.pop(one.hash, None)
-            self._curves.setdefault(one.hash, {}).update(one.curve)
-            last = one.last_step()
+            self._checkpoints.pop(outcome.hash, None)
+            self._curves.setdefault(outcome.hash, {}).update(outcome.curve)
+            last = outcome.last_step()
             self._change(
-                one.hash,
-                state=one.state,
-                metrics=_plain(one.metrics),
-                provenance=_plain(one.provenance),
-                error=one.error,
-                step=row.step if last is None else last,
+                outcome.hash,
+                state=outcome.state,
+                metrics=_as_dict(outcome.metrics),
+                provenance=_as_dict(outcome.provenance),
+                error=outcome.error,
+                step=stored.step if last is None else last,
                 checkpoint_step=None,
             )
         return refused
 
-    def _known(self, trial: str) -> StoredTrial:
+    def _trial(self, trial: str) -> StoredTrial:
         if trial not in self._trials:
             raise BadInput(f"the store has no trial {trial!r}: add it to a run first")
         return self._trials[trial]
@@ -181,5 +182,5 @@ class MemoryStore:
         self._trials[trial] = replace(self._trials[trial], updated=time.time(), **changes)
 
 
-def _plain(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _as_dict(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if values is None else dict(values)

@@ -1,9 +1,9 @@
-"""Stores of several machines, joined by the hashes of their trials.
+"""Merge the stores of several machines, matching trials by their hashes.
 
-Finished beats unfinished, a result beats a failure, and of two unfinished ones the longer checkpoint wins. Two results
-of one trial that differ are a conflict: it is reported, and the first is kept. A trial that somebody trains here at
-this moment is left alone, and reported. Merging goes in batches of one file and one commit each; doing it again, after
-a kill or for new trials, does only what is left.
+A finished trial beats an unfinished one, a result beats a failure, and of two unfinished trials the later checkpoint
+wins. Two different results for one trial are a conflict: it is reported, and the local result is kept. A trial that is
+being trained in this store is left alone and reported. Trials are copied in batches of one file and one commit each;
+merging again, after a kill or for new trials, copies only what is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from headcount.store.checkpoints import Arrays
-from headcount.store.claims import is_held, join_run, note
+from headcount.store.claims import add_warning, extend_run, is_held
 from headcount.store.query import log
 from headcount.store.schema import DamagedStore
 from headcount.store.trials import FINISHED, as_json
@@ -23,45 +23,45 @@ from headcount.store.trials import FINISHED, as_json
 if TYPE_CHECKING:
     from headcount.store.store import Store
 
-BATCH_TRIALS = 500
-BATCH_BYTES = 64 << 20
+MERGE_BATCH_TRIALS = 500
+MERGE_BATCH_BYTES = 64 << 20
 
 Verdict = Literal["added", "taken", "kept", "conflict", "busy"]
 
 
 @dataclass
 class MergeReport:
-    """What a merge did; lists hold the hashes of trials."""
+    """What a merge did; the lists hold hashes of trials."""
 
     added: list[str] = field(default_factory=list[str])
     taken: list[str] = field(default_factory=list[str])
-    """Trials that were here, and were further there."""
+    """Trials that both stores have, and that were further in the other store."""
     kept: list[str] = field(default_factory=list[str])
     conflict: list[str] = field(default_factory=list[str])
-    """Trials with two different results: the one that was here is kept."""
+    """Trials with two different results: the one in this store is kept."""
     busy: list[str] = field(default_factory=list[str])
-    """Trials that are further there, but are being trained here: merge again when they are not."""
+    """Trials that are further in the other store but are being trained in this one: merge again later."""
     damaged: list[str] = field(default_factory=list[str])
-    """Trials whose checkpoint there is damaged, and was not copied."""
+    """Trials whose checkpoint in the other store is damaged and was not copied."""
     damaged_rows: list[str] = field(default_factory=list[str])
-    """Trials whose row or curve is damaged, there or here: nothing of them was copied."""
+    """Trials whose row or curve is damaged in either store: nothing of them was copied."""
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return a one-line summary."""
         always = {"trials added": self.added, "brought forward": self.taken, "as they were": self.kept}
-        at_need = {
+        if_any = {
             "in conflict": self.conflict,
             "busy": self.busy,
             "with a damaged checkpoint": self.damaged,
             "damaged and left out": self.damaged_rows,
         }
-        parts = always | {what: hashes for what, hashes in at_need.items() if hashes}
+        parts = always | {what: hashes for what, hashes in if_any.items() if hashes}
         return ", ".join(f"{len(hashes)} {what}" for what, hashes in parts.items())
 
 
 @dataclass(frozen=True)
-class _Copy:
-    """One trial of the other store: its row, its curve and the arrays of its checkpoint, of one moment."""
+class _TrialCopy:
+    """A trial of the other store: its row, its curve and the arrays of its checkpoint, all read at the same moment."""
 
     row: sqlite3.Row
     points: list[tuple[int, bytes]]
@@ -69,7 +69,7 @@ class _Copy:
 
     @property
     def step(self) -> int | None:
-        """The step of the checkpoint, if it has one that is whole."""
+        """The step of the checkpoint; None if there is none, or it is damaged."""
         return None if self.arrays is None else self.row["checkpoint_step"]
 
     def size(self) -> int:
@@ -78,26 +78,26 @@ class _Copy:
 
 
 def merge(store: Store, other: Store) -> MergeReport:
-    """Bring all that the other store has into this one."""
+    """Copy the trials and runs of another store into this one."""
     report = MergeReport()
-    batch: list[_Copy] = []
+    batch: list[_TrialCopy] = []
     size = 0
     for copy in _worth_copying(store, other, report):
         batch.append(copy)
         size += copy.size()
-        if len(batch) >= BATCH_TRIALS or size >= BATCH_BYTES:
+        if len(batch) >= MERGE_BATCH_TRIALS or size >= MERGE_BATCH_BYTES:
             _write(store, batch, report)
             batch, size = [], 0
     _write(store, batch, report)
     for name in other.runs():
         try:
             members, about = other.members(name), other.about(name)
-        except DamagedStore as error:  # its trials are copied all the same
+        except DamagedStore as error:  # its trials are copied nevertheless
             log.warning("%s", error)
             continue
         with store.writing() as db:
-            known = store.states(members).keys()  # those that were left out have none
-            join_run(db, name, [trial for trial in members if trial in known])
+            known = store.states(members).keys()  # trials that were left out have no state here
+            extend_run(db, name, [trial for trial in members if trial in known])
             if about:
                 db.execute(
                     "INSERT INTO abouts SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM runs WHERE name = ?1) "
@@ -107,41 +107,41 @@ def merge(store: Store, other: Store) -> MergeReport:
     return report
 
 
-def _verdict(mine: sqlite3.Row | None, theirs: sqlite3.Row, step: int | None, dead: dict[str, bool]) -> Verdict:
-    """Say what is to be done with a trial of the other store, whose checkpoint there is at `step`."""
-    if mine is None:
+def _verdict(local: sqlite3.Row | None, other: sqlite3.Row, step: int | None, dead: dict[str, bool]) -> Verdict:
+    """Return what to do with a trial of the other store, whose checkpoint there is at `step`."""
+    if local is None:
         return "added"
-    if theirs["state"] in FINISHED:
-        if mine["state"] in ("done", "diverged"):
-            same = (mine["state"], mine["metrics"]) == (theirs["state"], theirs["metrics"])
-            return "kept" if same or theirs["state"] == "failed" else "conflict"
-        better = not (mine["state"] == "failed" and theirs["state"] == "failed")
+    if other["state"] in FINISHED:
+        if local["state"] in ("done", "diverged"):
+            same = (local["state"], local["metrics"]) == (other["state"], other["metrics"])
+            return "kept" if same or other["state"] == "failed" else "conflict"
+        better = not (local["state"] == "failed" and other["state"] == "failed")
     else:
-        have = -1 if mine["checkpoint_step"] is None else mine["checkpoint_step"]
-        better = mine["state"] not in FINISHED and step is not None and step > have
+        local_step = -1 if local["checkpoint_step"] is None else local["checkpoint_step"]
+        better = local["state"] not in FINISHED and step is not None and step > local_step
     if not better:
         return "kept"
-    return "busy" if is_held(mine, time.time(), dead) else "taken"
+    return "busy" if is_held(local, time.time(), dead) else "taken"
 
 
-def _worth_copying(store: Store, other: Store, report: MergeReport) -> Iterator[_Copy]:
-    """Read those trials of the other store that this one lacks or has less of; report the rest."""
+def _worth_copying(store: Store, other: Store, report: MergeReport) -> Iterator[_TrialCopy]:
+    """Yield the trials that this store lacks, or that are further in the other one; report the rest."""
     dead: dict[str, bool] = {}
     files: dict[str, dict[str, str]] = {}
     wanted: list[tuple[str, str | None]] = []
-    for trial, theirs in other.scan():
-        mine = _mine(store, trial)
-        if isinstance(theirs, str) or isinstance(mine, str):
+    for trial, row in other.scan():
+        local = _local_row(store, trial)
+        if isinstance(row, str) or isinstance(local, str):
             report.damaged_rows.append(trial)
             continue
-        verdict = _verdict(mine, theirs, theirs["checkpoint_step"], dead)
+        verdict = _verdict(local, row, row["checkpoint_step"], dead)
         if verdict in ("added", "taken"):
-            wanted.append((trial, theirs["checkpoint"]))
-            if theirs["checkpoint"] is not None:
-                files.setdefault(theirs["checkpoint"], {})[trial] = theirs["checkpoint_hash"]
+            wanted.append((trial, row["checkpoint"]))
+            if row["checkpoint"] is not None:
+                files.setdefault(row["checkpoint"], {})[trial] = row["checkpoint_hash"]
         else:
             getattr(report, verdict).append(trial)
-    wanted.sort(key=lambda one: one[1] or "")  # the trials of a stack are read at once
+    wanted.sort(key=lambda item: item[1] or "")  # by file: the trials of a stack are read together
     ready: dict[str, Arrays] = {}
     for trial, file in wanted:
         if file in files:
@@ -154,16 +154,18 @@ def _worth_copying(store: Store, other: Store, report: MergeReport) -> Iterator[
             yield copy
 
 
-def _mine(store: Store, trial: str) -> sqlite3.Row | str | None:
-    """Return what this store has of a trial, or what is wrong with it; None if it has nothing."""
+def _local_row(store: Store, trial: str) -> sqlite3.Row | str | None:
+    """Return the row of a trial in this store, or what is wrong with it; None if the store does not have the trial."""
     with store.reading() as db:
         row = store.verified(db, trial)
         sealed = db.execute("SELECT 1 FROM seals WHERE trial = ?", (trial,)).fetchone()
     return None if isinstance(row, str) and sealed is None and not store.states([trial]) else row
 
 
-def _read(other: Store, trial: str, file: str | None, ready: dict[str, Arrays], report: MergeReport) -> _Copy | None:
-    """Read one trial as it is at one moment, even while its owner goes on writing it; None if it is damaged."""
+def _read(
+    other: Store, trial: str, file: str | None, ready: dict[str, Arrays], report: MergeReport
+) -> _TrialCopy | None:
+    """Return a consistent copy of one trial, even while its owner is writing it; None if the trial is damaged."""
     failed: str | None = None
     while True:
         with other.reading() as db:
@@ -174,22 +176,22 @@ def _read(other: Store, trial: str, file: str | None, ready: dict[str, Arrays], 
                 db.execute("ROLLBACK")
             if isinstance(row, str) or points is None:
                 return None
-            now = row["checkpoint"]
-            if now is None:
-                return _Copy(row, points, None)
-            arrays = ready.get(trial) if now == file else None
+            checkpoint = row["checkpoint"]
+            if checkpoint is None:
+                return _TrialCopy(row, points, None)
+            arrays = ready.get(trial) if checkpoint == file else None
             if arrays is None:
-                arrays = other.files.read(now, {trial: row["checkpoint_hash"]}).get(trial)
+                arrays = other.files.read(checkpoint, {trial: row["checkpoint_hash"]}).get(trial)
         if arrays is not None:
-            return _Copy(row, points, arrays)
-        if failed == now:  # and not just replaced between our two looks
+            return _TrialCopy(row, points, arrays)
+        if failed == checkpoint:  # unreadable twice, so it was not merely replaced in between
             report.damaged.append(trial)
-            return _Copy(row, points if row["state"] in FINISHED else [], None)
-        failed = now
+            return _TrialCopy(row, points if row["state"] in FINISHED else [], None)
+        failed = checkpoint
 
 
-def _write(store: Store, batch: list[_Copy], report: MergeReport) -> None:
-    """Store a batch: one checkpoint file, then one commit, as any other writer does."""
+def _write(store: Store, batch: list[_TrialCopy], report: MergeReport) -> None:
+    """Store a batch like any other writer: one checkpoint file, then one commit."""
     if not batch:
         return
     dead: dict[str, bool] = {}
@@ -202,29 +204,29 @@ def _write(store: Store, batch: list[_Copy], report: MergeReport) -> None:
             with store.writing() as db:
                 for copy in batch:
                     trial = copy.row["hash"]
-                    mine = _mine(store, trial)  # again: this store may have gone on
-                    if isinstance(mine, str):
+                    local = _local_row(store, trial)  # again, since it may have changed
+                    if isinstance(local, str):
                         report.damaged_rows.append(trial)
                         continue
-                    verdict = _verdict(mine, copy.row, copy.step, dead)
+                    verdict = _verdict(local, copy.row, copy.step, dead)
                     done.append((verdict, trial))
                     if verdict not in ("added", "taken"):
                         continue
-                    if mine is not None:
-                        replaced.update([mine["checkpoint"]] if mine["checkpoint"] else [])
-                        if mine["state"] == "failed":
-                            note(db, trial, f"failed here before a result was merged: {mine['error']}")
+                    if local is not None:
+                        replaced.update([local["checkpoint"]] if local["checkpoint"] else [])
+                        if local["state"] == "failed":
+                            add_warning(db, trial, f"failed here before a result was merged: {local['error']}")
                     _put(db, copy, (file, digests[trial], copy.step) if trial in digests else (None, None, None))
         finally:
-            store.remove_unnamed(replaced)
+            store.remove_unreferenced(replaced)
     for verdict, trial in done:
         getattr(report, verdict).append(trial)
 
 
-def _put(db: sqlite3.Connection, copy: _Copy, checkpoint: tuple[Any, Any, Any]) -> None:
-    """Write the row and the curve of one trial; nobody here is training it."""
+def _put(db: sqlite3.Connection, copy: _TrialCopy, checkpoint: tuple[Any, Any, Any]) -> None:
+    """Write the row and the curve of one trial, which no process is training in this store."""
     row = copy.row
-    over = row["state"] in FINISHED
+    finished = row["state"] in FINISHED
     db.execute(
         "INSERT INTO trials (hash, spec, state, step, metrics, error, provenance, "
         "checkpoint, checkpoint_hash, checkpoint_step, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
@@ -235,8 +237,8 @@ def _put(db: sqlite3.Connection, copy: _Copy, checkpoint: tuple[Any, Any, Any]) 
         (
             row["hash"],
             row["spec"],
-            row["state"] if over else "pending",
-            row["step"] if over else copy.step or 0,
+            row["state"] if finished else "pending",
+            row["step"] if finished else copy.step or 0,
             row["metrics"],
             row["error"],
             row["provenance"],
@@ -245,5 +247,5 @@ def _put(db: sqlite3.Connection, copy: _Copy, checkpoint: tuple[Any, Any, Any]) 
             time.time(),
         ),
     )
-    db.execute("DELETE FROM curves WHERE trial = ?", (row["hash"],))  # what seals a curve starts afresh with this
+    db.execute("DELETE FROM curves WHERE trial = ?", (row["hash"],))  # this also resets the curve's seal
     db.executemany("INSERT INTO curves VALUES (?, ?, ?)", [(row["hash"], *point) for point in copy.points])

@@ -1,4 +1,4 @@
-"""The record of one trial and of a run, a named list of trials, with one JSON file as its form on disk."""
+"""The records of a trial and of a run, which is a named list of trials and is saved as one JSON file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Trial(Spec):
     """Top-1 accuracy on validation, where the run's measure is the error rate."""
     train_accuracy: float | None = Field(default=None, ge=0, le=1)
     mrr: float | None = Field(default=None, ge=0, le=1)
-    """The mean reciprocal rank of the right answer on validation, likewise."""
+    """The mean reciprocal rank of the right answer on validation, where the run's measure is the error rate."""
     train_mrr: float | None = Field(default=None, ge=0, le=1)
     steps: int = Field(ge=0)
     """Steps taken."""
@@ -50,21 +50,21 @@ class Run(Spec):
     task: dict[str, Any]
     """The task's JSON data: name, length, dim, …"""
     intrinsic: int | None
-    """The task's known D, if it has one; for comparison only, no estimate reads it."""
+    """The task's known D, if it has one; for comparison only: no estimate uses it."""
     spec: dict[str, Any]
     """The spec that produced the run, as JSON data."""
     sweep: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """The whole sweep that the run is a part of, as a sweep file states it; empty where no file can state it."""
+    """The whole sweep that the run is a part of, as in a sweep file; empty if no file can express it."""
     values: dict[str, Any] = Field(default_factory=dict[str, Any])
     """What sets this run apart from the others of one sweep: length, hidden, …"""
     measure: Measure = "nmse"
     samples: dict[str, int] = Field(default_factory=dict[str, int])
-    """How many samples the trials were measured on, "train" and "validation", where the measure is the error rate."""
+    """Numbers of samples that the errors were measured on, "train" and "validation"; only for the error rate."""
     trials: list[Trial]
     left_out: dict[str, int] = Field(default_factory=dict[str, int])
     """Trials that have no record, by state: failed, pending, running."""
     blind: bool = False
-    """Whether the answer depends on where tokens stand although the models see no positions."""
+    """Whether the target depends on the tokens' positions although the models do not see them."""
     provenance: dict[str, Any]
     seconds: float = Field(ge=0)
 
@@ -74,5 +74,5 @@ class Run(Spec):
 
     @classmethod
     def load(cls, path: Path) -> Run:
-        """Read a run again."""
+        """Read a run from the file that `save` wrote."""
         return cls.parse(read_json(path), where=str(path))

@@ -19,10 +19,10 @@ from headcount.core import HeadcountError
 DATABASE = "trials.sqlite"
 CHECKPOINTS = "checkpoints"
 WRITE_LOCK = ".trials.lock"
-SMALL_BYTES = 4096
-"""Of a count, a mark or the name of a writer; they have some 20 to 150."""
-VERSION = 2
-"""Of the tables: 1 had no checksums; a writer brings it up to 2, a reader leaves it as it is."""
+MAX_SMALL_FILE_BYTES = 4096
+"""Bytes read at most of a count, a mark or a writer's name; such a file holds 20 to 150."""
+SCHEMA_VERSION = 2
+"""The version of the tables. Version 1 had no checksums: a writer upgrades it, a reader leaves it as it is."""
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -51,7 +51,7 @@ CREATE TABLE warnings (
     id INTEGER PRIMARY KEY, time REAL NOT NULL, trial TEXT NOT NULL, text TEXT NOT NULL, UNIQUE (trial, text)
 );
 """
-"""Version 1, and the first part of version 2."""
+"""The tables of version 1; version 2 adds `SEAL_TABLES`."""
 
 SEAL_TABLES = """
 CREATE TABLE seals (
@@ -62,43 +62,43 @@ CREATE TABLE run_seals (
     name TEXT NOT NULL PRIMARY KEY, trials INTEGER NOT NULL, members BLOB NOT NULL, about BLOB NOT NULL
 ) WITHOUT ROWID;
 """
-"""The checksums of version 2, in tables of their own: no damage to one page changes a row and its checksum alike."""
+"""The checksums of version 2, in tables of their own, so that one damaged page cannot hold a row and its checksum."""
 
 
 class StoreError(HeadcountError):
-    """The store cannot do what was asked; whatever it had stored before is still there."""
+    """The store cannot complete an operation; everything stored before is still there."""
 
 
 class DamagedStore(StoreError):
-    """What is stored is not what was written."""
+    """Stored data differ from what was written."""
 
 
 class LostTrial(StoreError):
-    """A trial that this process may not write: another one took it over, or it has ended already."""
+    """A process may not write a trial: another one took it over, or it has already ended."""
 
 
 @contextmanager
-def one_line(folder: Path) -> Generator[None]:
-    """Turn what SQLite and the file system complain about into one line that says what to do."""
+def store_errors(folder: Path) -> Generator[None]:
+    """Turn errors of SQLite and the file system into StoreError: one line that says what to do."""
     try:
         yield
     except sqlite3.Error as error:
         if _kind(error) in ("NOTADB", "CORRUPT") or "decode to UTF-8" in str(error):
             raise damaged(folder, str(error)) from error
         raise StoreError(_sqlite_line(folder, error)) from error
-    except UnicodeDecodeError as error:  # in the text of SQLite's own complaint, which names what is damaged
+    except UnicodeDecodeError as error:  # raised for SQLite's own message, which quotes the damaged text
         raise damaged(folder, "its schema cannot be read") from error
     except OSError as error:
         raise StoreError(_system_line(folder, error)) from error
 
 
 def _kind(error: sqlite3.Error) -> str:
-    """Return the name of SQLite's error code, without prefix and details."""
+    """Return the name of SQLite's error code without prefix and details, such as BUSY or IOERR."""
     return str(getattr(error, "sqlite_errorname", "")).removeprefix("SQLITE_").split("_")[0]
 
 
 def _sqlite_line(folder: Path, error: sqlite3.Error) -> str:
-    """Say what an error of SQLite means here."""
+    """Return the message for an SQLite error."""
     kind = _kind(error)
     if kind in ("BUSY", "LOCKED"):
         return f"the store {folder} is locked by another program: close what has {DATABASE} open, and try again"
@@ -114,7 +114,7 @@ def _sqlite_line(folder: Path, error: sqlite3.Error) -> str:
 
 
 def _system_line(folder: Path, error: OSError) -> str:
-    """Say what an error of the operating system means here."""
+    """Return the message for an error of the operating system."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return _full(folder)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -125,15 +125,15 @@ def _system_line(folder: Path, error: OSError) -> str:
 
 
 def _full(folder: Path) -> str:
-    return f"the disk of the store {folder} is full: free some space and start again; all that was committed is safe"
+    return f"the disk of the store {folder} is full: free some space and start again; all committed data are safe"
 
 
 def _read_only(folder: Path) -> str:
-    return f"the store {folder} may not be written to: change its permissions, or choose or copy to another --store"
+    return f"the store {folder} is not writable: change its permissions, or choose or copy to another --store"
 
 
 def damaged(folder: Path, why: str) -> DamagedStore:
-    """Return the error that says that the database is damaged, and what can be done."""
+    """Return the error for a damaged database; it says what can be done."""
     return DamagedStore(
         f"{folder / DATABASE} is damaged ({why}), and was left as it is: put back a copy, "
         f"rescue what is readable with `sqlite3 {DATABASE} .recover`, or choose another --store"
@@ -142,10 +142,10 @@ def damaged(folder: Path, why: str) -> DamagedStore:
 
 @contextmanager
 def locked(path: Path, *, shared: bool = False, create: bool = True, patience: float = 60.0) -> Generator[None]:
-    """Hold a file lock, which ends with the process however it ends; wait for it at most `patience` seconds.
+    """Hold a file lock, waiting for it at most `patience` seconds; the system frees it if the process dies.
 
-    The file is opened anew each time: a kept descriptor would be inherited by forked children, and the lock with it.
-    With `create` false nothing is written, and where there is no such file nothing is locked.
+    The file is reopened each time: forked children would inherit a descriptor that stays open, and the lock with it.
+    With `create` false nothing is written, and if the file does not exist nothing is locked.
     """
     try:
         flags = (os.O_RDWR | os.O_CREAT) if create else os.O_RDONLY
@@ -171,29 +171,29 @@ def locked(path: Path, *, shared: bool = False, create: bool = True, patience: f
                     ) from None
                 time.sleep(0.001)
         if not shared:
-            with suppress(OSError):  # a full disk, say: it is for the line above only
+            with suppress(OSError):  # such as a full disk: the pid only serves the message above
                 os.pwrite(descriptor, f"{os.getpid():<20}".encode(), 0)
         yield
     finally:
         os.close(descriptor)
 
 
-def read_small(path: Path) -> str:
-    """Return the first line's worth of a small file of ours; a link, a pipe or the like is none, and is not opened."""
+def read_small_file(path: Path) -> str:
+    """Return the text of a small file of the store; a link, a pipe or the like counts as missing and is not opened."""
     if not stat.S_ISREG(path.lstat().st_mode):
-        raise FileNotFoundError(errno.ENOENT, "no ordinary file", str(path))
+        raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
     with path.open("rb") as handle:
-        return handle.read(SMALL_BYTES).decode("utf-8", errors="replace").strip()
+        return handle.read(MAX_SMALL_FILE_BYTES).decode("utf-8", errors="replace").strip()
 
 
 def tables_of(version: int) -> str:
-    """Return the SQL that makes the tables of a version."""
+    """Return the SQL that creates the tables of a version."""
     return TABLES if version == 1 else TABLES + SEAL_TABLES
 
 
 @functools.cache
 def _expected(version: int) -> dict[str, tuple[str, str, str]]:
-    """Return what SQLite's own table says of each of our tables and indexes."""
+    """Return the schema of a new database of this version, as `_schema` reads it."""
     memory = sqlite3.connect(":memory:")
     memory.executescript(tables_of(version))
     found = _schema(memory)
@@ -202,34 +202,34 @@ def _expected(version: int) -> dict[str, tuple[str, str, str]]:
 
 
 def _schema(db: sqlite3.Connection) -> dict[str, tuple[str, str, str]]:
-    """Return type, table and SQL of all that a database has, by name."""
+    """Return type, table and SQL of each object in a database, by name."""
     rows = db.execute("SELECT name, type, tbl_name, sql FROM sqlite_master").fetchall()
     return {str(name): (str(kind), str(table), " ".join(str(sql).split())) for name, kind, table, sql in rows}
 
 
 def check_tables(folder: Path, db: sqlite3.Connection) -> int:
-    """Return the version of a store's tables; refuse another program's, a newer version, and tables that we never made.
+    """Return the version of a store's tables; reject another program's database, a newer version and a changed schema.
 
-    The text of the schema is compared too: a damaged or crafted one changes what the same questions mean.
+    The text of the schema is compared too: a damaged or crafted one could change what the same query means.
     """
     found = _schema(db)
     stated = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone() if "meta" in found else None
     if stated is None:
-        if found.keys() & (_expected(VERSION).keys() - {"meta"}):
+        if found.keys() & (_expected(SCHEMA_VERSION).keys() - {"meta"}):
             raise damaged(folder, "its table meta does not state a version")
         raise StoreError(f"{folder / DATABASE} is a database, but not one of trials: choose another --store")
     text = str(stated[0])
     if not re.fullmatch("[1-9][0-9]?", text):
         raise damaged(folder, f"its version is {text!r}")
-    if int(text) > VERSION:
+    if int(text) > SCHEMA_VERSION:
         raise StoreError(
             f"the store {folder} was written by a newer headcount (tables of version {text}, "
-            f"this one reads {VERSION}): upgrade headcount, or choose another --store"
+            f"this one reads up to {SCHEMA_VERSION}): upgrade headcount, or choose another --store"
         )
     expected = _expected(int(text))
     active = [name for name, (kind, _, _) in found.items() if kind in ("trigger", "view")]
     changed = [name for name in expected if found.get(name) != expected[name]]
-    newer = [name for name in _expected(VERSION) if name not in expected and name in found]
+    newer = [name for name in _expected(SCHEMA_VERSION) if name not in expected and name in found]
     for name in (*changed, *newer, *active):
         raise damaged(folder, f"{name!r} in its schema is not as headcount made it")
     return int(text)

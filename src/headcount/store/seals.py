@@ -1,12 +1,12 @@
-"""Checksums of all rows, kept in tables of their own, so that bit rot is noticed and never read as a result.
+"""Checksums ("seals") of all rows, in tables of their own, so that bit rot is noticed and never read as a result.
 
-The seal of a trial holds a digest of its row, one of its curve (flush after flush, each over the one before), and once
-more its state and the file that it names. The seal of a run holds how many trials it names, the XOR of the digests of
-its rows, and a digest of what is known about it. A row that was changed, that is missing, or that an old page brought
-back differs from its seal, since a single fault changes one of the two.
+The seal of a trial holds a digest of its row, a digest of its curve (chained over the flushes), and copies of its
+state and of the name of its checkpoint file. The seal of a run holds its number of trials, the XOR of the digests of
+its rows, and a digest of its spec. A row that was changed, is missing, or reappeared with an old page differs from its
+seal, since a single fault changes only one of the two.
 
-Every connection that writes has temporary triggers, which renew a seal in the statement that changes the row. A row
-that does not fit its seal is not sealed anew: once damaged, always damaged.
+Every connection that writes has temporary triggers, which renew a seal in the statement that changes its row. A row
+that does not match its seal is never sealed again: once damaged, always damaged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import re
 import sqlite3
 from typing import Any
 
-from headcount.store.schema import SEAL_TABLES, VERSION
+from headcount.store.schema import SCHEMA_VERSION, SEAL_TABLES
 
 TRIAL_COLUMNS = (
     "hash",
@@ -36,28 +36,28 @@ TRIAL_COLUMNS = (
     "updated",
 )
 CHECKPOINT_NAME = re.compile(r"[0-9a-f]{32}\.safetensors")
-"""The only form of name that we give a checkpoint file; a row with another one is damaged, its file never touched."""
+"""The form of every checkpoint file's name; a row with any other name is damaged, and its file is never touched."""
 DIGEST_BYTES = 16
-NOTHING = bytes(DIGEST_BYTES)
+ZERO_DIGEST = bytes(DIGEST_BYTES)
 """The XOR of no digests."""
 
 
 def digest(*values: Any) -> bytes:
-    """Return a digest of values as SQLite hands them out: text, numbers, bytes, None; 1 and 1.0 differ."""
+    """Return a digest of values as SQLite returns them: text, numbers, bytes, None; 1 and 1.0 differ."""
     return hashlib.blake2b(ascii(values).encode(), digest_size=DIGEST_BYTES).digest()
 
 
-def mix(one: bytes, other: bytes) -> bytes:
-    """Return the XOR of two digests: the order of rows does not matter, and a row can be added in one step."""
+def xor_digests(one: bytes, other: bytes) -> bytes:
+    """Return the XOR of two digests: it does not depend on the order of rows, and a row is added in one step."""
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
-def fault(row: tuple[Any, ...]) -> str | None:
-    """Say what is wrong with the row of a trial by itself, whatever its seal says; None if nothing is."""
+def row_fault(row: tuple[Any, ...]) -> str | None:
+    """Return what is wrong with a trial's row, regardless of its seal; None if it is sound."""
     trial, spec, checkpoint = row[0], row[1], row[7]
     if not isinstance(spec, str) or hashlib.sha256(spec.encode(errors="replace")).hexdigest() != trial:
-        return "its spec does not have its hash"
-    if checkpoint is not None and not is_our_name(checkpoint):
+        return "its spec does not match its hash"
+    if checkpoint is not None and not is_checkpoint_name(checkpoint):
         return "it names a checkpoint file of a form that headcount never writes"
     try:
         for text in (row[1], row[4], row[6]):
@@ -68,14 +68,14 @@ def fault(row: tuple[Any, ...]) -> str | None:
     return None
 
 
-def is_our_name(name: object) -> bool:
-    """Say whether a checkpoint's name from a row has the form that we write."""
+def is_checkpoint_name(name: object) -> bool:
+    """Return whether a value from a row has the form of a checkpoint file's name."""
     return isinstance(name, str) and CHECKPOINT_NAME.fullmatch(name) is not None
 
 
 def _first_seal(*row: Any) -> bytes:
-    """Return the seal of a row of version 1, which had none; one that no row fits where the row is damaged."""
-    return digest(*row) if fault(row) is None else b""
+    """Return the first seal of a row of version 1; for a damaged row, a seal that no row matches."""
+    return digest(*row) if row_fault(row) is None else b""
 
 
 def _columns(prefix: str) -> str:
@@ -113,16 +113,16 @@ END;
 
 
 def keep_seals(db: sqlite3.Connection) -> None:
-    """Renew the seals with whatever this connection writes from now on."""
+    """Make this connection renew the seals of all rows that it writes from now on."""
     db.create_function("seal_digest", -1, digest, deterministic=True)
-    db.create_function("seal_mix", 2, mix, deterministic=True)
+    db.create_function("seal_mix", 2, xor_digests, deterministic=True)
     db.executescript(_TRIGGERS)
 
 
 def seal_all(db: sqlite3.Connection) -> None:
-    """Bring a database of version 1 up to version 2, within a transaction of the caller's.
+    """Upgrade a database from version 1 to version 2, in a transaction of the caller's.
 
-    What was damaged before cannot be told from what was written, but for specs, JSON and names of files.
+    Damage from before the upgrade is only noticed in specs, JSON and file names.
     """
     db.create_function("seal_first", -1, _first_seal)
     db.create_function("seal_digest", -1, digest, deterministic=True)
@@ -141,26 +141,26 @@ def seal_all(db: sqlite3.Connection) -> None:
         "FROM runs GROUP BY name"
     )
     db.execute("INSERT OR REPLACE INTO meta VALUES ('commits', '0')")
-    db.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(VERSION),))
+    db.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(SCHEMA_VERSION),))
 
 
 class _Xor:
-    """The XOR of many digests, for SQLite."""
+    """An SQLite aggregate: the XOR of many digests."""
 
     def __init__(self) -> None:
-        self.value = NOTHING
+        self.value = ZERO_DIGEST
 
     def step(self, one: bytes) -> None:
         """Add one digest."""
-        self.value = mix(self.value, one)
+        self.value = xor_digests(self.value, one)
 
     def finalize(self) -> bytes:
-        """Return what has come together."""
+        """Return the XOR of all digests."""
         return self.value
 
 
 class _Chain:
-    """The digest of a curve, flush after flush, for SQLite."""
+    """An SQLite aggregate: the digest of a curve, chained over its flushes."""
 
     def __init__(self) -> None:
         self.value = b""
@@ -170,5 +170,5 @@ class _Chain:
         self.value = digest(self.value, sequence, points)
 
     def finalize(self) -> bytes:
-        """Return what has come together."""
+        """Return the digest of all flushes."""
         return self.value

@@ -1,4 +1,4 @@
-"""What a store tells of a trial, and what it is told when one ends."""
+"""A stored trial, the outcome of one, and how both are written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StoredTrial:
     error: str | None
     provenance: dict[str, Any] | None
     checkpoint_step: int | None
-    """The step from which it can go on, or whose weights it has kept; None without a checkpoint."""
+    """The step from which the trial can resume, or whose weights are stored; None without a checkpoint."""
     owner: str | None
     lease_until: float | None
     created: float
@@ -39,12 +39,12 @@ class StoredTrial:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more is to be done."""
+        """Whether the trial has ended: done, diverged or failed."""
         return self.state in FINISHED
 
     @classmethod
     def of(cls, row: sqlite3.Row) -> Self | None:
-        """Read a row of the table of trials; None if it cannot be read, as damage to a row without checksum may do."""
+        """Read a row of the table `trials`; None if it cannot be parsed, such as a damaged row without a checksum."""
         values = {name: row[name] for name in cls.__dataclass_fields__}
         try:
             for name in ("spec", "metrics", "provenance"):
@@ -54,7 +54,7 @@ class StoredTrial:
         return cls(**values) if values["state"] in STATES and isinstance(values["step"], int) else None
 
     def flat(self) -> dict[str, Any]:
-        """Return one level of columns: `spec.model.heads`, `metrics.nmse`, `provenance.commit`, …"""
+        """Return all fields as one level of columns: `spec.model.heads`, `metrics.nmse`, `provenance.commit`, …"""
         return {
             "hash": self.hash,
             "state": self.state,
@@ -77,27 +77,27 @@ class Outcome:
     metrics: Mapping[str, Any] | None = None
     provenance: Mapping[str, Any] | None = None
     curve: Points = field(default=())
-    """The points since the last checkpoint; the whole curve will do as well."""
+    """The points since the last checkpoint, or the whole curve."""
     step: int | None = None
-    """The last step; by default that of the last point, or of the last checkpoint."""
+    """The last step; by default that of the curve's last point, or else of the last checkpoint."""
     error: str | None = None
     arrays: Mapping[str, NDArray[Any]] | None = None
-    """The final weights: kept as the trial's checkpoint, in the same commit as its end."""
+    """The final weights, stored as the trial's checkpoint in the same commit as its outcome."""
 
     def __post_init__(self) -> None:
         if self.state not in FINISHED:
             raise BadInput(f"a trial cannot end as {self.state!r}: allowed: {', '.join(FINISHED)}")
 
     def last_step(self) -> int | None:
-        """Return the step at which it ended, if it is known."""
+        """Return the step at which the trial ended; None if it is unknown."""
         if self.step is not None:
             return self.step
         return self.curve[-1][0] if self.curve else None
 
 
 @dataclass(frozen=True)
-class Warned:
-    """Something that was noticed, and dealt with, while the store was in use."""
+class StoredWarning:
+    """A warning about a problem that the store noticed and dealt with; time in seconds since 1970."""
 
     time: float
     trial: str
@@ -105,7 +105,7 @@ class Warned:
 
 
 def as_json(value: Mapping[str, Any] | None, what: str) -> str | None:
-    """Write what is to be stored as JSON in its one canonical form; None stays None."""
+    """Return a mapping as canonical JSON; None stays None. Errors call it `what`."""
     try:
         return None if value is None else canonical_json(value)
     except (TypeError, ValueError) as error:
@@ -113,14 +113,14 @@ def as_json(value: Mapping[str, Any] | None, what: str) -> str | None:
 
 
 def table(trials: Iterable[StoredTrial]) -> list[dict[str, Any]]:
-    """Return a flat row per trial, all with the same columns."""
+    """Return one flat row per trial, all with the same columns."""
     rows = [trial.flat() for trial in trials]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     return [{name: row.get(name) for name in columns} for row in rows]
 
 
 def _flatten(prefix: str, value: dict[str, Any]) -> dict[str, Any]:
-    """Join nested names by dots; lists stay whole."""
+    """Flatten nested dictionaries, joining keys with dots; lists are not flattened."""
     flat: dict[str, Any] = {}
     for name, item in value.items():
         if isinstance(item, dict) and item:

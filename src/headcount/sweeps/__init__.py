@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headcount.sweeps.attack_trials import IrreducibleSpec as IrreducibleSpec
     from headcount.sweeps.attack_trials import attack_rows as attack_rows
     from headcount.sweeps.attack_trials import save_witnesses as save_witnesses
-    from headcount.sweeps.backends import Terms as Terms
+    from headcount.sweeps.backends import DriverOptions as DriverOptions
     from headcount.sweeps.backends import train_singly as train_singly
     from headcount.sweeps.backends import train_stacks as train_stacks
     from headcount.sweeps.encoder_spec import CifarData as CifarData
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from headcount.sweeps.encoder_spec import RealSpec as RealSpec
     from headcount.sweeps.engine import CutShort as CutShort
     from headcount.sweeps.engine import Failure as Failure
-    from headcount.sweeps.engine import Kind as Kind
     from headcount.sweeps.engine import Member as Member
+    from headcount.sweeps.engine import SessionKind as SessionKind
     from headcount.sweeps.file import check_overridden as check_overridden
     from headcount.sweeps.file import choose_positions as choose_positions
     from headcount.sweeps.file import default_positions as default_positions

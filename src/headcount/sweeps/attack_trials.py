@@ -1,12 +1,12 @@
-"""The irreducible-error curve: the largest gap of a proved collision against the head count, with no F trained anew.
+"""The irreducible-error curve: the largest gap of a proved collision, by head count, without training any F anew.
 
-A model is trained for every head count and seed, its encoder and attention are attacked, and half of the largest gap
-is what no feed-forward block on top can go below. Layers with random weights beside them are the control. A layer with
-its attacks is a trial like any other: the store keeps what was found with the layer's weights and its witnesses, and a
-run that was stopped goes on where it was. Each works in a process of its own, since a search holds Python's lock.
+For every head count and seed a model is trained and its encoder and attention are attacked. No feed-forward block on
+top can have a smaller error than half of the largest gap. Layers with random weights are the control. A layer with its
+attacks is a trial like any other: the store keeps the results with the layer's weights and its witnesses, and a stopped
+run can be continued. Each trial has a process of its own, since a search holds Python's global lock.
 
-Head counts are compared at equal effort. Of as many starts far fewer converge where there are enough heads, so every
-search goes on until as many starts have converged, up to a limit; where one hits the limit or the clock, it says so.
+Head counts are compared at equal effort. Far fewer starts converge when there are enough heads, so every search
+continues until the same number of starts have converged, up to a limit, and reports if it hits the limit or the clock.
 """
 
 from __future__ import annotations
@@ -39,47 +39,47 @@ from headcount.sweeps.spec import MAX_TRIALS, ModelOptions, Sizes
 from headcount.tasks import parse_task
 from headcount.training import Ending, Moments, OnStep, Session, Stopped, TrainSpec, saved_model, train_fast
 
-Among = Literal["all", "typical"]
+InputSet = Literal["all", "typical"]
 Layer = Literal["trained", "random"]
 
 
-class Cell(Spec):
-    """One task and head size with all head counts."""
+class AttackCell(Spec):
+    """One task and head size, with all head counts."""
 
     task: dict[str, Any]
     heads: Sizes
     head_dim: Size = 8
     seeds: int = Field(default=3, ge=1, le=1000)
     random_seeds: int = Field(default=1, ge=0, le=1000)
-    """Seeds of the control, layers with random weights."""
+    """Number of seeds of the control, layers with random weights."""
 
 
 class AttackOptions(Spec):
-    """How hard every layer is attacked."""
+    """The effort of the attack on each layer."""
 
     starts: int = Field(default=64, ge=1, le=100_000)
-    """Starts of one round."""
+    """Starts in one round."""
     converged: int = Field(default=16, ge=1, le=100_000)
-    """Rounds go on until so many starts have converged; those after the last one needed do not count."""
+    """Rounds continue until this many starts have converged; starts after the last one needed do not count."""
     most_starts: int = Field(default=512, ge=1, le=1_000_000)
-    """… or until so many starts were made."""
+    """The most starts in all rounds."""
     seconds: float = Field(default=120.0, ge=1.0)
-    """Of one round; results do not depend on the machine where no round takes as long."""
-    among: list[Among] = Field(default_factory=lambda: ["all", "typical"], min_length=1)
+    """The most seconds for one round; results depend on the machine only if a round takes longer."""
+    among: list[InputSet] = Field(default_factory=lambda: ["all", "typical"], min_length=1)
 
 
 class IrreducibleSpec(Spec):
-    """Cells, the model's other options, the training and the attack."""
+    """The cells of a curve, the model's other options, the training and the attack."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     title: str = ""
-    cells: Annotated[list[Cell], Field(min_length=1)]
+    cells: Annotated[list[AttackCell], Field(min_length=1)]
     model: ModelOptions = ModelOptions()
     train: TrainSpec = TrainSpec()
     attack: AttackOptions = AttackOptions()
 
     @model_validator(mode="after")
-    def _tasks_are_known(self) -> IrreducibleSpec:
+    def _check(self) -> IrreducibleSpec:
         attacks = sum(len(cell.heads) * (cell.seeds + cell.random_seeds) for cell in self.cells)
         if attacks > MAX_TRIALS:
             raise ValueError(f"the cells make {attacks:,} attacks: at most {MAX_TRIALS:,} (use several specs)")
@@ -89,8 +89,8 @@ class IrreducibleSpec(Spec):
                 raise ValueError(f"{task.name} has unbounded tokens: an attack needs a box (limit = 2.5 clips them)")
         return self
 
-    def units(self) -> Generator[Unit]:
-        """All attacks of the run."""
+    def units(self) -> Generator[AttackUnit]:
+        """Yield all layers of the run."""
         for k, cell in enumerate(self.cells):
             task = parse_task(cell.task)
             options = self.model.model_copy(update={"head_dim": cell.head_dim})
@@ -98,7 +98,7 @@ class IrreducibleSpec(Spec):
             for h, (layer, seeds) in product(cell.heads, layers):
                 model = options.model(heads=h, dim=task.dim, length=task.length, out_dim=task.out_dim)
                 for seed in range(seeds):
-                    yield Unit(
+                    yield AttackUnit(
                         cell=k,
                         task=task.data(),
                         model=model,
@@ -109,7 +109,7 @@ class IrreducibleSpec(Spec):
                     )
 
 
-class Unit(Spec):
+class AttackUnit(Spec):
     """One layer, attacked among all sequences and among typical ones."""
 
     cell: int
@@ -121,41 +121,41 @@ class Unit(Spec):
     attack: AttackOptions
 
     def name(self) -> str:
-        """A name for a person, with enough of the hash to be the only one."""
+        """Return a readable name, made unique by a part of the hash."""
         m = self.model
         sizes = f"T{m.length}-n{m.head_dim}-h{m.heads}-{self.layer}-{self.seed}"
         return f"D{parse_task(self.task).intrinsic}-{sizes}-{self.hash_of()[:6]}"
 
-    def known_by(self) -> dict[str, Any]:
-        """Return all that decides it: what a store keeps as its spec."""
+    def identity(self) -> dict[str, Any]:
+        """Return everything that decides the result: the spec that a store keeps."""
         return self.model_dump(mode="json", exclude={"cell"})
 
     def hash_of(self) -> str:
-        """Return its name as a trial."""
-        return content_hash(self.known_by())
+        """Return the hash that names the trial."""
+        return content_hash(self.identity())
 
 
 # -- one trial ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Attacked:
-    """What came of one layer: its record, what each search found, and what is to be kept of it."""
+class AttackResult:
+    """The result for one layer: its record, what each search found, and the arrays to store."""
 
     trial: Trial
     found: dict[str, dict[str, Any]]
     arrays: dict[str, NDArray[Any]]
 
 
-def attack_unit(unit: Unit) -> Attacked:
-    """Train or draw the layer, attack it, and prove what was found; this runs in a process of its own."""
+def attack_unit(unit: AttackUnit) -> AttackResult:
+    """Train or draw the layer, attack it, and prove the gaps found; this runs in a process of its own."""
     torch.set_num_threads(1)
     task = parse_task(unit.task)
     if unit.layer == "trained":
         trained = train_fast(task, unit.model, unit.train, seed=unit.seed)
         record, model = trained.trial, saved_model(task, trained)
         if record.state == "diverged":
-            return Attacked(record, {}, {})
+            return AttackResult(record, {}, {})
     else:
         model = SavedModel(Transformer(unit.model, seed=unit.seed, dtype=torch.float64), task=task.data())
         counts = model.transformer.counts()
@@ -175,20 +175,20 @@ def attack_unit(unit: Unit) -> Attacked:
         "mean": np.array(model.mean),
         "std": np.array(model.std),
     }
-    control: list[Among] = ["all"]
+    control: list[InputSet] = ["all"]
     found: dict[str, dict[str, Any]] = {}
     for among in unit.attack.among if unit.layer == "trained" else control:
         found[among], witness = _search(unit, model, among)
         if witness is not None:
             arrays[f"witness-{among}"] = np.frombuffer(json_bytes(witness), np.uint8)
     if "typical" in found and "all" in found:
-        found["all"] = join_searches(found["all"], found["typical"])
-    return Attacked(record, found, arrays)
+        found["all"] = merge_searches(found["all"], found["typical"])
+    return AttackResult(record, found, arrays)
 
 
-def _search(unit: Unit, model: SavedModel, among: Among) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return what one search found, and the witness where there is one."""
-    from headcount.theory.attack import attack, make_witness  # in the process that attacks, not in every sweep
+def _search(unit: AttackUnit, model: SavedModel, among: InputSet) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the result of one search, and the witness if it found a gap."""
+    from headcount.theory.attack import attack, make_witness  # only in the process that attacks
 
     task = parse_task(unit.task)
     options = unit.attack.model_dump(exclude={"among"})
@@ -210,41 +210,43 @@ def _search(unit: Unit, model: SavedModel, among: Among) -> tuple[dict[str, Any]
     return row, witness.data if shows else None
 
 
-def join_searches(every: dict[str, Any], typical: dict[str, Any]) -> dict[str, Any]:
-    """Return the better of two searches, with the starts of both: typical inputs are inputs too."""
-    best = every if every["deviations"] >= typical["deviations"] else typical
-    proved = max(every["deviations_proved"] or 0.0, typical["deviations_proved"] or 0.0)
-    sums = {key: every[key] + typical[key] for key in ("starts", "converged")}
-    equal, cut = every["equal_effort"] and typical["equal_effort"], every["cut_short"] or typical["cut_short"]
+def merge_searches(among_all: dict[str, Any], among_typical: dict[str, Any]) -> dict[str, Any]:
+    """Return the result among all inputs: the better of two searches, since typical inputs are inputs too."""
+    searches = (among_all, among_typical)
+    best = among_all if among_all["deviations"] >= among_typical["deviations"] else among_typical
+    proved = max(search["deviations_proved"] or 0.0 for search in searches)
+    sums = {key: among_all[key] + among_typical[key] for key in ("starts", "converged")}
+    equal = among_all["equal_effort"] and among_typical["equal_effort"]
+    cut = among_all["cut_short"] or among_typical["cut_short"]
     return {**best, **sums, "deviations_proved": proved or None, "equal_effort": equal, "cut_short": cut}
 
 
 @dataclass(frozen=True)
 class AttackJob:
-    """One layer to be attacked; it has no checkpoints, so one that was stopped begins anew."""
+    """One layer to be attacked; there are no checkpoints, so a stopped attack starts again."""
 
-    unit: Unit
+    unit: AttackUnit
     moments: Moments | None = None
 
 
 class AttackSession(Session[AttackJob]):
-    """One layer in a process of its own; the thread that launches it waits, and holds no lock."""
+    """The attack on one layer in a process of its own; the thread that launches it waits without Python's lock."""
 
     def __init__(
         self, workers: queue.SimpleQueue[Worker], members: Sequence[tuple[str, AttackJob]], on_step: OnStep
     ) -> None:
-        """Take one trial, and a process that is idle, or a new one."""
-        del on_step  # it ends in its first window
+        """Take one trial, and the queue of idle processes."""
+        del on_step  # the session ends in its first window
         super().__init__(members, window=0)
         self._workers = workers
-        self._attacked: Attacked | None = None
+        self._attacked: AttackResult | None = None
 
     @property
     def steps(self) -> int:
         return 0
 
     def launch(self, stop: threading.Event) -> None:
-        """Train and attack the layer; raise Stopped where the caller stops before that is done."""
+        """Train and attack the layer; raise Stopped if `stop` is set before that is done."""
         try:
             worker = self._workers.get_nowait()
         except queue.Empty:
@@ -271,16 +273,16 @@ class AttackSession(Session[AttackJob]):
 # -- all of them --------------------------------------------------------------------------------------------
 
 
-def _largest(metrics: Mapping[str, Any]) -> float | None:
-    """Return the largest gap that was found, in standard deviations."""
+def _largest_gap(metrics: Mapping[str, Any]) -> float | None:
+    """Return the largest gap that was found, in standard deviations; None if there is none."""
     return max((metrics[among]["deviations"] for among in ("all", "typical") if among in metrics), default=None)
 
 
 class Attacks(Experiment):
-    """Every layer of a spec with its attacks."""
+    """An experiment: every layer of a spec, with its attacks."""
 
     title = "attacking"
-    score = Score(_largest, "largest", "gap", ".2f", falls=False, steps=None)
+    score = Score(_largest_gap, "largest", "gap", ".2f", lower_is_better=False, steps=None)
 
     def __init__(self, spec: IrreducibleSpec) -> None:
         super().__init__(spec.name, {"spec": spec.data()})
@@ -289,7 +291,7 @@ class Attacks(Experiment):
         self.names = list(self._units)
 
     def spec(self, trial: str) -> dict[str, Any]:
-        return self._units[trial].known_by()
+        return self._units[trial].identity()
 
     def entry(self, trial: str) -> Entry:
         m, unit = self._units[trial].model, self._units[trial]
@@ -297,7 +299,7 @@ class Attacks(Experiment):
         return Entry(sizes if unit.layer == "trained" else f"{sizes}, random weights", 1, 1.0)
 
     def check(self, left: Sequence[str]) -> None:
-        del left  # a spec that parses can be run
+        del left  # every valid spec can be run
 
     def job(self, trial: str, moments: Moments | None) -> AttackJob:
         del moments  # an attack has no checkpoints
@@ -315,7 +317,7 @@ class Attacks(Experiment):
         while not self._workers.empty():
             self._workers.get_nowait().close()
 
-    def kept(self, ending: Ending) -> dict[str, NDArray[Any]] | None:
+    def final_arrays(self, ending: Ending) -> dict[str, NDArray[Any]] | None:
         return ending.arrays
 
 
@@ -323,10 +325,10 @@ class Attacks(Experiment):
 
 
 def attack_rows(store: Store, spec: IrreducibleSpec) -> list[dict[str, Any]]:
-    """Return a row for every layer that has ended, in the order of the spec; one that failed says why."""
+    """Return a row for every finished layer, in the order of the spec; the row of a failed one says why."""
     trials = {trial.hash: trial for trial in store.trials(run=spec.name)}
     units = [(unit, trials.get(unit.hash_of())) for unit in spec.units()]
-    return [{**named(unit), **_outcome(trial)} for unit, trial in units if trial is not None and trial.finished]
+    return [{**unit_columns(unit), **_outcome(trial)} for unit, trial in units if trial is not None and trial.finished]
 
 
 def _outcome(trial: StoredTrial) -> dict[str, Any]:
@@ -340,7 +342,7 @@ def _outcome(trial: StoredTrial) -> dict[str, Any]:
 
 
 def save_witnesses(store: Store, spec: IrreducibleSpec, folder: Path) -> int:
-    """Write every witness that a run has found as a folder that `recheck` reads; return how many are there."""
+    """Write every witness of a run as a folder that `recheck` reads, and return their number."""
     units = {unit.hash_of(): unit for unit in spec.units()}
     names = [trial.hash for trial in store.trials(run=spec.name, states=("done",)) if trial.hash in units]
     count = 0
@@ -353,15 +355,15 @@ def save_witnesses(store: Store, spec: IrreducibleSpec, folder: Path) -> int:
         for among in ("all", "typical"):
             if f"witness-{among}" in arrays:
                 witness = parse_json(arrays[f"witness-{among}"].tobytes().decode(), f"witness of {unit.name()}")
-                kept = folder / f"{unit.name()}-{among}"
-                if not kept.exists():
-                    model.save(kept, {"witness.json": witness})
+                target = folder / f"{unit.name()}-{among}"
+                if not target.exists():
+                    model.save(target, {"witness.json": witness})
                 count += 1
     return count
 
 
-def named(unit: Unit) -> dict[str, Any]:
-    """Return what a unit is, as the first columns of its row."""
+def unit_columns(unit: AttackUnit) -> dict[str, Any]:
+    """Return the columns that describe a layer, the first ones of its row."""
     task = parse_task(unit.task)
     return {
         "cell": unit.cell,

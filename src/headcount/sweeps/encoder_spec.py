@@ -1,7 +1,7 @@
-"""Specs of the experiments on real data: what data, which models, how trained; a trial is known by all of it.
+"""Specs of experiments on real data: the data, the models and the training, all of which identify a trial.
 
-A spec holds a description of its data, made when the folder is read: hash, sizes, options. So panels and trials can be
-rebuilt from a store without the folder, and another folder or option gives other trials.
+A spec holds a description of its data (hash, sizes, options), which is made when the folder is read. So panels and
+trials can be rebuilt from a store without the folder, and another folder or option gives other trials.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from pydantic import Field, model_validator
 
 from headcount.core import BadInput, Spec, provenance
-from headcount.datasets.msmarco import LONGEST
+from headcount.datasets.msmarco import MAX_CANDIDATES
 from headcount.models.encoder import EncoderSpec
 from headcount.models.transformer import Size
 from headcount.store import Run, Trial
@@ -22,38 +22,40 @@ from headcount.sweeps.spec import Sizes
 from headcount.training.encoder import MAX_TRAIN_EVALUATED, Feed, RealTrain, RealTrialSpec
 from headcount.training.feeds import frame_tokens
 
-Kind = Literal["marco", "cifar"]
+DatasetKind = Literal["marco", "cifar"]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-NAMES: dict[Kind, str] = {"marco": "MS MARCO candidates", "cifar": "CIFAR-10 frames"}
+DATASET_NAMES: dict[DatasetKind, str] = {"marco": "MS MARCO candidates", "cifar": "CIFAR-10 frames"}
 
 
 class MarcoData(Spec):
-    """Candidate sets as mined, and how they enter the encoder."""
+    """Mined candidate sets, and how they enter the encoder."""
 
     kind: Literal["marco"] = "marco"
     content: Hash
-    """Of the collection, the chosen queries, their split and what was searched; not of the length."""
+    """Hash of the collection and the version of the mining; the same for all lengths."""
     train: Size
     validation: Size
-    """Queries of each part."""
+    """Number of queries in each part."""
     passages: Size
-    """Passages that were searched."""
+    """Number of passages that were searched."""
     seed: int = Field(ge=0)
     embeddings: Hash
-    """Of the frozen tables and their vocabulary."""
+    """Hash of the frozen tables and their vocabulary."""
     dim: Size
-    """Numbers of an embedding."""
+    """Numbers in an embedding."""
     entry: Literal["means", "tokens"] = "means"
-    """A candidate is one vector, two means side by side; or it is its tokens, one after the other."""
+    """Whether a candidate enters as one vector, two means side by side, or as its tokens, one after the other."""
     most: Size
-    """Tokens of a candidate, special ones included; what is beyond is cut."""
+    """The most tokens of a candidate, special tokens included; the rest is cut off."""
     standard: bool = True
-    """Inputs scaled to mean 0 and deviation 1, as measured on training queries and positives."""
+    """Whether inputs are scaled to mean 0 and deviation 1, as measured on training queries and positives."""
 
     def sized(self, length: int) -> dict[str, Any]:
-        """Return what an encoder must fit for sets of so many candidates."""
-        if not 2 <= length <= LONGEST:
-            raise BadInput(f"length {length}: a set has 2 to {LONGEST} candidates, as far as negatives are mined")
+        """Return the encoder's sizes for sets of this many candidates."""
+        if not 2 <= length <= MAX_CANDIDATES:
+            raise BadInput(
+                f"length {length}: a set has 2 to {MAX_CANDIDATES} candidates, as far as negatives are mined"
+            )
         if self.entry == "means":
             return {"inputs": 2 * self.dim, "tokens": length, "outputs": 1, "readout": "each", "positions": False}
         # all candidates begin with the same token: learned positions tell them apart
@@ -62,23 +64,23 @@ class MarcoData(Spec):
 
 
 class CifarData(Spec):
-    """Images as read, and how they are placed and cut."""
+    """Images, and how they are placed in frames and cut into patches."""
 
     kind: Literal["cifar"] = "cifar"
     content: Hash
-    """Of the images and labels that are used."""
+    """Hash of the images and labels that are used."""
     train: Size
     validation: Size
-    """Images of each part; the test images validate."""
+    """Number of images in each part; the test images validate."""
     classes: Size
     patch: Size = 4
     flips: bool = True
-    """Training images are mirrored one time in two."""
+    """Whether training images are mirrored with probability 1/2."""
     moving: bool = True
-    """Training images lie at a new spot each time; else each has one spot."""
+    """Whether training images are placed anew each time; otherwise each has a fixed position."""
 
     def sized(self, length: int) -> dict[str, Any]:
-        """Return what an encoder must fit for frames of this side."""
+        """Return the encoder's sizes for frames of this side."""
         tokens, inputs = frame_tokens(length, self.patch), 3 * self.patch**2
         return {"inputs": inputs, "tokens": tokens, "outputs": self.classes, "readout": "class", "positions": True}
 
@@ -87,7 +89,7 @@ RealData = Annotated[MarcoData | CifarData, Field(discriminator="kind")]
 
 
 class RealModel(Spec):
-    """An encoder without what the data and the sweep decide."""
+    """The options of an encoder that neither the data nor the sweep decides."""
 
     head_dim: Size
     depth: Annotated[int, Field(ge=1, le=1000)]
@@ -95,51 +97,51 @@ class RealModel(Spec):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
-MODELS: dict[Kind, RealModel] = {
+PAPER_MODELS: dict[DatasetKind, RealModel] = {
     "marco": RealModel(head_dim=32, depth=2),
     "cifar": RealModel(head_dim=16, depth=4, dropout=0.1),
 }
-"""The paper's models; it says that the second has dropout, not how much."""
+"""The paper's models; for the second it mentions dropout without giving the rate."""
 
 
 class RealSpec(Spec):
     """Encoders on real data, with every listed head count, length and seed.
 
-    `lengths` are candidates in a set (MS MARCO) or sides of a frame (CIFAR-10).
+    `lengths` are numbers of candidates in a set (MS MARCO) or sides of a frame in pixels (CIFAR-10).
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     title: str = ""
-    kind: Kind
+    kind: DatasetKind
     source: RealData
-    """The data, as described by who opened them."""
+    """The description of the data, as made by `open_marco` or `open_cifar`."""
     heads: Sizes
     lengths: Sizes
     seeds: int = Field(default=3, ge=1, le=10_000)
     model: RealModel | None = None
-    """By default the paper's for this kind."""
+    """By default the paper's model for this kind."""
     train: RealTrain = RealTrain()
 
     @model_validator(mode="after")
-    def _all_is_known(self) -> RealSpec:
+    def _check(self) -> RealSpec:
         if self.source.kind != self.kind:
-            raise ValueError(f"kind is {self.kind!r}, and the data are of kind {self.source.kind!r}")
-        self.panels()  # a bad length is answered here, before anything runs
+            raise ValueError(f"kind is {self.kind!r}, but the data are of kind {self.source.kind!r}")
+        self.panels()  # reports a bad length here, before anything runs
         return self
 
     def on(self, device: torch.device) -> RealSpec:
-        """Return the spec as it is trained on a device: trials in bf16 are not those in float32."""
+        """Return the spec with the precision of a device: trials in bf16 and in float32 are different trials."""
         return self.model_copy(update={"train": self.train.on(device)})
 
     def panels(self) -> list[RealPanel]:
-        """Return the experiment as panels, one a length."""
-        model = self.model or MODELS[self.kind]
+        """Return the experiment as panels, one per length."""
+        model = self.model or PAPER_MODELS[self.kind]
         return [RealPanel(self.source, size, model, self.train, tuple(self.heads)) for size in self.lengths]
 
 
 @dataclass(frozen=True)
 class RealPanel:
-    """What stays fixed while heads and seeds vary."""
+    """The part of an experiment in which only heads and seeds vary."""
 
     source: MarcoData | CifarData
     size: int
@@ -153,29 +155,29 @@ class RealPanel:
 
     @property
     def length(self) -> int:
-        """What tables call T: candidates in a set, or tokens of a frame, the class token among them."""
+        """The length T: candidates in a set, or tokens of a frame including the class token."""
         return self.size if self.source.kind == "marco" else frame_tokens(self.size, self.source.patch)
 
     @property
     def values(self) -> dict[str, Any]:
-        """What sets the panel apart from the others."""
+        """The values that distinguish the panel from the others."""
         return {"length": self.length}
 
     def sized(self, heads: int) -> EncoderSpec:
-        """Return the encoder with so many heads."""
+        """Return the encoder with this number of heads."""
         return EncoderSpec(heads=heads, **self.source.sized(self.size), **self.model.model_dump())
 
-    def stated(self) -> dict[str, Any]:
-        """Return the data as a trial states them."""
+    def trial_source(self) -> dict[str, Any]:
+        """Return the description of the data in a trial's spec."""
         side = {} if self.source.kind == "marco" else {"side": self.size}
         return {**self.source.data(), "length": self.length, **side}
 
     def trial(self, heads: int, seed: int) -> RealTrialSpec:
         """Return one trial of the panel."""
-        return RealTrialSpec(real=self.stated(), model=self.sized(heads), train=self.train, seed=seed)
+        return RealTrialSpec(real=self.trial_source(), model=self.sized(heads), train=self.train, seed=seed)
 
     def check(self, feed: Feed) -> None:
-        """Refuse data that are not those of the spec: they were opened with other options, or have changed."""
+        """Raise BadInput unless the data match the spec: they may have changed, or been opened with other options."""
         want = self.sized(1)
         pairs = {
             "training samples": (self.source.train, feed.train_size),
@@ -187,9 +189,7 @@ class RealPanel:
         }
         for name, (stated, found) in pairs.items():
             if stated != found:
-                raise BadInput(
-                    f"the spec states {stated} {name}, and the data have {found}: open the data it was made of"
-                )
+                raise BadInput(f"the spec states {stated} {name}, but the data have {found}: open the data of the spec")
 
     def run(
         self,
@@ -200,8 +200,8 @@ class RealPanel:
         seconds: float,
         device: str = "cpu",
     ) -> Run:
-        """Put the trials of the panel into a record."""
-        task = {"name": NAMES[self.source.kind], "dim": self.sized(1).inputs, **self.stated()}
+        """Return the record of the panel with these trials."""
+        task = {"name": DATASET_NAMES[self.source.kind], "dim": self.sized(1).inputs, **self.trial_source()}
         return Run(
             name=name,
             title=title,

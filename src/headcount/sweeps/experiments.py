@@ -1,8 +1,8 @@
-"""Experiments as the runner sees them: trials by name, and which sessions train them on a device.
+"""Experiments as the runner sees them: named trials, and the sessions that train them.
 
-What a kind of experiment must say is below, with two of them: transformers on tasks, and encoders on real data
-(`kinds.py` lists all). Everything else (claims, checkpoints, endings, progress, stopping) is the runner's, and the same
-for every kind.
+`Experiment` is the interface of a kind of experiment. Two kinds are here, transformers on tasks and encoders on real
+data; `kinds.py` lists all. Everything else (claims, checkpoints, outcomes, progress, stopping) is done by the runner,
+and is the same for every kind.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from headcount.models.transformer import ModelSpec, covering_spec
 from headcount.sweeps.backends import TrainStacks
 from headcount.sweeps.cores import BeginOnCore
 from headcount.sweeps.encoder_spec import RealPanel, RealSpec
-from headcount.sweeps.engine import Kind, Listener, free_memory
+from headcount.sweeps.engine import Listener, SessionKind, free_memory
 from headcount.sweeps.plan import data_bytes, model_bytes, plan
 from headcount.sweeps.plan import step_cost as model_step_cost
-from headcount.sweeps.precompile import Ahead
+from headcount.sweeps.precompile import AheadCompiler
 from headcount.sweeps.scoreboard import Entry, Score
 from headcount.sweeps.spec import Panel, SweepSpec, has_serial_form
 from headcount.tasks import Task
@@ -55,73 +55,73 @@ from headcount.training.encoder import (
 )
 
 Feeds = Callable[[RealPanel], Feed]
-"""The data of a panel on the device: `MarcoSource.feeds`, `CifarSource.feeds`."""
+"""Returns the data of a panel on the device: `MarcoSource.feeds`, `CifarSource.feeds`."""
 
 
 class Experiment(ABC):
     """A named set of trials."""
 
     names: list[str]
-    """The trials by hash, in the order of the spec."""
+    """The hashes of the trials, in the order of the spec."""
     title = "training"
-    """What its progress is called."""
+    """The title of the progress bar."""
     score = Score()
-    """What the scoreboard shows of it."""
+    """Which figure the scoreboard shows."""
 
     def __init__(self, name: str, about: dict[str, Any]) -> None:
-        """Take the run's name, and what a store keeps of it."""
+        """Take the run's name, and the data that a store keeps with the run."""
         self.name, self.about = name, about
 
     @abstractmethod
     def spec(self, trial: str) -> dict[str, Any]:
-        """Return what a trial is known by; its name is the hash of it."""
+        """Return the spec of a trial; the trial's name is its hash."""
 
     @abstractmethod
     def entry(self, trial: str) -> Entry:
-        """Return what the scoreboard knows of a trial: its cell, its steps, what a step costs."""
+        """Return what the scoreboard needs to know about a trial: its cell, its steps, the cost of a step."""
 
     @abstractmethod
     def check(self, left: Sequence[str]) -> None:
-        """Refuse what cannot be trained before anything starts: it is an error of the spec, not of a trial."""
+        """Reject trials that cannot be trained, before anything starts: an error of the spec, not of a trial."""
 
     @abstractmethod
     def job(self, trial: str, moments: Moments | None) -> Any:
-        """Return a trial as its session trains it, with its data and its last checkpoint."""
+        """Return the job of a trial, with its data and its last checkpoint."""
 
     @abstractmethod
     def on_device(self, left: Sequence[str], train: TrainStacks, listener: Listener, device: torch.device) -> None:
-        """Train trials in stacks, with `train(kind, stacks)`; tell the listener of those that cannot be made."""
+        """Train trials in stacks with `train(kind, stacks)`; report those that cannot be made to the listener."""
 
     def in_order(self, left: Sequence[str]) -> list[str]:
-        """Sort trials as they are to begin."""
+        """Return trials in the order in which they should begin."""
         return list(left)
 
     def on_cores(self, left: Sequence[str], progress: Progress) -> BeginOnCore | None:
-        """Get ready to train one trial a core, and return what begins one; None where a CPU takes stacks as well."""
+        """Prepare to train one trial per core, and return what begins a session; None if a CPU takes stacks too."""
         del left, progress
 
     def close(self) -> None:  # noqa: B027
-        """Let go of what is held beside memory."""
+        """Release resources other than memory."""
 
     def provenance(self) -> dict[str, Any]:
-        """Return what belongs to the origin of these trials beside machine and versions."""
+        """Return entries for the trials' provenance beside machine and versions."""
         return {}
 
-    def kept(self, ending: Ending) -> dict[str, NDArray[Any]] | None:
-        """Return what a store keeps of a finished trial in place of its checkpoint."""
+    def final_arrays(self, ending: Ending) -> dict[str, NDArray[Any]] | None:
+        """Return the arrays that a store keeps of a finished trial in place of its checkpoint."""
         return None if ending.moments is None else ending.moments.arrays()
 
 
 def cell_name(values: dict[str, Any], heads: int) -> str:
-    """Name a cell of a sweep: what its panel varies, and the head count."""
+    """Return the name of a sweep's cell: the values of its panel, and the head count."""
     return ", ".join([f"{key} {value}" for key, value in values.items()] + [f"h = {heads}"])
 
 
 # -- transformers on tasks ----------------------------------------------------------------------------------
 
 
-class _Data:
-    """Data sets, made once and shared: trials of one task and recipe read the same arrays."""
+class _DatasetCache:
+    """Data sets, made once and shared by all trials with the same task and recipe."""
 
     def __init__(self) -> None:
         self._made: dict[str, Dataset] = {}
@@ -179,7 +179,7 @@ class JobList(Experiment):
                 listener.refused(name, error)
         free = free_memory(device)
         parts = plan([job for _, job in jobs], free)
-        ahead = Ahead([[jobs[n][1] for n in part] for part in parts], device, free)
+        ahead = AheadCompiler([[jobs[n][1] for n in part] for part in parts], device, free)
         train(STACKS, [[jobs[n][0] for n in part] for part in parts], ahead)
 
 
@@ -194,7 +194,7 @@ def _needs(members: Sequence[tuple[str, Job]], device: torch.device) -> int:
     return len(members) * model_bytes(model, job.train) + data_bytes(job)
 
 
-STACKS = Kind(StackSession, _needs, at_once=8)
+STACKS = SessionKind(StackSession, _needs, max_sessions=8)
 
 
 @dataclass(frozen=True)
@@ -213,10 +213,10 @@ class Sweep(JobList):
         self.panels, self.seeds = list(panels), seeds
         self._cells: dict[str, _Cell] = {}
         self._specs: dict[str, dict[str, Any]] = {}
-        self._data = _Data()
+        self._data = _DatasetCache()
         for number, panel in enumerate(self.panels):
             for seed, heads in product(range(seeds), panel.heads):
-                spec = panel.stated(heads, seed, number)
+                spec = panel.trial_data(heads, seed, number)
                 trial = content_hash(spec)
                 self._cells[trial], self._specs[trial] = _Cell(panel, heads, seed), spec
         self.names = list(self._specs)
@@ -330,7 +330,7 @@ class Encoders(Experiment):
     def provenance(self) -> dict[str, Any]:
         return {"precision": next(iter(self._trials.values())).train.precision}
 
-    def kept(self, ending: Ending) -> dict[str, NDArray[Any]] | None:
+    def final_arrays(self, ending: Ending) -> dict[str, NDArray[Any]] | None:
         if isinstance(ending.outcome, str):
             raise HeadcountError("a failed trial has nothing to keep")
         if self._weights and ending.moments is not None:
@@ -350,5 +350,5 @@ def _encoder_needs(members: Sequence[tuple[str, EncoderJob]], device: torch.devi
     return stack_bytes(job.spec.model, job.spec.train, len(members), job.feed, device)
 
 
-ENCODER_STACKS = Kind(EncoderSession, _encoder_needs, at_once=3)
-ONE_ENCODER_STACK = replace(ENCODER_STACKS, at_once=1)
+ENCODER_STACKS = SessionKind(EncoderSession, _encoder_needs, max_sessions=3)
+ONE_ENCODER_STACK = replace(ENCODER_STACKS, max_sessions=1)

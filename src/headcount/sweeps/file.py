@@ -1,9 +1,8 @@
-"""Sweep files, and the positions that a sweep gets where nobody states them.
+"""Read and write sweep files, and choose the `positions` of models where the user does not.
 
-A model without positions cannot learn a task whose answer depends on where tokens stand. So the front door
-(`hc.sweep`, `headcount sweep`, `headcount train`) chooses positions from the task wherever the caller leaves them
-open, and the choice stands in the spec that is run and kept. A spec that states its positions is never changed, and
-neither are its hashes.
+A model without positions cannot learn a task whose target depends on the positions of tokens. So `hc.sweep`,
+`headcount sweep` and `headcount train` choose positions from the task unless the user states them, and the choice is
+written into the spec that is run and stored. A spec that states its positions is never changed, nor are its hashes.
 """
 
 from __future__ import annotations
@@ -20,58 +19,58 @@ from headcount.tasks import FAMILIES, Task
 from headcount.tasks.arrays import ArrayTask
 from headcount.training import TrainSpec
 
-SEEN: Positions = "concatenated"
-"""What a positional task gets: with D heads it learns best, and on the linear control gates show a false step."""
+DEFAULT_POSITIONS: Positions = "concatenated"
+"""The choice for positional tasks: with D heads it learns best, and gates show a false step on the linear control."""
 
-LISTS = {
+LIST_OF_OPTION = {
     "length": "lengths",
     "seed": "targets",
     "hidden": "hidden",
     "head_dim": "head_dims",
     "learning_rate": "learning_rates",
 }
-"""The list of a sweep that overrides each option for one value."""
-DECIDED = {"total_head_dim": "head_dims", "parameters": "hidden"}
-"""The list that has no effect beside each option, since the option decides the sizes itself."""
+"""For each option with one value, the list of a sweep that overrides it."""
+LIST_DECIDED_BY_OPTION = {"total_head_dim": "head_dims", "parameters": "hidden"}
+"""For each option that decides sizes itself, the list that would have no effect beside it."""
 
 
 def check_overridden(options: Mapping[str, Any], lists: Mapping[str, Any], where: str = "") -> None:
-    """Refuse an option for one value beside the list of the same: one of the two would be ignored."""
-    for option, name in LISTS.items():
+    """Raise BadInput if an option is given together with the list of its values, since one would be ignored."""
+    for option, name in LIST_OF_OPTION.items():
         if options.get(option) is not None and lists.get(name) is not None:
-            told = f"give {option} for one value, {name} for several"
-            raise BadInput(f"{option}{where} and {name} exclude each other: {told}")
-    for option, name in DECIDED.items():
+            advice = f"give {option} for one value, {name} for several"
+            raise BadInput(f"{option}{where} and {name} exclude each other: {advice}")
+    for option, name in LIST_DECIDED_BY_OPTION.items():
         if options.get(option) is not None and isinstance(lists.get(name), Iterable):
-            told = f"{option} decides what {name} lists; give one of the two"
-            raise BadInput(f"{option}{where} and {name} exclude each other: {told}")
+            advice = f"{option} decides what {name} lists; give one of the two"
+            raise BadInput(f"{option}{where} and {name} exclude each other: {advice}")
 
 
 def default_positions(task: Task | ArrayTask) -> Positions:
-    """Return how models of a task see positions where nobody says; arrays do not tell, so theirs see none."""
-    return SEEN if isinstance(task, Task) and task.positional else "none"
+    """Return how models of a task see positions by default; for arrays, where it cannot be known, not at all."""
+    return DEFAULT_POSITIONS if isinstance(task, Task) and task.positional else "none"
 
 
 def choose_positions(spec: SweepSpec) -> SweepSpec:
-    """Return the sweep with positions chosen from its tasks, setting by setting, where it does not state them."""
+    """Return the sweep with positions chosen from its tasks, setting by setting, unless it states them."""
     if "positions" in spec.model.model_fields_set:
         return spec
     positional = {panel.values.get("setting") for panel in spec.panels() if default_positions(panel.task) != "none"}
     if not positional:
         return spec
     if not spec.settings:
-        return spec.model_copy(update={"model": spec.model.model_copy(update={"positions": SEEN})})
+        return spec.model_copy(update={"model": spec.model.model_copy(update={"positions": DEFAULT_POSITIONS})})
 
     def chosen(setting: Setting) -> Setting:
         if setting.name not in positional or "positions" in setting.model:
             return setting
-        return setting.model_copy(update={"model": {**setting.model, "positions": SEEN}})
+        return setting.model_copy(update={"model": {**setting.model, "positions": DEFAULT_POSITIONS}})
 
     return spec.model_copy(update={"settings": [chosen(setting) for setting in spec.settings]})
 
 
 def read_sweep(path: Path) -> SweepSpec:
-    """Read a sweep's TOML file, and choose positions where it states none; what a list would override is refused."""
+    """Read a sweep's TOML file and choose positions unless it states them; reject values that a list would override."""
     data = read_toml(path)
     spec = SweepSpec.parse(data, where=str(path))
     family = FAMILIES.get(str(spec.task.get("family")))
@@ -84,18 +83,18 @@ def read_sweep(path: Path) -> SweepSpec:
 
 
 def _without_defaults(stated: Mapping[str, Any], owner: type[Spec], spec: SweepSpec) -> dict[str, Any]:
-    """Return what somebody chose: values that are neither defaults nor part of their list.
+    """Return the values that the user chose: those that are neither defaults nor in their list.
 
-    A file that was written out (`sweep_toml`) states every default, beside lists too.
+    A file that `sweep_toml` wrote states every default, even beside a list.
     """
     return {
         key: value
         for key, value in stated.items()
         if value != owner.model_fields[key].default
-        and (key not in LISTS or value not in (getattr(spec, LISTS[key]) or ()))
+        and (key not in LIST_OF_OPTION or value not in (getattr(spec, LIST_OF_OPTION[key]) or ()))
     }
 
 
 def sweep_toml(spec: SweepSpec, comment: str = "") -> str:
-    """Return the file of a sweep, every default written out: `headcount sweep` runs the same trials from it."""
+    """Return a sweep file with every default written out, from which `headcount sweep` runs the same trials."""
     return toml_text(spec.data(), comment)

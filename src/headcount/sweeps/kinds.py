@@ -1,7 +1,7 @@
-"""The kinds of experiment: the one list that the runner and the readers of a store look things up in.
+"""The kinds of experiment: the one list that the runner and the readers of a store use.
 
-A kind brings a file of its own with a spec, a session and an `Experiment`. Its entry here is all that the rest needs to
-know of it.
+A kind has a file of its own with a spec, a session and an `Experiment`. Its entry here is all that the rest needs to
+know about it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from headcount.sweeps.experiments import Encoders, Experiment, Feeds, Sweep
 from headcount.sweeps.spec import SweepSpec
 
 
-class Given(NamedTuple):
-    """What the caller of the runner gives beside the spec."""
+class RunnerOptions(NamedTuple):
+    """Options of a run beside the spec: the device, and for real data the feeds and whether to keep weights."""
 
     device: torch.device
     feeds: Feeds | None = None
@@ -29,21 +29,21 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True)
 class ExperimentKind:
-    """One kind: how its spec becomes an experiment, and how its runs and trials are known in a store."""
+    """One kind: how its spec becomes an experiment, and how to recognise its runs and trials in a store."""
 
     spec: type[Spec]
-    experiment: Callable[[Any, Given], Experiment]
+    experiment: Callable[[Any, RunnerOptions], Experiment]
     run_key: str = ""
-    """A key that only specs of this kind have; the kind without one is what all others are not."""
+    """A key that only specs of this kind have; the kind with "" is that of all other specs."""
     trial_key: str = ""
-    """A key that only its trials have in what they are known by."""
+    """A key that only the stored specs of this kind's trials have."""
     shown_by: str = ""
-    """What its runs hold and which command shows it, where they are not those of a sweep."""
-    export: str = ""
-    """Why none of its models can be exported, and what can be done instead."""
+    """If its runs are not sweeps: what they hold, and which command shows it."""
+    export_refusal: str = ""
+    """If its models cannot be exported: why, and what can be done instead."""
 
 
-def _encoders(spec: RealSpec, given: Given) -> Experiment:
+def _encoders(spec: RealSpec, given: RunnerOptions) -> Experiment:
     if given.feeds is None:
         raise HeadcountError("an experiment on real data needs its data: feeds=source.feeds(device)")
     return Encoders(spec, given.feeds, given.device, weights=given.weights)
@@ -56,33 +56,33 @@ KINDS = (
         run_key="attack",
         trial_key="attack",
         shown_by="holds attacks, not a sweep: headcount irreducible SPEC shows what they found",
-        export="holds attacks: headcount irreducible SPEC --out DIR writes their layers",
+        export_refusal="holds attacks: headcount irreducible SPEC --out DIR writes their layers",
     ),
     ExperimentKind(
         RealSpec,
         _encoders,
         run_key="kind",
         trial_key="real",
-        export="is on real data: its encoders cannot be exported, only the models of a sweep can",
+        export_refusal="is on real data: its encoders cannot be exported, only the models of a sweep can",
     ),
     ExperimentKind(SweepSpec, lambda spec, _: Sweep.of(spec)),
 )
 
 
-def experiment_of(spec: Spec, given: Given) -> Experiment:
-    """Return the experiment that a spec states; one on real data needs `feeds`, which give its data."""
+def experiment_of(spec: Spec, given: RunnerOptions) -> Experiment:
+    """Return the experiment for a spec; one on real data needs `feeds`, which give its data."""
     for kind in KINDS:
         if isinstance(spec, kind.spec):
             return kind.experiment(spec, given)
     known = ", ".join(kind.spec.__name__ for kind in KINDS)
-    raise HeadcountError(f"{type(spec).__name__} states no kind of experiment that is known: known are {known}")
+    raise HeadcountError(f"{type(spec).__name__} is not a kind of experiment: use one of {known}")
 
 
 def kind_of_run(stated: Mapping[str, Any]) -> ExperimentKind:
-    """Return the kind of a run by the spec that a store has of it."""
+    """Return the kind of a run, given its stored spec."""
     return next(kind for kind in KINDS if not kind.run_key or kind.run_key in stated)
 
 
 def kind_of_trial(stated: Mapping[str, Any]) -> ExperimentKind:
-    """Return the kind of a trial by what a store knows it by."""
+    """Return the kind of a trial, given its stored spec."""
     return next(kind for kind in KINDS if not kind.trial_key or kind.trial_key in stated)

@@ -1,4 +1,4 @@
-"""Real data from their folders: read once, described for the spec, and handed out as feeds, one for each length.
+"""Open real data: read a folder once, describe it for the spec, and give a feed for each length.
 
 source = open_marco("data/msmarco", lengths=[8, 16], queries=2000, validation=500)
 spec = RealSpec(name="marco", kind="marco", source=source.data, heads=[1, 2], lengths=[8, 16])
@@ -20,8 +20,16 @@ from torch import Tensor
 
 from headcount.core import BadInput, arrays_hash, content_hash
 from headcount.datasets.cifar10 import Images, read_cifar
-from headcount.datasets.msmarco import MINING_VERSION as VERSION
-from headcount.datasets.msmarco import Candidates, Tables, Tokens, WordPiece, mine, read_marco, read_model
+from headcount.datasets.msmarco import (
+    MINING_VERSION,
+    Candidates,
+    Tables,
+    Tokens,
+    WordPiece,
+    mine,
+    read_marco,
+    read_model,
+)
 from headcount.sweeps.encoder_spec import CifarData, MarcoData, RealPanel
 from headcount.training import find_device
 from headcount.training.encoder import Feed
@@ -37,13 +45,13 @@ from headcount.training.feeds import (
 )
 
 Feeds = Callable[[RealPanel], Feed]
-LENGTHS = (8, 16, 32, 64)  # the paper's sets
-_OTHER = "the spec was made from other data, or with other options, than these: put the source's data into the spec"
+PAPER_LENGTHS = (8, 16, 32, 64)  # the paper's sets
+_OTHER_DATA = "the spec was made from other data or with other options: use the source's data in the spec"
 
 
 @dataclass(frozen=True, eq=False)
 class MarcoSource:
-    """Candidate sets of some lengths with their tokens and embeddings, and what a spec says of them."""
+    """Candidate sets of some lengths with their tokens and embeddings, and their description for a spec."""
 
     data: MarcoData
     tokens: Tokens
@@ -51,22 +59,22 @@ class MarcoSource:
     sets: dict[int, Candidates]
 
     def feeds(self, device: str = "cpu", *, dtype: torch.dtype = torch.float32) -> Feeds:
-        """Return what makes the feed of a panel on a device; the tables go there once, as `dtype`."""
+        """Return a function that makes the feed of a panel on a device; the tables are copied once, as `dtype`."""
         where, data, made = find_device(device), self.data, dict[str, PairMeans]()
 
         def feed(panel: RealPanel) -> Feed:
             if panel.source != data:
-                raise BadInput(_OTHER)
+                raise BadInput(_OTHER_DATA)
             if panel.size not in self.sets:
                 known = ", ".join(map(str, self.sets))
-                raise BadInput(f"no sets of {panel.size} candidates were mined, only of {known}: open the data with it")
+                raise BadInput(f"no sets of {panel.size} candidates were mined, only of {known}: add it to lengths")
             sets = self.sets[panel.size]
             settings: dict[str, Any] = {"standard": data.standard, "device": where, "dtype": dtype}
             if data.entry == "tokens":
                 return TokenFeed(self.tokens, self.tables, sets, cut=data.most, **settings)
             if "means" not in made:
-                sets_of_all = list(self.sets.values())
-                made["means"] = PairMeans(self.tokens, self.tables, sets_of_all, max_tokens=data.most, **settings)
+                all_sets = list(self.sets.values())
+                made["means"] = PairMeans(self.tokens, self.tables, all_sets, max_tokens=data.most, **settings)
             return CandidateFeed(made["means"], sets)
 
         return feed
@@ -76,7 +84,7 @@ def open_marco(
     folder: Path | str,
     model: Path | str | None = None,
     *,
-    lengths: Sequence[int] = LENGTHS,
+    lengths: Sequence[int] = PAPER_LENGTHS,
     queries: int | None = None,
     validation: int | None = None,
     seed: int = 0,
@@ -86,13 +94,13 @@ def open_marco(
     cache: Path | str | None = None,
     quiet: bool = False,
 ) -> MarcoSource:
-    """Read MS MARCO and a BERT-family model, and mine sets of these lengths for some queries (all, unless stated).
+    """Read MS MARCO and a BERT-family model, and mine sets of these lengths for `queries` queries (default: all).
 
-    `validation` of the queries are set apart, a fifteenth unless stated. `most` is how many tokens a candidate may
-    have: all that the model has positions for where it becomes one vector, 24 where its tokens enter one by one.
+    `validation` of the queries are held out (default: a fifteenth). `most` is the most tokens of a candidate: by
+    default all that the model has positions for if a candidate becomes one vector, and 24 if its tokens enter singly.
     """
     if not lengths:
-        raise BadInput("no length is given: list how many candidates a set has, such as 8, 16, 32, 64")
+        raise BadInput("lengths is empty: list numbers of candidates in a set, such as 8, 16, 32, 64")
     pieces, tables = read_model(model)
     # before the mining, not after it
     most = check_max_tokens(tables, DEFAULT_CUT_TOKENS if entry == "tokens" and most is None else most)
@@ -100,18 +108,18 @@ def open_marco(
     total = len(collection.queries)
     if queries is not None and not 2 <= queries <= total:
         raise BadInput(
-            f"{folder} has {total} queries with a positive that may be used, and {queries} are asked for: give --train "
-            f"and --validation (queries and validation, in Python) that add up to no more"
+            f"{folder} has {total} queries with a usable positive, but {queries} were requested: give --train and "
+            f"--validation (in Python, queries and validation) that add up to at most {total}"
         )
     if len(collection.passages) < max(lengths):
         raise BadInput(
-            f"{folder} has {len(collection.passages)} passages, and sets of {max(lengths)} candidates need more: give "
+            f"{folder} has {len(collection.passages)} passages, and sets of {max(lengths)} candidates need more: use "
             f"a larger collection, or a --scale with shorter sets"
         )
     tokens = Tokens.of(collection, pieces, quiet=quiet)
     vectors = tokens.vectors(tables.words)
-    with TemporaryDirectory() as folder_for_now:  # the search is for all lengths at once, and they share its file
-        kept = folder_for_now if cache is None else cache
+    with TemporaryDirectory() as temporary:  # one search serves all lengths, which share its file
+        cache_folder = temporary if cache is None else cache
         sets = {
             length: mine(
                 collection,
@@ -120,21 +128,21 @@ def open_marco(
                 queries=queries,
                 validation=validation,
                 embeddings=vectors,
-                cache=kept,
+                cache=cache_folder,
                 quiet=quiet,
             )
             for length in sorted(set(lengths))
         }
     check_sets(list(sets.values()))
     first = next(iter(sets.values()))
-    apart = int(first.validation.sum())
-    # of what was asked, not of what was found: scores that differ in the last digit on another machine, and so perhaps
-    # order two negatives the other way round, shall not make other trials
-    content = content_hash({"collection": collection.content_hash, "mining": VERSION})
+    held_out = int(first.validation.sum())
+    # a hash of the input, not of the result: on another machine scores may differ in the last digit and swap two
+    # negatives, which must not give other trials
+    content = content_hash({"collection": collection.content_hash, "mining": MINING_VERSION})
     data = MarcoData(
         content=content,
-        train=len(first.query) - apart,
-        validation=apart,
+        train=len(first.query) - held_out,
+        validation=held_out,
         passages=len(collection.passages),
         seed=seed,
         embeddings=embeddings_hash(pieces, tables),
@@ -147,25 +155,25 @@ def open_marco(
 
 
 def embeddings_hash(pieces: WordPiece, tables: Tables) -> str:
-    """Name a vocabulary and its embeddings: other numbers make other trials."""
-    named = {name: table.numpy() for name, table in zip(tables._fields, tables, strict=True)}
-    return arrays_hash({**named, "pieces": np.array(pieces.pieces)})
+    """Return the hash of a vocabulary and its embeddings, on which the hashes of trials depend."""
+    arrays = {name: table.numpy() for name, table in zip(tables._fields, tables, strict=True)}
+    return arrays_hash({**arrays, "pieces": np.array(pieces.pieces)})
 
 
 @dataclass(frozen=True, eq=False)
 class CifarSource:
-    """Images, and what a spec says of them."""
+    """Images, and their description for a spec."""
 
     data: CifarData
     images: Images
 
     def feeds(self, device: str = "cpu") -> Feeds:
-        """Return what makes the feed of a panel on a device; the pixels go there once, as bytes."""
+        """Return a function that makes the feed of a panel on a device; the pixels are copied once, as bytes."""
         where, data, made = find_device(device), self.data, dict[str, ImagesOnDevice]()
 
         def feed(panel: RealPanel) -> Feed:
             if panel.source != data:
-                raise BadInput(_OTHER)
+                raise BadInput(_OTHER_DATA)
             if "images" not in made:
                 made["images"] = ImagesOnDevice.of(self.images, where)
             return ImageFeed(
@@ -189,22 +197,22 @@ def open_cifar(
     flips: bool = True,
     moving: bool = True,
 ) -> CifarSource:
-    """Read CIFAR-10; take the first so many images of a part (all, unless stated), the classes as even as they can be.
+    """Read CIFAR-10, with the first `train` and `validation` images (default: all), balanced over the classes.
 
-    The paper's text says patches of 8, and its tables have the lengths of patches of 4, the default here.
+    The paper's text says patches of 8, but the lengths in its tables are those of patches of 4, the default here.
     """
     images = read_cifar(folder)
-    known = _limited(images.train_pixels, images.train_labels, train, f"{folder}: training images")
-    unseen = _limited(images.test_pixels, images.test_labels, validation, f"{folder}: test images")
+    training = _limited(images.train_pixels, images.train_labels, train, f"{folder}: training images")
+    test = _limited(images.test_pixels, images.test_labels, validation, f"{folder}: test images")
     names = ("train_pixels", "train_labels", "test_pixels", "test_labels")
-    parts = dict(zip(names, (*known, *unseen), strict=True))
+    parts = dict(zip(names, (*training, *test), strict=True))
     arrays = {name: part.numpy() for name, part in parts.items()}
     content = arrays_hash({**arrays, "classes": np.array(images.classes)})
     images = dataclasses.replace(images, **parts, hash=content)
     data = CifarData(
         content=content,
-        train=len(known[1]),
-        validation=len(unseen[1]),
+        train=len(training[1]),
+        validation=len(test[1]),
         classes=len(images.classes),
         patch=patch,
         flips=flips,
@@ -214,19 +222,19 @@ def open_cifar(
 
 
 def _limited(pixels: Tensor, labels: Tensor, count: int | None, what: str) -> tuple[Tensor, Tensor]:
-    """Take `count` images: the first of each class, then the second of each, …, in this order.
+    """Return `count` images: the first of each class, then the second of each, and so on, in this order.
 
-    So the first samples of a part stand for all of it, in whatever order the folder has them.
+    So the first samples of a part represent all of it, whatever the order in the folder.
     """
     if len(labels) == 0:
         raise BadInput(f"{what}: there are none, and at least one is needed")
     count = len(labels) if count is None else count
     if not 1 <= count <= len(labels):
-        raise BadInput(f"{what}: {count} were asked for, and there are {len(labels)}: ask for 1 to {len(labels)}")
-    known = labels.numpy()
-    nth = np.empty(len(known), np.int64)  # image i is the nth of its class
-    for label in np.unique(known):
-        own = np.flatnonzero(known == label)
-        nth[own] = np.arange(len(own))
-    chosen = torch.from_numpy(np.lexsort((known, nth))[:count])
+        raise BadInput(f"{what}: {count} were requested, and there are {len(labels)}: request 1 to {len(labels)}")
+    classes = labels.numpy()
+    rank = np.empty(len(classes), np.int64)  # rank of image i within its class
+    for label in np.unique(classes):
+        members = np.flatnonzero(classes == label)
+        rank[members] = np.arange(len(members))
+    chosen = torch.from_numpy(np.lexsort((classes, rank))[:count])
     return pixels[chosen], labels[chosen]

@@ -1,8 +1,8 @@
-"""Which trials form a stack, and how large it may be.
+"""Plan which trials form a stack, and how large it may be.
 
-Trials stack when they read the same sequences with the same batch, steps and number of evaluations. Of these, models
-of equal shape always share a stack; models that differ in heads, head_dim or hidden share one, padded with zeros,
-where the step that is saved costs more than the arithmetic on zeros.
+Trials can stack if they read the same sequences with the same batch size, steps and number of evaluations. Among these,
+models of equal shape always share a stack. Models that differ in heads, head_dim or hidden share one, padded with
+zeros, if the saved step costs more than the arithmetic on zeros.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from headcount.models.transformer import PADDED_SIZES, Flat, ModelSpec, covering
 from headcount.tasks import Task
 from headcount.training import Dataset, Job, TrainSpec
 
-LARGEST = 1024  # models of a stack: more gain nothing
-STEP_US = 60.0  # what a stack's step costs beside its models' work, measured on an H200
-MODEL_US, TOKEN_US = 0.9, 0.0575 / 384  # a model-step, and its share a position and multiply-add, batch 256
+MAX_STACK_MODELS = 1024  # models in a stack: more are no faster
+STACK_STEP_US = 60.0  # overhead of a stack's step in µs, without its models' work, measured on an H200
+MODEL_US, TOKEN_US = 0.9, 0.0575 / 384  # µs of a model-step: fixed, and per position and multiply-add at batch 256
 
 
 def step_cost(model: ModelSpec, batch: int) -> float:
@@ -33,7 +33,7 @@ def _digest(tensor: Tensor) -> str:
 
 
 class Inputs:
-    """Names the inputs of data sets by their content: tasks that differ in their target alone share them."""
+    """Gives names to the inputs of data sets by their content: tasks that differ only in their target share inputs."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Tensor, str]] = {}
@@ -44,14 +44,14 @@ class Inputs:
         return " ".join(self._name(part) for part in parts if part is not None)
 
     def _name(self, part: Tensor) -> str:
-        """Return the digest of a tensor, computed once: data sets may share it."""
+        """Return the digest of a tensor, computed only once, since data sets may share it."""
         if id(part) not in self._known:
             self._known[id(part)] = part, _digest(part)
         return self._known[id(part)][1]
 
 
-def _kind(job: Job, inputs: Inputs) -> tuple[object, ...]:
-    """What trials of one stack have in common, beside a shape that padding may level."""
+def _stack_key(job: Job, inputs: Inputs) -> tuple[object, ...]:
+    """Return what trials must have in common to share a stack, apart from sizes that padding can equalise."""
     t, m = job.train, job.model
     fixed = m.model_dump(exclude=set(PADDED_SIZES) if why_not_collapsed(m) is None else set())
     law = job.task.law if t.fresh and isinstance(job.task, Task) else None
@@ -61,16 +61,18 @@ def _kind(job: Job, inputs: Inputs) -> tuple[object, ...]:
 
 
 def plan(jobs: Sequence[Job], free: int | None = None) -> list[list[int]]:
-    """Return the jobs (by number) as stacks, the costly ones first; `free` bytes bound what one stack may take."""
+    """Return stacks of jobs, by number, the costliest first; each stack takes at most `free` bytes."""
     inputs = Inputs()
     kinds: dict[tuple[object, ...], dict[ModelSpec, list[int]]] = {}
     for number, job in enumerate(jobs):
-        kinds.setdefault(_kind(job, inputs), {}).setdefault(job.model, []).append(number)
+        kinds.setdefault(_stack_key(job, inputs), {}).setdefault(job.model, []).append(number)
     stacks: list[tuple[float, list[int]]] = []
     for shapes in kinds.values():
         for members in _merged(jobs, list(shapes.values())):
             model, train = covering_spec([jobs[n].model for n in members]), jobs[members[0]].train
-            most = LARGEST if free is None else max(1, min(LARGEST, free // model_bytes(model, train)))
+            most = (
+                MAX_STACK_MODELS if free is None else max(1, min(MAX_STACK_MODELS, free // model_bytes(model, train)))
+            )
             parts = -(-len(members) // most)
             size = -(-len(members) // parts)
             cost = step_cost(model, train.batch) * size * train.steps
@@ -79,11 +81,11 @@ def plan(jobs: Sequence[Job], free: int | None = None) -> list[list[int]]:
 
 
 def _merged(jobs: Sequence[Job], groups: list[list[int]]) -> list[list[int]]:
-    """Join groups of equal shape by padding, the best saving first, as long as one saves."""
+    """Merge groups of equal shape by padding, the largest saving first, until no merge saves time."""
 
     def cost(members: list[int]) -> float:
         model = covering_spec([jobs[n].model for n in members])
-        return STEP_US + len(members) * step_cost(model, jobs[members[0]].train.batch)
+        return STACK_STEP_US + len(members) * step_cost(model, jobs[members[0]].train.batch)
 
     while len(groups) > 1:
         pairs = [(a, b) for b in range(len(groups)) for a in range(b)]
@@ -97,9 +99,9 @@ def _merged(jobs: Sequence[Job], groups: list[list[int]]) -> list[list[int]]:
 
 
 def model_bytes(model: ModelSpec, train: TrainSpec) -> int:
-    """Estimate what one more model adds to a stack: weights and their copies, a batch's activations, its indices."""
+    """Estimate the bytes that one more model adds to a stack: weights, their copies, activations and indices."""
     size = 8 if train.dtype == "float64" else 4
-    weights = 12 * Flat.of(model).size  # weights, gradient, two moments, and what the parts of a step leave
+    weights = 12 * Flat.of(model).size  # weights, gradient, two moments, and intermediate results of a step
     layers = 4 if model.feedforward == "relu5" else 1
     if why_not_pooled(model) is None:
         pooled = train.batch * (model.heads * model.hidden + layers * model.N_ff)
@@ -116,6 +118,6 @@ def model_bytes(model: ModelSpec, train: TrainSpec) -> int:
 
 
 def data_bytes(job: Job) -> int:
-    """What a stack's data take on the device."""
+    """Return the bytes that a stack's data take on the device."""
     parts = (job.data.train.X, job.data.train.y, job.data.validation.X, job.data.validation.y)
     return sum(t.numel() * t.element_size() for t in parts)

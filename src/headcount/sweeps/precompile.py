@@ -1,10 +1,10 @@
-"""The GPU kernels of a sweep's stacks, compiled ahead by processes of their own.
+"""Compile the GPU kernels of a sweep's stacks ahead of time, in processes of their own.
 
-Triton takes about ten seconds a shape, on one core, and a stack of another length or size is another shape. While the
-first stack compiles for itself, other processes take one step with each of the others, on zeros. That fills Triton's
-cache on disk, where the stacks find their kernels. It is a matter of time alone: where such a process fails, the stack
-compiles for itself as well. To start one takes seconds too, so a process notes what it compiled, and none is started
-for a shape that has a note.
+Triton takes about ten seconds per shape on one core, and a stack of another length or size is another shape. While the
+first stack compiles for itself, other processes take one step on zeros with each of the others. This fills Triton's
+cache on disk, where the stacks find their kernels. It only saves time: if such a process fails, the stack compiles for
+itself. Starting a process takes seconds as well, so it leaves a note of what it compiled, and no process is started for
+a shape that has a note.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from headcount.models.transformer import Flat, ModelSpec, covering_spec
 from headcount.sweeps.plan import model_bytes
 from headcount.training import DTYPES, FRESH_STEPS, Job, StackTrainer, TrainSpec, compiles_kernels
 
-AT_ONCE = 8
+MAX_PROCESSES = 8
 CONTEXT_BYTES = 2**30  # what a process takes on a GPU before it does anything
-CODE = "import sys; from headcount.sweeps.precompile import serve; serve(sys.stdin.read())"
+WORKER_CODE = "import sys; from headcount.sweeps.precompile import serve; serve(sys.stdin.read())"
 
 
 class Shape(Spec):
-    """What decides which kernels a stack needs."""
+    """Everything that decides which kernels a stack needs."""
 
     models: list[ModelSpec]
     train: TrainSpec
@@ -59,13 +59,13 @@ class Shape(Spec):
         )
 
     def bytes(self) -> int:
-        """Estimate what one step of it takes on the device."""
+        """Estimate the bytes that one step takes on the device."""
         model = covering_spec(self.models)
         data = 4 * (self.samples + self.validation) * (model.length * model.dim + self.targets * model.out_dim)
         return CONTEXT_BYTES + data + len(self.models) * model_bytes(model, self.train)
 
     def step(self, device: torch.device) -> None:
-        """Take one step, and evaluate, on zeros."""
+        """Take one training step and one evaluation on zeros."""
         model, dtype, count = covering_spec(self.models), DTYPES[self.train.dtype], len(self.models)
 
         def zeros(rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
@@ -89,22 +89,22 @@ class Shape(Spec):
 
 
 def serve(text: str) -> None:
-    """What a process does: take the shape that it is told, on the device that it is told, and note that it did."""
-    told: dict[str, Any] = json.loads(text)
-    shape, device = Shape.parse(told["shape"]), torch.device(told["device"])
+    """Do the work of a process: compile the kernels of the shape in a JSON text, for its device, and leave a note."""
+    request: dict[str, Any] = json.loads(text)
+    shape, device = Shape.parse(request["shape"]), torch.device(request["device"])
     shape.step(device)
     note = _note(shape.hash(), device)
     if note is not None:
-        with suppress(OSError):  # without a note the next sweep starts a process that has nothing to compile
+        with suppress(OSError):  # without a note the next sweep starts a process with nothing to compile
             note.parent.mkdir(parents=True, exist_ok=True)
             note.touch()
 
 
 def _note(shape: str, device: torch.device) -> Path | None:
-    """Return the file that says that a shape's kernels are in Triton's cache; None where nothing is compiled.
+    """Return the path of the note that a shape's kernels are in Triton's cache; None if nothing is compiled.
 
-    It lies in the cache itself, so that who empties the one empties the other. Triton keeps kernels by their source,
-    its own version and the kind of GPU; so does the name.
+    The note is in the cache itself, so that both are deleted together. Its name depends on what Triton's own keys
+    depend on: the source of the kernels, the version of Triton and the kind of GPU.
     """
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
@@ -118,57 +118,57 @@ def _note(shape: str, device: torch.device) -> Path | None:
 
 @cache
 def _kernel_sources() -> list[str]:
-    """Return digests of the files whose kernels a stack's step launches."""
+    """Return digests of the source files of all Triton kernels."""
     folder = Path(str(resources.files("headcount"))) / "kernels"  # read, not imported: they need Triton
     files = sorted(folder.glob("*/triton.py"))
     return [hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest() for file in files]
 
 
 def _compiled(shape: str, device: torch.device) -> bool:
-    """Whether a shape's kernels were compiled before, by this sweep or another one."""
+    """Return whether a shape's kernels were compiled before, by this sweep or another."""
     note = _note(shape, device)
     return note is not None and note.is_file()
 
 
-class Ahead:
-    """Processes that compile for the stacks which wait; stack 0 is left to the sweep itself."""
+class AheadCompiler:
+    """Processes that compile kernels for waiting stacks; stack 0 is left to the sweep itself."""
 
     def __init__(self, stacks: Sequence[Sequence[Job]], device: torch.device, free: int | None) -> None:
         self._device = str(device)
-        self._of: list[str] = []
+        self._shape_of: list[str] = []
         self._waiting: list[tuple[str, Shape]] = []
         self._running: dict[str, subprocess.Popen[str]] = {}
-        self._most = 0
+        self._max_running = 0
         if not compiles_kernels(device) or len(stacks) < 2 or cores() < 4:
             return  # with few cores there is nothing to gain
         shapes = [Shape.of(jobs) for jobs in stacks]
-        self._of = [shape.hash() for shape in shapes]
-        others = {shape.hash(): shape for shape in shapes if shape.hash() != self._of[0]}
+        self._shape_of = [shape.hash() for shape in shapes]
+        others = {shape.hash(): shape for shape in shapes if shape.hash() != self._shape_of[0]}
         self._waiting = [(name, shape) for name, shape in others.items() if not _compiled(name, device)]
         largest = max(shape.bytes() for shape in shapes)
-        room = AT_ONCE if free is None else free // (2 * largest)  # half is left to the sweep
-        self._most = max(0, min(AT_ONCE, cores() - 1, room))
-        if self._most == 0:
+        fitting = MAX_PROCESSES if free is None else free // (2 * largest)  # half the memory is left to the sweep
+        self._max_running = max(0, min(MAX_PROCESSES, cores() - 1, fitting))
+        if self._max_running == 0:
             self._waiting = []
         self._start()
 
     def ready(self, number: int) -> bool:
-        """Whether nobody is compiling, or still to compile, what this stack needs."""
-        if not self._of:
+        """Return whether no process is compiling, or is still to compile, this stack's kernels."""
+        if not self._shape_of:
             return True
         for name, process in list(self._running.items()):
             if process.poll() is not None:
                 del self._running[name]
         self._start()
-        name = self._of[number]
+        name = self._shape_of[number]
         return name not in self._running and name not in dict(self._waiting)
 
     def _start(self) -> None:
-        while self._waiting and len(self._running) < self._most:
+        while self._waiting and len(self._running) < self._max_running:
             name, shape = self._waiting.pop(0)
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             process = subprocess.Popen(
-                [sys.executable, "-c", CODE],
+                [sys.executable, "-c", WORKER_CODE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -181,7 +181,7 @@ class Ahead:
             self._running[name] = process
 
     def close(self) -> None:
-        """End what is still being compiled."""
+        """Kill the processes that are still compiling."""
         self._waiting = []
         for process in self._running.values():
             process.kill()

@@ -1,4 +1,4 @@
-"""From a store back to records and models: the runs of a sweep, panel by panel, from whatever is finished."""
+"""Read records and models back from a store: the finished trials of a run, panel by panel."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from headcount.training import Trained, prepare, saved_model
 def stored_spec(store: Store, run: str) -> SweepSpec | RealSpec:
     """Return the spec that a run was started with: of a sweep over a task, or over real data.
 
-    A run on real data may have been trained in both precisions, on a CPU and on a GPU: the one in which more trials
-    are finished is shown, of equals the one that was started last.
+    A run on real data may have been trained in two precisions, on a CPU and on a GPU. Then the spec has the precision
+    with more finished trials, or at a tie the one that was started last.
     """
     about = store.about(run)
     if "spec" not in about:
@@ -41,7 +41,7 @@ def stored_spec(store: Store, run: str) -> SweepSpec | RealSpec:
 
 
 def _hashes(spec: SweepSpec | RealSpec) -> list[list[str]]:
-    """Return the names of a spec's trials, panel by panel."""
+    """Return the hashes of a spec's trials, panel by panel."""
     return [
         [panel.trial(heads, seed).hash() for heads in panel.heads for seed in range(spec.seeds)]
         for panel in spec.panels()
@@ -49,9 +49,9 @@ def _hashes(spec: SweepSpec | RealSpec) -> list[list[str]]:
 
 
 def stored_runs(store: Store, run: str, spec: SweepSpec | RealSpec | None = None) -> list[Run]:
-    """Return a record for every panel of a run; trials that are not finished are left out, and counted.
+    """Return a record for every panel of a run; unfinished trials are left out and counted.
 
-    Trials that only an earlier spec of the same name had are counted with the first panel, as superseded.
+    Trials that only belong to an earlier spec of the same name are counted with the first panel, as superseded.
     """
     spec = spec or stored_spec(store, run)
     stored = {trial.hash: trial for trial in store.trials(run=run)}
@@ -68,7 +68,7 @@ def stored_runs(store: Store, run: str, spec: SweepSpec | RealSpec | None = None
         others = [_state(stored.get(h), h in lost) for h in wanted if h not in records]
         about = spec.name, spec.title, spec.data()
         record = panel.run(*about, trials, seconds)
-        own = {"left_out": dict(Counter(others)), "provenance": trained_where(list(found.values()))}
+        own = {"left_out": dict(Counter(others)), "provenance": training_provenance(list(found.values()))}
         runs.append(record.model_copy(update=own if found else {"left_out": own["left_out"]}))
     if older:
         runs[0] = runs[0].model_copy(update={"left_out": {**runs[0].left_out, "superseded": len(older)}})
@@ -76,7 +76,7 @@ def stored_runs(store: Store, run: str, spec: SweepSpec | RealSpec | None = None
 
 
 def _state(trial: StoredTrial | None, lost: bool) -> str:
-    """Name what became of a trial that has no record."""
+    """Return the state of a trial that has no record."""
     return "damaged" if lost else "pending" if trial is None else trial.state
 
 
@@ -89,26 +89,26 @@ def _record(store: Store, trial: StoredTrial) -> Trial | None:
         return None
 
 
-def trained_where(trials: Sequence[StoredTrial]) -> dict[str, Any]:
-    """Return where a run's trials were trained: what the last one says, and all commits where there are several."""
-    made = [dict(t.provenance or {}) for t in sorted(trials, key=lambda t: t.updated)]
-    last = {k: v for k, v in made[-1].items() if k != "seconds"} if made else {}
-    commits = list(dict.fromkeys(str(one["commit"]) for one in made if one.get("commit")))
+def training_provenance(trials: Sequence[StoredTrial]) -> dict[str, Any]:
+    """Return the provenance of the trial that was trained last, with the commits of all trials if they differ."""
+    origins = [dict(t.provenance or {}) for t in sorted(trials, key=lambda t: t.updated)]
+    last = {k: v for k, v in origins[-1].items() if k != "seconds"} if origins else {}
+    commits = list(dict.fromkeys(str(origin["commit"]) for origin in origins if origin.get("commit")))
     return {**last, "commit": ", ".join(commits)} if len(commits) > 1 else last
 
 
 def as_trial(store: TrialStore, stored: StoredTrial) -> Trial:
-    """Turn a row of the store into a record; metrics that no record has, such as the loss, stay in the store."""
+    """Return a stored trial as a record; metrics that records do not have, such as the loss, are dropped."""
     metrics = {name: value for name, value in (stored.metrics or {}).items() if name in Trial.model_fields}
     seconds = float((stored.provenance or {}).get("seconds", 0.0))
     return Trial.parse({**metrics, "state": stored.state, "seconds": seconds, "curve": store.curve(stored.hash)})
 
 
 def stored_model(store: Store, run: str, trial: str) -> tuple[str, SavedModel, dict[str, Any]]:
-    """Return a finished trial of a run, by the beginning of its hash or `best`: its hash, model and history."""
+    """Return hash, model and history of a finished trial, which is given by the beginning of its hash or as `best`."""
     found = _choose(store, run, trial)
-    if (kind := kind_of_trial(found.spec)).export:
-        raise BadInput(f"run {run!r} {kind.export}")
+    if (kind := kind_of_trial(found.spec)).export_refusal:
+        raise BadInput(f"run {run!r} {kind.export_refusal}")
     checkpoint = store.load_checkpoint(found.hash)
     if checkpoint is None:
         raise BadInput(
@@ -139,6 +139,6 @@ def _choose(store: Store, run: str, name: str) -> StoredTrial:
 
 
 def _nmse(trial: StoredTrial) -> float:
-    """Return a trial's error; a layer that was attacked as it was drawn has none."""
+    """Return a trial's error; infinity if it has none, such as an attacked layer with random weights."""
     error = (trial.metrics or {}).get("nmse")
     return float("inf") if error is None else float(error)

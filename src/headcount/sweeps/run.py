@@ -1,9 +1,9 @@
-"""The one runner: what is left of an experiment is trained, on a store or in memory, on cores or in stacks.
+"""The runner: train the unfinished trials of an experiment, on a store or in memory, on cores or in stacks.
 
-Finished trials are not trained again, interrupted ones go on from their checkpoint. The caller's thread alone talks to
-the store: worker threads train on cores and send messages, stacks on a device are driven by this thread itself. A trial
-is claimed when there is room for it, so that several processes may work on one store. Ctrl-C and `seconds` stop a run
-cleanly: each running trial leaves a checkpoint. A trial that fails is kept as failed and ends nothing but itself.
+Finished trials are not trained again, and interrupted ones resume from their checkpoint. Only the caller's thread talks
+to the store: worker threads train on cores and send messages, and stacks on a device are driven by this thread itself.
+A trial is claimed when there is room for it, so several processes may work on one store. Ctrl-C and `seconds` stop a
+run cleanly: each running trial saves a checkpoint. A trial that fails is kept as failed, and the others continue.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import torch
 
 from headcount.core import HeadcountError, Progress, Spec, cores, provenance
 from headcount.store import FINISHED, STATES, MemoryStore, Outcome, Run, Snapshot, State, Trial, TrialStore
-from headcount.sweeps.backends import Terms, train_singly, train_stacks
-from headcount.sweeps.engine import Compiling, Failure, Kind, Member
+from headcount.sweeps.backends import DriverOptions, train_singly, train_stacks
+from headcount.sweeps.engine import Failure, KernelCompiler, Member, SessionKind
 from headcount.sweeps.experiments import Experiment, Feeds, JobList, Sweep
-from headcount.sweeps.kinds import Given, experiment_of
+from headcount.sweeps.kinds import RunnerOptions, experiment_of
 from headcount.sweeps.results import as_trial
 from headcount.sweeps.scoreboard import Board
 from headcount.sweeps.spec import Panel, SweepSpec
@@ -37,7 +37,9 @@ from headcount.training import (
 
 log = logging.getLogger("headcount")
 CHECKPOINT_SECONDS = 30.0
-RENEW_SECONDS = 120.0  # a lease lasts for 600
+"""Seconds between two checkpoints of a session."""
+RENEW_SECONDS = 120.0
+"""Seconds between two renewals of the lease, which lasts for 600."""
 
 
 def run_on_store(
@@ -51,18 +53,18 @@ def run_on_store(
     quiet: bool = False,
     device: str = "cpu",
 ) -> dict[State, int]:
-    """Train what is left of a spec, of any kind in `kinds.py`; return how many of its trials are in which state.
+    """Train the unfinished trials of a spec of any kind in `kinds.py`; return how many trials are in each state.
 
-    `feeds` gives the data of a panel of an experiment on real data (`MarcoSource.feeds`, `CifarSource.feeds`), and
-    `weights` keeps those of its finished trials. `seconds` ends the run in time, to be gone on with by the same call.
+    For an experiment on real data, `feeds` gives the data of a panel (`MarcoSource.feeds`, `CifarSource.feeds`), and
+    `weights` keeps the weights of finished trials. After `seconds` the run stops; the same call continues it.
     """
     where = find_device(device)
-    experiment = experiment_of(spec, Given(where, feeds, weights))
+    experiment = experiment_of(spec, RunnerOptions(where, feeds, weights))
     return run(experiment, store, where, workers=workers, seconds=seconds, quiet=quiet)
 
 
 def run_sweep(spec: SweepSpec, *, workers: int | None = None, quiet: bool = False, device: str = "cpu") -> list[Run]:
-    """Train all models of a spec in memory and return a record for every panel; `workers` changes no outcome."""
+    """Train all models of a spec in memory and return a record for every panel; `workers` does not affect results."""
     return run_panels(
         spec.name, spec.title, spec.data(), spec.panels(), spec.seeds, workers=workers, quiet=quiet, device=device
     )
@@ -79,13 +81,13 @@ def run_panels(
     quiet: bool = False,
     device: str = "cpu",
 ) -> list[Run]:
-    """Train panels in memory: their tasks may be arrays and bare functions, which no spec can state."""
+    """Train panels in memory and return their records; tasks may be arrays and bare functions, unlike in a spec."""
     start, where = time.perf_counter(), find_device(device)
     for panel in panels:
         check_task(panel.task, panel.sized(max(panel.heads)), panel.train)
     sweep, store = Sweep(name, about, panels, seeds), MemoryStore()
     sweep.make_data()
-    _in_memory(sweep, store, where, workers=workers, quiet=quiet)
+    _run_in_memory(sweep, store, where, workers=workers, quiet=quiet)
     seconds = time.perf_counter() - start
     records = {one.hash: as_trial(store, one) for one in store.trials(states=("done", "diverged"))}
     return [
@@ -99,15 +101,15 @@ def train_jobs(
 ) -> list[Trial]:
     """Train jobs side by side in memory, and return their records in order."""
     experiment, store = JobList(jobs), MemoryStore()
-    _in_memory(experiment, store, find_device(device), workers=workers, quiet=quiet)
+    _run_in_memory(experiment, store, find_device(device), workers=workers, quiet=quiet)
     found = {one.hash: as_trial(store, one) for one in store.trials(states=("done", "diverged"))}
     if len(found) < len(jobs):
         raise HeadcountError(f"{len(jobs) - len(found)} of {len(jobs)} trials failed: the log says why")
     return [found[name] for name in experiment.names]
 
 
-def _in_memory(experiment: JobList, store: MemoryStore, device: torch.device, **options: Any) -> None:
-    """Train an experiment that no store keeps; failures go to the log, and where nothing else is left, they end it."""
+def _run_in_memory(experiment: JobList, store: MemoryStore, device: torch.device, **options: Any) -> None:
+    """Train an experiment in memory; failures are logged, and raise HeadcountError if every trial failed."""
     run(experiment, store, device, save_every=float("inf"), **options)
     failed = store.trials(states=("failed",))
     for one in failed:
@@ -127,7 +129,7 @@ def run(
     quiet: bool = False,
     save_every: float | None = None,
 ) -> dict[State, int]:
-    """Train what is left of an experiment; return how many of its trials are in which state."""
+    """Train the unfinished trials of an experiment; return how many of its trials are in each state."""
     names = experiment.names
     finished = {name for name, state in store.states(names).items() if state in FINISHED}
     experiment.check([name for name in names if name not in finished])
@@ -139,18 +141,20 @@ def run(
         entries = {name: experiment.entry(name) for name in left}
         before = _figures_before(experiment, store, names)
         with Progress(experiment.title, Board.work(entries), quiet=quiet, closes=False) as progress:
-            keeper = Keeper(experiment, store, Board(entries, progress, before, experiment.score), device)
+            listener = StoreListener(experiment, store, Board(entries, progress, before, experiment.score), device)
             every = CHECKPOINT_SECONDS if save_every is None else save_every
-            _train(experiment, keeper, left, progress, workers=workers or cores(), save_every=every, deadline=deadline)
+            _train(
+                experiment, listener, left, progress, workers=workers or cores(), save_every=every, deadline=deadline
+            )
     ended = Counter(store.states(names).values())  # of this experiment alone: a run may hold an older one's trials too
     return {state: ended[state] for state in STATES}
 
 
 def _figures_before(experiment: Experiment, store: TrialStore, names: Sequence[str]) -> dict[str, list[float | None]]:
-    """Return the figures of trials that were finished before, by cell."""
-    ours, found = set(names), dict[str, list[float | None]]()
+    """Return the figures of trials that were already finished, by cell."""
+    members, found = set(names), dict[str, list[float | None]]()
     for trial in store.trials(run=experiment.name, states=FINISHED):
-        if trial.hash in ours:
+        if trial.hash in members:
             cell, figure = experiment.entry(trial.hash).cell, experiment.score.figure(trial.metrics or {})
             found.setdefault(cell, []).append(figure)
     return found
@@ -158,7 +162,7 @@ def _figures_before(experiment: Experiment, store: TrialStore, names: Sequence[s
 
 def _train(
     experiment: Experiment,
-    keeper: Keeper,
+    listener: StoreListener,
     left: Sequence[str],
     progress: Progress,
     *,
@@ -166,25 +170,27 @@ def _train(
     save_every: float,
     deadline: float | None,
 ) -> None:
-    """One trial a core, or stacks on the device; what is held is given back at the end, however it comes."""
-    terms, device = Terms(threading.Event(), save_every, deadline), keeper.device
+    """Train one trial per core, or stacks on the device; release all trials at the end, even after an error."""
+    options, device = DriverOptions(threading.Event(), save_every, deadline), listener.device
 
-    def stacks_on_device(kind: Kind, stacks: Sequence[Sequence[str]], ahead: Compiling | None = None) -> None:
-        train_stacks(kind, stacks, device, keeper, terms, ahead)
+    def stacks_on_device(
+        kind: SessionKind, stacks: Sequence[Sequence[str]], ahead: KernelCompiler | None = None
+    ) -> None:
+        train_stacks(kind, stacks, device, listener, options, ahead)
 
     try:
         begin = experiment.on_cores(left, progress) if device.type != "cuda" else None
         if begin is None:
-            experiment.on_device(left, stacks_on_device, keeper, device)
+            experiment.on_device(left, stacks_on_device, listener, device)
         else:
-            train_singly(begin, keeper, left, workers, terms)
+            train_singly(begin, listener, left, workers, options)
     finally:
         experiment.close()
-        keeper.store.release()
+        listener.store.release()
 
 
-class Keeper:
-    """The one listener: takes trials from the store, and gives back what became of them."""
+class StoreListener:
+    """The runner's listener: claims trials in the store, and writes their checkpoints and outcomes to it."""
 
     def __init__(self, experiment: Experiment, store: TrialStore, board: Board, device: torch.device) -> None:
         self.experiment, self.store, self.board, self.device = experiment, store, board, device
@@ -192,10 +198,10 @@ class Keeper:
         self._renewed = time.monotonic()
 
     def start(self, members: Sequence[str]) -> list[Member]:
-        """Claim trials and load their checkpoints; one whose data cannot be made is kept as failed."""
+        """Claim trials and load their checkpoints; a trial whose data cannot be made is stored as failed."""
         ours = self.store.claim(list(members))
         for name in set(members) - set(ours):
-            self.board.elsewhere(name)
+            self.board.taken_elsewhere(name)
         found = self.reload(ours)
         for name, job in found:
             if job.moments is not None:
@@ -203,7 +209,7 @@ class Keeper:
         return found
 
     def reload(self, members: Sequence[str]) -> list[Member]:
-        """Load the checkpoints of trials that are ours already."""
+        """Load the checkpoints of trials that are already claimed."""
         saved = self.store.load_checkpoints(members)
         found: list[Member] = []
         for name in members:
@@ -218,37 +224,37 @@ class Keeper:
         return found
 
     def refused(self, member: str, error: Exception) -> None:
-        """Keep a trial that cannot be made as failed, unless another process has it."""
+        """Store a trial that cannot be made as failed, unless another process has it."""
         if self.store.claim([member]):
             self.ended([_failure(member, error)])
 
     def steps(self, member: str, step: int) -> None:
-        """Pass on how far a trial is; now and then tell the store that we are alive, in a long polish too."""
+        """Report a trial's progress, and renew the lease regularly, even during a long polish."""
         self.board.steps(member, step)
         if time.monotonic() - self._renewed > RENEW_SECONDS:
             self._renewed = time.monotonic()
             self.store.renew()
 
     def saved(self, snapshots: Sequence[tuple[str, Moments]]) -> None:
-        """Keep checkpoints, those of a stack in one commit; a trial that another process took over is left to it."""
+        """Store checkpoints, those of a stack in one commit; a trial that another process took over is left to it."""
         self.store.checkpoint_many([Snapshot(name, m.step, m.arrays(), m.curve) for name, m in snapshots])
 
     def ended(self, endings: Sequence[Ending]) -> None:
-        """Write the ends of trials, each with what is kept of it in the same commit: no kill can come between them."""
-        outcomes = [self._outcome(one) for one in endings]
+        """Store outcomes and final arrays in one commit, so that no kill can come between them."""
+        outcomes = [self._outcome(ending) for ending in endings]
         self.store.finish_many(outcomes)
-        for one in outcomes:
-            self.board.ended(one.hash, one.state, one.metrics)
+        for outcome in outcomes:
+            self.board.ended(outcome.hash, outcome.state, outcome.metrics)
 
-    def _outcome(self, one: Ending) -> Outcome:
-        if isinstance(one.outcome, str):
-            return Outcome(one.name, "failed", provenance=self._provenance, error=one.outcome)
-        measured: dict[str, Any] = {**one.outcome.data(), **one.measured}
-        where = {**self._provenance, "seconds": measured.pop("seconds")}
-        curve = [(int(step), float(error)) for step, error in measured.pop("curve")]
-        state = measured.pop("state")
-        kept = self.experiment.kept(one)
-        return Outcome(one.name, state, measured, where, curve, step=one.outcome.steps, arrays=kept)
+    def _outcome(self, ending: Ending) -> Outcome:
+        if isinstance(ending.outcome, str):
+            return Outcome(ending.name, "failed", provenance=self._provenance, error=ending.outcome)
+        metrics: dict[str, Any] = {**ending.outcome.data(), **ending.measured}
+        origin = {**self._provenance, "seconds": metrics.pop("seconds")}
+        curve = [(int(step), float(error)) for step, error in metrics.pop("curve")]
+        state = metrics.pop("state")
+        arrays = self.experiment.final_arrays(ending)
+        return Outcome(ending.name, state, metrics, origin, curve, step=ending.outcome.steps, arrays=arrays)
 
 
 def _failure(name: str, error: Exception) -> Ending:

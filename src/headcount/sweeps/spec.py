@@ -1,4 +1,4 @@
-"""The spec of a sweep: one task, several head counts, several seeds."""
+"""The spec of a sweep: one task with several head counts and several seeds."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from headcount.training import TrainSpec
 
 
 class ModelOptions(Spec):
-    """A model without what the task and the sweep decide (dim, length, out_dim, heads)."""
+    """The options of a model that neither the task nor the sweep decides (dim, length, out_dim, heads)."""
 
     head_dim: Size = 8
     total_head_dim: Size | None = None
-    """With this, head_dim = ⌈total_head_dim / heads⌉: more heads are narrower, and the width stays about the same."""
+    """If given, head_dim = ⌈total_head_dim / heads⌉: more heads are narrower, and the width stays about the same."""
     hidden: Size = 32
     parameters: Size | None = None
-    """With this, hidden is the largest size whose model has at most so many parameters in all."""
+    """If given, hidden is the largest size whose model has at most this many parameters in all."""
     width: Size | None = None
     hidden_ff: Size | None = None
     depth: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -46,12 +46,12 @@ class ModelOptions(Spec):
             fields["head_dim"] = -(-self.total_head_dim // heads)
         if self.parameters is None:
             return ModelSpec(**fields, **sizes)
-        return _within(ModelSpec(**{**fields, "hidden_ff": None}, **sizes), self.parameters)  # pyright: ignore[reportArgumentType]
+        return _largest_within(ModelSpec(**{**fields, "hidden_ff": None}, **sizes), self.parameters)  # pyright: ignore[reportArgumentType]
 
 
 @cache
-def _within(model: ModelSpec, most: int) -> ModelSpec:
-    """Return the model with the largest hidden size that keeps its parameters, all of them, within a count."""
+def _largest_within(model: ModelSpec, max_parameters: int) -> ModelSpec:
+    """Return the model with the largest hidden size that has at most `max_parameters` parameters in all."""
 
     def sized(hidden: int) -> ModelSpec:
         return model.model_copy(update={"hidden": hidden, "hidden_ff": hidden})
@@ -59,22 +59,22 @@ def _within(model: ModelSpec, most: int) -> ModelSpec:
     def count(hidden: int) -> int:
         return Transformer(sized(hidden)).counts()["total"]
 
-    if count(1) > most:
+    if count(1) > max_parameters:
         raise BadInput(
-            f"parameters = {most} is too few for {model.heads} heads of dimension {model.head_dim}: "
+            f"parameters = {max_parameters} is too few for {model.heads} heads of dimension {model.head_dim}: "
             f"the least is {count(1)}"
         )
     low, high = 1, 2
-    while count(high) <= most:
+    while count(high) <= max_parameters:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if count(middle) <= most else (low, middle)
+        low, high = (middle, high) if count(middle) <= max_parameters else (low, middle)
     return sized(low)
 
 
 def _listed(values: Any) -> Any:
-    """Let one value, a range or a tuple stand for a list; each value may be listed once."""
+    """Return a single value, a range or a tuple as a list; each value may be listed once."""
     if isinstance(values, int | float) and not isinstance(values, bool):
         values = [values]
     if isinstance(values, range | tuple):
@@ -90,7 +90,7 @@ TaskSeeds = Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_listed
 
 
 class Setting(Spec):
-    """A variant of a sweep by name: what it changes of [task], [model], [train] and the listed values."""
+    """A named variant of a sweep: its changes to [task], [model], [train] and the lists."""
 
     name: Annotated[str, Field(min_length=1, max_length=60)]
     task: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -103,7 +103,7 @@ class Setting(Spec):
 
 
 class TrialSpec(Spec):
-    """One model trained once: the unit that a store keeps, known by the hash of its content."""
+    """One model trained once; a store names it by the hash of this spec."""
 
     task: dict[str, Any]
     """The task's JSON data."""
@@ -113,19 +113,19 @@ class TrialSpec(Spec):
 
 
 MAX_PANELS = 100_000
-"""Combinations of all lists of a sweep but heads and seeds; each is a task, a model and a recipe."""
+"""The most combinations of a sweep's lists, except for heads and seeds; each is a task, a model and a recipe."""
 MAX_TRIALS = 250_000
-"""Of a sweep; the plan of one takes some 8 kB a trial."""
+"""The most trials of a sweep; planning takes about 8 kB per trial."""
 MAX_TASK_NUMBERS = 1 << 26
-"""That the tasks of all lengths and targets take together: index sets are listed."""
+"""The most numbers in the tasks of all lengths and targets together: their index sets are listed."""
 
 
 class SweepSpec(Spec):
     """One task trained with every combination of the listed values and every seed.
 
     `lengths`, `hidden`, `head_dims`, `learning_rates` and `targets` (seeds that draw the task itself) are optional
-    lists; one that is absent leaves the value of [task], [model] or [train] alone. `settings` are variants of all
-    this, each with a name. `name` is the run's, `title` what pages call it, and `heads` the head counts.
+    lists; without one, the value of [task], [model] or [train] holds. `settings` are named variants of all this.
+    `name` is the name of the run, `title` its title on pages, and `heads` the head counts.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
@@ -144,7 +144,7 @@ class SweepSpec(Spec):
     train: TrainSpec = TrainSpec()
 
     @model_validator(mode="after")
-    def _all_is_known(self) -> SweepSpec:
+    def _check(self) -> SweepSpec:
         names = [setting.name for setting in self.settings or []]
         if len(set(names)) != len(names):
             raise ValueError("settings: each needs a name of its own")
@@ -152,33 +152,33 @@ class SweepSpec(Spec):
             raise ValueError(f"the lists make {count:,} combinations beside heads and seeds: at most {MAX_PANELS:,}")
         if (trials := self._count("heads") * self.seeds) > MAX_TRIALS:
             raise ValueError(f"the lists make {trials:,} trials: at most {MAX_TRIALS:,} (sweep them in parts)")
-        parts = [self._set(setting) for setting in self.settings] if self.settings else [self]
+        parts = [self._apply(setting) for setting in self.settings] if self.settings else [self]
         if (numbers := sum(part._task_numbers() for part in parts)) > MAX_TASK_NUMBERS:
             raise ValueError(
                 f"the tasks of all lengths take {numbers:,} numbers: at most {MAX_TASK_NUMBERS:,} (sweep fewer)"
             )
-        self.panels()  # a bad task, length, target or setting is answered here, before anything runs
+        self.panels()  # reports a bad task, length, target or setting here, before anything runs
         return self
 
     def _count(self, *more: str) -> int:
-        """Count the panels before any is made; with "heads" the models of one seed."""
-        fixed = math.prod(len(values or [0]) for values in (self.learning_rates, self.targets))
-        free = [
-            [getattr(one, key) or getattr(self, key) or [0] for key in ("lengths", "hidden", "head_dims", *more)]
-            for one in self.settings or [self]
+        """Return the number of panels, without making any; with "heads", the number of models per seed."""
+        common = math.prod(len(values or [0]) for values in (self.learning_rates, self.targets))
+        by_setting = [
+            [getattr(part, key) or getattr(self, key) or [0] for key in ("lengths", "hidden", "head_dims", *more)]
+            for part in self.settings or [self]
         ]
-        return fixed * sum(math.prod(map(len, lists)) for lists in free)
+        return common * sum(math.prod(map(len, lists)) for lists in by_setting)
 
     def _task_numbers(self) -> int:
-        """Return about how many numbers the tasks of a sweep without settings take, before any is made."""
+        """Return about how many numbers the tasks of a sweep without settings hold, without making any."""
         name = self.task.get("family")
         if not isinstance(name, str) or name not in FAMILIES:
-            return 0  # stated whole, in the file
+            return 0  # the file states the whole task
         plain = {key: value for key, value in self.task.items() if key != "family"}
         return sum(sized_family(name, **{**plain, **change}).numbers() for _, change in self._changes())
 
     def _changes(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Return what sets every task of a sweep apart: as it is shown, and as a change of [task]."""
+        """Return the values that distinguish each task of a sweep: as shown to users, and as changes to [task]."""
         return [
             (
                 {k: v for k, v in (("length", length), ("target", target)) if v is not None},
@@ -190,11 +190,11 @@ class SweepSpec(Spec):
     def panels(self) -> list[Panel]:
         """Return the sweep as panels, each a task, a model and a recipe with all head counts and seeds."""
         if not self.settings:
-            return self._plain({})
-        return [panel for setting in self.settings for panel in self._set(setting)._plain({"setting": setting.name})]
+            return self._panels({})
+        return [panel for setting in self.settings for panel in self._apply(setting)._panels({"setting": setting.name})]
 
-    def _set(self, setting: Setting) -> SweepSpec:
-        """Return the sweep of one setting."""
+    def _apply(self, setting: Setting) -> SweepSpec:
+        """Return the sweep of one setting, which has no settings of its own."""
         lists = {
             key: value
             for key in ("heads", "lengths", "hidden", "head_dims")
@@ -207,22 +207,23 @@ class SweepSpec(Spec):
         }
         return self.model_copy(update={**lists, **parts, "settings": None})
 
-    def _plain(self, named: dict[str, Any]) -> list[Panel]:
-        """Return the panels of a sweep without settings."""
+    def _panels(self, setting: dict[str, Any]) -> list[Panel]:
+        """Return the panels of a sweep without settings; their values begin with those of `setting`."""
         panels: list[Panel] = []
-        for where, task in self._tasks():
-            for what, model, train in self._cells():
-                panels.append(Panel({**named, **where, **what}, task, model, train, tuple(self.heads)))
+        for task_values, task in self._tasks():
+            for model_values, model, train in self._models():
+                values = {**setting, **task_values, **model_values}
+                panels.append(Panel(values, task, model, train, tuple(self.heads)))
         return panels
 
     def _tasks(self) -> list[tuple[dict[str, Any], Task]]:
-        """Return the tasks of the sweep with the values that set them apart."""
+        """Return the tasks of the sweep, each with the values that distinguish it."""
         if "family" not in self.task and (self.lengths or self.targets):
             raise BadInput(_fixed_text(self.task.get("name"), "lengths" if self.lengths else "targets", self))
         return [(shown, parse_task({**self.task, **change})) for shown, change in self._changes()]
 
-    def _cells(self) -> list[tuple[dict[str, Any], ModelOptions, TrainSpec]]:
-        """Return every combination of sizes and rates but the head count, with the values that set it apart."""
+    def _models(self) -> list[tuple[dict[str, Any], ModelOptions, TrainSpec]]:
+        """Return every combination of sizes and learning rates, each with the values that distinguish it."""
         found: list[tuple[dict[str, Any], ModelOptions, TrainSpec]] = []
         for hidden, head_dim, rate in product(
             self.hidden or [None], self.head_dims or [None], self.learning_rates or [None]
@@ -236,13 +237,13 @@ class SweepSpec(Spec):
 
 
 def has_serial_form(task: Task | ArrayTask) -> TypeGuard[Task]:
-    """Whether a spec can state the task: it cannot state arrays and bare Python functions."""
+    """Return whether a spec can state the task; arrays and bare Python functions have no serial form."""
     return isinstance(task, Task) and bool(getattr(task, "symbolic", True))
 
 
 @dataclass(frozen=True)
 class Panel:
-    """What stays fixed while heads and seeds vary."""
+    """The part of a sweep in which only heads and seeds vary."""
 
     values: dict[str, Any]
     task: Task | ArrayTask
@@ -256,8 +257,8 @@ class Panel:
             raise BadInput("arrays have no serial form, so their trials cannot be kept in a store")
         return TrialSpec(task=self.task.data(), model=self.sized(heads), train=self.train, seed=seed)
 
-    def stated(self, heads: int, seed: int, number: int) -> dict[str, Any]:
-        """Return what one trial is known by; arrays and bare functions are known by the panel's number, in one run."""
+    def trial_data(self, heads: int, seed: int, number: int) -> dict[str, Any]:
+        """Return a trial's spec as data; for arrays and bare functions, the panel's number in the run is its task."""
         if has_serial_form(self.task):
             return self.trial(heads, seed).data()
         model, train = self.sized(heads).data(), self.train.data()
@@ -272,7 +273,7 @@ class Panel:
         seconds: float,
         device: str = "cpu",
     ) -> Run:
-        """Put the trials of the panel into a record."""
+        """Return the record of the panel with these trials."""
         task = self.task
         if isinstance(task, ArrayTask):
             stated: dict[str, Any] = {"kind": "arrays", "name": task.name, "hash": task.hash()}
@@ -297,18 +298,18 @@ class Panel:
         )
 
     def sized(self, heads: int) -> ModelSpec:
-        """Return the model with so many heads."""
+        """Return the model with this number of heads."""
         task = self.task
         return self.model.model(heads=heads, dim=task.dim, length=task.length, out_dim=task.out_dim)
 
 
 def _fixed_text(name: str | None, key: str, spec: SweepSpec) -> str:
-    """Say why a task that is stated whole cannot vary in length or draw, and what to do."""
+    """Return the message why a fully stated task cannot vary in length or draw, and what to do."""
     what = "length" if key == "lengths" else "draw"
     if name not in FAMILIES:
-        return f"{key}: this task is of no family and has one {what}: sweep one task for each {what}"
+        return f"{key}: this task belongs to no family and has one {what}: sweep one task for each {what}"
     call = f'hc.sweep("{name}", {key}={list(getattr(spec, key))}, …)'
     return (
-        f"{key}: this task is stated whole and has one {what}: give the family's name, {call}; "
+        f"{key}: this task is fully stated and has one {what}: give the family's name, {call}; "
         f'in a sweep file family = "{name}" under [task]'
     )

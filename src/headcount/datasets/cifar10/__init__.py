@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from headcount.core import open_door
 
 if TYPE_CHECKING:
-    from headcount.datasets.cifar10.frames import PLACES as PLACES
-    from headcount.datasets.cifar10.frames import Moments as Moments
-    from headcount.datasets.cifar10.frames import moments as moments
-    from headcount.datasets.cifar10.frames import patches as patches
-    from headcount.datasets.cifar10.frames import place as place
+    from headcount.datasets.cifar10.frames import MAX_IMAGES_PER_STEP as MAX_IMAGES_PER_STEP
+    from headcount.datasets.cifar10.frames import ChannelMoments as ChannelMoments
+    from headcount.datasets.cifar10.frames import channel_moments as channel_moments
+    from headcount.datasets.cifar10.frames import cut_patches as cut_patches
+    from headcount.datasets.cifar10.frames import patch_count as patch_count
+    from headcount.datasets.cifar10.frames import place_images as place_images
     from headcount.datasets.cifar10.frames import random_offsets as random_offsets
-    from headcount.datasets.cifar10.frames import tokens as tokens
-    from headcount.datasets.cifar10.read import SIDE as SIDE
+    from headcount.datasets.cifar10.read import IMAGE_SIDE as IMAGE_SIDE
     from headcount.datasets.cifar10.read import Images as Images
     from headcount.datasets.cifar10.read import read_cifar as read_cifar
 

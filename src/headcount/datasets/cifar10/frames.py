@@ -1,8 +1,8 @@
-"""Images at random spots of a larger frame, cut into patches: the same numbers on every device.
+"""Images at random positions in a larger frame, cut into patches: the same numbers on every device.
 
-The paper varies the length T by the frame, not by the image: an image of 32 × 32 lies somewhere in a frame of side
-32 to 128, and its border pixels are extended to fill it. Sides 32, 48, 64, 96 and 128 in patches of 4 give 64, 144,
-256, 576 and 1024 tokens, and with the class token the paper's 65 to 1025.
+The paper varies the length T by the size of the frame, not of the image: an image of 32 × 32 pixels lies somewhere in
+a frame of side 32 to 128, and its border pixels are repeated to fill the frame. Sides 32, 48, 64, 96 and 128 in
+patches of 4 give 64, 144, 256, 576 and 1024 tokens; with the class token these are the paper's 65 to 1025.
 """
 
 from __future__ import annotations
@@ -15,72 +15,75 @@ from torch import Tensor
 
 from headcount.core import BadInput, random_index, splitmix64, stream_key
 
-PLACES = 1 << 24  # the largest number of images a step may place: the counter has its low bits for them
-_IMAGE = 32
+MAX_IMAGES_PER_STEP = 1 << 24  # images that a step may place: the low bits of the random counter number them
+_IMAGE_SIDE = 32
 
 
-class Moments(NamedTuple):
-    """The mean and the deviation of each channel, in units of pixel values from 0 to 255."""
+class ChannelMoments(NamedTuple):
+    """The mean and the standard deviation of each channel, in pixel values from 0 to 255."""
 
     mean: Float[Tensor, " channels"]
     deviation: Float[Tensor, " channels"]
 
 
-def place(
+def place_images(
     pixels: UInt8[Tensor, "b 32 32 3"],
     side: int,
     rows: Int64[Tensor, " b"],
     columns: Int64[Tensor, " b"],
     flip: Bool[Tensor, " b"] | None = None,
-    by: Moments | None = None,
+    by: ChannelMoments | None = None,
 ) -> Float[Tensor, "b 3 side side"]:
-    """Put image i with its upper left corner at (rows[i], columns[i]), extend its border, and mirror it if flip[i].
+    """Return frames with image i at the offset (rows[i], columns[i]), its border repeated, mirrored if flip[i].
 
-    Values stay between 0 and 255, or are normalised with `by`: the same numbers as `normalise` gives on the frames,
-    for the work of the small images. Offsets lie between 0 and side − 32; they are checked on the CPU only,
-    because on a GPU the check would stop the queue (one out of range moves the image out of the frame, no more).
+    Values stay between 0 and 255, or are normalised with `by`: the result is that of `normalise` on the frames, but
+    the work is done on the smaller images. Offsets lie between 0 and side − 32. They are checked on the CPU only: on a
+    GPU the check would stall the queue, and an offset out of range merely moves the image out of the frame.
     """
-    room = _room(side)
-    if pixels.dtype != torch.uint8 or pixels.shape[1:] != (_IMAGE, _IMAGE, 3):
+    count = _offset_count(side)
+    if pixels.dtype != torch.uint8 or pixels.shape[1:] != (_IMAGE_SIDE, _IMAGE_SIDE, 3):
         raise BadInput(f"pixels must be bytes[images, 32, 32, 3], not {pixels.dtype}{list(pixels.shape)}")
     for name, offsets in (("rows", rows), ("columns", columns)):
         if offsets.dtype != torch.int64 or offsets.shape != pixels.shape[:1]:
             raise BadInput(f"{name} must be int64[{len(pixels)}], not {offsets.dtype}{list(offsets.shape)}")
-        if offsets.device.type == "cpu" and ((offsets < 0) | (offsets >= room)).any():
-            raise BadInput(f"{name} must lie between 0 and {room - 1} for frames of side {side}")
-    spot = torch.arange(side, device=pixels.device)
-    down = (spot - rows[:, None]).clamp(0, _IMAGE - 1)  # [b, side]: the row of the image that a row of the frame shows
-    across = (spot - columns[:, None]).clamp(0, _IMAGE - 1)
+        if offsets.device.type == "cpu" and ((offsets < 0) | (offsets >= count)).any():
+            raise BadInput(f"{name} must lie between 0 and {count - 1} for frames of side {side}")
+    pixel = torch.arange(side, device=pixels.device)
+    down = (pixel - rows[:, None]).clamp(0, _IMAGE_SIDE - 1)  # [b, side]: the image row shown in each frame row
+    across = (pixel - columns[:, None]).clamp(0, _IMAGE_SIDE - 1)
     if flip is not None:
-        across = torch.where(flip[:, None], _IMAGE - 1 - across, across)
-    planes = pixels.permute(0, 3, 1, 2).float()  # [b, 3, 32, 32]: turned while it is small
+        across = torch.where(flip[:, None], _IMAGE_SIDE - 1 - across, across)
+    planes = pixels.permute(0, 3, 1, 2).float()  # [b, 3, 32, 32]: permuted before it grows
     planes = planes if by is None else normalise(planes, by)
-    wide = planes.gather(3, across[:, None, None, :].expand(-1, 3, _IMAGE, -1))  # [b, 3, 32, side]
+    wide = planes.gather(3, across[:, None, None, :].expand(-1, 3, _IMAGE_SIDE, -1))  # [b, 3, 32, side]
     plane = torch.arange(len(pixels) * 3, device=pixels.device).reshape(-1, 3, 1)
-    whole_rows = (plane * _IMAGE + down[:, None, :]).reshape(-1)  # a row at a time copies faster than a second gather
+    # copying whole rows is faster than a second gather
+    whole_rows = (plane * _IMAGE_SIDE + down[:, None, :]).reshape(-1)
     return wide.reshape(-1, side).index_select(0, whole_rows).reshape(-1, 3, side, side)
 
 
 def random_offsets(
     count: int, side: int, *, seed: int, step: int = 0, first: int = 0, device: torch.device | str = "cpu"
 ) -> tuple[Int64[Tensor, " count"], Int64[Tensor, " count"]]:
-    """Return rows and columns for the places first, …, first + count − 1 of one step, all spots alike.
+    """Return uniformly random row and column offsets for the images first, …, first + count − 1 of one step.
 
-    They depend on seed, step and place alone: not on the device, nor on how a step is cut into blocks.
+    They depend on the seed, the step and the image's number only, not on the device or on how a step is split.
     """
-    rows, columns = (_below(_room(side), stream, count, seed, step, first, device) for stream in ("rows", "columns"))
+    rows, columns = (
+        _random_below(_offset_count(side), stream, count, seed, step, first, device) for stream in ("rows", "columns")
+    )
     return rows, columns
 
 
 def random_flips(
     count: int, *, seed: int, step: int = 0, first: int = 0, device: torch.device | str = "cpu"
 ) -> Bool[Tensor, " count"]:
-    """Return for each place whether its image is mirrored, one time in two; reproducible as `random_offsets` is."""
-    return _below(2, "flips", count, seed, step, first, device) == 1
+    """Return which images are mirrored, each with probability 1/2; as reproducible as `random_offsets`."""
+    return _random_below(2, "flips", count, seed, step, first, device) == 1
 
 
-def moments(pixels: UInt8[Tensor, "n 32 32 3"]) -> Moments:
-    """Return the channels' moments over all images, from exact counts of the 256 values, so the same everywhere."""
+def channel_moments(pixels: UInt8[Tensor, "n 32 32 3"]) -> ChannelMoments:
+    """Return mean and deviation of each channel over all images, from exact counts: the same on every device."""
     counts = torch.stack([torch.bincount(pixels[..., c].reshape(-1), minlength=256) for c in range(3)]).double().cpu()
     values = torch.arange(256, dtype=torch.float64)
     total = counts.sum(1)
@@ -88,46 +91,46 @@ def moments(pixels: UInt8[Tensor, "n 32 32 3"]) -> Moments:
     deviation = ((counts * (values - mean[:, None]) ** 2).sum(1) / total).sqrt()
     if not (deviation > 0).all():
         raise BadInput("a channel is the same in all images, or there are no images: they cannot be normalised")
-    return Moments(mean.float().to(pixels.device), deviation.float().to(pixels.device))
+    return ChannelMoments(mean.float().to(pixels.device), deviation.float().to(pixels.device))
 
 
-def normalise(frames: Float[Tensor, "b 3 h w"], by: Moments) -> Float[Tensor, "b 3 h w"]:
-    """Bring each channel to mean 0 and deviation 1, as measured on the training images."""
+def normalise(frames: Float[Tensor, "b 3 h w"], by: ChannelMoments) -> Float[Tensor, "b 3 h w"]:
+    """Return frames scaled by these moments; those of the training images give mean 0 and deviation 1."""
     return (frames - by.mean[:, None, None]) / by.deviation[:, None, None]
 
 
-def tokens(side: int, size: int) -> int:
-    """Return how many patches of this size a frame has, the class token not among them."""
+def patch_count(side: int, size: int) -> int:
+    """Return how many patches of `size` × `size` pixels a frame has; the class token is not counted."""
     if size < 1 or side < 1 or side % size:
         raise BadInput(f"a frame of side {side} cannot be cut into patches of {size}: the size must divide the side")
     return (side // size) ** 2
 
 
-def patches(frames: Float[Tensor, "b 3 side side"], size: int) -> Float[Tensor, "b T 3*size*size"]:
-    """Cut frames into patches, row by row; in a token the channel comes first, then the row, then the column."""
+def cut_patches(frames: Float[Tensor, "b 3 side side"], size: int) -> Float[Tensor, "b T 3*size*size"]:
+    """Return frames cut into patches, row by row; a token lists channel by channel, and each channel row by row."""
     if frames.ndim != 4 or frames.shape[1] != 3 or frames.shape[2] != frames.shape[3]:
         raise BadInput(f"frames must be frames[images, 3, side, side], not of shape {list(frames.shape)}")
     batch, _, side, _ = frames.shape
-    T, across = tokens(side, size), side // size
+    T, across = patch_count(side, size), side // size
     cut = frames.reshape(batch, 3, across, size, across, size)
     return cut.permute(0, 2, 4, 1, 3, 5).reshape(batch, T, 3 * size * size)
 
 
-def _room(side: int) -> int:
-    """Return in how many ways an image fits into the frame along one side."""
-    if side < _IMAGE:
-        raise BadInput(f"the side of a frame must be at least {_IMAGE}, not {side}")
-    return side - _IMAGE + 1
+def _offset_count(side: int) -> int:
+    """Return the number of possible offsets of an image along one side of a frame."""
+    if side < _IMAGE_SIDE:
+        raise BadInput(f"the side of a frame must be at least {_IMAGE_SIDE}, not {side}")
+    return side - _IMAGE_SIDE + 1
 
 
-def _below(
+def _random_below(
     choices: int, stream: str, count: int, seed: int, step: int, first: int, device: torch.device | str
 ) -> Int64[Tensor, " count"]:
-    """Return whole numbers from 0 to choices − 1 by (key of seed and stream, counter of step and place)."""
-    if min(count, seed, step, first) < 0 or first + count > PLACES or step >= 1 << 38:
+    """Return random whole numbers from 0 to choices − 1: the key is seed and stream, the counter step and image."""
+    if min(count, seed, step, first) < 0 or first + count > MAX_IMAGES_PER_STEP or step >= 1 << 38:
         raise BadInput(
-            f"count, seed, step and first must be at least 0, first + count at most {PLACES} and step below 2^38; "
-            f"got count={count}, seed={seed}, step={step}, first={first}"
+            f"count, seed, step and first must be at least 0, first + count at most {MAX_IMAGES_PER_STEP} and step "
+            f"below 2^38; got count={count}, seed={seed}, step={step}, first={first}"
         )
-    counter = torch.arange(first + 1, first + count + 1, device=device) + step * PLACES
+    counter = torch.arange(first + 1, first + count + 1, device=device) + step * MAX_IMAGES_PER_STEP
     return random_index(splitmix64(stream_key(seed, f"frame {stream}"), counter), choices)

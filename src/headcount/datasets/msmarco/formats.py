@@ -1,4 +1,4 @@
-"""The three forms of MS MARCO on disk, each read into plain rows; whatever is wrong with a file gives one line."""
+"""Read the three forms of MS MARCO on disk into the same rows; a bad file gives a one-line error."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headcount.core import BadInput, MissingExtra
 from headcount.core.readers import check_size, parse_json, read_lines
 
 
-class Place(NamedTuple):
-    """Where a row stands, for errors."""
+class FilePosition(NamedTuple):
+    """The position of a row in its file, for error messages."""
 
     path: Path
     line: int
@@ -24,83 +24,88 @@ class Place(NamedTuple):
         return f"{self.path}, {self.what} {self.line}"
 
 
-class Judged(NamedTuple):
-    """A query as found: ids of its positives, and of what else is judged relevant to some degree."""
+class JudgedQuery(NamedTuple):
+    """A query as read: with the ids of its positives, and of other passages that are judged relevant to some degree."""
 
     id: str
     split: str
     text: str
     positives: Sequence[str]
     relevant: Sequence[str]
-    place: Place
+    place: FilePosition
 
 
 class Rows(NamedTuple):
-    """All passages (id, text, titled, place), read to the end first; then the queries, given the passages' ids."""
+    """The rows of a collection: passages (id, text, titled, position), and queries, given the passages' ids.
 
-    passages: Iterable[tuple[str, str, bool, Place]]
-    queries: Callable[[Container[str]], Iterable[Judged]]
+    The passages must be read to the end before the queries.
+    """
+
+    passages: Iterable[tuple[str, str, bool, FilePosition]]
+    queries: Callable[[Container[str]], Iterable[JudgedQuery]]
 
 
-def present(folder: Path, name: str) -> Path | None:
-    """Find a file under its name, plain or compressed."""
+def find_file(folder: Path, name: str) -> Path | None:
+    """Return the path of a file, plain or compressed; None if there is neither."""
     return next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
 
 
-def _needed(folder: Path, form: str, names: Sequence[str]) -> list[Path]:
-    """Find all these files, or say which are missing."""
-    missing = [name for name in names if present(folder, name) is None]
+def _find_files(folder: Path, form: str, names: Sequence[str]) -> list[Path]:
+    """Return the paths of these files; raise BadInput if some are missing."""
+    missing = [name for name in names if find_file(folder, name) is None]
     if missing:
-        each = ", ".join(f"{name} (or {name}.gz)" for name in missing)
-        raise BadInput(f"{folder}: the {form} form of MS MARCO lacks {each}")
-    return [path for name in names if (path := present(folder, name)) is not None]
+        listed = ", ".join(f"{name} (or {name}.gz)" for name in missing)
+        raise BadInput(f"{folder}: the {form} form of MS MARCO lacks {listed}")
+    return [path for name in names if (path := find_file(folder, name)) is not None]
 
 
-def _lines(path: Path) -> Iterator[tuple[str, Place]]:
-    """Read a file line by line, decompressing by its name; blank lines are passed over."""
+def _lines(path: Path) -> Iterator[tuple[str, FilePosition]]:
+    """Yield the lines of a file, decompressed if its name ends in .gz; blank lines are skipped."""
     for number, raw in enumerate(read_lines(path), 1):
         try:
-            # some editors put a byte order mark before the first line
+            # some editors write a byte order mark before the first line
             line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError:
-            raise BadInput(f"{Place(path, number)}: not UTF-8 text: it may be another kind of file") from None
+            raise BadInput(f"{FilePosition(path, number)}: not UTF-8 text: it may be another kind of file") from None
         if line:
-            yield line, Place(path, number)
+            yield line, FilePosition(path, number)
 
 
-def _fields(path: Path, count: int, what: str, separator: str | None = "\t") -> Iterator[tuple[list[str], Place]]:
-    """Read a table without a head."""
+def _fields(
+    path: Path, count: int, what: str, separator: str | None = "\t"
+) -> Iterator[tuple[list[str], FilePosition]]:
+    """Yield the rows of a table without a header, each with `count` fields."""
     for line, place in _lines(path):
         fields = line.split(separator)
         if len(fields) != count:
-            raise BadInput(f"{place}: {len(fields)} fields in place of {count} ({what})")
+            raise BadInput(f"{place}: {len(fields)} fields instead of {count} ({what})")
         yield fields, place
 
 
 def official_rows(folder: Path, splits: Sequence[str] | None) -> Rows:
-    """Read collection.tsv, and the queries and judgements of each split; a small dev set goes before the whole one."""
+    """Read collection.tsv, and the queries and judgements of each split; dev.small is preferred to dev."""
     found: dict[str, tuple[str, str]] = {}
     for split in splits or ("train", "dev"):
         pairs = [(f"queries.{split}{size}.tsv", f"qrels.{split}{size}.tsv") for size in (".small", "")]
-        whole = [pair for pair in pairs if all(present(folder, name) for name in pair)]
-        if whole or splits:
-            found[split] = (whole or pairs[1:])[0]
+        complete = [pair for pair in pairs if all(find_file(folder, name) for name in pair)]
+        if complete or splits:
+            found[split] = (complete or pairs[1:])[0]
     names = [name for pair in (found or {"train": ("queries.train.tsv", "qrels.train.tsv")}).values() for name in pair]
-    collection, *others = _needed(folder, "official", ["collection.tsv", *names])
+    collection, *others = _find_files(folder, "official", ["collection.tsv", *names])
 
-    def passages() -> Iterator[tuple[str, str, bool, Place]]:
+    def passages() -> Iterator[tuple[str, str, bool, FilePosition]]:
         for (ident, text), place in _fields(collection, 2, "passage id, text"):
             yield ident, text, False, place
 
-    def queries(ids: Container[str]) -> Iterator[Judged]:
+    def queries(ids: Container[str]) -> Iterator[JudgedQuery]:
         for split, queries_path, qrels_path in zip(found, others[::2], others[1::2], strict=True):
             yield from _official_queries(split, queries_path, qrels_path, ids)
 
     return Rows(passages(), queries)
 
 
-def _official_queries(split: str, queries_path: Path, qrels_path: Path, ids: Container[str]) -> Iterator[Judged]:
-    """Join the queries of a split with their judgements; those without one are left out."""
+def _official_queries(split: str, queries_path: Path, qrels_path: Path, ids: Container[str]) -> Iterator[JudgedQuery]:
+    """Yield the queries of a split with their judgements; queries without positives are left out."""
     found = [(ident, text, place) for (ident, text), place in _fields(queries_path, 2, "query id, text")]
     known = {ident for ident, _, _ in found}
     positives: defaultdict[str, list[str]] = defaultdict(list)
@@ -115,47 +120,47 @@ def _official_queries(split: str, queries_path: Path, qrels_path: Path, ids: Con
             positives[query].append(passage)
     for ident, text, place in found:
         if ident in positives:
-            yield Judged(ident, split, text, positives[ident], (), place)
+            yield JudgedQuery(ident, split, text, positives[ident], (), place)
         elif not text.strip():
             raise BadInput(f"{place}: query {ident!r} is empty: fill it or drop it")
 
 
 def compact_rows(folder: Path, splits: Sequence[str] | None) -> Rows:
-    """Read passages.jsonl and queries.jsonl; all splits are read, as each may judge a passage for another's query."""
-    passages_path, queries_path = _needed(folder, "compact", ["passages.jsonl", "queries.jsonl"])
+    """Read passages.jsonl and queries.jsonl; all splits, since each may judge passages for a query of another."""
+    passages_path, queries_path = _find_files(folder, "compact", ["passages.jsonl", "queries.jsonl"])
     del splits
 
-    def passages() -> Iterator[tuple[str, str, bool, Place]]:
-        for row, place in _objects(passages_path, {"id": str, "text": str}):
+    def passages() -> Iterator[tuple[str, str, bool, FilePosition]]:
+        for row, place in _json_objects(passages_path, {"id": str, "text": str}):
             yield row["id"], row["text"], row.get("titled") is True, place
 
-    def queries(ids: Container[str]) -> Iterator[Judged]:
+    def queries(ids: Container[str]) -> Iterator[JudgedQuery]:
         del ids  # the lines of queries.jsonl name their passages themselves
-        for row, place in _objects(queries_path, {"id": str, "split": str, "text": str, "pos": list}):
+        for row, place in _json_objects(queries_path, {"id": str, "split": str, "text": str, "pos": list}):
             grades = row.get("rel", {})
             if not isinstance(grades, dict) or not all(isinstance(g, int) for g in grades.values()):
                 raise BadInput(f"{place}: 'rel' must give a whole number, the grade, for each passage id")
             graded = [str(ident) for ident, grade in grades.items() if grade > 0]
-            yield Judged(row["id"], row["split"], row["text"], [str(p) for p in row["pos"]], graded, place)
+            yield JudgedQuery(row["id"], row["split"], row["text"], [str(p) for p in row["pos"]], graded, place)
 
     return Rows(passages(), queries)
 
 
-def _objects(path: Path, kinds: dict[str, type]) -> Iterator[tuple[dict[str, Any], Place]]:
-    """Read one JSON object a line, with these keys of these kinds and perhaps more."""
+def _json_objects(path: Path, kinds: dict[str, type]) -> Iterator[tuple[dict[str, Any], FilePosition]]:
+    """Yield one JSON object per line; each must have these keys with values of these types, and may have more."""
     for line, place in _lines(path):
         row = parse_json(line, str(place))
         for key, kind in kinds.items():
             if not isinstance(row, dict) or not isinstance(row.get(key), kind):
-                raise BadInput(f"{place}: there must be an object with {key!r} as {_KINDS[kind]}")
+                raise BadInput(f"{place}: it must be an object with {key!r} as {_TYPE_NAMES[kind]}")
         yield row, place
 
 
-_KINDS = {str: "text", list: "a list"}
+_TYPE_NAMES = {str: "text", list: "a list"}
 
 
 def parquet_rows(folder: Path, splits: Sequence[str] | None) -> Rows:
-    """Read the Parquet files of Hugging Face's ms_marco; a passage has no id there, so its text's hash names it."""
+    """Read the Parquet files of Hugging Face's ms_marco, where passages have no ids: the hash of the text serves."""
     try:
         import pyarrow.parquet as pq
     except ImportError:
@@ -166,7 +171,7 @@ def parquet_rows(folder: Path, splits: Sequence[str] | None) -> Rows:
         name = path.parent.name if path.parent != folder and name.isdecimal() else name  # train/0000.parquet
         split = {"validation": "dev"}.get(name, name)
         if split not in ("train", "dev", "test"):
-            raise BadInput(f"{path}: the name, or its folder's, must be train, validation or test, to tell the split")
+            raise BadInput(f"{path}: the file's or folder's name must begin with the split: train, validation or test")
         if split in (splits or ("train", "dev")):
             files.append((split, path))
     tops = {path.parent.parent if path.stem.isdecimal() else path.parent for _, path in files}
@@ -177,38 +182,38 @@ def parquet_rows(folder: Path, splits: Sequence[str] | None) -> Rows:
         if not any(found == split for found, _ in files):
             name = {"dev": "validation"}.get(split, split)
             raise BadInput(f"{folder}: the Hugging Face form of MS MARCO lacks {name}-*.parquet")
-    judged: list[Judged] = []
+    judged: list[JudgedQuery] = []
 
-    def passages() -> Iterator[tuple[str, str, bool, Place]]:
+    def passages() -> Iterator[tuple[str, str, bool, FilePosition]]:
         for split, path in files:
-            for row, place in _table(path, pq):
+            for row, place in _parquet_table(path, pq):
                 texts, selected = _lists(row, place)
                 idents = ["h" + hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16] for text in texts]
                 yield from ((ident, text, False, place) for ident, text in zip(idents, texts, strict=True))
                 positives = [ident for ident, flag in zip(idents, selected, strict=True) if flag]
                 if not isinstance(row["query"], str) or row["query_id"] is None:
-                    raise BadInput(f"{place}: there is no query text, or no query_id")
-                judged.append(Judged(str(row["query_id"]), split, row["query"], positives, (), place))
+                    raise BadInput(f"{place}: the query text or the query_id is missing")
+                judged.append(JudgedQuery(str(row["query_id"]), split, row["query"], positives, (), place))
 
     return Rows(passages(), lambda _: judged)
 
 
-def _table(path: Path, pq: Any) -> Iterator[tuple[dict[str, Any], Place]]:
-    """Read a Parquet file row by row."""
+def _parquet_table(path: Path, pq: Any) -> Iterator[tuple[dict[str, Any], FilePosition]]:
+    """Yield the rows of a Parquet file."""
     names = ["query_id", "query", "passages"]
     number = 0
     try:
         with pq.ParquetFile(path) as file:
-            lacking = [name for name in names if name not in file.schema_arrow.names]
-            if lacking:
-                raise BadInput(f"{path}: there is no column {lacking[0]!r}: ms_marco has {', '.join(names)}")
+            missing = [name for name in names if name not in file.schema_arrow.names]
+            if missing:
+                raise BadInput(f"{path}: the column {missing[0]!r} is missing: ms_marco has {', '.join(names)}")
             groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
             chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
             needed = sum(8 * chunk.num_values + chunk.total_uncompressed_size for chunk in chunks)
             check_size(needed, path.stat().st_size, f"{path}: the table")
             for batch in file.iter_batches(batch_size=1024, columns=names):
                 for row in batch.to_pylist():
-                    yield row, Place(path, number, "row")  # from 0, as the readers of tables count
+                    yield row, FilePosition(path, number, "row")  # from 0, as programs that read tables count
                     number += 1
     except (BadInput, MemoryError, GeneratorExit):
         raise
@@ -216,8 +221,8 @@ def _table(path: Path, pq: Any) -> Iterator[tuple[dict[str, Any], Place]]:
         raise BadInput(f"{path}: damaged or another kind of file after row {number}: fetch it again") from error
 
 
-def _lists(row: dict[str, Any], place: Place) -> tuple[list[str], list[int]]:
-    """Take passage_text and is_selected: lists side by side, or a list of pairs, as the writer chose."""
+def _lists(row: dict[str, Any], place: FilePosition) -> tuple[list[str], list[int]]:
+    """Return passage_text and is_selected, which may be stored as two lists or as a list of pairs."""
     found = row["passages"]
     if isinstance(found, list):
         found = {key: [one.get(key) for one in found] for key in ("passage_text", "is_selected")}

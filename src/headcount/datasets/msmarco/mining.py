@@ -1,9 +1,9 @@
 """Candidate sets for MS MARCO: for each query one positive passage and hard negatives, none of them a known answer.
 
-Half of the negatives come from BM25 and half from the nearest embeddings, hardest first and in turns, so that a
-shorter set is the longer one cut. What may never be a negative: whatever any judgement calls relevant to the question,
-a passage that nearly equals such a one, a passage without words, and one that shows by a title before its text, or
-by the lack of one, that it is not the positive.
+Half of the negatives come from BM25 and half from the nearest embeddings, alternately and hardest first, so a shorter
+set is the beginning of a longer one. A passage is never used as a negative if any judgement calls it relevant to the
+query, if it nearly equals such a passage, if it has no words, or if having or lacking a title before its text
+distinguishes it from the positive.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from headcount.core.readers import read_npz
 from headcount.datasets.msmarco.collection import Collection
 from headcount.datasets.msmarco.search import Ints, Terms, Vectors, projected_vectors, top
 
-LONGEST = 64  # passages in the longest set; shorter ones are cut from it
+MAX_CANDIDATES = 64  # passages in the longest set; shorter sets are cut from it
 POSITIVE, LEXICAL, NEIGHBOUR = 0, 1, 2  # how a passage came into its set
 
-VERSION = 1  # part of the sets' identity: raise it when the same options come to give other ones
-_DEPTH = 96  # how far each search is followed: 63 cover every overlap of the two, the rest what the guards drop
-_SCORES = 20_000_000  # scores at a time, 80 MB: 256 queries for 70,000 passages
-_NAMES = ("query", "positive", "validation", "negatives", "kinds")
+MINING_VERSION = 1  # part of the sets' identity: raise it when the same options produce different sets
+_SEARCH_DEPTH = 96  # how far each search is followed: 63 cover every overlap of the two, the rest what the guards drop
+_MAX_SCORES_AT_ONCE = 20_000_000  # scores at a time, 80 MB: 256 queries for 70,000 passages
+_CACHED_ARRAYS = ("query", "positive", "validation", "negatives", "kinds")
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """One set of candidates a row; the rows are in the collection's order of queries."""
+    """Candidate sets, one per row; the rows are in the order of the collection's queries."""
 
     query: Ints  # [n], index into the collection's queries
     passages: Ints  # [n, T], indices into its passages
-    place: Ints  # [n], where the positive is, 0..T−1
+    place: Ints  # [n], index of the positive within its set, 0..T−1
     kinds: NDArray[np.int8]  # [n, T], POSITIVE, LEXICAL or NEIGHBOUR
     validation: NDArray[np.bool_]  # [n], False on the training queries
     key: str  # hash of the collection and the options, without T
@@ -59,16 +59,16 @@ def mine(
     cache: Path | str | None = None,
     quiet: bool = False,
 ) -> Candidates:
-    """Mine a set of `length` passages for each of `queries` queries (all, unless stated), chosen by the seed.
+    """Mine a set of `length` passages for each of `queries` queries (default: all), chosen by the seed.
 
-    `validation` of them are set apart, a fifteenth unless stated, so that no passage that is relevant to one of them
-    is relevant to a training query. `embeddings` are searched for half of the negatives: `Tokens.vectors` makes them
-    from frozen word embeddings; without them, words in random directions serve. The negatives of a shorter set are
-    the first ones of a longer; the place of the positive is drawn for each length. Every length shares one file in the
-    folder `cache`.
+    `validation` of the queries (default: a fifteenth) are held out such that no passage is relevant both to one of them
+    and to a training query. Half of the negatives are nearest neighbours in `embeddings`: `Tokens.vectors` makes these
+    from frozen word embeddings; by default, random projections of the words are used. The negatives of a shorter set
+    are the first ones of a longer set; the position of the positive is drawn for each length. All lengths share one
+    file in the folder `cache`.
     """
-    if not 2 <= length <= LONGEST:
-        raise BadInput(f"length is {length}: a set has 2 to {LONGEST} passages")
+    if not 2 <= length <= MAX_CANDIDATES:
+        raise BadInput(f"length is {length}: a set has 2 to {MAX_CANDIDATES} passages")
     if seed < 0:
         raise BadInput(f"seed is {seed}: it must be 0 or more")
     if embeddings is not None:
@@ -81,7 +81,7 @@ def mine(
     count = len(collection.queries) if queries is None else queries
     apart = count // 15 if validation is None else validation
     made = "words" if embeddings is None else arrays_hash({"p": embeddings.passages, "q": embeddings.queries})
-    options = {"seed": seed, "queries": count, "validation": apart, "embeddings": made, "version": VERSION}
+    options = {"seed": seed, "queries": count, "validation": apart, "embeddings": made, "version": MINING_VERSION}
     key = content_hash({"collection": collection.content_hash, **options})
     path = None if cache is None else Path(cache) / f"marco-{key[:16]}.npz"
     mined = _load(path, key, collection)
@@ -89,7 +89,7 @@ def mine(
         if path is not None:
             check_writable(path.parent, "--store")  # before the work, not after it
         mined = _search(collection, seed, count, apart, embeddings, quiet)
-        cut = _cut(collection, mined, length, seed, key)  # before it is kept: sets that are too short are not
+        cut = _cut(collection, mined, length, seed, key)  # first, since sets that are too short are not cached
         if path is not None:
             buffer = io.BytesIO()
             content = np.array(arrays_hash(mined))
@@ -100,7 +100,7 @@ def mine(
 
 
 def _cut(collection: Collection, mined: dict[str, NDArray[Any]], length: int, seed: int, key: str) -> Candidates:
-    """Take the first negatives, and put the positive among them."""
+    """Return sets of `length` passages: the first negatives, with the positive at a random position."""
     negatives, kinds = mined["negatives"][:, : length - 1], mined["kinds"][:, : length - 1]
     short = np.flatnonzero((negatives < 0).any(axis=1))
     if short.size:
@@ -108,7 +108,7 @@ def _cut(collection: Collection, mined: dict[str, NDArray[Any]], length: int, se
         name = collection.queries[int(mined["query"][short[0]])].id
         raise BadInput(
             f"query {name!r} has only {few} passages that may be negatives, and a set of {length} candidates needs "
-            f"{length - 1}: give a larger collection, or shorter sets"
+            f"{length - 1}: use a larger collection or shorter sets"
         )
     rows = len(negatives)
     place = generator(seed, f"marco place {length}").integers(length, size=rows)
@@ -122,30 +122,30 @@ def _cut(collection: Collection, mined: dict[str, NDArray[Any]], length: int, se
 
 
 def _load(path: Path | None, key: str, collection: Collection) -> dict[str, NDArray[Any]] | None:
-    """Read the cache; what is not there, damaged or of other options is made anew."""
+    """Return the cached arrays; None if they are missing, damaged or were mined with other options."""
     if path is None or not path.is_file():
         return None
     try:
         file = read_npz(path)
-        found = {name: file[name] for name in _NAMES}
+        found = {name: file[name] for name in _CACHED_ARRAYS}
         if str(file["key"]) != key or str(file["content"]) != arrays_hash(found):
             return None
     except (BadInput, KeyError):
         return None
     rows, passages = len(found["query"]), len(collection.passages)
-    shapes = {name: found[name].shape for name in _NAMES}
-    wide = (rows, LONGEST - 1)
-    fits = shapes == dict(zip(_NAMES, [(rows,), (rows,), (rows,), wide, wide], strict=True))
+    shapes = {name: found[name].shape for name in _CACHED_ARRAYS}
+    wide = (rows, MAX_CANDIDATES - 1)
+    fits = shapes == dict(zip(_CACHED_ARRAYS, [(rows,), (rows,), (rows,), wide, wide], strict=True))
     return found if fits and all(found[n].max(initial=-1) < passages for n in ("positive", "negatives")) else None
 
 
 def split_queries(collection: Collection, seed: int, count: int, validation: int) -> tuple[Ints, NDArray[np.bool_]]:
-    """Choose queries, and set some apart so that training and validation share no relevant passage."""
+    """Return the chosen queries, and which of them validate: the two parts share no relevant passage."""
     total = len(collection.queries)
     if not 1 <= count <= total:
-        raise BadInput(f"queries is {count}: the collection has {total}")
+        raise BadInput(f"queries is {count}: it must be 1 to {total}, as many as the collection has")
     if not 0 <= validation < count:
-        raise BadInput(f"validation is {validation}: it must be 0 or more, and less than the {count} queries")
+        raise BadInput(f"validation is {validation}: it must be at least 0 and less than the {count} queries")
     rng = generator(seed, "marco split")
     chosen = np.sort(rng.permutation(total)[:count])
     edges = [(i, count + p) for i, q in enumerate(chosen) for p in collection.queries[int(q)].relevant]
@@ -163,38 +163,42 @@ def split_queries(collection: Collection, seed: int, count: int, validation: int
             apart[members[names[g]]] = True
             left -= len(members[names[g]])
     if left:
-        raise BadInput(f"only {validation - left} queries can be set apart without sharing a passage with the others")
+        raise BadInput(
+            f"only {validation - left} queries can validate without sharing a passage with the others: ask for fewer"
+        )
     return chosen, apart
 
 
 def _search(
     collection: Collection, seed: int, count: int, validation: int, embeddings: Vectors | None, quiet: bool
 ) -> dict[str, NDArray[Any]]:
-    """Do the work: both searches for every query, the guards, and the two lists in turns."""
+    """Run both searches for every query, drop forbidden passages, and take negatives from the two lists alternately."""
     chosen, apart = split_queries(collection, seed, count, validation)
     draws = generator(seed, "marco positive").random(len(collection.queries))
     choices = [collection.queries[q].positives for q in chosen.tolist()]
     positive = np.array([p[int(len(p) * draws[q])] for q, p in zip(chosen.tolist(), choices, strict=True)], np.int64)
-    negatives = np.full((count, LONGEST - 1), -1, np.int32)
-    kinds = np.full((count, LONGEST - 1), LEXICAL, np.int8)
+    negatives = np.full((count, MAX_CANDIDATES - 1), -1, np.int32)
+    kinds = np.full((count, MAX_CANDIDATES - 1), LEXICAL, np.int8)
     with Progress("mining negatives", count, quiet=quiet) as progress:
         progress.start(f"counting the words of {len(collection.passages)} passages")
         terms = Terms(collection)
         vectors = projected_vectors(terms, seed) if embeddings is None else embeddings
-        chunk = max(1, min(256, _SCORES // len(collection.passages)))
+        chunk = max(1, min(256, _MAX_SCORES_AT_ONCE // len(collection.passages)))
         for start in range(0, count, chunk):
             rows = slice(start, start + chunk)
             relevant = [collection.queries[q].relevant for q in chosen[rows].tolist()]
-            barred = _barred(collection, positive[rows], relevant)
+            forbidden = _forbidden(collection, positive[rows], relevant)
             lists: list[Ints] = []
             near = vectors.queries[chosen[rows]] @ vectors.passages.T
             for scores, least in ((terms.bm25(chosen[rows]), 0.0), (near, -2.0)):
-                scores[barred | (scores <= least)] = -np.inf  # a passage without a word of the query is no find of BM25
-                found = top(scores, _DEPTH)
+                scores[
+                    forbidden | (scores <= least)
+                ] = -np.inf  # a passage without a word of the query is no find of BM25
+                found = top(scores, _SEARCH_DEPTH)
                 found[near_equal(terms, found, relevant)] = -1
                 lists.append(found)
             for i, (lexical, neighbours) in enumerate(zip(*lists, strict=True), start):
-                taken = _in_turns(lexical.tolist(), neighbours.tolist(), LONGEST - 1)
+                taken = _alternate(lexical.tolist(), neighbours.tolist(), MAX_CANDIDATES - 1)
                 negatives[i, : len(taken)] = list(taken)
                 kinds[i, : len(taken)] = list(taken.values())
             done = len(relevant)
@@ -202,35 +206,37 @@ def _search(
     return {"query": chosen, "positive": positive, "validation": apart, "negatives": negatives, "kinds": kinds}
 
 
-def _barred(collection: Collection, positive: Ints, relevant: list[tuple[int, ...]]) -> NDArray[np.bool_]:
-    """Mark what may not be a negative, whatever its score, [rows, passages]."""
-    barred = collection.titled[None] != collection.titled[positive][:, None]
+def _forbidden(collection: Collection, positive: Ints, relevant: list[tuple[int, ...]]) -> NDArray[np.bool_]:
+    """Return which passages may not be negatives, whatever their score: [rows, passages]."""
+    forbidden = collection.titled[None] != collection.titled[positive][:, None]
     for i, known in enumerate(relevant):
-        barred[i, list(known)] = True
-    return barred
+        forbidden[i, list(known)] = True
+    return forbidden
 
 
-NEARLY = 0.85  # of the words of the shorter text: above it we read only copies and forms filled in, below it new texts
+NEAR_EQUAL_FRACTION = (
+    0.85  # of the words of the shorter text: above it we read only copies and forms filled in, below it new texts
+)
 
 
 def near_equal(terms: Terms, found: Ints, relevant: list[tuple[int, ...]]) -> NDArray[np.bool_]:
-    """Mark the passages found that nearly equal a relevant one of their row; −1 stands for none, and is not marked.
+    """Return which of the found passages nearly equal a relevant one of their row; −1 stands for no passage.
 
-    Passages are cut from pages at places that vary, so what counts is how many of the distinct words of the shorter
-    text the longer one has too. Case, punctuation and order play no part. A passage without words is marked as well.
+    Passages are cut from pages at varying places, so the criterion is the fraction of the shorter text's distinct words
+    that the longer text also has. Case, punctuation and order do not matter. A passage without words counts as equal.
     """
     owner = np.repeat(np.arange(len(relevant)), [len(known) for known in relevant])
     other = np.repeat(np.concatenate([np.array(known, np.int64) for known in relevant]), found.shape[1])
     one = found[owner].ravel()
     shared = terms.shared(np.maximum(one, 0), other)
-    close = shared >= NEARLY * np.minimum(terms.sizes[np.maximum(one, 0)], terms.sizes[other])
+    close = shared >= NEAR_EQUAL_FRACTION * np.minimum(terms.sizes[np.maximum(one, 0)], terms.sizes[other])
     marked = np.zeros(found.shape, np.bool_)
     np.logical_or.at(marked, owner, (close & (one >= 0)).reshape(len(owner), -1))
     return marked
 
 
-def _in_turns(lexical: list[int], neighbours: list[int], count: int) -> dict[int, int]:
-    """Take from the two lists in turns, each passage once: passage → the list that gave it, in order."""
+def _alternate(lexical: list[int], neighbours: list[int], count: int) -> dict[int, int]:
+    """Return `count` passages taken alternately from the two lists, each once, as a mapping to the list's kind."""
     taken: dict[int, int] = {}
     sources = [(LEXICAL, iter(lexical)), (NEIGHBOUR, iter(neighbours))]
     while sources and len(taken) < count:
@@ -238,12 +244,12 @@ def _in_turns(lexical: list[int], neighbours: list[int], count: int) -> dict[int
         passage = next((p for p in source if p >= 0 and p not in taken), None)
         if passage is not None:
             taken[passage] = kind
-            sources.append((kind, source))  # a list that has ended leaves its turns to the other
+            sources.append((kind, source))  # an exhausted list leaves its turns to the other
     return taken
 
 
 def positive_ranks(collection: Collection, candidates: Candidates, terms: Terms | None = None) -> Ints:
-    """Rank the positive of each row by BM25 within its set, 1 for the best: how hard the negatives are, [n]."""
+    """Return the BM25 rank of the positive within each set, 1 for the best: a measure of how hard the negatives are."""
     terms = Terms(collection) if terms is None else terms
     ranks = np.empty(len(candidates.query), np.int64)
     for start in range(0, len(ranks), 256):

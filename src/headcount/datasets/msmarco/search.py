@@ -16,11 +16,11 @@ from headcount.datasets.msmarco.collection import Collection, words
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-K1, B = 0.9, 0.4  # what is usual for this collection (Anserini's setting for its passages)
+BM25_K1, BM25_B = 0.9, 0.4  # the usual values for this collection (Anserini's for its passages)
 
 
 def count_terms(texts: Iterable[Sequence[str]], vocabulary: dict[str, int], *, grow: bool) -> Any:
-    """Count terms, a CSR matrix [texts, terms]; terms that are new enter the vocabulary, or are passed over."""
+    """Return term counts as a CSR matrix [texts, terms]; new terms join the vocabulary if `grow`, or are ignored."""
     indices: list[int] = []
     ends = [0]
     for terms in texts:
@@ -36,7 +36,7 @@ def count_terms(texts: Iterable[Sequence[str]], vocabulary: dict[str, int], *, g
 
 
 class Terms:
-    """Which words the passages and the queries hold, and how often; every passage's BM25 weight of every word."""
+    """Word counts of the passages and the queries, and the BM25 weight of every word in every passage."""
 
     def __init__(self, collection: Collection) -> None:
         vocabulary: dict[str, int] = {}
@@ -46,7 +46,7 @@ class Terms:
         frequency = np.bincount(self.passages.indices, minlength=len(vocabulary))
         self.idf = np.log1p((len(self.sizes) - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
         lengths = np.asarray(self.passages.sum(1)).ravel()
-        damping = K1 * (1 - B + B * lengths / max(float(lengths.mean()), 1.0))
+        damping = BM25_K1 * (1 - BM25_B + BM25_B * lengths / max(float(lengths.mean()), 1.0))
         counts = self.passages.data
         data = self.idf[self.passages.indices] * counts / (counts + np.repeat(damping, self.sizes))
         shape = self.passages.shape
@@ -54,21 +54,21 @@ class Terms:
         self._by_term = self.weights.T.tocsr()
 
     def bm25(self, queries: Ints) -> Floats:
-        """Score all passages for these queries: Σ over the words of the query of the passage's weight of the word."""
+        """Return the scores of all passages for these queries: the summed weights of the query's words."""
         return (self.queries[queries] @ self._by_term).toarray()
 
     def bm25_pairs(self, queries: Ints, passages: Ints) -> Floats:
-        """Score pairs of query and passage, one by one."""
+        """Return the score of each pair of query and passage."""
         return np.asarray(self.queries[queries].multiply(self.weights[passages]).sum(1), np.float32).ravel()
 
     def shared(self, one: Ints, other: Ints) -> NDArray[np.int64]:
-        """Count the distinct words that pairs of passages share."""
+        """Return the number of distinct words that each pair of passages shares."""
         return np.diff(self.passages[one].multiply(self.passages[other]).tocsr().indptr).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """One vector for each passage and each query of a collection, of length 1 (or 0, for a text without words)."""
+    """One vector for each passage and each query of a collection, of norm 1 (or 0, for a text without words)."""
 
     passages: Floats  # [passages, dim]
     queries: Floats  # [queries, dim]
@@ -85,16 +85,16 @@ class Vectors:
 
 
 def unit(rows: NDArray[Any]) -> Floats:
-    """Scale each row to length 1; rows of zeros stay."""
+    """Return the rows scaled to norm 1; rows of zeros stay."""
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
     return np.ascontiguousarray(rows / np.where(norms > 0, norms, 1), np.float32)
 
 
 def projected_vectors(terms: Terms, seed: int, dim: int = 256) -> Vectors:
-    """Embed by rarity-weighted words in random directions, where no embeddings are at hand.
+    """Return random projections of TF-IDF vectors, for use without embeddings.
 
-    A random projection nearly keeps the cosines of the TF-IDF vectors: no meaning beyond shared words, but an order
-    that differs from BM25's, in length and in noise.
+    A random projection nearly preserves the cosines: it captures no meaning beyond shared words, but its order differs
+    from BM25's through the length normalisation and the noise.
     """
     directions = generator(seed, "marco projection").standard_normal((len(terms.idf), dim), dtype=np.float32)
     directions *= terms.idf[:, None]
@@ -102,11 +102,11 @@ def projected_vectors(terms: Terms, seed: int, dim: int = 256) -> Vectors:
 
 
 def top(scores: Floats, count: int) -> Ints:
-    """Find the columns of the highest scores of each row, best first, ties by column; −1 where none is finite."""
+    """Return the columns of the highest scores of each row, best first, ties by column; −1 where none is finite."""
     rows, columns = scores.shape
     found = np.full((rows, count), -1, np.int64)
     keep = min(count, columns)
-    # the score at the edge, then all that reach it: argpartition alone would choose among ties as it likes
+    # find the lowest score that counts, then all columns that reach it: argpartition alone breaks ties arbitrarily
     edges = np.partition(scores, columns - keep, axis=1)[:, columns - keep]
     for i in range(rows):
         reach = np.flatnonzero((scores[i] >= edges[i]) & (scores[i] > -np.inf))

@@ -16,7 +16,17 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from headcount.core import BadInput, random_index, splitmix64
-from headcount.datasets.cifar10 import PLACES, SIDE, Images, Moments, moments, patches, place, random_offsets, tokens
+from headcount.datasets.cifar10 import (
+    IMAGE_SIDE,
+    MAX_IMAGES_PER_STEP,
+    ChannelMoments,
+    Images,
+    channel_moments,
+    cut_patches,
+    patch_count,
+    place_images,
+    random_offsets,
+)
 from headcount.training.batches import stream_keys
 
 _FIXED_PLACEMENT_STEP = 1 << 37  # step number that draws the fixed offsets: larger than any training step
@@ -31,7 +41,7 @@ class ImagesOnDevice:
     test_pixels: UInt8[Tensor, "test 32 32 3"]
     test_labels: Int64[Tensor, " test"]
     classes: int
-    channel_moments: Moments
+    channel_moments: ChannelMoments
 
     @staticmethod
     def of(images: Images, device: torch.device | str) -> ImagesOnDevice:
@@ -40,20 +50,20 @@ class ImagesOnDevice:
             if len(pixels) == 0:
                 raise BadInput(f"{images.source}: no {name} images: both splits need at least one")
         train, test = images.train_pixels.to(device), images.test_pixels.to(device)
-        measured = moments(images.train_pixels)
-        channel_moments = Moments(measured.mean.to(device), measured.deviation.to(device))
+        measured = channel_moments(images.train_pixels)
+        on_device = ChannelMoments(measured.mean.to(device), measured.deviation.to(device))
         labels = images.train_labels.to(device), images.test_labels.to(device)
-        return ImagesOnDevice(train, labels[0], test, labels[1], len(images.classes), channel_moments)
+        return ImagesOnDevice(train, labels[0], test, labels[1], len(images.classes), on_device)
 
 
 def frame_tokens(side: int, patch: int) -> int:
     """Return the number of tokens of a frame, including the class token; raise BadInput if it cannot be cut evenly."""
-    if side < SIDE or patch < 1 or side % patch:
+    if side < IMAGE_SIDE or patch < 1 or side % patch:
         raise BadInput(
-            f"side {side} with patches of {patch}: a side must be at least {SIDE} and a multiple of the patch "
+            f"side {side} with patches of {patch}: a side must be at least {IMAGE_SIDE} and a multiple of the patch "
             f"(with patches of 4 use 32, 48, 64, 96 or 128)"
         )
-    return tokens(side, patch) + 1
+    return patch_count(side, patch) + 1
 
 
 class ImageFeed:
@@ -92,8 +102,8 @@ class ImageFeed:
         models, batch = index.shape
         flat = index.reshape(-1)
         key = self._stream_keys(seeds)
-        counter = torch.arange(1, batch + 1, device=self.device) + step * PLACES
-        offsets_per_axis = self.side - SIDE + 1
+        counter = torch.arange(1, batch + 1, device=self.device) + step * MAX_IMAGES_PER_STEP
+        offsets_per_axis = self.side - IMAGE_SIDE + 1
         if self.moving:  # the same numbers as `random_offsets` and `random_flips`, for all seeds at once
             rows, columns = (random_index(splitmix64(key[n], counter), offsets_per_axis).reshape(-1) for n in (0, 1))
         else:
@@ -113,7 +123,8 @@ class ImageFeed:
         return self._to_patches(pixels[chosen], rows, columns, None), labels[chosen], None
 
     def _to_patches(self, pixels: Tensor, rows: Tensor, columns: Tensor, flip: Tensor | None) -> Tensor:
-        return patches(place(pixels, self.side, rows, columns, flip, by=self.images.channel_moments), self.patch)
+        frames = place_images(pixels, self.side, rows, columns, flip, by=self.images.channel_moments)
+        return cut_patches(frames, self.patch)
 
     def _stream_keys(self, seeds: Sequence[int]) -> Tensor:
         """Return the seeds' stream keys, computed on the host the first time only: later steps stay on the device."""
