@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headcount.api import export as export
     from headcount.api import irreducible as irreducible
     from headcount.api import report as report
+    from headcount.api import reproduce as reproduce
     from headcount.api import sweep as sweep
     from headcount.api import train as train
     from headcount.api import verify as verify

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headcount.api.proofs import certify as certify
     from headcount.api.proofs import density as density
     from headcount.api.proofs import verify as verify
+    from headcount.api.reproduction import reproduce as reproduce
     from headcount.api.stored import analyse as analyse
     from headcount.api.stored import export as export
     from headcount.api.stored import read_run as read_run

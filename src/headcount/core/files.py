@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.core.errors import BadInput
+from headcount.core.option_names import option
 from headcount.core.text.harmless import json_text
 
 
@@ -128,18 +129,18 @@ def check_folder(target: Path) -> None:
         if foreign:
             raise BadInput(f"{target} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
     elif target.exists():
-        raise BadInput(f"{target} is a file, not a folder: choose another --out")
+        raise BadInput(f"{target} is a file, not a folder: choose another folder")
     if target.is_symlink() or target.is_mount() or target.resolve() == Path.cwd():
-        raise BadInput(f"{target} is a link, a mount point or this very folder: choose a new folder as --out")
+        raise BadInput(f"{target} is a link, a mount point or the current folder: choose a new folder")
     check_writable(target.absolute().parent)
 
 
 def check_own(folder: Path, names: Collection[str], sign: str) -> None:
-    """Refuse an --out that is a file, or a folder that holds anything but an earlier result: `names` with `sign`."""
+    """Refuse a target that is a file, or a folder that holds anything but an earlier result: `names` with `sign`."""
     if folder == Path():
-        raise BadInput("--out is this very folder: choose an empty or new folder")
+        raise BadInput(f"{option('out')} is the current folder: choose an empty or new folder")
     if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder} is a file, not a folder: choose another --out")
+        raise BadInput(f"{folder} is a file, not a folder: choose another folder")
     there = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
     foreign = [name for name in there if name not in names] or (there if there and sign not in there else [])
     if foreign:
@@ -147,7 +148,7 @@ def check_own(folder: Path, names: Collection[str], sign: str) -> None:
     check_writable(folder)
 
 
-def check_writable(folder: Path, what: str = "--out") -> None:
+def check_writable(folder: Path, what: str = "folder") -> None:
     """Refuse a folder in which nothing can be made, before the work and not after it."""
     parent = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
     try:  # permissions alone do not tell: some file systems refuse whatever they say

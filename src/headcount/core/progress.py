@@ -29,12 +29,15 @@ class Progress:
         every: float = 10.0,
         closes: bool = True,
         bound: bool = False,
+        live_only: bool = False,
     ) -> None:
         """Take the work; `closes` lets the last unit print the closing line, else the caller marks it.
 
-        With `bound` the total is what the work may take at most.
+        With `bound` the total is what the work may take at most. With `live_only` there is a bar on a terminal and
+        nothing elsewhere: for steps of seconds, whose lines would only fill a log.
         """
-        self.title, self.total, self.quiet, self.every, self.closes = title, total, quiet, every, closes
+        self.title, self.total, self.every, self.closes = title, total, every, closes
+        self.quiet = quiet or (live_only and not _has_live_bar())
         self.bound = bound
         self.done = 0.0
         self._skipped = 0.0
@@ -45,7 +48,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         self._start = self._last = time.monotonic()
-        if not self.quiet and sys.stderr.isatty() and not in_notebook():
+        if not self.quiet and _has_live_bar():
             self._bar = _bar(lambda: self._table)
             self._bar.start()
             self._task = self._bar.add_task(plain(self.title), total=self.total, note="")
@@ -114,6 +117,11 @@ def in_notebook() -> bool:
     return running is not None and getattr(running, "kernel", None) is not None
 
 
+def _has_live_bar() -> bool:
+    """Whether progress is shown as a live bar: on a terminal."""
+    return sys.stderr.isatty() and not in_notebook()
+
+
 def _stream() -> TextIO:
     """Where plain lines go."""
     return sys.stdout if in_notebook() else sys.stderr
@@ -128,7 +136,7 @@ def _time(seconds: float) -> str:
 
 def _bar(shown: Any) -> Any:
     """Make the live bar, with a table of results above it."""
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
     from rich.table import Table
 
@@ -149,6 +157,7 @@ def _bar(shown: Any) -> Any:
             yield self.make_tasks_table(self.tasks)
 
     return Live(
+        SpinnerColumn(),  # moves while one unit of work takes long
         TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(),
         TaskProgressColumn(),
