@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headcount.core import BadInput, provenance, whole_folder, write_bytes, write_json
+from headcount.core import BadInput, Shown, provenance, whole_folder, write_bytes, write_json
 from headcount.core.readers import FORMAT, check_config, identity, read_model_file
 from headcount.core.readers import MODEL_VERSION as VERSION
 from headcount.models.transformer.reference import Transformer
@@ -20,8 +20,8 @@ from headcount.models.transformer.spec import ModelSpec
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-@dataclass
-class SavedModel:
+@dataclass(repr=False)
+class SavedModel(Shown):
     """A transformer with what it needs to be used.
 
     transformer: the model. task: the JSON data of its task, None where there is none. box: the two corners of the box
