@@ -65,7 +65,7 @@ class CertificateVerdict(Shown, Verdict):
 
     def _view(self) -> View:
         table = self.steps()
-        names = ("step", "bounded", "claimed", "proved")
+        names = ["step", "bounded", "claimed", "proved"]
         rows = [] if table is None else [dict(zip(names, row, strict=True)) for row in table.rows]
         return View(["".join(self.words())], tables=[] if table is None else [table], rows=rows)
 
