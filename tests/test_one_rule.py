@@ -175,7 +175,7 @@ def test_several_lengths_have_one_answer_too() -> None:
 def test_settings_have_an_answer_each() -> None:
     runs = [made([[e, e * 1.02] for e in EXAMPLE[: 5 + i]], depth=i) for i in (0, 1)]
     result = hc.SweepResult(runs)
-    assert [line.split(": ")[0] for line in repr(result).splitlines()] == ["depth 0", "depth 1"]
+    assert [line.split(": ")[0] for line in str(result).splitlines()] == ["depth 0", "depth 1"]
     with pytest.raises(hc.BadInput, match="2 settings: read .transitions"):
         _ = result.transition
 

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from headcount.api import export as export
     from headcount.api import irreducible as irreducible
     from headcount.api import report as report
+    from headcount.api import reproduce as reproduce
     from headcount.api import sweep as sweep
     from headcount.api import train as train
     from headcount.api import verify as verify
+    from headcount.api import verify_witness as verify_witness
     from headcount.core import BadInput as BadInput
     from headcount.core import HeadcountError as HeadcountError
     from headcount.models import SavedModel as SavedModel
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
     from headcount.probing import load_pruned as load_pruned
     from headcount.probing import probe as probe
     from headcount.probing import probe_folder as probe_folder
-    from headcount.recheck import verify_witness as verify_witness
     from headcount.render import write_report as write_report
     from headcount.sweeps import SweepSpec as SweepSpec
     from headcount.tasks import GeneralizedRetrieval as GeneralizedRetrieval

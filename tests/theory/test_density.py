@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.cli.density import _table
+from headcount.api.proof_views import density_table
 from headcount.cli.main import main
 from headcount.render.bounds import save_errors
 from headcount.theory.bounds.related_work import density_primitives
@@ -149,7 +149,7 @@ def test_without_a_lipschitz_constant_nothing_is_proved_of_f() -> None:
     assert found.rows[0].F_proved is None
     assert "F_proved" not in found.data()["status"]
     assert found.data()["status"]["proved"] == "proved"
-    assert _table(found).rows[0][-1] == "–"
+    assert density_table(found).rows[0][-1] == "–"
     assert found == measure(mean, q=[100], samples=50)
     assert found.rows[0].uniform != measure(mean, q=[100], samples=50, seed=1).rows[0].uniform
 

@@ -172,7 +172,7 @@ class HeadsNeeded(Spec):
         return self.estimate is not None and self.low == self.estimate == self.high
 
 
-class Dimension(HeadsNeeded, Place):
+class Dimension(Displayable, HeadsNeeded, Place):
     """What one setting of a run says about the number of heads, with the evidence.
 
     Its sentences are made from the numbers by `render/words/heads_needed.py` and put into it where it is handed out.

@@ -10,7 +10,7 @@ from typing import Any
 from headcount.core import BadInput, Displayable, renamed_argument
 from headcount.core.text import duration, plain
 from headcount.models import SavedModel, load_model
-from headcount.render import View
+from headcount.render import Column, Table, View
 from headcount.render.pair import picture as pair
 from headcount.tasks import Box, GeneralizedRetrieval, Task, saved_task
 from headcount.theory.attack import Witness, conclusions, make_witness, pair_figure, search
@@ -21,7 +21,7 @@ BUDGET = "55s"
 """Of a search, unless stated."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AttackResult(Displayable):
     """Two inputs with (nearly) equal attention output and different targets, with what is proved of them."""
 
@@ -56,7 +56,15 @@ class AttackResult(Displayable):
         return pair_figure(self.model, self.task, self.witness)
 
     def _view(self) -> View:
-        return View(conclusions(self.witness), figures=[pair.pair_drawing(self.figure())])
+        witness, said = self.witness, conclusions(self.witness)
+        rows = [{"kind": self.kind, "gap": self.gap, "deviations": self.deviations, "in_support": self.in_support}]
+        return View(
+            said,
+            tables=[_pair_table(witness, self.deviations)],
+            figures=[pair.pair_drawing(self.figure())],
+            rows=rows,
+            headline=" ".join(said),
+        )
 
     def save(self, folder: str | Path, enclosed: Enclosed | None = None) -> str:
         """Write the model, witness.json, pair.png and pair.html; `headcount recheck FOLDER` verifies it.
@@ -98,8 +106,19 @@ class AttackResult(Displayable):
             on_step=on_step,
         )
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return "\n".join(map(plain, conclusions(self.witness)))
+
+
+def _pair_table(witness: Witness, deviations: float) -> Table:
+    """Return the target and the model's prediction for both inputs, and how far apart they are."""
+    columns = [Column(name="", kind="text", key=True), Column(name="Target"), Column(name="Prediction")]
+    rows = [
+        [name, f"{target:.4g}", f"{predicted:.4g}"]
+        for name, target, predicted in zip(("X_1", "X_2"), witness.y, witness.predictions, strict=True)
+    ]
+    apart = f"The targets are {deviations:.2f} standard deviations of the target apart."
+    return Table(caption="The two inputs", columns=columns, rows=rows, notes=[apart])
 
 
 def attack(

@@ -11,8 +11,9 @@ from typing import Any
 
 from headcount.core import BadInput, Displayable
 from headcount.core.readers import read_json
+from headcount.core.text import round_down
 from headcount.models import SavedModel, load_model
-from headcount.render import View
+from headcount.render import NONE, Column, Table, View
 from headcount.tasks import GeneralizedRetrieval, Task, parse_task, saved_task, sized_family
 from headcount.theory.bounds import (
     Facts,
@@ -74,7 +75,8 @@ class BoundsResult(Displayable):
 
     def _view(self) -> View:
         told = [f"h = {row.heads}, n = {row.head_dim}, T = {row.length}: {row.verdict}." for row in self.rows]
-        return View(told, rows=[row.data() for row in self.rows], headline=told[-1])
+        rows = [row.data() for row in self.rows]
+        return View(told, tables=[bounds_table(self.rows, self.eps)], rows=rows, headline=told[-1])
 
 
 def bounds(
@@ -152,6 +154,35 @@ def bounds_of(
         intrinsic=intrinsic, heads=last.heads, head_dim=last.head_dim, length=last.length, dim=dim, depth=depth
     )
     return BoundsResult(found, facts, built, missing, proved, others, made, eps)
+
+
+def bounds_table(found: Sequence[Row], eps: float | None, notes: Sequence[str] = ()) -> Table:
+    """Return Theorem 2 (2) for every size, with what its columns mean below."""
+    known = any(row.bites_below_eps is not None or row.width is not None for row in found)
+    at_eps = ["bites below ε", *([] if eps is None else [f"width at ε = {eps:g}"])] if known else []
+    columns = [
+        *(Column(name=name, key=True) for name in ("h", "n", "T")),
+        *(Column(name=name) for name in ("k printed", "k sharp", "k/4", "bites from T", "below n", *at_eps)),
+        Column(name="what it says", kind="text"),
+    ]
+    rows: list[list[str]] = []
+    for row in found:
+        exponents = (row.printed.k, row.sharp.k, row.sharp.k_five_layers)
+        cells = [str(row.heads), str(row.head_dim), str(row.length)]
+        cells += [f"{k:.2f}" if row.heads < row.intrinsic else NONE for k in exponents]
+        cells += [_or(row.sharp.bites_from_length), _or(row.sharp.bites_below_head_dim)]
+        if known:
+            # rounded down: both still hold
+            cells.append(NONE if row.bites_below_eps is None else f"{float(round_down(row.bites_below_eps, 2)):.1e}")
+            if eps is not None:
+                width = None if row.width is None else "1" if row.width <= 1 else round_down(row.width, 3)
+                cells.append(NONE if width is None else f"≥ {width}")
+        rows.append([*cells, row.verdict])
+    return Table(caption="", columns=columns, rows=rows, notes=list(notes))
+
+
+def _or(value: int | None) -> str:
+    return NONE if value is None else str(value)
 
 
 def whole_numbers(values: Iterable[int] | int, name: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""`hc.certify`, `hc.density` and `hc.verify`: what is proved of a model, a function or a file."""
+"""`hc.certify` and `hc.density`: what is proved of a model or a function."""
 
 from __future__ import annotations
 
@@ -8,18 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from headcount.core import BadInput, Progress
-from headcount.core.readers import WITNESS, read_json
 from headcount.core.text import duration
 from headcount.models import SavedModel, load_model
-from headcount.recheck import Verdict, WitnessVerdict, verify_witness
-from headcount.recheck import verify as verify_certificate
 from headcount.tasks import Box
 from headcount.theory.certify import Certificate
 from headcount.theory.certify import certify as prove
 from headcount.theory.density import Density, measure
-
-FILES = {"certificate.json": verify_certificate, "witness.json": verify_witness}
-"""What a folder may hold that can be verified."""
 
 
 def certify(
@@ -71,20 +65,3 @@ def density(
     max norm, with which its error is bounded too.
     """
     return measure(function, length=length, dim=dim, q=q, samples=samples, seed=seed, lipschitz=lipschitz)
-
-
-def verify(path: str | Path) -> Verdict | WitnessVerdict:
-    """Verify a certificate or a witness from the weights up; the search that made it is not used.
-
-    path: certificate.json or witness.json, or the folder that holds one of them and the model. Of a folder that holds
-    both, the first that does not hold is returned, else the verdict on the certificate.
-    """
-    path = Path(path)
-    if not path.is_dir():
-        value = read_json(path)
-        is_witness = isinstance(value, dict) and value.get("format") == WITNESS.format
-        return verify_witness(path) if is_witness else verify_certificate(path)
-    found = [check(path) for name, check in FILES.items() if (path / name).is_file()]
-    if not found:
-        raise BadInput(f"{path} holds neither certificate.json nor witness.json: there is nothing to verify")
-    return next((one for one in found if not one.holds), found[0])

@@ -39,7 +39,7 @@ from headcount.training import TrainSpec, find_device
 log = logging.getLogger("headcount")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SweepResult(Displayable):
     """What a sweep found: a run for every panel (one, unless lengths or sizes were varied too), and the answers.
 
@@ -80,7 +80,7 @@ class SweepResult(Displayable):
         """Write a folder: one page for all panels, its charts, cells and analysis; return the page's path."""
         return write_run_report(self.runs, self.analysis, Path(folder)).page
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return "\n".join(map(plain, self._sentences()))
 
     def _sentences(self) -> list[str]:
@@ -96,7 +96,8 @@ class SweepResult(Displayable):
             chart = panels_chart(self.runs, self.transitions)
             shown = [tables.row_table(head_rows(run.trials), None, run_label(run)) for run in self.runs]
         rows = [{**run.values, **trial.model_dump(exclude={"curve"})} for run in self.runs for trial in run.trials]
-        return View(self._sentences(), shown, [chart], rows)
+        said = self._sentences()
+        return View(said, shown, [chart], rows, headline=" ".join(said))
 
 
 def _shows_itself() -> bool:

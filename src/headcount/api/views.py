@@ -1,14 +1,20 @@
-"""The views of results whose rooms may not import the room that draws: Analysis, AssumptionReport, Trained."""
+"""The views of results whose rooms may not import the room that draws."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from headcount.analysis import Analysis
-from headcount.render import Column, Table, View, cell_table, trial_table, trial_text
-from headcount.render.charts import SHAPES, Chart, ChartSeries, Dot, curve_chart, error_by_heads, linear_axis, ramp
+from headcount.analysis import Analysis, Dimension
+from headcount.api import model_views, proof_views
+from headcount.models import SavedModel
+from headcount.render import Column, Table, View, cell_table, transition_table
+from headcount.render.charts import SHAPES, Chart, ChartSeries, Dot, error_by_heads, linear_axis, ramp
 from headcount.render.words import summary
 from headcount.tasks.assumptions import AssumptionReport
+from headcount.theory.certify import Certificate
+from headcount.theory.construct import Built, BuiltWide
+from headcount.theory.density import Density
 from headcount.training import Trained
 
 NESTED = {"by_target"}
@@ -17,13 +23,34 @@ NESTED = {"by_target"}
 
 def view_of(result: Any) -> View:
     """Return the view of a result."""
-    if isinstance(result, Analysis):
-        return analysis_view(result)
-    if isinstance(result, AssumptionReport):
-        return assumptions_view(result)
-    if isinstance(result, Trained):
-        return trained_view(result)
+    for kind, view in _views().items():
+        if isinstance(result, kind):
+            return view(result)
     raise TypeError(f"{type(result).__name__} has no view")
+
+
+def _views() -> dict[type, Callable[[Any], View]]:
+    """Return the view of every kind of result."""
+    return {
+        Analysis: analysis_view,
+        Dimension: dimension_view,
+        AssumptionReport: assumptions_view,
+        Trained: model_views.trained_view,
+        SavedModel: model_views.saved_model_view,
+        Certificate: proof_views.certificate_view,
+        Density: proof_views.density_view,
+        Built: proof_views.built_view,
+        BuiltWide: proof_views.built_view,
+    }
+
+
+def dimension_view(found: Dimension) -> View:
+    """The answer, its reasons, and the errors by head count."""
+    return View(
+        sentences=[found.labelled, *(f"{reason.text} ({reason.tag})" for reason in found.reasons)],
+        tables=[transition_table(found)],
+        rows=[row.model_dump() for row in found.rows],
+    )
 
 
 def analysis_view(analysis: Analysis) -> View:
@@ -86,15 +113,4 @@ def _minimisers(report: AssumptionReport) -> Chart | None:
         y=linear_axis("Least value z_i" if flat else "x_2", [dot.y for dot in dots]),
         series=series,
         alt=f"Where every f_i is least{more}: {told}{', and more' if len(series) > 8 else ''}.",
-    )
-
-
-def trained_view(trained: Trained) -> View:
-    """The error and the sizes, and how the error fell during training."""
-    trial, name = trained.trial, trained.task.name
-    return View(
-        sentences=[trial_text(trial, trained.wrong), f"Task: {name}."],
-        tables=[trial_table(trial, trained.wrong)],
-        figures=[curve_chart(trial, name)] if trial.curve else [],
-        rows=[{"step": step, "nmse": error} for step, error in trial.curve],
     )

@@ -19,14 +19,12 @@ from headcount.cli.common import (
     console,
     print_json,
     read_task,
-    round_down,
     round_up,
     settings,
 )
 from headcount.core import BadInput
 
 if TYPE_CHECKING:
-    from headcount.render import Table
     from headcount.tasks import GeneralizedRetrieval
     from headcount.theory.bounds import Facts, Row, Upper
 
@@ -62,7 +60,7 @@ def bounds(
     json: Json = False,
 ) -> int:
     """Compute the theorems' bounds: the exponent k, whether it is vacuous here, and from where on it bites."""
-    from headcount.api import bounds_of
+    from headcount.api import bounds_of, bounds_table
     from headcount.theory.bounds import check_rows, family_rule, of_share, of_tasks
 
     many = {"heads": numbers(heads, "--heads"), "head_dims": numbers(head_dim, "--head-dim")}
@@ -100,7 +98,7 @@ def bounds(
     from headcount.render import as_terminal
 
     terminal = console()
-    terminal.print(as_terminal(_table(found, eps, _notes(found, facts, eps, share, variation))))
+    terminal.print(as_terminal(bounds_table(found, eps, _notes(found, facts, eps, share, variation))))
     if built:
         terminal.print()
     for line in _upper_lines(built, missing, eps, [f.length for f in facts]):
@@ -166,34 +164,6 @@ def _failing(facts: list[Facts]) -> list[str]:
     return list(dict.fromkeys(name for f in facts for name in f.failing))
 
 
-def _table(found: list[Row], eps: float | None, notes: list[str]) -> Table:
-    """Return Theorem 2 (2) for every size, with what its columns mean below."""
-    from headcount.render import NONE, Column, Table
-
-    known = any(row.bites_below_eps is not None or row.width is not None for row in found)
-    at_eps = ["bites below ε", *([] if eps is None else [f"width at ε = {eps:g}"])] if known else []
-    columns = [
-        *(Column(name=name, key=True) for name in ("h", "n", "T")),
-        *(Column(name=name) for name in ("k printed", "k sharp", "k/4", "bites from T", "below n", *at_eps)),
-        Column(name="what it says", kind="text"),
-    ]
-    rows: list[list[str]] = []
-    for row in found:
-        exponents = (row.printed.k, row.sharp.k, row.sharp.k_five_layers)
-        cells = [str(row.heads), str(row.head_dim), str(row.length)]
-        cells += [f"{k:.2f}" if row.heads < row.intrinsic else NONE for k in exponents]
-        cells += [_or(row.sharp.bites_from_length), _or(row.sharp.bites_below_head_dim)]
-        if known:
-            # rounded down: both still hold
-            cells.append(NONE if row.bites_below_eps is None else f"{float(round_down(row.bites_below_eps, 2)):.1e}")
-            if eps is not None:
-                cells.append(
-                    NONE if row.width is None else "≥ 1" if row.width <= 1 else f"≥ {round_down(row.width, 3)}"
-                )
-        rows.append([*cells, row.verdict])
-    return Table(caption="", columns=columns, rows=rows, notes=notes)
-
-
 def _notes(
     found: list[Row], facts: list[Facts], eps: float | None, share: str | None, stated: float | None
 ) -> list[str]:
@@ -248,7 +218,3 @@ def _upper_lines(built: list[Upper], missing: list[str], eps: float | None, leng
             f"of P and F are not 0)"
         )
     return lines + [f"  Not built: {line}" for line in missing]
-
-
-def _or(value: int | None) -> str:
-    return "–" if value is None else str(value)

@@ -16,12 +16,10 @@ from headcount.cli.common import (
     Setting,
     TaskSeed,
     Whole,
-    box_text,
     console,
     print_json,
     read_box,
     read_task,
-    round_up,
 )
 from headcount.core import BadInput
 
@@ -55,10 +53,11 @@ def build(
 
     By Theorem 2 (1), with a head for every minimum; with --wide by Theorem 2 (3), with one head of dimension T·d.
     """
+    from headcount.api import built_facts
     from headcount.core import check_replaceable
     from headcount.render import budget_png
     from headcount.theory.bounds import budget_figure
-    from headcount.theory.construct import Built, build_wide, largest_weights, save_verified
+    from headcount.theory.construct import Built, build_wide, save_verified
     from headcount.theory.construct import build as construct
 
     check_replaceable(out)
@@ -74,30 +73,9 @@ def build(
         built = build_wide(problem, eps, box=sides)
     else:
         built = construct(problem, eps, heads=heads, head_dim=head_dim or 2, bounded=bounded, box=sides)
-    assert built.proved is not None  # nothing is handed out that was not verified
     picture = {"budget.png": budget_png(budget_figure(built.task, built))} if isinstance(built, Built) else {}
     save_verified(built.model, built.certificate(), out, picture)
-    counts = built.model.transformer.counts()
-    spec = built.model.transformer.spec
-    facts: dict[str, Any] = {
-        "out": str(out),
-        "box": box_text(built.model.box),
-        "hash": built.model.hash(),
-        "eps": eps,
-        "bound": built.budget.bound,
-        "rechecked": built.proved.computed,
-        "rechecked_exact": built.proved.bound,
-        "rounding": built.proved.rounding,
-        "shares": built.budget.shares,
-        "heads": spec.heads,
-        "head_dim": spec.head_dim,
-        "hidden": spec.hidden,
-        "hidden_ff": spec.N_ff,
-        "beta": built.beta if isinstance(built, Built) else None,
-        "parameters": counts["paper"],
-        "parameters_total": counts["total"],
-        "largest_weights": largest_weights(built.model),
-    }
+    facts: dict[str, Any] = {"out": str(out), **built_facts(built)}
     if json:
         print_json(facts)
     else:
@@ -106,30 +84,15 @@ def build(
 
 
 def _show(facts: dict[str, Any], task: Task) -> None:
+    from headcount.api import built_sentences, weights_sentence
     from headcount.render import as_terminal, budget_table
 
     terminal = console()
-    how = "uniform attention" if facts["beta"] is None else f"β = {facts['beta']:.4g}"
-    heads = f"{facts['heads']} head{'s' if facts['heads'] > 1 else ''}"
-    terminal.print(
-        f"{task.name}: {heads} of dimension {facts['head_dim']}, {facts['hidden']} units in the encoder, "
-        f"{facts['hidden_ff']} in F, {how}; {facts['parameters']:,} parameters by the paper's count, "
-        f"{facts['parameters_total']:,} in all."
-    )
-    terminal.print(
-        f"Proved: for all {facts['box']} the error is at most {round_up(facts['bound'])} ≤ eps = {facts['eps']:g} "
-        f"as computed in float64 (verified from the weights up: {round_up(facts['rechecked_exact'])} in exact "
-        f"arithmetic, and rounding adds at most {round_up(facts['rounding'], 2)})."
-    )
+    for sentence in built_sentences(facts, task.name):
+        terminal.print(sentence)
     terminal.print(as_terminal(budget_table(facts["shares"], facts["eps"], terminal.width)))
     terminal.print()
-    largest = facts["largest_weights"]
-    hint = "" if facts["beta"] is None else ": --bounded keeps it"
-    kept = "kept" if max(largest["attention"], largest["feedforward"]) <= 1 else "not kept" + hint
-    terminal.print(
-        f"Largest weight: attention {largest['attention']:.6g}, F {largest['feedforward']:.6g} (Assumption 1.3, "
-        f"at most 1: {kept}); encoder and gates {largest['encoder and gates']:.3g}."
-    )
+    terminal.print(weights_sentence(facts))
     picture = "" if facts["beta"] is None else ", with the picture budget.png"
     terminal.print(f"Saved in {facts['out']}{picture}; verify it yourself:")
     terminal.print(f"  headcount recheck {facts['out']}/certificate.json", soft_wrap=True)

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from headcount.cli.common import (
-    BoxSides,
-    Json,
-    Time,
-    Whole,
-    box_text,
-    console,
-    duration,
-    print_json,
-    read_box,
-    round_up,
-)
+from headcount.cli.common import BoxSides, Json, Time, Whole, console, duration, print_json, read_box
 from headcount.core import BadInput
-
-if TYPE_CHECKING:
-    from headcount.theory.certify import Certificate
 
 
 def certify(
@@ -40,6 +25,7 @@ def certify(
     json: Json = False,
 ) -> int:
     """Prove an upper bound of a saved model's worst error on a box of tokens, and search for the worst error."""
+    from headcount.api import certificate_sentences
     from headcount.api import certify as prove
     from headcount.core import write_json
     from headcount.models import load_model
@@ -56,33 +42,5 @@ def certify(
     if json:
         print_json(data)
     else:
-        console().print(_sentence(found, goal))
+        console().print(" ".join(certificate_sentences(found, goal)))
     return 0
-
-
-def _sentence(found: Certificate, goal: float) -> str:
-    """Say what is proved, what is only measured, and whether the search ended."""
-    constant = "no constant is known to do better"
-    if math.isfinite(found.constant):
-        constant = f"a constant errs by at most {round_up(found.constant)}, proved"
-    worst = f"worst error found: {found.worst.error:.4g}, measured"
-    if not math.isfinite(found.worst.error):
-        worst = "an input was found at which the error as computed is no finite number"
-    if not math.isfinite(found.bound):
-        return f"Nothing is proved of the model after {found.seconds:.0f} s ({constant}); {worst}."
-    box = box_text(([float(v) for v in found.low], [float(v) for v in found.high]))
-    ended = (
-        f"Finished: the gap is at most {goal:g}"
-        if found.finished
-        else f"Not finished, the bound may be far from the truth: {found.left} boxes are left"
-    )
-    return (
-        f"Proved: the error is at most {round_up(found.bound)} for all {box}, in exact arithmetic. "
-        f"{f'Vacuous: {constant}' if found.vacuous else _capital(constant)}. "
-        f"{_capital(worst)}. Gap {found.gap:.2f}. "
-        f"{ended} ({found.boxes} boxes, {found.seconds:.0f} s)."
-    )
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]

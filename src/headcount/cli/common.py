@@ -14,6 +14,7 @@ from cyclopts import Parameter, Token
 
 from headcount.core import BadInput
 from headcount.core.readers import parse_json
+from headcount.core.text import box_text as box_text
 from headcount.core.text import duration as duration
 from headcount.core.text import notify, write_output
 from headcount.core.text import round_down as round_down
@@ -172,14 +173,6 @@ def read_box(text: str | None, dim: int) -> tuple[tuple[float, ...], tuple[float
     if not -1e6 <= low < high <= 1e6:
         raise BadInput(f"--box needs LOW below HIGH, both between -1e6 and 1e6, not {text!r}")
     return (low,) * dim, (high,) * dim
-
-
-def box_text(box: Any) -> str:
-    """Write a box of tokens: its two corners, or two numbers where all coordinates are alike."""
-    low, high = box
-    alike = len(set(low)) == len(set(high)) == 1
-    corners = [f"{side[0]!r}" if alike else f"({', '.join(map(repr, side))})" for side in (low, high)]
-    return f"tokens from {corners[0]} to {corners[1]}" + (" in every coordinate" if alike and len(low) > 1 else "")
 
 
 def print_json(value: Any) -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from headcount.cli.common import Json, Whole, console, print_files, print_json
 from headcount.core import BadInput, nearest
-
-if TYPE_CHECKING:
-    from headcount.render import Table
-    from headcount.theory.density import Density
 
 
 def density(
@@ -35,7 +30,8 @@ def density(
     json: Json = False,
 ) -> int:
     """Rebuild a continuous function from D minima (Theorem 1): the count D, and the error as the selector sharpens."""
-    from headcount.theory.density import measure
+    from headcount.api import density as measure
+    from headcount.api import density_sentence, density_table
 
     numbers = _numbers(q)
     if out is not None:
@@ -54,8 +50,8 @@ def density(
     from headcount.render import as_terminal
 
     terminal = console()
-    terminal.print(_head(found))
-    terminal.print(as_terminal(_table(found)))
+    terminal.print(density_sentence(found))
+    terminal.print(as_terminal(density_table(found)))
     if out is not None:
         terminal.print()
         print_files([("Picture", out)])
@@ -86,67 +82,3 @@ def _load(place: str) -> Callable[..., Any]:
     if name not in functions:
         raise BadInput(f"{file} has no function {name!r}: {nearest(name, functions) if functions else 'it has none'}")
     return functions[name]
-
-
-def _head(found: Density) -> str:
-    m = found.length // 4
-    sets = math.comb(found.length, m)
-    where = f"F = {found.name}, T = {found.length}, d = {found.dim}"
-    size = f"D = 2d·C(T, T/4) = 2·{found.dim}·{sets} = {found.intrinsic:,} primitives"
-    return f"{where}: {size}, minima of x_j and of 1 − x_j over the sets of {m} position{'s' * (m > 1)}."
-
-
-def _table(found: Density) -> Table:
-    """Return the errors at every sharpness, what is measured beside what is proved."""
-    from headcount.render import Column, Table
-
-    columns = {
-        "random X": "uniform",
-        "hardest X": "hardest",
-        "0.2779/√q": "rate",
-        "proved ≤": "proved",
-        "F: random X": "F_uniform",
-        "F: hardest X": "F_hardest",
-        "F: proved ≤": "F_proved",
-    }
-    rows = [
-        [f"{row.q:g}", *(_error(getattr(row, key), up="proved" in key) for key in columns.values())]
-        for row in found.rows
-    ]
-    heads = [Column(name="q", key=True), *(Column(name=name) for name in columns)]
-    return Table(caption="", columns=heads, rows=rows, notes=_notes(found))
-
-
-def _error(error: float | None, *, up: bool) -> str:
-    """Write an error in few digits; a bound is rounded upward."""
-    if error is None or error == 0:
-        return "–" if error is None else "0"
-    digits = 5 if error >= 1e-3 else 2 - math.floor(math.log10(error))
-    shown = math.ceil(error * 10.0**digits) / 10.0**digits if up else error
-    return f"{shown:.5f}" if error >= 1e-3 else f"{shown:.2e}"
-
-
-def _notes(found: Density) -> list[str]:
-    from headcount.theory.density import selector_constant
-
-    token = "largest error of a recovered token, measured on"
-    lines = [f"random X, hardest X: {token} {found.samples:,} sequences each; F: that of F."]
-    if found.length == 4:
-        lines.append("Proved: no error at all. For T = 4 the sets are single positions, and the minima are the tokens.")
-    else:
-        best = max(row.hardest * math.sqrt(row.q) for row in found.rows)
-        lines.append(
-            f"Proved: at most {selector_constant():.6f}/√q for every X, attained from q = 0.739 on. "
-            f"Measured: {best:.6f}/√q."
-        )
-    if found.lipschitz is None:
-        lines.append("The error of F is measured only: with --lipschitz it is bounded too.")
-    else:
-        given = ", as you state it" if found.stated else ""
-        lines.append(
-            f"Proved of F: the bound times its Lipschitz constant in the max norm, {found.lipschitz:.4g}{given}."
-        )
-    lines.append(
-        f"No selector is needed: x = min(x, v) + max(0, max(x, w) − v) exactly (proved; measured: {found.exact:.1g})."
-    )
-    return lines

@@ -176,7 +176,7 @@ def _log() -> None:
 
 
 def _run(tokens: list[str]) -> int:
-    from headcount.core import BadInput
+    from headcount.core import BadInput, options_as_flags
 
     if "" in tokens:  # as a path it would be this folder
         before = tokens[: tokens.index("")]
@@ -185,7 +185,8 @@ def _run(tokens: list[str]) -> int:
         raise BadInput(f"{tokens[0]} is no command of headcount any more: {MOVED[tokens[0]]}")
 
     app = make_app()
-    result = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    with options_as_flags():
+        result = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     return result if isinstance(result, int) else 0
 
 

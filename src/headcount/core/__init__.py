@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from headcount.core.hashing import content_hash as content_hash
     from headcount.core.machine_code import cached_njit as cached_njit
     from headcount.core.machine_code import fallback_folder_in_use as fallback_folder_in_use
+    from headcount.core.option_names import option as option
+    from headcount.core.option_names import options_as_flags as options_as_flags
     from headcount.core.origin import cores as cores
     from headcount.core.origin import provenance as provenance
     from headcount.core.progress import Progress as Progress

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.core.errors import BadInput
+from headcount.core.option_names import option
 from headcount.core.text.harmless import json_text
 
 
@@ -129,18 +130,18 @@ def check_replaceable(target: Path) -> None:
         if foreign:
             raise BadInput(f"{target} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
     elif target.exists():
-        raise BadInput(f"{target} is a file, not a folder: choose another --out")
+        raise BadInput(f"{target} is a file, not a folder: choose another folder")
     if target.is_symlink() or target.is_mount() or target.resolve() == Path.cwd():
-        raise BadInput(f"{target} is a link, a mount point or the current folder: choose a new folder as --out")
+        raise BadInput(f"{target} is a link, a mount point or the current folder: choose a new folder")
     check_writable(target.absolute().parent)
 
 
 def check_output_folder(folder: Path, names: Collection[str], marker: str) -> None:
-    """Refuse an --out that is a file, or a folder of anything but an earlier result (`names`, with `marker`)."""
+    """Refuse a target that is a file, or a folder of anything but an earlier result (`names`, with `marker`)."""
     if folder == Path():
-        raise BadInput("--out is the current folder: choose an empty or new folder")
+        raise BadInput(f"{option('out')} is the current folder: choose an empty or new folder")
     if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder} is a file, not a folder: choose another --out")
+        raise BadInput(f"{folder} is a file, not a folder: choose another folder")
     present = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
     foreign = [name for name in present if name not in names] or (present if marker not in present else [])
     if foreign:
@@ -148,7 +149,7 @@ def check_output_folder(folder: Path, names: Collection[str], marker: str) -> No
     check_writable(folder)
 
 
-def check_writable(folder: Path, what: str = "--out") -> None:
+def check_writable(folder: Path, what: str = "folder") -> None:
     """Refuse a folder in which no file can be created, before the work and not after it; `what` names the option."""
     parent = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
     try:  # permission bits are not enough: some file systems refuse regardless

@@ -29,13 +29,16 @@ class Progress:
         every: float = 10.0,
         closes: bool = True,
         bound: bool = False,
+        live_only: bool = False,
     ) -> None:
         """Set up, printing nothing.
 
         closes: whether the last unit prints the closing line; otherwise the caller marks it with `last`. bound: whether
-        `total` is an upper bound of the work.
+        `total` is an upper bound of the work. live_only: whether there is a bar on a terminal and nothing elsewhere,
+        for steps of seconds, whose lines would only fill a log.
         """
-        self.title, self.total, self.quiet, self.every, self.closes = title, total, quiet, every, closes
+        self.title, self.total, self.every, self.closes = title, total, every, closes
+        self.quiet = quiet or (live_only and not _has_live_bar())
         self.bound = bound
         self.done = 0.0
         self._skipped = 0.0
@@ -46,7 +49,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         self._start = self._last = time.monotonic()
-        if not self.quiet and sys.stderr.isatty() and not in_notebook():
+        if not self.quiet and _has_live_bar():
             self._bar = _bar(lambda: self._table)
             self._bar.start()
             self._task = self._bar.add_task(plain(self.title), total=self.total, note="")
@@ -117,6 +120,11 @@ def in_notebook() -> bool:
     return running is not None and getattr(running, "kernel", None) is not None
 
 
+def _has_live_bar() -> bool:
+    """Whether progress is shown as a live bar: on a terminal."""
+    return sys.stderr.isatty() and not in_notebook()
+
+
 def _stream() -> TextIO:
     """Return the stream for plain lines."""
     return sys.stdout if in_notebook() else sys.stderr
@@ -131,7 +139,7 @@ def _time_text(seconds: float) -> str:
 
 def _bar(current_table: Any) -> Any:
     """Return the live bar, with a table of results above it."""
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
     from rich.table import Table
 
@@ -152,6 +160,7 @@ def _bar(current_table: Any) -> Any:
             yield self.make_tasks_table(self.tasks)
 
     return Live(
+        SpinnerColumn(),  # moves while one unit of work takes long
         TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(),
         TaskProgressColumn(),

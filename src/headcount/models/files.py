@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headcount.core import BadInput, atomic_folder, provenance, write_bytes, write_json
+from headcount.core import BadInput, Displayable, atomic_folder, provenance, write_bytes, write_json
 from headcount.core.readers import FORMAT, check_config, identity, read_model_file
 from headcount.core.readers import MODEL_VERSION as VERSION
 from headcount.models.transformer.reference import Transformer
@@ -20,9 +20,9 @@ from headcount.models.transformer.spec import ModelSpec
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-@dataclass
-class SavedModel:
-    """A transformer with everything needed to use it.
+@dataclass(repr=False)
+class SavedModel(Displayable):
+    """A transformer with what it needs to be used.
 
     transformer: the model. task: the JSON data of its task, or None. box: the two corners of the box of tokens that it
     is meant for. mean, std: the mean and deviation of the targets that it was trained on, one number per output

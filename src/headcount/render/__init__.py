@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from headcount.render import tables as tables
     from headcount.render.bounds import budget_table as budget_table
     from headcount.render.bounds import check_picture as check_picture
+    from headcount.render.bounds import errors_chart as errors_chart
     from headcount.render.bounds import save_errors as save_errors
+    from headcount.render.error_budget import budget_picture as budget_picture
     from headcount.render.error_budget import budget_png as budget_png
     from headcount.render.irreducible import curve_picture as curve_picture
     from headcount.render.irreducible import curve_png as curve_png

@@ -17,6 +17,12 @@ def budget_png(figure: Mapping[str, Any]) -> bytes:
         return _draw(figure).as_png(200)
 
 
+def budget_picture(figure: Mapping[str, Any]) -> Any:
+    """Draw a budget as a matplotlib figure."""
+    with _settings():
+        return _draw(figure)
+
+
 def _draw(figure: Mapping[str, Any]) -> Any:
     from matplotlib.patches import Patch
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator

@@ -35,7 +35,7 @@ def check_report_folder(folder: Path) -> None:
         check_writable(folder)
         return
     if not folder.is_dir():
-        raise BadInput(f"{folder} is a file, not a folder: choose another --out")
+        raise BadInput(f"{folder} is a file, not a folder: choose another folder")
     check_writable(folder)
     foreign = sorted(p.name for p in folder.iterdir() if p.name not in PANEL_FILES and not p.name.endswith(".part"))
     html = folder / "index.html"

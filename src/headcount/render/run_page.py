@@ -58,7 +58,7 @@ def check_run_folder(folder: Path, ids: Collection[str] = ()) -> None:
     `ids` names charts that will be written beside the usual ones.
     """
     if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder} is a file, not a folder: choose another --out")
+        raise BadInput(f"{folder} is a file, not a folder: choose another folder")
     check_writable(folder)
     if not folder.exists():
         return

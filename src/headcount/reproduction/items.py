@@ -161,7 +161,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 def names_of(name: str) -> tuple[str, ...]:
     """Return the tables and figures that a name stands for."""
     if name not in ITEMS and name not in GROUPS:
-        raise BadInput(f"unknown table or figure {name!r}: {nearest(name, [*ITEMS, *GROUPS])}")
+        raise BadInput(f"unknown table or figure {name!r}: {nearest(str(name), [*ITEMS, *GROUPS])}")
     return GROUPS.get(name, (name,))
 
 

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from headcount.core import BadInput, write_text
+from headcount.core import BadInput, nearest, option, write_text
 from headcount.reproduction.items import DATA, GROUPS, ITEMS, RealData, names_of
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Scale = Literal["smoke", "small", "paper", "beyond"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
+Entry = Literal["means", "tokens"]
+"""How candidates enter the encoder: one vector each, or all their tokens in one sequence."""
+ENTRIES: tuple[Entry, ...] = get_args(Entry)
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def _span(numbers: Sequence[int]) -> str:
 def plan_of(spec: str, scale: Scale) -> PaperPlan:
     """Return the run of a spec file at a scale."""
     if scale not in SCALES:
-        raise BadInput(f"unknown scale {scale!r}: allowed: {', '.join(SCALES)}")
+        raise BadInput(f"unknown scale {scale!r}: {nearest(str(scale), SCALES)}")
     text = (resources.files("headcount.reproduction") / "specs" / f"{spec}.toml").read_text(encoding="utf-8")
     stated = tomllib.loads(text)
     change: dict[str, Any] = stated.pop("scales")[scale]
@@ -110,47 +113,26 @@ def sweep_of(name: str, scale: Scale) -> SweepSpec:
     return plan_of(ITEMS[name].spec, scale).sweep()
 
 
-def write_sweep(name: str, scale: Scale, path: Path) -> str:
-    """Write the sweep of one table or figure on a task as a file; return the name of its run."""
+def write_sweep(name: str, scale: Scale, path: Path) -> SweepSpec:
+    """Write the sweep of one table or figure on a task as a file, and return it."""
     from headcount.sweeps import sweep_toml
 
     names = names_of(name)
     if any(ITEMS[one].data is not None for one in names):
-        raise BadInput(f"--spec writes sweeps over tasks: {name} is on real data, which only reproduce trains")
+        raise BadInput(f"{option('spec')} writes sweeps over tasks, and {name} is on real data: leave it out to train")
     if name in GROUPS:
-        raise BadInput(f"--spec writes one sweep, and {name} has several: name one of {', '.join(names)}")
+        raise BadInput(f"{option('spec')} writes one sweep, and {name} has several: name one of {', '.join(names)}")
     if path.exists():
         raise BadInput(f"{path} exists already: choose another name")
     sweep = sweep_of(name, scale)
     write_text(path, sweep_toml(sweep, f"headcount reproduce {name} --scale {scale}"))
-    return sweep.name
-
-
-def titles() -> dict[str, str]:
-    """Return what each table or figure is about."""
-    return {name: plan_of(item.spec, "paper").title for name, item in ITEMS.items()}
-
-
-_HEADINGS = {
-    "synthetic": "Of the paper (synthetic runs all of them):",
-    "real": "Of the paper, on real data (marco, cifar or real runs all; --data names the folder):",
-    "beyond-the-paper": "Beyond it (beyond-the-paper runs all of them):",
-}
-
-
-def list_lines() -> list[str]:
-    """Return the list of all names as lines of text."""
-    about = titles()
-    return [
-        line
-        for group, heading in _HEADINGS.items()
-        for line in (heading, *(f"  {name:<12} {about[name]}" for name in GROUPS[group]))
-    ]
+    return sweep
 
 
 # -- real data ----------------------------------------------------------------------------------------------
 
-_ONLY_FOR = {"--embeddings": "marco", "--entry": "marco", "--patch": "cifar"}
+_ONLY_FOR = {"embeddings": "marco", "entry": "marco", "patch": "cifar"}
+"""Options of one data set."""
 
 
 @dataclass(frozen=True)
@@ -160,30 +142,32 @@ class RealDataOptions:
     data: Path | None = None
     """The folder of the data; with both data sets, of their folders."""
     embeddings: Path | None = None
-    entry: Literal["means", "tokens"] = "means"
+    entry: Entry = "means"
     patch: int | None = None
     train: int | None = None
     validation: int | None = None
 
     def check(self, name: str, specs: Collection[str]) -> None:
-        """Refuse options of other data than those that a name needs, and numbers that are none."""
+        """Refuse options of data that a name does not need, and values that are not allowed."""
+        if self.entry not in ENTRIES:
+            raise BadInput(f"unknown {option('entry')} {self.entry!r}: {nearest(str(self.entry), ENTRIES)}")
         given = {
-            "--data": self.data,
-            "--embeddings": self.embeddings,
-            "--entry": None if self.entry == "means" else self.entry,
-            "--patch": self.patch,
-            "--train": self.train,
-            "--validation": self.validation,
+            "data": self.data,
+            "embeddings": self.embeddings,
+            "entry": None if self.entry == "means" else self.entry,
+            "patch": self.patch,
+            "train": self.train,
+            "validation": self.validation,
         }
-        for flag, value in given.items():
+        for key, value in given.items():
             if value is None:
                 continue
             if not any(spec in DATA for spec in specs):
-                raise BadInput(f"{flag} is for the tables and figures on real data, not for {name}")
-            if (only := _ONLY_FOR.get(flag)) and only not in specs:
-                raise BadInput(f"{flag} is for {DATA[only].folder} alone: leave it out here")
-            if isinstance(value, int) and value < 1:
-                raise BadInput(f"{flag} must be at least 1, not {value}")
+                raise BadInput(f"{option(key)} is for the tables and figures on real data, not for {name}")
+            if (only := _ONLY_FOR.get(key)) and only not in specs:
+                raise BadInput(f"{option(key)} is for {DATA[only].folder} alone: leave it out here")
+            if key in ("patch", "train", "validation"):
+                check_count(value, key)
 
     def applied(self, plan: PaperPlan) -> PaperPlan:
         """Return a plan with these options; other data than the scale's give the run another name."""
@@ -207,10 +191,12 @@ class RealDataOptions:
             plan, opened_with={**data, **asked}, stated={**plan.stated, "name": "-".join([plan.name, *marks])}
         )
 
-    def open(self, plan: PaperPlan, cache: Path, *, several: bool) -> MarcoSource | CifarSource | None:
+    def open(
+        self, plan: PaperPlan, cache: Path, *, several: bool, quiet: bool = False
+    ) -> MarcoSource | CifarSource | None:
         """Read the folder of a plan's data, one inside of `data` where `several` are wanted; None where none is given.
 
-        Candidate sets are mined once and kept in `cache`.
+        Candidate sets are mined once and kept in `cache`. quiet: no progress.
         """
         from headcount.sweeps import open_cifar, open_marco
 
@@ -220,10 +206,26 @@ class RealDataOptions:
         if plan.spec == "cifar":
             return open_cifar(folder, **plan.opened_with)
         lengths = plan.stated["lengths"]
-        return open_marco(folder, self.embeddings, lengths=lengths, entry=self.entry, cache=cache, **plan.opened_with)
+        return open_marco(
+            folder,
+            self.embeddings,
+            lengths=lengths,
+            entry=self.entry,
+            cache=cache,
+            quiet=quiet,
+            **plan.opened_with,
+        )
+
+
+def check_count(value: Any, name: str) -> None:
+    """Refuse a value of an option that is not a whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadInput(f"{option(name)} must be a whole number, not {value!r}")
+    if value < 1:
+        raise BadInput(f"{option(name)} must be at least 1, not {value}")
 
 
 def _check_patch(patch: int, sides: Sequence[int]) -> None:
     if any(side % patch for side in sides):
         told = ", ".join(map(str, sides))
-        raise BadInput(f"--patch {patch} does not divide all sides of the frames ({told}): 2, 4, 8 do")
+        raise BadInput(f"{option('patch')} {patch} does not divide all sides of the frames ({told}): 2, 4, 8 do")

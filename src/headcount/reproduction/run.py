@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headcount.core import BadInput
+from headcount.core import BadInput, Displayable, Progress, option
+from headcount.render import Table, View
+from headcount.render.charts import Chart
 from headcount.reproduction.cells import compare
 from headcount.reproduction.items import ITEMS, names_of
-from headcount.reproduction.plan import PaperPlan, RealDataOptions, Scale, plan_of
+from headcount.reproduction.plan import PaperPlan, RealDataOptions, Scale, check_count, plan_of
 from headcount.reproduction.show import ShownItem, check_folders, print_item, show_item, write_page
 
 if TYPE_CHECKING:
@@ -25,19 +27,20 @@ Sources = Mapping[str, "MarcoSource | CifarSource"]
 """The data that are opened, by the spec that needs them."""
 
 
-@dataclass
-class Reproduction:
-    """What `reproduce` has trained and written."""
+@dataclass(repr=False)
+class Reproduction(Displayable):
+    """What `reproduce` has trained and written: theirs and ours, as tables and pictures in a notebook and as files."""
 
     folder: Path
+    """The folder that was written."""
     scale: Scale
     shown: list[ShownItem] = field(default_factory=list[ShownItem])
     pages: dict[str, Path] = field(default_factory=dict[str, Path])
     """The page of every spec that has a finished trial."""
     counts: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     """How many trials of each run are in which state."""
-    resumed_by: str = "the same command"
-    """What goes on with training."""
+    needs_data: bool = False
+    """Whether training goes on only with the folder of the data, which was not given."""
 
     @property
     def unfinished(self) -> int:
@@ -67,9 +70,45 @@ class Reproduction:
         terminal.print(where if self.shown else "No trial has finished yet: nothing was written.")
         for run, states in self.counts.items():
             if set(states) != {"done"}:
-                terminal.print(f"{run}: {', '.join(f'{n} {state}' for state, n in states.items())}")
+                terminal.print(f"{run}: {_states_text(states)}")
         if self.unfinished:
-            terminal.print(f"Not finished ({self.unfinished} trials left): {self.resumed_by} goes on from here.")
+            resumed_by = "this command with --data" if self.needs_data else "the same command"
+            terminal.print(f"Not finished ({self.unfinished} trials left): {resumed_by} goes on from here.")
+
+    def _view(self) -> View:
+        sentences, tables, charts = dict[str, None](), dict[str, Table](), dict[str, Chart]()
+        for one in self.shown:  # names of one run have most of them in common
+            sentences |= dict.fromkeys([f"{one.title}.", *one.sentences, one.size, *one.remarks])
+            tables |= {repr(([column.name for column in table.columns], table.rows)): table for table in one.tables}
+            charts |= {chart.model_dump_json(): chart for chart in one.charts}
+        where = f"Tables and pictures are in {self.folder}." if self.shown else "Nothing is written yet."
+        resumed_by = "the same call with data" if self.needs_data else "the same call"
+        left = f"Not finished ({self.unfinished} trials left): {resumed_by} goes on from here."
+        return View(
+            sentences=[*sentences, f"Trials of {self._states()}.", where, *([left] if self.unfinished else [])],
+            tables=list(tables.values()),
+            figures=list(charts.values()),
+            rows=[row for one in self.shown for row in one.rows],
+            headline=self._headline(),
+        )
+
+    def _states(self) -> str:
+        """Return how many trials of each run are in which state."""
+        return "; ".join(f"{run}: {_states_text(states)}" for run, states in self.counts.items())
+
+    def _headline(self) -> str:
+        """Return the result in one line."""
+        if not self.shown:
+            return f"No trial has finished yet ({self._states()})."
+        if len(self.shown) > 1:
+            return f"{len(self.shown)} tables and figures at the scale {self.scale} ({self._states()})."
+        one = self.shown[0]
+        return " ".join([f"{one.title}, at the scale {self.scale} ({self._states()}).", *one.sentences[:1]])
+
+
+def _states_text(counts: Mapping[str, int]) -> str:
+    """Return how many trials are in which state."""
+    return ", ".join(f"{number} {state}" for state, number in counts.items())
 
 
 def reproduce(
@@ -82,12 +121,13 @@ def reproduce(
     device: str = "cpu",
     workers: int | None = None,
     options: RealDataOptions | None = None,
+    quiet: bool = False,
 ) -> Reproduction:
     """Train what a table or figure of the paper needs, or what is left of it, and show theirs and ours side by side.
 
     `name` is one of `ITEMS` or `GROUPS`. `out` is the folder to write (reproduce-NAME), `store` the folder of the
     store; after `seconds` training stops cleanly, and the same call goes on. `workers` cores train (all); `options` say
-    where real data are: without a folder, what is trained already is shown.
+    where real data are: without a folder, what is trained already is shown. quiet: no progress.
     """
     from headcount.store import Store
     from headcount.training import find_device
@@ -101,28 +141,30 @@ def reproduce(
     where = find_device(device)
     found = Reproduction(out or Path(f"reproduce-{name}"), scale)
     check_folders(found.folder, {one: ITEMS[one].spec for one in names})
-    sources = _open(name, plans, options, store)  # before a store is made: the folder may hold something else
+    sources = _open(name, plans, options, store, quiet)  # before a store is made: the folder may hold something else
     closed = [plan for plan in plans if plan.data and plan.spec not in sources]
-    found.resumed_by = "this command with --data" if closed else "the same command"
+    found.needs_data = bool(closed)
     with Store.open(store, read_only=closed == plans) as opened:
         for plan in closed:
             if plan.name not in opened.runs():
                 raise _no_data(name, plan)
-        trained = _train(plans, sources, opened, where, device=device, workers=workers, end=end)
-        for plan in plans:
-            _show(found, plan, [one for one in names if ITEMS[one].spec == plan.spec], opened, trained.get(plan.spec))
+        trained = _train(plans, sources, opened, where, device=device, workers=workers, end=end, quiet=quiet)
+        with Progress("drawing", len(names) + len(plans), quiet=quiet, live_only=True) as progress:
+            for plan in plans:
+                of_plan = [one for one in names if ITEMS[one].spec == plan.spec]
+                _show(found, plan, of_plan, opened, trained.get(plan.spec), progress)
     found.shown.sort(key=lambda one: names.index(one.name))
     return found
 
 
 def _check_workers(workers: int | None, plans: Sequence[PaperPlan]) -> None:
     if workers is not None and all(plan.data for plan in plans):
-        raise BadInput("--workers is for the synthetic tables: on real data stacks share the cores")
-    if workers is not None and workers < 1:
-        raise BadInput(f"--workers must be at least 1, not {workers}")
+        raise BadInput(f"{option('workers')} is for the synthetic tables: on real data stacks share the cores")
+    if workers is not None:
+        check_count(workers, "workers")
 
 
-def _open(name: str, plans: Sequence[PaperPlan], options: RealDataOptions, store: Path) -> Sources:
+def _open(name: str, plans: Sequence[PaperPlan], options: RealDataOptions, store: Path, quiet: bool) -> Sources:
     """Open the data of the plans that need some, as far as their folder is given."""
     from headcount.store import Store
 
@@ -131,13 +173,15 @@ def _open(name: str, plans: Sequence[PaperPlan], options: RealDataOptions, store
         raise _no_data(name, real[0])
     if real and kept:
         Store.open(store, read_only=True).close()  # a damaged one is told before anything is read or mined
-    opened = {plan.spec: options.open(plan, store / "cache", several=len(real) > 1) for plan in real}
+    opened = {plan.spec: options.open(plan, store / "cache", several=len(real) > 1, quiet=quiet) for plan in real}
     return {spec: source for spec, source in opened.items() if source is not None}
 
 
 def _no_data(name: str, plan: PaperPlan) -> BadInput:
     holds = plan.data.holds if plan.data else ""
-    return BadInput(f"{name} needs data: give --data, a folder with {holds} (what is trained already is shown without)")
+    return BadInput(
+        f"{name} needs data: give {option('data')}, a folder with {holds} (what is trained already is shown without)"
+    )
 
 
 def _train(
@@ -149,6 +193,7 @@ def _train(
     device: str,
     workers: int | None,
     end: float | None,
+    quiet: bool,
 ) -> dict[str, SweepSpec | RealSpec]:
     """Train what is left of all plans but those whose data are not at hand; return the specs they were trained by."""
     from headcount.sweeps import run_on_store
@@ -165,12 +210,19 @@ def _train(
         seconds = None if end is None else end - time.monotonic()
         if seconds is None or seconds > 0:
             feeds = None if source is None else source.feeds(device)
-            run_on_store(trained[plan.spec], store, feeds=feeds, workers=workers, seconds=seconds, device=device)
+            run_on_store(
+                trained[plan.spec], store, feeds=feeds, workers=workers, seconds=seconds, quiet=quiet, device=device
+            )
     return trained
 
 
 def _show(
-    found: Reproduction, plan: PaperPlan, names: Sequence[str], store: Store, spec: SweepSpec | RealSpec | None
+    found: Reproduction,
+    plan: PaperPlan,
+    names: Sequence[str],
+    store: Store,
+    spec: SweepSpec | RealSpec | None,
+    progress: Progress,
 ) -> None:
     """Show the names of one run, and its page; without a spec, in the precision that has more finished trials."""
     from headcount.sweeps import stored_runs
@@ -182,5 +234,10 @@ def _show(
     found.counts[plan.name] = compared.counts
     if compared.counts.get("done"):
         size = plan.size()
-        found.shown += [show_item(one, compared, found.folder / one, size) for one in names]
+        for one in names:
+            progress.advance(0, note=one)
+            found.shown.append(show_item(one, compared, found.folder / one, size))
+            progress.advance(1)
+        progress.advance(0, note=f"the page of {plan.name}")
         found.pages[plan.spec] = write_page(compared, found.folder / f"{plan.spec}-page", size)
+        progress.advance(1)

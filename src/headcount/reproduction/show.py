@@ -17,7 +17,7 @@ from headcount.reproduction.charts import charts_of, paper_values
 from headcount.reproduction.findings import findings
 from headcount.reproduction.items import ITEMS, paper_tables
 from headcount.reproduction.remarks import remarks_of
-from headcount.reproduction.tables import cells_csv, tables_of, trials_csv
+from headcount.reproduction.tables import cell_rows, cells_csv, tables_of, trials_csv
 
 if TYPE_CHECKING:
     from headcount.core.text import Terminal
@@ -41,6 +41,9 @@ class ShownItem:
     files: list[Path]
     size: str
     """How long its trials train, and how long at the paper scale."""
+    charts: list[Chart]
+    rows: list[dict[str, Any]]
+    """A row for every cell, the paper's number beside ours."""
 
     def data(self) -> dict[str, Any]:
         """Return all of it as JSON data, the paper's numbers beside every cell."""
@@ -63,7 +66,8 @@ def show_item(name: str, found: Comparison, folder: Path, size: str) -> ShownIte
     title = f"{_named(name)}: {analysis.title}"
     said, tables, remarks = sentences(found), tables_of(item, title, found), remarks_of(item, found)
     files: list[Path] = []
-    for chart in charts_of(item, found):
+    charts = charts_of(item, found)
+    for chart in charts:
         for ending in ("png", "pdf"):
             files.append(folder / f"{chart.id}.{ending}")
             write_bytes(files[-1], picture(chart, ending))
@@ -77,7 +81,8 @@ def show_item(name: str, found: Comparison, folder: Path, size: str) -> ShownIte
     write_text(folder / "trials.csv", trials_csv(found.runs))
     write_json(folder / "provenance.json", about)
     files += [folder / file for file in (f"{name}.md", f"{name}.csv", "trials.csv", "provenance.json")]
-    return ShownItem(name, title, said, tables, remarks, analysis, files, size)
+    rows = cell_rows(name, item, found)
+    return ShownItem(name, title, said, tables, remarks, analysis, files, size, charts, rows)
 
 
 def sentences(found: Comparison) -> list[str]:
@@ -172,15 +177,15 @@ def check_folders(folder: Path, specs: Mapping[str, str]) -> None:
     `specs` has the spec of every name: each name has a folder, and each spec one with a page.
     """
     if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder} is a file, not a folder: choose another --out")
+        raise BadInput(f"{folder} is a file, not a folder: choose another folder")
     check_writable(folder)
     for name, spec in specs.items():
         check_run_folder(folder / f"{spec}-page")
         own = folder / name
         if own.exists() and not own.is_dir():
-            raise BadInput(f"{own} is a file, not a folder: choose another --out")
+            raise BadInput(f"{own} is a file, not a folder: choose another folder")
         inside = sorted(own.iterdir()) if own.is_dir() else []
         foreign = [p.name for p in inside if p.suffix not in ENDINGS or p.is_dir()]
         if inside and (foreign or not (own / "provenance.json").exists()):
             told = ", ".join((foreign or [p.name for p in inside])[:3])
-            raise BadInput(f"{own} holds other files ({told}): choose an empty or new folder for --out")
+            raise BadInput(f"{own} holds other files ({told}): choose an empty or new folder")

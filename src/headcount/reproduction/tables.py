@@ -282,16 +282,25 @@ OF_TRIALS = [
 REQUIRED = {"intrinsic", "heads", "seed", "state", "nmse", "train_nmse"}
 
 
-def cells_csv(name: str, item: Item, found: Comparison) -> str:
+def cell_rows(name: str, item: Item, found: Comparison) -> list[dict[str, Any]]:
     """Return every cell with the paper's number beside it; accuracies go from 0 to 1 whatever the paper's unit."""
     if item.data is None:
+        columns = ON_TASKS
         analysed = [cell for cell in found.analysis.cells if item.heads is None or cell.heads in item.heads]
         rows = [
             {**_beside(name, found.cells["validation", cell.heads or 0, cell.length or 0]), **cell.model_dump()}
             for cell in analysed
         ]
-        return _csv(ON_TASKS, rows)
-    return _csv(ON_REAL_DATA, [{**_beside(name, cell), **_accuracies(cell)} for cell in found.cells.values()])
+    else:
+        columns = ON_REAL_DATA
+        rows = [{**_beside(name, cell), **_accuracies(cell)} for cell in found.cells.values()]
+    return [{column: row.get(column) for column in columns} for row in rows]
+
+
+def cells_csv(name: str, item: Item, found: Comparison) -> str:
+    """Return the rows of `cell_rows` as a CSV file."""
+    columns = ON_TASKS if item.data is None else ON_REAL_DATA
+    return _csv(columns, cell_rows(name, item, found))
 
 
 def _beside(name: str, cell: ComparedCell) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headcount.core.doors import open_door
 
 if TYPE_CHECKING:
+    from headcount.core.text.boxes import box_text as box_text
     from headcount.core.text.csv import csv_text as csv_text
     from headcount.core.text.durations import duration as duration
     from headcount.core.text.folding import HANGING_INDENT as HANGING_INDENT

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headcount.core import BadInput
+from headcount.core import BadInput, Displayable
 from headcount.models import SavedModel
 from headcount.tasks import GeneralizedRetrieval, parse_task
 from headcount.theory.certify.constant import constant_error
@@ -30,8 +30,8 @@ SHARED = 0.6  # of the time both ways are tried; then the better one has it all
 FEW = 12  # numbers in a sequence up to which boxes of all tokens are tried
 
 
-@dataclass(frozen=True)
-class Certificate:
+@dataclass(frozen=True, repr=False)
+class Certificate(Displayable):
     """What was proved and what was found: the error is at most `bound` on the box, and `worst.error` was seen there.
 
     The best constant errs by at most `constant`, proved too.

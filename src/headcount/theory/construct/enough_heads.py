@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headcount.core import BadInput, provenance
+from headcount.core import BadInput, Displayable, provenance
 from headcount.core.readers import CERTIFICATE
 from headcount.core.readers import STATEMENT_VERSION as VERSION
 from headcount.models import SavedModel
@@ -102,8 +102,8 @@ def statement(kind: str, model: SavedModel, budget: Any, steps: dict[str, Any], 
     }
 
 
-@dataclass(frozen=True)
-class Built:
+@dataclass(frozen=True, repr=False)
+class Built(Displayable):
     """A transformer with its claimed error; `certificate()` is what `headcount recheck` verifies."""
 
     task: GeneralizedRetrieval

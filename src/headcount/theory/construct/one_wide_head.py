@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headcount.core import BadInput
+from headcount.core import BadInput, Displayable
 from headcount.models import SavedModel
 from headcount.models.transformer import ModelSpec, Transformer
 from headcount.tasks import GeneralizedRetrieval, Task
@@ -85,8 +85,8 @@ class Thresholds:
         return self.start + self.step * np.arange(self.count, dtype=np.float64)  # exact: few bits by construction
 
 
-@dataclass(frozen=True)
-class BuiltWide:
+@dataclass(frozen=True, repr=False)
+class BuiltWide(Displayable):
     """A transformer with its claimed error; `certificate()` is what `headcount recheck` verifies."""
 
     model: SavedModel

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headcount.core import BadInput, generator, nearest
+from headcount.core import BadInput, Displayable, generator, nearest
 from headcount.theory.density.approximant import (
     NAMED,
     NUMBERS,
@@ -37,8 +37,8 @@ class Row:
     F_proved: float | None
 
 
-@dataclass(frozen=True)
-class Density:
+@dataclass(frozen=True, repr=False)
+class Density(Displayable):
     """What was measured beside what is proved."""
 
     name: str
