@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headcount.analysis.words import heads_text, times_text
+from headcount.render.words import heads_text, times_text
 from headcount.reproduction.cells import PARTS, WORDS, Comparison, same_frames
 from headcount.reproduction.findings import findings
 from headcount.reproduction.items import DATA, Item, paper_tables

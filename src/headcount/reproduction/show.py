@@ -11,6 +11,7 @@ from headcount.analysis import Analysis
 from headcount.core import BadInput, check_writable, write_bytes, write_json, write_text
 from headcount.render import Table, as_markdown, as_terminal, check_run_folder, write_run_report
 from headcount.render.charts import Chart, picture
+from headcount.render.words import terms_of
 from headcount.reproduction import numbers
 from headcount.reproduction.cells import Comparison, same_frames
 from headcount.reproduction.charts import charts_of, paper_values
@@ -85,7 +86,7 @@ def sentences(found: Comparison) -> list[str]:
     if len(found.analyses) == 1:
         return [dimension.labelled for dimension in found.analysis.dimensions]
     return [
-        f"On {analysis.words.data.removeprefix('on ')}: {dimension.sentence}"
+        f"On {terms_of(analysis).data.removeprefix('on ')}: {dimension.sentence}"
         for analysis in found.analyses.values()
         for dimension in analysis.dimensions
     ]

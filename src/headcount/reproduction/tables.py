@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headcount.analysis import Part
-from headcount.analysis.words import error_text, times_text
 from headcount.core.text import csv_text
 from headcount.render import NONE, Column, Table, cell_table, scaling_table
+from headcount.render.words import error_text, times_text
 from headcount.reproduction.cells import PART_NAMES, PARTS, Cells, ComparedCell, Comparison, mean_and_deviation
 from headcount.reproduction.items import DATA, Item, paper_tables
 from headcount.reproduction.law import law_table, reversal_table
