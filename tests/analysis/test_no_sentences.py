@@ -8,10 +8,19 @@ import pytest
 
 from sentences import text_in
 
+TEXTS_OF_REPRODUCTION = {"words.py", "charts.py", "tables.py", "items.py"}
+"""What states results in words, what draws and tabulates them, and the list of what can be reproduced."""
 
-def test_analysis_makes_no_sentences(repo: Path) -> None:
-    modules = sorted((repo / "src/headcount/analysis").rglob("*.py"))
-    assert {"heads_needed.py", "scaling.py"} <= {path.name for path in modules}
+
+def wordless(source: Path) -> list[Path]:
+    """Return the modules whose results are codes and numbers."""
+    modules = [*(source / "analysis").rglob("*.py"), *(source / "reproduction").glob("*.py")]
+    return sorted(path for path in modules if path.name not in TEXTS_OF_REPRODUCTION)
+
+
+def test_analysis_and_reproduction_make_no_sentences(repo: Path) -> None:
+    modules = wordless(repo / "src/headcount")
+    assert {"heads_needed.py", "scaling.py", "findings.py"} <= {path.name for path in modules}
     assert {path.name: text for path in modules if (text := text_in(path))} == {}
 
 

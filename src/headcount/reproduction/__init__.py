@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from headcount.core import open_door
 
 if TYPE_CHECKING:
-    from headcount.reproduction import findings as findings
     from headcount.reproduction.cells import mean_and_deviation as mean_and_deviation
     from headcount.reproduction.cells import read_cells as read_cells
     from headcount.reproduction.items import GROUPS as GROUPS
     from headcount.reproduction.items import ITEMS as ITEMS
     from headcount.reproduction.plan import RealDataOptions as RealDataOptions
     from headcount.reproduction.plan import Scale as Scale
-    from headcount.reproduction.plan import list_lines as list_lines
     from headcount.reproduction.plan import plan_of as plan_of
     from headcount.reproduction.plan import titles as titles
     from headcount.reproduction.plan import write_sweep as write_sweep
     from headcount.reproduction.run import reproduce as reproduce
     from headcount.reproduction.tables import trials_csv as trials_csv
+    from headcount.reproduction.words import list_lines as list_lines
+    from headcount.reproduction.words import stated_findings as stated_findings
 
 __getattr__, __dir__ = open_door(__name__)

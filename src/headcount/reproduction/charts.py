@@ -32,7 +32,8 @@ from headcount.render.words import error_terms, error_text, heads_text
 from headcount.reproduction import numbers
 from headcount.reproduction.cells import PARTS, WORDS, Cells, ComparedCell, Comparison, mean_and_deviation
 from headcount.reproduction.items import DATA, Item, paper_tables
-from headcount.reproduction.law import FittedLaw, laws_of, reversals_of, signed
+from headcount.reproduction.law import FittedLaw, laws_of, reversals_of
+from headcount.reproduction.words import signed
 from headcount.store import Run
 
 SHIFT = 5.0

@@ -13,6 +13,7 @@ from headcount.reproduction.cells import compare
 from headcount.reproduction.items import ITEMS, names_of
 from headcount.reproduction.plan import PaperPlan, RealDataOptions, Scale, plan_of
 from headcount.reproduction.show import ShownItem, check_folders, print_item, show_item, write_page
+from headcount.reproduction.words import ending_lines, size_text
 
 if TYPE_CHECKING:
     import torch
@@ -36,8 +37,8 @@ class Reproduction:
     """The page of every spec that has a finished trial."""
     counts: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     """How many trials of each run are in which state."""
-    resumed_by: str = "the same command"
-    """What goes on with training."""
+    needs_data: bool = False
+    """Whether --data is needed to go on training."""
 
     @property
     def unfinished(self) -> int:
@@ -63,13 +64,10 @@ class Reproduction:
             print_item(one, terminal, said.setdefault(ITEMS[one.name].spec, set()))
         for page in self.pages.values():
             terminal.print(f"Page     {page}")
-        where = f"Tables and pictures in {self.folder}"
-        terminal.print(where if self.shown else "No trial has finished yet: nothing was written.")
-        for run, states in self.counts.items():
-            if set(states) != {"done"}:
-                terminal.print(f"{run}: {', '.join(f'{n} {state}' for state, n in states.items())}")
-        if self.unfinished:
-            terminal.print(f"Not finished ({self.unfinished} trials left): {self.resumed_by} goes on from here.")
+        for line in ending_lines(
+            self.folder, written=bool(self.shown), counts=self.counts, left=self.unfinished, needs_data=self.needs_data
+        ):
+            terminal.print(line)
 
 
 def reproduce(
@@ -103,7 +101,7 @@ def reproduce(
     check_folders(found.folder, {one: ITEMS[one].spec for one in names})
     sources = _open(name, plans, options, store)  # before a store is made: the folder may hold something else
     closed = [plan for plan in plans if plan.data and plan.spec not in sources]
-    found.resumed_by = "this command with --data" if closed else "the same command"
+    found.needs_data = bool(closed)
     with Store.open(store, read_only=closed == plans) as opened:
         for plan in closed:
             if plan.name not in opened.runs():
@@ -181,6 +179,6 @@ def _show(
     compared = compare(plan.spec, stored_runs(store, plan.name, spec))
     found.counts[plan.name] = compared.counts
     if compared.counts.get("done"):
-        size = plan.size()
+        size = size_text(plan)
         found.shown += [show_item(one, compared, found.folder / one, size) for one in names]
         found.pages[plan.spec] = write_page(compared, found.folder / f"{plan.spec}-page", size)
