@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.result_sources import RESULTS, recorded
 from headcount.analysis import analyse
 from headcount.core import write_json, write_text
-from headcount.reproduction import findings, mean_and_deviation, read_cells, trials_csv
+from headcount.reproduction import mean_and_deviation, read_cells, stated_findings, trials_csv
 from headcount.store import FINISHED, Run, Store
 from headcount.sweeps import stored_runs, stored_spec
 
@@ -73,7 +73,7 @@ def keep(kind: Any, name: str, store: Store, run: str, folder: Path) -> None:
         "seconds": round(sum(piece["seconds"] for piece in times), 1),
     }
     if not left:
-        content["findings"] = [one.data() for one in findings.findings(read_cells(kind, runs), kind, on_train)]
+        content["findings"] = [one.data() for one in stated_findings(read_cells(kind, runs), kind, on_train)]
     write_text(folder / f"{stem}.csv", trials_csv(runs))
     write_json(folder / f"{stem}.json", content)
     print(stem, content["counts"], flush=True)

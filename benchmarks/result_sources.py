@@ -157,12 +157,12 @@ TABLE: dict[str, dict[str, Part]] = {
     "real-marco*": {
         "measured": Part(MARCO),
         "timed": Part(("sweeps.run:run_on_store", *MARCO, *NO_FILES), ("seconds", "pieces")),
-        "computed": Part((*ANALYSIS, "reproduction.findings:findings"), ("findings",)),
+        "computed": Part((*ANALYSIS, "reproduction.words:stated_findings"), ("findings",)),
     },
     "real-cifar*": {
         "measured": Part(CIFAR),
         "timed": Part(("sweeps.run:run_on_store", *CIFAR, *NO_FILES), ("seconds", "pieces")),
-        "computed": Part((*ANALYSIS, "reproduction.findings:findings"), ("findings",)),
+        "computed": Part((*ANALYSIS, "reproduction.words:stated_findings"), ("findings",)),
     },
     "reference": {"measured": Part(("models.transformer.reference:Transformer",))},
     "before-after": {"timed": Part(("training.on_cores:CpuTrial", "sweeps.run:run_on_store", "cli.demo:demo"))},

@@ -155,6 +155,33 @@ def test_the_rule_is_numbers_and_its_words_are_made_elsewhere(monkeypatch: pytes
     assert bare == told.model_copy(update={"sentence": "", "reasons": [], "comparison": ""})
 
 
+def test_the_analysis_of_a_run_is_codes_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A front door without words: the same records, and no sentence in any of them."""
+    runs = [
+        made([[e * 8 / N * (1 + 0.02 * s) for s in range(2)] for e in EXAMPLE], length=T, hidden=N).model_copy(
+            update={"blind": True}
+        )
+        for T in (8, 16)
+        for N in (8, 16)
+    ]
+    said = analyse(runs, resamples=100, without=(1,))
+    assert said.notes
+    assert all(line.theory_note for line in said.scaling)
+    assert all(law.note for law in said.laws)
+    monkeypatch.setitem(shown._front_door, "words", lambda record, _: record)
+    bare = analyse(runs, resamples=100, without=(1,))
+    assert [line.theory_note for line in bare.scaling] == [""] * len(said.scaling) != []
+    assert [law.note for law in bare.laws] == [""] * len(said.laws) != []
+    assert (bare.notes, bare.notices) == ([], said.notices)
+    wordless = {
+        "dimensions": {"__all__": {"sentence", "reasons", "comparison"}},
+        "notes": True,
+        "scaling": {"__all__": {"theory_note"}},
+        "laws": {"__all__": {"note"}},
+    }
+    assert bare.model_dump(exclude=wordless) == said.model_dump(exclude=wordless)
+
+
 def test_150_drawn_runs_have_one_answer_each() -> None:
     verdicts: dict[str, int] = {}
     for seed in range(150):

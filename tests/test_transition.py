@@ -11,8 +11,8 @@ import headcount as hc
 from headcount.analysis.by_heads import head_rows
 from headcount.analysis.of_runs import answers
 from headcount.analysis.record import Dimension, fits
-from headcount.analysis.words.numbers import error_text, times_text
 from headcount.render.words.heads_needed import comparison, sentence
+from headcount.render.words.numbers import error_text, times_text
 from headcount.store.records import Run, Trial
 
 CLEAR = {1: [0.031, 0.034, 0.030], 2: [0.0121, 0.0143, 0.0127], 3: [8.1e-5, 6e-5, 9e-5], 4: [4e-5, 5.5e-5, 4.6e-5]}

@@ -15,8 +15,8 @@ from headcount.advisor.configuration import configuration
 from headcount.advisor.page import advice_page, write_page
 from headcount.advisor.record import ShorterPoint, WitnessRecord
 from headcount.analysis.record import Reason
-from headcount.analysis.words.numbers import heads_text
 from headcount.render.charts.matplotlib import still
+from headcount.render.words.numbers import heads_text
 from render.browser_pipe import Browser, find_browser
 from support import breakable
 

@@ -21,9 +21,9 @@ from headcount.advisor.record import Challenge, ShorterPoint
 from headcount.advisor.search import Search
 from headcount.advisor.shorter_sequences import in_words, on_halves, relabelled
 from headcount.advisor.words.answer import LONGER_BUDGET, challenge_text, curve_text, reasons, sentence, settles
-from headcount.analysis.words.numbers import percent
 from headcount.core.errors import BadInput
 from headcount.core.progress import Progress
+from headcount.render.words.numbers import percent
 
 STEP = {1: [0.4, 0.42, 0.5], 2: [0.001, 0.0012, 0.002], 4: [0.001, 0.0011, 0.002]}
 

@@ -12,7 +12,7 @@ from headcount.analysis.bootstrap import draw_setting
 from headcount.analysis.grounds import grounds_of
 from headcount.analysis.heads_needed import dimension
 from headcount.analysis.record import Dimension
-from headcount.render.words.heads_needed import in_words
+from headcount.render.words.heads_needed import answer_in_words
 from headcount.store.records import Run, Trial
 
 Error = Callable[..., float | None]
@@ -88,7 +88,7 @@ def estimate(runs: Sequence[Run], resamples: int = 300, seed: int = 0) -> Dimens
     """The estimate of D from the only setting of some panels."""
     drawn = draw_setting(blocks(runs), resamples, seed)
     found = dimension(drawn, seed)
-    return in_words(found, grounds_of(found, drawn))
+    return answer_in_words(found, grounds_of(found, drawn))
 
 
 def covers(found: Dimension, D: int) -> bool:

@@ -11,9 +11,11 @@ from analyse_cases import panel, planted, trial, with_dimension
 from headcount.analysis.blocks import blocks
 from headcount.analysis.bootstrap import draw_setting, interval, known_mean, line_slope
 from headcount.analysis.of_runs import analyse
-from headcount.analysis.record import Analysis
+from headcount.analysis.record import Analysis, Scaling
 from headcount.analysis.scaling import theory
 from headcount.core.errors import BadInput
+from headcount.render.words.fits import theory_text
+from headcount.store.records import Run
 from headcount.tasks.assumptions.check import check_assumptions
 from headcount.tasks.expressions.tree import Exp, variable
 from headcount.tasks.families import FAMILIES, make_task
@@ -124,27 +126,44 @@ def test_parameters_are_not_invented_where_the_error_was_not_reached():
     assert lines == [] or all(None in [M for _, M in line.points] for line in lines)
 
 
+def theory_line(run: Run, heads: int, length: int) -> Scaling:
+    """The record of what Theorem 2 (2) says, beside a slope of 0."""
+    return Scaling(slope=0.0, low=0.0, high=0.0, points=[], **theory(run, heads, length))
+
+
+def theory_note(run: Run, heads: int, length: int) -> str:
+    """What is said about it."""
+    return theory_text(theory_line(run, heads, length))
+
+
 def test_the_theory_beside_the_slope_says_why_it_is_none():
     run = panel([trial(1, 0, 0.1)], length=128)
-    assert theory(run, 1, 128) == (None, None, "the task has no known D")
+    assert theory(run, 1, 128) == {"theory_verdict": "unknown-d"}
+    assert theory_note(run, 1, 128) == "the task has no known D"
     known = run.model_copy(update={"intrinsic": 4})
-    said = theory(known, 3, 128)
-    assert said.half_k == pytest.approx(3.36 / 2, abs=0.01)
-    assert said.note.startswith("outside the assumptions: ")
-    assert "Gaussian" in said.note
-    assert theory(known, 3, 32).half_k is None
-    assert theory(known, 3, 32).note.startswith("vacuous here")
-    assert theory(known, 4, 128) == (None, None, "enough heads: the bound speaks of fewer than D")
+    found = theory_line(known, 3, 128)
+    assert found.theory_verdict == "outside"
+    assert found.half_k == pytest.approx(3.36 / 2, abs=0.01)
+    assert found.theory == pytest.approx(-2 / 3.36, abs=0.01)
+    assert found.departures == ["nmse", "weights", "gaussian"]
+    assert theory_note(known, 3, 128).startswith("outside the assumptions: ")
+    assert "Gaussian" in theory_note(known, 3, 128)
+    short = theory_line(known, 3, 32)
+    assert (short.theory_verdict, short.theory, short.half_k) == ("vacuous", None, None)
+    assert theory_note(known, 3, 32).startswith("vacuous here: k = ")
+    assert "; printed k = " in theory_note(known, 3, 32)
+    assert theory(known, 4, 128) == {"theory_verdict": "enough-heads"}
+    assert theory_note(known, 4, 128) == "enough heads: the bound speaks of fewer than D"
 
 
 def test_both_forms_of_the_exponent_are_stated():
     known = panel([trial(1, 0, 0.1)], length=128).model_copy(update={"intrinsic": 4})
-    long, short = theory(known, 3, 256), theory(known, 3, 128)
+    long, short = theory_line(known, 3, 256), theory_line(known, 3, 128)
     # (64 − 3 − 4 + 1)/28 − 1 and (32 − 3 − 4 + 1)/28 − 1 with T/4 positions
     assert long.half_k_printed == pytest.approx((58 / 28 - 1) / 2)
     assert short.half_k is not None
     assert short.half_k_printed is None
-    assert "the printed form is vacuous: k = -0.07, it bites from T = 137" in short.note
+    assert "the printed form is vacuous: k = -0.07, it bites from T = 137" in theory_text(short)
     runs = planted(lambda h, T, N: 0.1 / N, heads=[1, 2], lengths=[256], hidden=(16, 32))
     runs = [run.model_copy(update={"intrinsic": 4}) for run in runs]
     assert all(0 < (s.half_k_printed or 0) < (s.half_k or 0) for s in analyse(runs, resamples=100).scaling)
@@ -155,19 +174,19 @@ def test_tasks_of_linear_functions_fail_an_assumption(name):
     """Read off the task itself: the same verdict as that of the checker of assumptions."""
     run = panel([trial(1, 0, 0.1)], length=128).model_copy(update={"intrinsic": 4})
     made, report = make_task(name), check_assumptions(make_task(name))
-    note = theory(run.model_copy(update={"task": {**run.task, **made.data(), "length": 128}}), 1, 128).note
+    note = theory_note(run.model_copy(update={"task": {**run.task, **made.data(), "length": 128}}), 1, 128)
     fails = report.applies and report.finding("2.3").verdict == "fails"
     assert ("assumption (2.3) fails: the f_i are linear" in note) == fails
-    assert "(2.3)" not in theory(run, 1, 128).note
+    assert "(2.3)" not in theory_note(run, 1, 128)
 
 
 def test_one_linear_function_among_others_is_enough():
     x, z = variable(2), variable(2)
     made = GeneralizedRetrieval([((x - [0.2, 0.9]) ** 2).sum(), 2.0 * x[0] + x[1]], None, z.sum(), length=128)
     run = panel([trial(1, 0, 0.1)], length=128).model_copy(update={"intrinsic": 4, "task": made.data()})
-    assert "assumption (2.3) fails: some f_i are linear" in theory(run, 1, 128).note
+    assert "assumption (2.3) fails: some f_i are linear" in theory_note(run, 1, 128)
     bent = GeneralizedRetrieval([((x - [0.2, 0.9]) ** 2).sum(), Exp(of=x[0])], None, z.sum(), length=128)
-    assert "(2.3)" not in theory(run.model_copy(update={"task": bent.data()}), 1, 128).note
+    assert "(2.3)" not in theory_note(run.model_copy(update={"task": bent.data()}), 1, 128)
 
 
 def test_a_fixed_width_is_divided_among_the_heads():

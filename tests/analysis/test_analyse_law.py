@@ -10,6 +10,7 @@ from scipy.optimize import linprog
 from headcount.analysis import law as law_room
 from headcount.analysis.law import FORMS, STEP, compare, least_absolute, predicted
 from headcount.analysis.of_runs import analyse
+from headcount.render.words.fits import law_text
 
 H, T = (a.ravel() for a in np.meshgrid([1.0, 2, 3, 4, 6, 8], np.log([8.0, 16, 32, 64]), indexing="ij"))
 PLANTED = {
@@ -116,7 +117,7 @@ def test_too_few_cells_have_no_law():
 def test_a_delta_at_the_edge_of_its_grid_is_marked():
     beyond = compare(H, T, (np.log(0.3) + 0.4 * T - 2.5 * H * np.exp(-1.6 * T))[None])
     inside = compare(H, T, PLANTED["heads over length"][0][None])
-    notes = {law.name: law.note for law in beyond}
+    notes = {law.name: law_text(law) for law in beyond}
     assert notes.pop("heads over length") == "delta = 1 is at the edge of the values tried (0 to 1)"
     assert set(notes.values()) == {""}
-    assert {law.note for law in inside} == {""}
+    assert {law_text(law) for law in inside} == {""}

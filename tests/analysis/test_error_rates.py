@@ -14,12 +14,20 @@ import pytest
 from headcount.analysis import measures
 from headcount.analysis.blocks import Block, blocks
 from headcount.analysis.bootstrap import draw_setting
-from headcount.analysis.heads_needed import SOLVED, faint_below
-from headcount.analysis.measures import UNMEASURED, ZERO, floor, guessing, notes, seen, words
+from headcount.analysis.heads_needed import SOLVED_NMSE, faint_error
+from headcount.analysis.measures import (
+    NO_TRAINING_ERROR,
+    NO_WRONG_ANSWER,
+    error_for_zero,
+    guess_error_rate,
+    notices,
+    with_errors_on,
+)
 from headcount.analysis.of_runs import analyse
 from headcount.analysis.record import Analysis
 from headcount.cli.main import main
 from headcount.core.errors import BadInput
+from headcount.render.words.errors import error_terms, terms_of
 from headcount.store.records import Run, Trial
 
 SAMPLES = {"train": 4000, "validation": 1000}
@@ -113,7 +121,8 @@ def check_zeros(found: Analysis, count: int) -> None:
     """Zeros stand at half a wrong answer, and the count is told."""
     assert sum(cell.floored for cell in found.cells) == count
     assert [cell.best for cell in found.cells if cell.floored] == [0.5 / 4000] * sum(c.floored > 0 for c in found.cells)
-    (note,) = found.notes
+    (notice,), (note,) = found.notices, found.notes
+    assert (notice.code, notice.count, notice.samples) == ("zero", count, [4000])
     assert note.startswith(f"{count} trials have no wrong answer on 4,000 training samples")
     assert "0.5/4000" in note
 
@@ -123,17 +132,17 @@ def test_an_error_of_zero_counts_as_half_a_wrong_answer_and_is_counted() -> None
     check_zeros(training, 12)
     assert validation.notes == []
     assert all(cell.floored == 0 for cell in validation.cells)
-    assert floor(zero_runs()[0], "train") == 0.5 / 4000
+    assert error_for_zero(zero_runs()[0], "train") == 0.5 / 4000
 
 
 def test_a_floor_that_hides_zeros_fails_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: floored, but not counted; and counted, but not floored."""
     with monkeypatch.context() as patch:
-        patch.setattr("headcount.analysis.of_runs.notes", lambda *_: [])
+        patch.setattr("headcount.analysis.of_runs.notices", lambda *_: [])
         with pytest.raises((AssertionError, ValueError)):
             check_zeros(analyse(zero_runs(), resamples=100, on="train"), 12)
     with monkeypatch.context() as patch:
-        patch.setattr(measures, "HALF", 1e-9)
+        patch.setattr(measures, "WRONG_ANSWERS_FOR_ZERO", 1e-9)
         with pytest.raises(AssertionError):
             check_zeros(analyse(zero_runs(), resamples=100, on="train"), 12)
 
@@ -141,7 +150,7 @@ def test_a_floor_that_hides_zeros_fails_the_check(monkeypatch: pytest.MonkeyPatc
 def test_zeros_on_an_unknown_number_of_samples_are_left_out_and_counted() -> None:
     runs = zero_runs({})
     found = analyse(runs, resamples=100, on="train")
-    assert found.counts[ZERO] == 12
+    assert found.counts[NO_WRONG_ANSWER] == 12
     assert {c.heads for c in found.cells if c.best is None} == {8, 10}
     (note,) = found.notes
     assert note.startswith("12 trials have no wrong answer on an unknown number of training samples")
@@ -150,10 +159,10 @@ def test_zeros_on_an_unknown_number_of_samples_are_left_out_and_counted() -> Non
 
 def test_reading_twice_changes_nothing_more() -> None:
     for on in ("train", "validation"):
-        once = seen(zero_runs(), on)
-        assert seen(once, on) == once
+        once = with_errors_on(zero_runs(), on)
+        assert with_errors_on(once, on) == once
     plain = [run.model_copy(update={"measure": "nmse"}) for run in rate_runs()]
-    assert seen(plain, "validation") == plain
+    assert with_errors_on(plain, "validation") == plain
 
 
 def test_training_errors_of_nmse_runs() -> None:
@@ -162,8 +171,8 @@ def test_training_errors_of_nmse_runs() -> None:
     assert validation.plain
     assert not training.plain
     assert [c.best for c in training.cells][:3] == [0.4, 0.3, 0.2]
-    assert training.words.axis == "Training error (NMSE)"
-    assert validation.words == words()
+    assert terms_of(training).axis == "Training error (NMSE)"
+    assert terms_of(validation) == error_terms()
 
 
 def test_runs_without_training_errors() -> None:
@@ -175,8 +184,9 @@ def test_runs_without_training_errors() -> None:
         analyse(runs, resamples=100, on="train")
     first = runs[0].model_copy(update={"trials": [*rate_runs()[0].trials[:9], *runs[0].trials[9:]]})
     found = analyse([first], resamples=100, on="train")
-    assert found.counts[UNMEASURED] == 9
-    assert "9 finished trials have no training error on record and are left out." in found.notes
+    assert found.counts[NO_TRAINING_ERROR] == 9
+    assert [(notice.code, notice.count) for notice in found.notices] == [("no-training-error", 9)]
+    assert found.notes == ["9 finished trials have no training error on record and are left out."]
 
 
 def test_measures_are_not_mixed() -> None:
@@ -187,9 +197,9 @@ def test_measures_are_not_mixed() -> None:
 
 def test_marks_of_nmse_are_not_used_on_error_rates() -> None:
     rates, squares = rate_runs(), [run.model_copy(update={"measure": "nmse"}) for run in rate_runs()]
-    assert faint_below(draw_setting(blocks(rates), 100, 0)) == pytest.approx(10 / 1000)
-    assert faint_below(draw_setting(blocks(rates, "train"), 100, 0)) == pytest.approx(10 / 4000)
-    assert faint_below(draw_setting(blocks(squares), 100, 0)) == SOLVED
+    assert faint_error(draw_setting(blocks(rates), 100, 0)) == pytest.approx(10 / 1000)
+    assert faint_error(draw_setting(blocks(rates, "train"), 100, 0)) == pytest.approx(10 / 4000)
+    assert faint_error(draw_setting(blocks(squares), 100, 0)) == SOLVED_NMSE
 
 
 def test_large_errors_are_no_failure_to_learn() -> None:
@@ -204,9 +214,11 @@ def test_large_errors_are_no_failure_to_learn() -> None:
 
 
 def test_guesses() -> None:
-    assert guessing(rate_run(FALL, HUMP, length=8)) == pytest.approx(7 / 8)
-    assert guessing(rate_run(FALL, HUMP, task={"kind": "cifar", "classes": 10, "length": 65})) == pytest.approx(0.9)
-    assert guessing(rate_run(FALL, HUMP, task={"kind": "other"})) is None
+    assert guess_error_rate(rate_run(FALL, HUMP, length=8)) == pytest.approx(7 / 8)
+    assert guess_error_rate(rate_run(FALL, HUMP, task={"kind": "cifar", "classes": 10, "length": 65})) == pytest.approx(
+        0.9
+    )
+    assert guess_error_rate(rate_run(FALL, HUMP, task={"kind": "other"})) is None
 
 
 def test_few_seeds_claim_nothing() -> None:
@@ -229,11 +241,11 @@ def test_seeds_are_averaged() -> None:
         for run in rate_runs(seeds=5)
     ]
     assert analyse(lucky, resamples=200, on="train").dimensions[0].estimate == 6
-    drawn = draw_setting(blocks(seen(lucky, "train"), "train"), 300, 0)[0]
+    drawn = draw_setting(blocks(with_errors_on(lucky, "train"), "train"), 300, 0)[0]
     errors = 10 ** drawn.level[:, 0, 1]
     assert errors[0] == pytest.approx((0.001 + 0.3 * (1.02 + 1.04 + 1.06 + 1.08)) / 5)
     assert errors.min() > 0.05
-    squares = [run.model_copy(update={"measure": "nmse"}) for run in seen(lucky, "train")]
+    squares = [run.model_copy(update={"measure": "nmse"}) for run in with_errors_on(lucky, "train")]
     assert 10 ** draw_setting(blocks(squares), 300, 0)[0].level[0, 0, 1] == pytest.approx(0.001)
     reasons = [r.text for r in analyse(lucky, resamples=200, on="train").dimensions[0].reasons]
     assert reasons[0].startswith("The training error, as mean over seeds, is 0.4")
@@ -245,7 +257,7 @@ def test_laws_may_leave_head_counts_out() -> None:
     assert {law.points for law in all_.laws} == {12}
     assert {law.points for law in some.laws} == {8}
     assert all("fitted without h = 1, 10" in law.note for law in some.laws)
-    assert notes(runs, "train") == []
+    assert notices(runs, "train") == []
 
 
 @pytest.fixture

@@ -245,6 +245,10 @@ def _array(array: np.ndarray) -> Json:
     return {"dtype": array.dtype.name, "shape": list(array.shape), "sha256": digest, "first": first}
 
 
+ADDED = ("notices", "cells_lacking_targets", "cells_apart", "fitted_without")
+"""Keys that records of an analysis have got since the data were written: the codes and numbers of its notes."""
+
+
 def store_commands(folder: Path) -> Json:
     """Return what the command line says of a store, which lies in `folder` as "store".
 
@@ -259,7 +263,7 @@ def store_commands(folder: Path) -> Json:
     for run, known in ended.items():
         said = command(folder, "analyse", run, "--json", "--resamples", "200", "--store", "store")
         found[f"analyse {run} --json"] = said if known else without(said, ("provenance",))
-    return found
+    return without(found, ADDED)
 
 
 def exported(folder: Path) -> Json:
@@ -417,7 +421,7 @@ def sweep_result(folder: Path | None) -> Json:
         for run in result.runs
         for t in run.trials
     ]
-    return {"trials": trials, "analysis": without(result.analysis.data(), VARIES)}
+    return {"trials": trials, "analysis": without(result.analysis.data(), (*VARIES, *ADDED))}
 
 
 def real_result(sources: RealSources, folder: Path) -> Json:

@@ -12,7 +12,7 @@ from run_cases import made_case
 
 import headcount as hc
 from headcount.analysis.law import STEP, predicted
-from headcount.analysis.measures import FLOOR
+from headcount.analysis.measures import ROUNDING_ERROR
 from headcount.analysis.of_runs import analyse
 from headcount.analysis.record import Law
 from headcount.core.errors import BadInput
@@ -137,7 +137,7 @@ def test_an_error_of_zero_is_drawn_at_the_floor():
     _, analysis = made_case(lengths=(8,), targets=1, seeds=1)
     cells = [c.model_copy(update={"best": 0.0, "by_target": [0.0]}) for c in analysis.cells]
     chart = run_charts(analysis.model_copy(update={"cells": cells}))[0]
-    assert [p.y for s in chart.series for p in s.points] == pytest.approx([FLOOR] * 5)
+    assert [p.y for s in chart.series for p in s.points] == pytest.approx([ROUNDING_ERROR] * 5)
     assert "Errors of 0 are drawn at" in chart.notes[-1]
     chart_draw.still(chart)
 

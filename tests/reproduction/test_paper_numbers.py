@@ -15,12 +15,13 @@ from headcount.core.text.terminal import Terminal
 from headcount.reproduction import numbers
 from headcount.reproduction.cells import Comparison, compare
 from headcount.reproduction.charts import charts_of, paper_values
+from headcount.reproduction.draws import nearest_draw
 from headcount.reproduction.items import GROUPS, ITEMS, names_of
-from headcount.reproduction.law import paper_scores, reversal_table
+from headcount.reproduction.law import paper_scores
 from headcount.reproduction.plan import SCALES, sweep_of
-from headcount.reproduction.remarks import remarks_of
 from headcount.reproduction.show import print_item, show_item
-from headcount.reproduction.tables import cells_csv, error_table, nearest_draw, trials_csv
+from headcount.reproduction.tables import cells_csv, error_table, reversal_table, trials_csv
+from headcount.reproduction.words import remarks_of
 from headcount.store.records import Run, Trial
 
 COUNTS = {

@@ -12,7 +12,7 @@ from headcount.reproduction.charts import smallest_hidden
 from headcount.reproduction.items import ITEMS
 from headcount.reproduction.numbers import cells
 from headcount.reproduction.plan import sweep_of
-from headcount.reproduction.remarks import remarks_of
+from headcount.reproduction.words import remarks_of
 from headcount.store.records import Run
 
 Best = dict[tuple[int, int, int], float]

@@ -20,12 +20,13 @@ from headcount.reproduction import cells as cells_of
 from headcount.reproduction import numbers
 from headcount.reproduction.cells import Comparison, compare, read_cells
 from headcount.reproduction.charts import accuracy_chart, charts_of, paper_values, reversal_chart
-from headcount.reproduction.findings import Finding, findings, harder, law, order, peak, rank_correlation, rise
+from headcount.reproduction.findings import findings, harder, law, order, peak, rank_correlation, rise
 from headcount.reproduction.items import GROUPS, ITEMS, names_of
-from headcount.reproduction.law import law_table, laws_of, paper_scores, reversal_scores
+from headcount.reproduction.law import laws_of, paper_scores, reversal_scores
 from headcount.reproduction.plan import SCALES, plan_of
 from headcount.reproduction.show import print_item, show_item, write_page
-from headcount.reproduction.tables import accuracy_table, cells_csv, sizes_table
+from headcount.reproduction.tables import accuracy_table, cells_csv, law_table, sizes_table
+from headcount.reproduction.words import StatedFinding, stated, stated_findings
 from headcount.store.records import Run
 
 GOLD = {
@@ -189,7 +190,7 @@ def test_a_law_needs_three_seeds_to_be_judged(seeds: int, verdict: str) -> None:
         samples={"train": 100_000_000, "validation": 1000},
         seeds=seeds,
     )
-    found = law(read_cells("marco", runs))
+    found = stated(law(read_cells("marco", runs)))
     assert found.verdict == verdict
     assert "δ = 0.25" in found.text
     assert ("With fewer than 3 seeds a cell there is no interval" in found.text) == (seeds < 3)
@@ -208,7 +209,7 @@ def test_a_power_at_the_edge_of_its_grid_is_said_to_be_there() -> None:
             noise=1e-6,
             samples={"train": 100_000_000, "validation": 1000},
         )
-        assert ("the edge of the values tried" in law(read_cells("marco", runs)).text) is edge
+        assert ("the edge of the values tried" in stated(law(read_cells("marco", runs))).text) is edge
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +237,7 @@ def test_reversal_of_the_papers_own_tables() -> None:
     assert set(reversal_scores(read_cells("marco", marco_runs()), "train")) == {1, 2, 4, 6, 8, 10, 12, 14, 16}
 
 
-def verdicts(found: list[Finding]) -> dict[str, str]:
+def verdicts(found: list[StatedFinding]) -> dict[str, str]:
     return {one.claim.split(" (")[0]: one.verdict for one in found}
 
 
@@ -246,9 +247,10 @@ def test_findings_follow_the_cells() -> None:
     assert harder(cells, "validation").verdict == "confirmed"
     assert order(cells, "train").verdict == "confirmed"
     peaked = peak(cells)
-    assert "Ours is best at h = 2 at T = 8" in peaked.text
-    assert "the paper's among these head counts at h = 2 at every T" in peaked.text
-    whole = findings(cells, "marco")
+    assert "Ours is best at h = 2 at T = 8" in stated(peaked).text
+    assert "the paper's among these head counts at h = 2 at every T" in stated(peaked).text
+    whole = stated_findings(cells, "marco")
+    assert [one.verdict for one in whole] == [one.verdict for one in findings(cells, "marco")]
     assert {"confirmed", "not confirmed", "not decided", "confirmed in part"} >= {one.verdict for one in whole}
     assert whole[-1].claim.endswith("δ = 0.25 and α = −1.40")
 
@@ -261,7 +263,7 @@ def test_findings_say_no_where_the_cells_do() -> None:
     cells = read_cells("marco", backwards)
     assert rise(cells).verdict == "not confirmed"
     assert peak(cells).verdict == "not confirmed"
-    assert "Ours is best at h = 8 at every T" in peak(cells).text
+    assert "Ours is best at h = 8 at every T" in stated(peak(cells)).text
     assert harder(cells, "train").verdict == "not confirmed"
     assert order(cells, "train").verdict == "not confirmed"
 
@@ -417,5 +419,5 @@ def test_noise_is_no_reversal() -> None:
     cells = read_cells("cifar", runs)
     scores = reversal_scores(cells, "train")
     assert [h for h, one in scores.items() if one.score > 0 and one.low > 0] == [10, 11, 12]  # would confirm it
-    (said,) = [one for one in findings(cells, "cifar", found) if "reversal" in one.claim]
+    (said,) = [one for one in stated_findings(cells, "cifar", found) if "reversal" in one.claim]
     assert said.verdict != "confirmed"

@@ -15,6 +15,7 @@ from headcount.render.run_page import write_run_report
 from headcount.render.words.task import experiment, experiment_title
 from headcount.reproduction.items import ITEMS
 from headcount.reproduction.plan import Scale, plan_of, sweep_of
+from headcount.reproduction.words import size_text
 from headcount.store.store import Store
 from headcount.sweeps.file import choose_positions, sweep_toml
 from headcount.sweeps.results import stored_runs
@@ -137,7 +138,7 @@ def test_the_page_of_settings_shows_the_whole_sweep(tmp_path: Path) -> None:
     ],
 )
 def test_a_scale_in_words(name: str, scale: Scale, text: str) -> None:
-    assert plan_of(ITEMS[name].spec, scale).size() == text.format(": expect larger errors")
+    assert size_text(plan_of(ITEMS[name].spec, scale)) == text.format(": expect larger errors")
 
 
 def test_trials_of_an_earlier_spec_are_counted(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.analysis.measures import BLIND
 from headcount.core.readers.toml import toml_text
+from headcount.render.words.errors import BLIND
 from headcount.store.store import Store
 from headcount.sweeps.file import choose_positions, read_sweep, sweep_toml
 from headcount.sweeps.spec import SweepSpec

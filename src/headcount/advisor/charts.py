@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headcount.advisor.record import AdviceRecord, Curve, CurveKind, CurvePoint
-from headcount.analysis.words import error_text, heads_text
 from headcount.render.charts import (
     GUESSING,
     SHAPES,
@@ -22,6 +21,7 @@ from headcount.render.charts import (
     step_fall,
     whole_axis,
 )
+from headcount.render.words import error_text, heads_text
 
 HEADS = "Number of attention heads"
 LOW = 0.1

@@ -10,8 +10,8 @@ from typing import Any
 
 from headcount.advisor.record import AdviceRecord
 from headcount.advisor.words.configuration import Answer, answers, torch_note
-from headcount.analysis.words import heads_text
 from headcount.core import BadInput, Spec
+from headcount.render.words import heads_text
 
 MAX_WIDTH = 1_000_000
 SMALLEST = 2

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy import special  # scipy.stats, which has the same, takes a second to load
 
 from headcount.advisor.trials import Outcome
-from headcount.analysis import POOR, Cause, Evidence, HeadsNeeded, needed_above_floor
+from headcount.analysis import POOR_ERROR, Cause, Evidence, HeadsNeeded, needed_above_floor
 from headcount.core import generator
 
 Floats = NDArray[np.float64]
@@ -186,7 +186,7 @@ def _cause(table: Table) -> Cause:
     sooner = min((one.validation for one in row if one.wanted.train.steps < best.wanted.train.steps), default=0.0)
     if 1 - sooner < LOTTERY * (1 - best.validation) and best.validation < 1 - PRIZE:
         return "patience"
-    if best.validation <= POOR:
+    if best.validation <= POOR_ERROR:
         return ""
     if sooner > SCATTERED * best.validation:
         return "patience"

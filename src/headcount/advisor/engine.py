@@ -21,9 +21,9 @@ from headcount.advisor.data import Material
 from headcount.advisor.measures import Measurer
 from headcount.advisor.sessions import Answered, Asked, BestOnCore, BestStack
 from headcount.advisor.trials import Outcome, Wanted, in_folds, joined
-from headcount.analysis.words import heads_text
 from headcount.core import HeadcountError, cores
 from headcount.models.transformer import ModelSpec, covering_spec
+from headcount.render.words import heads_text
 from headcount.sweeps import (
     CutShort,
     DriverOptions,

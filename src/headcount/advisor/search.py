@@ -10,7 +10,7 @@ from headcount.advisor.decide import decide
 from headcount.advisor.engine import BATCH, EVALUATIONS, TrialEngine
 from headcount.advisor.record import Challenge
 from headcount.advisor.trials import Outcome, Wanted
-from headcount.analysis import POOR, HeadsNeeded
+from headcount.analysis import POOR_ERROR, HeadsNeeded
 from headcount.models.transformer import Positions
 from headcount.sweeps import ModelOptions
 from headcount.tasks.arrays import Codes, category_codes
@@ -314,7 +314,7 @@ class Search:
         run(["none", "concatenated"])
         # a model that knows positions can always do without them: it must be better, not as good
         chosen: Positions = "concatenated" if score("concatenated") < 0.9 * score("none") else "none"
-        if chosen == "concatenated" and score(chosen) > POOR:
+        if chosen == "concatenated" and score(chosen) > POOR_ERROR:
             # positions in the encoder can learn more, but also learn by heart: where they fail, positions in the scores
             run(["gates"])
             chosen = "gates" if score("gates") < 0.85 * score(chosen) else chosen
@@ -379,7 +379,7 @@ class Search:
         answer = decision.estimate
         assert answer is not None
         open_end = decision.verdict in ("gentle", "failed") and decision.high is None and decision.cause != "by-heart"
-        if open_end and bigger > tried[-1] and min(one.validation for one in self.found if one.whole) > POOR:
+        if open_end and bigger > tried[-1] and min(one.validation for one in self.found if one.whole) > POOR_ERROR:
             return {bigger: SEEDS}  # nothing is learned well yet, and more heads are easier to train
         index = tried.index(answer)
         below = tried[index - 1] if index else 0

@@ -18,8 +18,8 @@ from headcount.advisor.record import ShorterPoint
 from headcount.advisor.search import Search
 from headcount.advisor.trials import Outcome, Wanted
 from headcount.analysis import Reason
-from headcount.analysis.words import error_text, heads_text
 from headcount.core import run_concurrently
+from headcount.render.words import error_text, heads_text
 from headcount.tasks.arrays import ArrayTask
 from headcount.training import Part
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from headcount.advisor.configuration import Configuration
 from headcount.advisor.record import AdviceRecord
-from headcount.analysis.words import error_text, times_text
 from headcount.render import NONE, Column, Table
+from headcount.render.words import error_text, times_text
 
 POSITIONS = {"none": "not seen by the models", "concatenated": "seen by the models, beside each token"}
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from headcount.advisor.data import Material
 from headcount.analysis import Reason
-from headcount.analysis.words import percent
+from headcount.render.words import percent
 
 OUTLYING = 10.0
 """Interquartile ranges from the median beyond which a target is an outlier …"""

@@ -23,9 +23,9 @@ from headcount.advisor.data import Material
 from headcount.advisor.record import WitnessRecord
 from headcount.advisor.trials import Outcome
 from headcount.advisor.words.witness import learned_words, proved_words
-from headcount.analysis.words import error_text
 from headcount.core import BadInput
 from headcount.models import SavedModel
+from headcount.render.words import error_text
 from headcount.tasks import Box, GeneralizedRetrieval, Task
 from headcount.theory.attack import Among, OnProgress, attack, make_witness, state_map
 from headcount.training import Stopped

@@ -1,4 +1,4 @@
-"""The trials of each head count, summed up: best, median and worst error, the drop to the next, parameters, seconds."""
+"""A summary of the trials by head count: best, median and worst error, drop to the next, parameters, seconds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from headcount.analysis.measures import FLOOR
+from headcount.analysis.measures import ROUNDING_ERROR
 from headcount.core import Spec
 from headcount.store import Trial
 
 
 class HeadRow(Spec):
-    """All trials with one head count, summed up."""
+    """A summary of all trials with one head count."""
 
     heads: int = Field(ge=1)
     seeds: int
@@ -37,12 +37,12 @@ class HeadRow(Spec):
 
     @property
     def finished(self) -> int:
-        """How many trials ended with an error that can be read."""
+        """The number of trials that ended with an error."""
         return self.seeds - self.diverged
 
 
 def head_rows(trials: Sequence[Trial]) -> list[HeadRow]:
-    """Sum up the trials by head count, in order."""
+    """Return a row for every head count, in order."""
     rows: list[HeadRow] = []
     for heads in sorted({t.heads for t in trials}):
         group = [t for t in trials if t.heads == heads]
@@ -73,5 +73,7 @@ def head_rows(trials: Sequence[Trial]) -> list[HeadRow]:
 
 
 def _ratio(above: float | None, below: float | None) -> float | None:
-    """How many times smaller `below` is, with rounding errors taken for what they are."""
-    return None if above is None or below is None else min(max(above, FLOOR) / max(below, FLOOR), 1e300)
+    """Return how many times smaller `below` is; errors below `ROUNDING_ERROR` count as that."""
+    if above is None or below is None:
+        return None
+    return min(max(above, ROUNDING_ERROR) / max(below, ROUNDING_ERROR), 1e300)

@@ -1,4 +1,4 @@
-"""The cells of a run: best, median and spread, over seeds and over targets apart; and the drops between neighbours."""
+"""The cells of a run, with the spread over seeds apart from that over targets, and the drops between head counts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from headcount.analysis.blocks import Block, Floats, head_dim, log_error, planned
 from headcount.analysis.bootstrap import Drawn, interval, known_mean
-from headcount.analysis.measures import FLOOR, floor
+from headcount.analysis.measures import ROUNDING_ERROR, error_for_zero
 from headcount.analysis.record import Cell, Drop
 from headcount.store import Trial
 
 
 def cells(block: Block) -> list[Cell]:
-    """Sum up a block by head count; a head count without any finished trial has a cell too."""
+    """Return a cell for every head count of a block, also for those without a finished trial."""
     return [_cell(block, i) for i in range(len(block.heads))]
 
 
@@ -28,8 +28,8 @@ def _cell(block: Block, column: int) -> Cell:
     by_target: dict[str, list[Trial]] = {}
     for target, trial in done:
         by_target.setdefault(target, []).append(trial)
-    one = statistics.fmean if block.rate else min
-    levels = sorted(one([t.nmse or 0.0 for t in some]) for some in by_target.values())
+    over_seeds = statistics.fmean if block.rate else min
+    levels = sorted(over_seeds([t.nmse or 0.0 for t in some]) for some in by_target.values())
     wanted = sum(planned(run, heads) for _, run in block.panels)
     train = [t.train_nmse for _, t in done if t.train_nmse is not None]
     return Cell(
@@ -48,7 +48,7 @@ def _cell(block: Block, column: int) -> Cell:
         by_target=levels,
         averaged=block.rate,
         seed_spread=_spread([np.array([log_error(t) for t in some]) for some in by_target.values()]),
-        target_spread=_spread([np.log10(np.maximum(levels, FLOOR))]),
+        target_spread=_spread([np.log10(np.maximum(levels, ROUNDING_ERROR))]),
         train_best=min(train, default=None),
         floored=_floored(block, heads),
         parameters=max((t.parameters for _, t in trials), default=0),
@@ -57,17 +57,17 @@ def _cell(block: Block, column: int) -> Cell:
 
 
 def _floored(block: Block, heads: int) -> int:
-    """Count the trials whose error is the floor: no share of wrong answers is half of one."""
+    """Count the trials whose error stands for zero: no other error rate is that of half a wrong answer."""
     return sum(
-        t.heads == heads and t.state == "done" and t.nmse == least
+        t.heads == heads and t.state == "done" and t.nmse == for_zero
         for _, run in block.panels
-        if (least := floor(run, block.on)) is not None
+        if (for_zero := error_for_zero(run, block.on)) is not None
         for t in run.trials
     )
 
 
 def _spread(groups: Sequence[Floats]) -> float | None:
-    """Return ten to the typical deviation within the groups; None where no group has two members."""
+    """Return ten to the typical deviation within the groups; None if no group has two members."""
     variances = [float(np.var(group, ddof=1)) for group in groups if len(group) > 1]
     return 10.0 ** statistics.fmean(variances) ** 0.5 if variances else None
 
@@ -75,8 +75,8 @@ def _spread(groups: Sequence[Floats]) -> float | None:
 def drops(drawn: Drawn) -> Iterator[Drop]:
     """Return how many times smaller the error gets from each head count to the next that has a result.
 
-    Each target is compared with itself; the factor is the geometric mean over targets of the ratios of
-    their best seeds, or of their means over seeds where errors are error rates.
+    Each target is compared with itself: the factor is the geometric mean, over targets, of the ratio of their best
+    seeds (of error rates, of their means over seeds).
     """
     block = drawn.block
     readable = [i for i in range(len(block.heads)) if drawn.known[i]]

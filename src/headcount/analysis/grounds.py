@@ -1,4 +1,4 @@
-"""The grounds of an answer as numbers, beside those of its record: its reasons are worded from both, elsewhere."""
+"""The numbers behind an answer that its record does not hold: its reasons are made from both (`render/words`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headcount.analysis.bootstrap import Drawn, grouped, interval
-from headcount.analysis.doubts import single
+from headcount.analysis.doubts import one_target_one_seed
 from headcount.analysis.record import Dimension
 from headcount.analysis.slopes import comparable, length_slope
 
@@ -19,22 +19,22 @@ class Grounds:
     """Counts and slopes of the trials of a setting."""
 
     places: int
-    """Combinations of target and size whose errors are averaged."""
+    """The number of combinations of target and size whose errors are averaged."""
     single: bool
-    """Whether what was drawn again are lengths and sizes, since there is one target and one seed."""
+    """Whether lengths and sizes were drawn again, because there is one target and one seed."""
     slopes: Sequence[tuple[int, float, float, float]]
-    """(heads, change of log error per decade of T, its 90 % interval), just below the answer and at it, where several
-    lengths were tried."""
+    """(heads, change of log error per decade of T, low and high end of its 90 % interval), just below the answer and at
+    it; empty if one length was tried."""
     finished: int
     """Trials that ended."""
     diverged: int
-    """Those of them without an error."""
+    """How many of them have no error."""
     left_out: Mapping[str, int]
     """Trials without a record, by state."""
 
 
 def grounds_of(found: Dimension, drawn: Sequence[Drawn]) -> Grounds:
-    """Return the grounds of an answer; `drawn` are the blocks that it was found on."""
+    """Return the grounds of an answer; `drawn` are the blocks that it is based on."""
     runs = [run for d in drawn for _, run in d.block.panels]
     trials = [trial for run in runs for trial in run.trials]
     left_out = Counter[str]()
@@ -42,7 +42,7 @@ def grounds_of(found: Dimension, drawn: Sequence[Drawn]) -> Grounds:
         left_out.update(run.left_out)
     return Grounds(
         places=int(sum(np.isfinite(d.level[0]).any(1).sum() for d in drawn)),
-        single=bool(found.shares) and single(drawn),
+        single=bool(found.shares) and one_target_one_seed(drawn),
         slopes=[] if found.pointed is None else list(_slopes(found, found.pointed, drawn)),
         finished=len(trials),
         diverged=sum(not (t.state == "done" and t.nmse is not None) for t in trials),
@@ -51,7 +51,7 @@ def grounds_of(found: Dimension, drawn: Sequence[Drawn]) -> Grounds:
 
 
 def _slopes(found: Dimension, at: int, drawn: Sequence[Drawn]) -> list[tuple[int, float, float, float]]:
-    """Return how the error goes with the length just below a head count and at it."""
+    """Return the slopes in the length just below a head count and at it."""
     counts, slopes = drawn[0].block.heads, list[tuple[int, float, float, float]]()
     for heads in [h for h in found.head_counts if h <= at][-2:]:
         i = counts.index(heads)

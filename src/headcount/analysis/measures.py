@@ -1,137 +1,69 @@
-"""What an error is: the measure of a run, the part of the data that it was measured on, and errors of zero.
+"""Which errors are read: NMSE or error rate, on validation or on training data, and what an error of zero counts as.
 
-All statistics work on log error, and an error rate may be zero: no wrong answer among n samples. Such a trial counts as
-half a wrong answer, 0.5/n, and is counted. Where n is not known it has no place on a log scale: it is left out, and
-counted too.
+All statistics are computed on log error, and an error rate can be zero: no wrong answer among n samples. Such a trial
+counts as half a wrong answer, 0.5/n. Where n is unknown, zero has no place on a log scale, and the trial is left out.
+`notices` counts both.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from headcount.core import BadInput
+from pydantic import Field
+
+from headcount.core import BadInput, Spec
 from headcount.store import Measure, Run, Trial
 
 Part = Literal["validation", "train"]
-FLOOR = 1e-12
-"""Errors below this are rounding: ratios are taken as if the error were this large."""
-UNSOLVED = 0.5
-"""With an NMSE above this at every head count the models learned next to nothing."""
-HALF = 0.5
-"""Wrong answers that a trial without any counts as."""
-FEW = 10
+ROUNDING_ERROR = 1e-12
+"""An NMSE below this is rounding: ratios are taken as if it were this large."""
+UNSOLVED_NMSE = 0.5
+"""If the NMSE is above this at every head count, the models learned next to nothing."""
+WRONG_ANSWERS_FOR_ZERO = 0.5
+"""The number of wrong answers that a trial without any counts as."""
+MIN_WRONG_ANSWERS = 10
 """With fewer wrong answers than this an error rate is mostly luck: a decade counts half in the estimate of D."""
-ZERO = "without a wrong answer"
+LeftOut = Literal["without a wrong answer", "without a training error"]
+NO_WRONG_ANSWER: LeftOut = "without a wrong answer"
 """The state of trials whose error rate is 0 on an unknown number of samples."""
-UNMEASURED = "without a training error"
-"""The state of finished trials that have no training error."""
-BLIND = (
-    'The answer depends on where tokens stand, and these models see no positions (positions = "none"): choose '
-    'positions = "concatenated"; sweep and the command line do so themselves where positions are left out.'
-)
-"""Why models without positions do not learn some tasks."""
+NO_TRAINING_ERROR: LeftOut = "without a training error"
+"""The state of finished trials that have no training error on record."""
 
 
-class Words(NamedTuple):
-    """How a measure on a part of the data is called, everywhere alike."""
+class Notice(Spec):
+    """Something that readers of the numbers must know, as a code and its counts."""
 
-    kind: str
-    """NMSE or error rate."""
-    noun: str
-    """In a sentence: the error, the training error."""
-    title: str
-    """At the start of a title."""
-    axis: str
-    data: str
-    """What it was measured on."""
-    short: str
-    """Kind and data, where the head of a table needs both."""
-    purpose: str
-    """Behind "are needed"."""
-    meaning: str
-    """For readers who know neither."""
-
-    @property
-    def seeds(self) -> str:
-        """What stands for the seeds of a cell: the luckiest of several shares of wrong answers says too much."""
-        return "mean over seeds" if self.kind == "error rate" else "best seed"
-
-    @property
-    def targets(self) -> str:
-        """What stands for a cell with several targets."""
-        return f"mean over targets (in log scale), {self.seeds} of each"
-
-
-_RATE = "The error is the error rate: the share of wrong answers, 1 − top-1 accuracy, "
-_NMSE = "The error is the NMSE: the mean squared error divided by the variance of the answer, on sequences that the "
-_FIT = " It says what a model can fit, not how it does on anything new."
-_WORDS: dict[tuple[Measure, Part], Words] = {
-    ("nmse", "validation"): Words(
-        "NMSE",
-        "error",
-        "Error",
-        "Error (NMSE)",
-        "on fresh sequences",
-        "NMSE",
-        "",
-        f"{_NMSE}model was not trained on. 0 is perfect, 0.01 leaves 1 % of the variation unexplained, 1 is guessing.",
-    ),
-    ("nmse", "train"): Words(
-        "NMSE",
-        "training error",
-        "Training error",
-        "Training error (NMSE)",
-        "on the training sequences",
-        "NMSE on the training sequences",
-        " to fit the training sequences",
-        f"{_NMSE}model was trained on. 0 is perfect, 1 is guessing.{_FIT}",
-    ),
-    ("error rate", "validation"): Words(
-        "error rate",
-        "validation error",
-        "Validation error",
-        "Validation error (1 − accuracy)",
-        "on the validation data",
-        "error rate on the validation data",
-        " on the validation data",
-        f"{_RATE}on validation data, which no model was trained on. 0 is perfect, 0.01 is 1 wrong answer in 100.",
-    ),
-    ("error rate", "train"): Words(
-        "error rate",
-        "training error",
-        "Training error",
-        "Training error (1 − accuracy)",
-        "on the training data",
-        "error rate on the training data",
-        " to fit the training data",
-        f"{_RATE}on the data that the models were trained on. 0 is perfect, 0.01 is 1 wrong answer in 100.{_FIT}",
-    ),
-}
-
-
-def words(measure: Measure = "nmse", on: Part = "validation") -> Words:
-    """Return the words for a measure on a part of the data."""
-    return _WORDS[measure, on]
+    code: Literal["blind", "zero", "zero-left-out", "no-training-error"]
+    """blind: models see no positions although the answer depends on them.
+    zero: trials without a wrong answer, which count as half of one.
+    zero-left-out: the same on an unknown number of samples; these trials are left out.
+    no-training-error: finished trials without a training error on record, which are left out."""
+    count: int
+    """How many trials, or how many panels where the code is blind."""
+    panels: int
+    """All panels of the run."""
+    samples: list[int] = Field(default_factory=list[int])
+    """The different numbers of samples that the errors were measured on, in order; only where the code is zero."""
 
 
 def measure_of(runs: Sequence[Run]) -> Measure:
-    """Return the measure of a run's panels; panels that differ in it cannot be read together."""
+    """Return the measure that all panels have in common; refuse panels that differ in it."""
     found: list[Measure] = sorted({run.measure for run in runs})
     if len(found) > 1:
         raise BadInput(f"the panels have different measures ({', '.join(found)}): they cannot be compared")
     return found[0] if found else "nmse"
 
 
-def floor(run: Run, on: Part) -> float | None:
-    """Return what an error rate of 0 counts as in a panel; None where its samples are not known, or for an NMSE."""
+def error_for_zero(run: Run, on: Part) -> float | None:
+    """Return what an error rate of 0 counts as in a panel; None for an NMSE, or if the number of samples is unknown."""
     samples = run.samples.get(on, 0)
-    return HALF / samples if run.measure == "error rate" and samples > 0 else None
+    return WRONG_ANSWERS_FOR_ZERO / samples if run.measure == "error rate" and samples > 0 else None
 
 
-def guessing(run: Run) -> float | None:
-    """Return the error rate of a guess, where the record tells how many answers there are to choose from."""
+def guess_error_rate(run: Run) -> float | None:
+    """Return the error rate of guessing, or None if the record does not tell how many answers there are."""
     kind, classes = (run.task.get(key, run.spec.get(key)) for key in ("kind", "classes"))
     length = run.values.get("length", run.task.get("length"))
     choices: Any = len(classes) if isinstance(classes, list) else classes
@@ -141,72 +73,52 @@ def guessing(run: Run) -> float | None:
     return 1 - 1 / choices if known else None
 
 
-def seen(runs: Sequence[Run], on: Part) -> list[Run]:
-    """Return the panels with the error of a part of the data in the place of `nmse`, and no error rate of zero.
+def with_errors_on(runs: Sequence[Run], on: Part) -> list[Run]:
+    """Return the panels with the errors on a part of the data in `nmse`, and no error rate of zero.
 
-    Done twice it changes nothing more. Trials that have no such error are left out, by state.
+    Applying it twice changes nothing more. Trials without such an error are left out and counted by state.
     """
-    return [_seen(run, on) for run in runs]
+    return [_with_errors_on(run, on) for run in runs]
 
 
-def _seen(run: Run, on: Part) -> Run:
+def _with_errors_on(run: Run, on: Part) -> Run:
     if run.measure == "nmse" and on == "validation":
         return run
-    least, lost = floor(run, on), Counter[str]()
+    for_zero, left_out = error_for_zero(run, on), Counter[str]()
     trials: list[Trial] = []
     for trial in run.trials:
         error = trial.nmse if on == "validation" else trial.train_nmse
         if trial.state != "done":
             trials.append(trial)
         elif error is None and on == "train":
-            lost[UNMEASURED] += 1
-        elif error == 0 and run.measure == "error rate" and least is None:
-            lost[ZERO] += 1
+            left_out[NO_TRAINING_ERROR] += 1
+        elif error == 0 and run.measure == "error rate" and for_zero is None:
+            left_out[NO_WRONG_ANSWER] += 1
         else:
-            trials.append(trial.model_copy(update={"nmse": least if error == 0 and least else error}))
-    return run.model_copy(update={"trials": trials, "left_out": dict(Counter(run.left_out) + lost)})
+            trials.append(trial.model_copy(update={"nmse": for_zero if error == 0 and for_zero else error}))
+    return run.model_copy(update={"trials": trials, "left_out": dict(Counter(run.left_out) + left_out)})
 
 
-def zeros(runs: Sequence[Run], on: Part) -> int:
+def count_zeros(runs: Sequence[Run], on: Part) -> int:
     """Count the finished trials whose error rate is 0 and is read as half a wrong answer."""
     return sum(
         trial.state == "done" and (trial.nmse if on == "validation" else trial.train_nmse) == 0
         for run in runs
-        if floor(run, on) is not None
+        if error_for_zero(run, on) is not None
         for trial in run.trials
     )
 
 
-def notes(runs: Sequence[Run], on: Part) -> list[str]:
-    """Say what the models could not see, and what was done about errors of zero and trials without an error."""
-    said = [note] if (note := blind_note(runs)) else []
-    name = {"train": "training", "validation": "validation"}[on]
-    sizes = sorted({run.samples[on] for run in runs if floor(run, on) is not None})
-    if count := zeros(runs, on):
-        told = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
-        said.append(
-            f"{count:,} {_trials(count)} no wrong answer on {told} {name} samples: an error of 0 counts as half a "
-            f"wrong answer, 0.5/{sizes[0]}" + ("." if len(sizes) == 1 else " and so on.")
-        )
-    lost = Counter[str]()
-    for run in seen(runs, on):
-        lost.update({state: n for state, n in run.left_out.items() if state in (ZERO, UNMEASURED)})
-    if count := lost[ZERO]:
-        said.append(
-            f"{count:,} {_trials(count)} no wrong answer on an unknown number of {name} samples: an error of 0 has no "
-            "place on a log scale, so they are left out of all numbers here, which look worse for it."
-        )
-    if count := lost[UNMEASURED]:
-        said.append(f"{count:,} finished {_trials(count)} no training error on record and are left out.")
-    return said
-
-
-def blind_note(runs: Sequence[Run]) -> str:
-    """Say that models see no positions although the answer depends on them; empty where that is not so."""
-    blind = sum(run.blind for run in runs)
-    where = "" if blind == len(runs) else f"In {blind} of {len(runs)} panels: "
-    return f"{where}{BLIND}" if blind else ""
-
-
-def _trials(count: int) -> str:
-    return "trial has" if count == 1 else "trials have"
+def notices(runs: Sequence[Run], on: Part) -> list[Notice]:
+    """Count the panels whose models see no positions, the errors of zero and the trials without an error."""
+    left_out = Counter[str]()
+    for run in with_errors_on(runs, on):
+        left_out.update(run.left_out)
+    samples = sorted({run.samples[on] for run in runs if error_for_zero(run, on) is not None})
+    found = [
+        Notice(code="blind", count=sum(run.blind for run in runs), panels=len(runs)),
+        Notice(code="zero", count=count_zeros(runs, on), panels=len(runs), samples=samples),
+        Notice(code="zero-left-out", count=left_out[NO_WRONG_ANSWER], panels=len(runs)),
+        Notice(code="no-training-error", count=left_out[NO_TRAINING_ERROR], panels=len(runs)),
+    ]
+    return [notice for notice in found if notice.count]

@@ -1,23 +1,23 @@
-"""Scaling: error against the hidden size N, the parameters that equal errors take, and what Theorem 2 (2) would say."""
+"""Scaling: error against the hidden size N, the parameters M for equal errors, and k of Theorem 2 (2) beside them."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from headcount.analysis.blocks import head_dim
 from headcount.analysis.bootstrap import Drawn, grouped, interval, line_slope, paired
-from headcount.analysis.record import EqualError, Scaling
+from headcount.analysis.record import Departure, EqualError, NoParameters, Scaling
 from headcount.analysis.slopes import comparable
 from headcount.store import Run
 from headcount.theory.bounds import exponents
 
-LEVELS = 3
-"""How many errors are compared at each head count."""
+MAX_LEVELS = 3
+"""How many errors are compared at each head count, at most."""
 
 
 def scaling(drawn: Sequence[Drawn]) -> Iterator[Scaling]:
@@ -31,7 +31,6 @@ def scaling(drawn: Sequence[Drawn]) -> Iterator[Scaling]:
             levels = paired(use, i)
             found = line_slope(np.log10([d.block.hidden for d in use]), levels)
             low, high = interval(found)
-            said = theory(block.panels[0][1], heads, length)
             yield Scaling(
                 setting=block.setting,
                 heads=heads,
@@ -40,33 +39,20 @@ def scaling(drawn: Sequence[Drawn]) -> Iterator[Scaling]:
                 low=low,
                 high=high,
                 points=[(d.block.hidden, float(10**level)) for d, level in zip(use, levels[0], strict=True)],
-                theory=None if said.half_k is None else -1 / said.half_k,
-                half_k=said.half_k,
-                half_k_printed=said.half_k_printed,
-                theory_note=said.note,
+                **theory(block.panels[0][1], heads, length),
             )
 
 
-class Theory(NamedTuple):
-    """What Theorem 2 (2) would say at one head count and length."""
-
-    half_k: float | None
-    """k/2 in the sharp form, where k > 0."""
-    half_k_printed: float | None
-    """k/2 as printed, where k > 0."""
-    note: str
-
-
-def theory(run: Run, heads: int, length: int) -> Theory:
-    """Return k/2 of Theorem 2 (2) where k > 0, and in words why it is no prediction here.
+def theory(run: Run, heads: int, length: int) -> dict[str, Any]:
+    """Return the fields of `Scaling` that say what Theorem 2 (2) states at one head count and length.
 
     M = Ω(1/ε^k) for the sup error ε; were NMSE = ε², log M would rise by k/2 per decade of 1/NMSE.
     """
     D = run.intrinsic
     if D is None:
-        return Theory(None, None, "the task has no known D")
+        return {"theory_verdict": "unknown-d"}
     if heads >= D:
-        return Theory(None, None, "enough heads: the bound speaks of fewer than D")
+        return {"theory_verdict": "enough-heads"}
     sets = run.task.get("S")
     smallest = min((len(s) for s in sets), default=length) if isinstance(sets, list) else length
     printed, sharp = exponents(
@@ -76,41 +62,44 @@ def theory(run: Run, heads: int, length: int) -> Theory:
         intrinsic=D,
         smallest_set=min(max(smallest, 1), length),
     )
-    if sharp.vacuous and printed.vacuous:
-        both = f"printed k = {printed.k:.2f}{printed.bites_from()}"
-        return Theory(None, None, f"vacuous here: k = {sharp.k:.2f}{sharp.bites_from()}; {both}")
-    note = f"outside the assumptions: {', '.join(_outside(run))}"
-    for form in (sharp, printed):
-        if form.vacuous:
-            note += f"; the {form.form} form is vacuous: k = {form.k:.2f}{form.bites_from()}"
-    return Theory(None if sharp.vacuous else sharp.k / 2, None if printed.vacuous else printed.k / 2, note)
+    return {
+        "theory_verdict": "vacuous" if sharp.vacuous and printed.vacuous else "outside",
+        "theory": None if sharp.vacuous else -2 / sharp.k,
+        "half_k": None if sharp.vacuous else sharp.k / 2,
+        "half_k_printed": None if printed.vacuous else printed.k / 2,
+        "k": sharp.k,
+        "k_printed": printed.k,
+        "bites_from": sharp.bites_from_length,
+        "bites_from_printed": printed.bites_from_length,
+        "departures": _departures(run),
+    }
 
 
-def _outside(run: Run) -> list[str]:
-    """Name the assumptions that a trained model breaks; the first two it always breaks."""
-    found = ["NMSE is no sup error", "trained weights are not bounded by 1"]
+def _departures(run: Run) -> list[Departure]:
+    """List the assumptions that a trained model breaks; the first two it always breaks."""
+    found: list[Departure] = ["nmse", "weights"]
     law: object = run.task.get("law")
     if isinstance(law, Mapping) and "gaussian" in str(law.values()).lower() and "limit" not in law:
-        found.append("Gaussian tokens are not bounded")
+        found.append("gaussian")
     if int((run.spec.get("model") or {}).get("depth", 1)) > 1:
-        found.append("more than one layer")
+        found.append("depth")
     linear = [_is_linear(f) for f in run.task.get("f", ())]
     if any(linear):  # then the Hessian at its minimiser is zero, not positive definite
-        found.append(f"assumption (2.3) fails: {'the' if all(linear) else 'some'} f_i are linear")
+        found.append("all-linear" if all(linear) else "some-linear")
     return found
 
 
 def _is_linear(tree: Mapping[str, Any]) -> bool:
-    """Whether the JSON of an expression is a linear function, read off its form."""
+    """Whether the JSON of an expression has the form of a linear function."""
     below = tree.get("args") or ([tree["of"]] if "of" in tree else [])
     return tree.get("op") in ("variable", "affine", "stack", "sum") and all(map(_is_linear, below))
 
 
 def equal_errors(drawn: Sequence[Drawn]) -> Iterator[EqualError]:
-    """Return, for each head count, the parameters M that reach a few errors, against the length.
+    """Return, for each head count, the parameters M that reach a few errors, by length.
 
-    M is interpolated between neighbouring hidden sizes, linearly in log M and log error; it is None where no tried
-    size reaches the error, or where already the smallest is better, since the M that just reaches it is not known.
+    M is interpolated between neighbouring hidden sizes, linearly in log M and log error. It is None if no size that was
+    tried reaches the error, or if the smallest size is already better: then the M that just reaches it is unknown.
     """
     for i, heads in enumerate(drawn[0].block.heads):
         curves = {length: curve for length, curve in _curves(drawn, i).items() if len(curve) >= 2}
@@ -124,7 +113,7 @@ def equal_errors(drawn: Sequence[Drawn]) -> Iterator[EqualError]:
                     heads=heads,
                     error=float(10**level),
                     points=points,
-                    reasons=[_why(curve, level) for curve in curves.values()],
+                    reasons=[_no_parameters(curve, level) for curve in curves.values()],
                 )
 
 
@@ -133,7 +122,7 @@ Curve = list[tuple[float, float]]
 
 
 def _curves(drawn: Sequence[Drawn], column: int) -> dict[int, Curve]:
-    """Return the curve of every length at a head count; the levels of all of them are of the same targets."""
+    """Return the curve of every length at a head count; all levels are those of the same targets."""
     heads = drawn[0].block.heads[column]
     found: dict[int, Curve] = {}
     for d, level in zip(drawn, paired(drawn, column)[0], strict=True):
@@ -143,23 +132,29 @@ def _curves(drawn: Sequence[Drawn], column: int) -> dict[int, Curve]:
     return {length: sorted(found[length]) for length in sorted(found)}
 
 
-def _why(curve: Curve, level: float) -> str:
-    """Say why a curve has no M for a level; nothing where it has one."""
+def _no_parameters(curve: Curve, level: float) -> NoParameters:
+    """Return why a curve has no M for a level; empty if it has one."""
     if _cross(curve, level) is not None:
         return ""
     return "smaller N suffices" if curve[0][1] < level else "not reached"
 
 
 def _levels(curves: Sequence[Curve]) -> list[float]:
-    """Choose a few round errors (1, 2, 5 times a power of ten) that two lengths or more pass, the more the better."""
+    """Return up to `MAX_LEVELS` round errors (1, 2 or 5 times a power of ten), those that most lengths cross.
+
+    Each is crossed by two lengths or more, or by the only one.
+    """
     errors = [e for c in curves for _, e in c]
     powers = range(math.floor(min(errors)), math.ceil(max(errors)) + 1)
-    for multiples in ((1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)):  # finer where nothing round is passed
+    for multiples in (
+        (1, 2, 5),
+        (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9),
+    ):  # finer if no coarse one is crossed
         round_ = [k + math.log10(m) for k in powers for m in multiples]
-        passed = {level: sum(_cross(c, level) is not None for c in curves) for level in round_}
-        useful = [level for level in round_ if passed[level] >= min(2, len(curves))]
+        crossed = {level: sum(_cross(c, level) is not None for c in curves) for level in round_}
+        useful = [level for level in round_ if crossed[level] >= min(2, len(curves))]
         if useful:
-            return sorted(sorted(useful, key=lambda level: -passed[level])[:LEVELS])
+            return sorted(sorted(useful, key=lambda level: -crossed[level])[:MAX_LEVELS])
     return []
 
 

@@ -34,12 +34,12 @@ def slopes(drawn: Sequence[Drawn]) -> Iterator[Slope]:
 
 
 def comparable(drawn: Sequence[Drawn], column: int) -> list[Drawn]:
-    """Return the blocks whose level at a head count is known and can be compared with that of the others."""
+    """Return the blocks whose level at a head count is known and comparable with that of the others."""
     return [d for d, level in zip(drawn, paired(drawn, column)[0], strict=True) if np.isfinite(level)]
 
 
 def length_slope(drawn: Sequence[Drawn], column: int) -> Floats | None:
-    """Return the slope of log error in log T at one head count, a number for every draw; None for a single length."""
+    """Return the slope of log error in log T at one head count for every draw; None if there is a single length."""
     if len({d.block.length for d in drawn}) < 2:
         return None
     return line_slope(np.log10([d.block.length for d in drawn]), paired(drawn, column))
@@ -48,7 +48,7 @@ def length_slope(drawn: Sequence[Drawn], column: int) -> Floats | None:
 def reversal_score(errors: Floats) -> Floats:
     """Return R = (1/w)·Σ over T1 < T2 of max(err(T1) − err(T2), 0), w = max err − min err, along the last axis.
 
-    The last axis runs over the lengths in order. Where all errors are equal nothing is reversed, and R is 0.
+    The last axis runs over the lengths in order. If all errors are equal nothing is reversed, and R is 0.
     """
     width = errors.max(-1) - errors.min(-1)
     i, j = np.triu_indices(errors.shape[-1], 1)
@@ -59,8 +59,8 @@ def reversal_score(errors: Floats) -> Floats:
 def reversals(drawn: Sequence[Drawn], resamples: int, seed: int) -> Iterator[Reversal]:
     """Return the score of each hidden size and head count with at least two lengths, with its test.
 
-    The null: T has no effect on the error. Under it the trials of one target and head count may change places between
-    the lengths; p is the share of such shuffles whose score is at least the one seen (the data count as one of them).
+    The null hypothesis: T has no effect on the error. Then the trials of one target and head count may be exchanged
+    between the lengths. p is the share of such shuffles with at least the observed score (the data count as one).
     """
     for hidden, some in grouped(drawn, "hidden").items():
         block = some[0].block
@@ -73,7 +73,7 @@ def reversals(drawn: Sequence[Drawn], resamples: int, seed: int) -> Iterator[Rev
             scores = reversal_score(10.0 ** levels[np.isfinite(levels).all(1)])
             null = reversal_score(10.0 ** _shuffled(use, i, resamples, rng))
             low, high = interval(scores)
-            # equal scores may differ by rounding
+            # rounding may make equal scores differ
             p = (1 + int((null >= scores[0] - 1e-9).sum())) / (1 + len(null))
             yield Reversal(
                 setting=block.setting, heads=heads, hidden=hidden, score=float(scores[0]), low=low, high=high, p=p
@@ -81,7 +81,7 @@ def reversals(drawn: Sequence[Drawn], resamples: int, seed: int) -> Iterator[Rev
 
 
 def _shuffled(drawn: Sequence[Drawn], column: int, resamples: int, rng: np.random.Generator) -> Floats:
-    """Return levels [shuffle, length] after the trials of every target changed places between the lengths."""
+    """Return levels [shuffle, length] with the trials of every target shuffled between the lengths."""
     seeds = max(d.block.errors.shape[2] for d in drawn)
     levels: list[Floats] = []
     for k in range(len(drawn[0].block.targets)):
@@ -96,5 +96,5 @@ def _shuffled(drawn: Sequence[Drawn], column: int, resamples: int, rng: np.rando
             moved[:, there] = values[rng.random((resamples, values.size)).argsort(1)]
         levels.append(moved.min(2))
     means = balanced(np.stack(levels, 1))
-    # a shuffle may leave a length with diverged trials only: it says nothing
+    # a shuffle may leave a length with nothing but diverged trials: it says nothing
     return means[np.isfinite(means).all(1)]

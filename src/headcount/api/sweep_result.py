@@ -12,11 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from headcount.analysis import Analysis, Dimension, analyse, answers, blind_note, head_rows
+from headcount.analysis import Analysis, Dimension, analyse, answers, head_rows
 from headcount.core import BadInput, Displayable, nearest
 from headcount.core.text import notify, plain
 from headcount.render import View, tables, write_run_report
 from headcount.render.charts import panels_chart, transition_chart
+from headcount.render.words import blind_note
 from headcount.store import Run, Store
 from headcount.sweeps import (
     ModelOptions,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from headcount.analysis import BLIND
 from headcount.models.transformer import ModelSpec
+from headcount.render.words import BLIND
 from headcount.sweeps import default_positions
 from headcount.tasks import Task
 from headcount.tasks.arrays import ArrayTask

@@ -40,8 +40,8 @@ class CertificateVerdict(Displayable, Verdict):
         stated = "as computed in float64" if certificate.get("arithmetic") == "float64" else "in exact arithmetic"
         return HOLDS, (
             f": the error is at most {round_up(proved.computed, 6)} for all {box_text(certificate['box'])} as computed "
-            f"in float64 ({round_up(proved.bound, 6)} in exact arithmetic; proved; it claims {certificate['bound']:.6g} "
-            f"{stated} for eps = {certificate['eps']:g})."
+            f"in float64 ({round_up(proved.bound, 6)} in exact arithmetic; proved; it claims "
+            f"{certificate['bound']:.6g} {stated} for eps = {certificate['eps']:g})."
         )
 
     def steps(self) -> Table | None:
@@ -110,14 +110,14 @@ class PairVerdict(Displayable, WitnessVerdict):
             text = (
                 f"two sequences within {round_up(proved.radius, 2)} of the stated ones have exactly equal attention "
                 f"outputs and targets at least {round_down(proved.gap)} apart. So every feed-forward block on top of "
-                f"this encoder and attention errs by at least {round_down(proved.sup_error)} ({where}; proved, in exact "
-                f"arithmetic)."
+                f"this encoder and attention errs by at least {round_down(proved.sup_error)} ({where}; "
+                f"proved, in exact arithmetic)."
             )
         else:
             text = (
                 f"the targets are at least {round_down(proved.gap)} apart, F's inputs at most "
-                f"{round_up(proved.distance)}; this model's own F errs by at least {round_down(proved.sup_error)} on one of the two ({where}; "
-                f"proved, in exact arithmetic)."
+                f"{round_up(proved.distance)}; this model's own F errs by at least {round_down(proved.sup_error)} on one "
+                f"of the two ({where}; proved, in exact arithmetic)."
             )
         return HOLDS, f"{but}: {text}"
 

@@ -142,8 +142,8 @@ def _check_record(file: Path, data: Path) -> None:
 def _show(found: Advice, config: Configuration | None, witness: WitnessRecord | None) -> None:
     """The answer first, then the curve, the price, the reasons, and what to write into a model."""
     from headcount.advisor import curve_table, curve_text, price_text
-    from headcount.analysis.words import percent
     from headcount.render import as_terminal
+    from headcount.render.words import percent
 
     record, terminal = found.record, console()
     low, high = record.interval

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from headcount.analysis import Part
-from headcount.analysis.words import error_text, times_text
 from headcount.cli.common import Json, StoreFolder, Whole, console, print_json
 from headcount.core import BadInput
+from headcount.render.words import error_text, terms_of, times_text
 
 if TYPE_CHECKING:
     from headcount.analysis import Analysis
@@ -59,7 +59,7 @@ def show(found: Analysis, terminal: Terminal) -> None:
     """Print the sentences, their reasons, and a small table for every kind of number."""
     counts = ", ".join(f"{number} {state}" for state, number in found.counts.items() if number) or "no trials"
     terminal.print(f"{found.run}: {counts}")
-    errors = [] if found.plain else [f"Errors: {found.words.kind} {found.words.data}."]
+    errors = [] if found.plain else [f"Errors: {terms_of(found).kind} {terms_of(found).data}."]
     for text in [*errors, *found.notes]:
         terminal.print(text)
     for answer in found.dimensions:
@@ -77,10 +77,10 @@ def tables(found: Analysis) -> list[Table]:
     """Return a table for every kind of number: what a run varies down, head counts across."""
     T, N = ("T", lambda r: str(r.length)), ("N", lambda r: str(r.hidden))
     sizes = [N] if any(c.hidden for c in found.cells) else []  # on real data there is no N
-    at, noun = [T, *sizes], found.words.noun
+    at, noun = [T, *sizes], terms_of(found).noun
     kinds: list[tuple[str, Sequence[Any], Sequence[Label], Label, dict[str, Callable[[Sequence[Any]], str]]]] = [
         (
-            f"Best {found.words.short} by length T{', hidden size N' if sizes else ''} and heads h",
+            f"Best {terms_of(found).short} by length T{', hidden size N' if sizes else ''} and heads h",
             found.cells,
             at,
             ("h", lambda r: _error(r.best)),
@@ -92,7 +92,7 @@ def tables(found: Analysis) -> list[Table]:
             },
         ),
         (
-            f"Median {found.words.short}, and the typical spread (a factor) over seeds and over targets",
+            f"Median {terms_of(found).short}, and the typical spread (a factor) over seeds and over targets",
             found.cells,
             at,
             ("h", lambda r: _error(r.median)),
@@ -169,7 +169,7 @@ def _lists(found: Analysis, several: Sequence[Label]) -> Iterator[Table]:
     from headcount.render import Column, Table
 
     sizes: list[Label] = [("N", lambda r: str(r.hidden))] if any(law.hidden for law in found.laws) else []
-    notes = [r for r in found.scaling if r.theory_note and not r.theory_note.startswith("enough")]
+    notes = [r for r in found.scaling if r.theory_verdict not in ("", "enough-heads")]
     # with each kind, how many of its columns say what a row is
     kinds: list[tuple[str, Sequence[Any], Sequence[Label], int]] = [
         (
@@ -191,7 +191,7 @@ def _lists(found: Analysis, several: Sequence[Label]) -> Iterator[Table]:
             2,
         ),
         (
-            f"Laws of the {found.words.noun}, by mean absolute log10 error on cells left out; * chosen",
+            f"Laws of the {terms_of(found).noun}, by mean absolute log10 error on cells left out; * chosen",
             found.laws,
             [
                 *sizes,

@@ -48,7 +48,8 @@ def sweep(
     if workers is not None and workers < 1:
         raise BadInput(f"--workers must be at least 1, not {workers}")
     seconds = None if for_ is None else duration(for_)
-    from headcount.analysis import answers, blind_note
+    from headcount.analysis import answers
+    from headcount.render.words import blind_note
     from headcount.store import Store
     from headcount.sweeps import read_sweep, run_on_store, stored_runs
     from headcount.training import find_device

@@ -125,7 +125,7 @@ def _beta(text: str | None) -> str | float | None:
 
 def _positions_note(problem: Task | ArrayTask, positions: str) -> str:
     """Say how the model sees positions where the answer depends on them."""
-    from headcount.analysis import BLIND
+    from headcount.render.words import BLIND
     from headcount.sweeps import default_positions
 
     if default_positions(problem) == "none":

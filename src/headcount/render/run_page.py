@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headcount.analysis import Analysis, blind_note
+from headcount.analysis import Analysis
 from headcount.core import BadInput, check_writable, write_bytes, write_json, write_text
 from headcount.render import run_tables
 from headcount.render.charts.chart import Chart, PaperValue
@@ -15,6 +15,7 @@ from headcount.render.charts.matplotlib import picture
 from headcount.render.charts.of_run import KINDS, run_charts
 from headcount.render.pages import MARK, Illustration, page
 from headcount.render.tables import Table
+from headcount.render.words.errors import blind_note
 from headcount.render.words.run import counts, done, evidence, grounds, headline, known, meaning, task_words
 from headcount.render.words.task import experiment, experiment_title, origin
 from headcount.store import Run

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headcount.analysis import Analysis, Cell, Place
-from headcount.analysis.words import error_text, times_text
 from headcount.core.text import csv_text
 from headcount.render.charts.chart import PaperValue, number_text
 from headcount.render.charts.series import level, paper_values
 from headcount.render.tables import NONE, Column, Table
+from headcount.render.words.errors import terms_of
+from headcount.render.words.numbers import error_text, times_text
 
 _PLACE = {
     "setting": Column(name="Setting", meaning="what else was varied", kind="text", key=True),
@@ -29,7 +30,7 @@ def cell_table(analysis: Analysis) -> Table:
     fields = _varied(analysis.cells)
     columns = [
         Column(name="Trials", meaning="models trained; where some gave no result, how many did"),
-        Column(name="Error", meaning=f"{analysis.words.kind}: {analysis.words.targets}"),
+        Column(name="Error", meaning=f"{terms_of(analysis).kind}: {terms_of(analysis).targets}"),
         Column(name="Best", meaning="smallest error of all seeds and targets"),
         Column(name="Median", meaning="middle error of all seeds and targets"),
         Column(name="Worst", meaning="largest error"),
@@ -53,7 +54,7 @@ def cell_table(analysis: Analysis) -> Table:
         for c in analysis.cells
     ]
     return Table(
-        caption=f"All cells ({analysis.words.kind} {analysis.words.data})",
+        caption=f"All cells ({terms_of(analysis).kind} {terms_of(analysis).data})",
         columns=[*(_PLACE[f] for f in fields), *columns],
         rows=[[*_place(c, fields), *row] for c, row in zip(analysis.cells, rows, strict=True)],
     )
@@ -97,7 +98,7 @@ def slope_table(analysis: Analysis) -> Table:
         Column(name="R(h)", meaning="the paper's reversal score: how much longer sequences lower the error; 0 never"),
         Column(name="p", meaning="the share of draws without any effect of T whose score is at least as large"),
     ]
-    return Table(caption=f"{analysis.words.title} against length", columns=columns, rows=rows)
+    return Table(caption=f"{terms_of(analysis).title} against length", columns=columns, rows=rows)
 
 
 def scaling_table(analysis: Analysis) -> Table:
@@ -122,7 +123,7 @@ def scaling_table(analysis: Analysis) -> Table:
         Column(name="k/2", meaning="the same turned round: decades of M that Theorem 2 (2) asks per decade of 1/NMSE"),
         Column(name="Remark", meaning="why the theorem is no prediction here", kind="text"),
     ]
-    return Table(caption=f"{analysis.words.title} against hidden size", columns=columns, rows=rows)
+    return Table(caption=f"{terms_of(analysis).title} against hidden size", columns=columns, rows=rows)
 
 
 def law_table(analysis: Analysis) -> Table:
@@ -179,14 +180,14 @@ def paper_table(analysis: Analysis, reference: Sequence[PaperValue]) -> Table:
         _PLACE["heads"],
         _PLACE["length"],
         Column(name="Paper", meaning="error in the paper, ± its deviation where it states one"),
-        Column(name="Here", meaning=f"error in this run: {analysis.words.targets}"),
+        Column(name="Here", meaning=f"error in this run: {terms_of(analysis).targets}"),
         Column(name="Best", meaning="smallest error of all seeds and targets here"),
         Column(name="Median", meaning="middle error of all seeds and targets here"),
         Column(name="Here / paper", meaning="below 1 this run is better"),
     ]
     if len(analysis.settings) == 1:
         columns, rows = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
-    caption = f"The paper's numbers and ours (mean over targets, {analysis.words.seeds} of each)"
+    caption = f"The paper's numbers and ours (mean over targets, {terms_of(analysis).seeds} of each)"
     return Table(caption=caption, columns=columns, rows=rows)
 
 

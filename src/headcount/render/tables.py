@@ -9,10 +9,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from headcount.analysis import Dimension, HeadRow
-from headcount.analysis.words import error_text, times_text
 from headcount.core import Spec
 from headcount.core.text import HANGING_INDENT, fold, plain, row_text
 from headcount.render.layout import Line, Strip, list_lines, table_lines
+from headcount.render.words.numbers import error_text, times_text
 
 NONE = "–"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headcount.analysis.words import error_text, heads_text
 from headcount.render.tables import NONE, Column, Table
+from headcount.render.words.numbers import error_text, heads_text
 from headcount.store import Trial
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from headcount.core import open_door
 
 if TYPE_CHECKING:
-    from headcount.reproduction import findings as findings
     from headcount.reproduction.catalogue import Catalogue as Catalogue
     from headcount.reproduction.catalogue import list_names as list_names
     from headcount.reproduction.cells import mean_and_deviation as mean_and_deviation
@@ -21,5 +20,6 @@ if TYPE_CHECKING:
     from headcount.reproduction.run import Reproduction as Reproduction
     from headcount.reproduction.run import reproduce as reproduce
     from headcount.reproduction.tables import trials_csv as trials_csv
+    from headcount.reproduction.words import stated_findings as stated_findings
 
 __getattr__, __dir__ = open_door(__name__)

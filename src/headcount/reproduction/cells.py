@@ -11,7 +11,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.analysis import HALF, Analysis, Part, analyse, planned, planned_heads, size
+from headcount.analysis import WRONG_ANSWERS_FOR_ZERO, Analysis, Part, analyse, planned, planned_heads, size
 from headcount.core import BadInput, generator
 from headcount.reproduction import numbers
 from headcount.reproduction.items import DATA, RealData, paper_tables
@@ -119,7 +119,7 @@ class Cells(dict[tuple[Part, int, int], ComparedCell]):
             zeros += int((found == 0).sum())
             chosen = rng.integers(0, found.size, (1 + DRAWS, found.size))
             chosen[0] = np.arange(found.size)
-            least = HALF / cell.samples if cell.samples else float(found[found > 0].min())
+            least = WRONG_ANSWERS_FOR_ZERO / cell.samples if cell.samples else float(found[found > 0].min())
             rows.append(np.maximum(found[chosen], least).mean(1))
             places.append((heads, length))
         return places, np.stack(rows, 1) if rows else np.zeros((1 + DRAWS, 0)), zeros

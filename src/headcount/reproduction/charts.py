@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headcount.analysis import Analysis, Part
-from headcount.analysis import measure_words as words
-from headcount.analysis.words import error_text, heads_text
 from headcount.render.charts import (
     Axis,
     Chart,
@@ -30,10 +28,12 @@ from headcount.render.charts import (
     scaling,
     whole_axis,
 )
+from headcount.render.words import error_terms, error_text, heads_text
 from headcount.reproduction import numbers
 from headcount.reproduction.cells import PARTS, WORDS, Cells, ComparedCell, Comparison, mean_and_deviation
 from headcount.reproduction.items import DATA, Item, paper_tables
-from headcount.reproduction.law import FittedLaw, laws_of, reversals_of, signed
+from headcount.reproduction.law import FittedLaw, laws_of, reversals_of
+from headcount.reproduction.words import signed
 from headcount.store import Run
 
 SHIFT = 5.0
@@ -493,7 +493,7 @@ def law_charts(cells: Cells) -> list[Chart]:
                 title="Training error and the law c·T^b·exp(α·h/T^δ)",
                 subtitle=f"Ours, {left}: {both[0]}. The paper: {both[1]}.",
                 x=whole_axis(HEADS, cells.heads),
-                y=log_axis(words("error rate", "train").axis, [p.y for s in series for p in s.points]),
+                y=log_axis(error_terms("error rate", "train").axis, [p.y for s in series for p in s.points]),
                 series=series,
                 caption=f"Open marks: ours, mean over seeds. Dashed: the law, fitted {left}.",
                 notes=[note] if note else [],

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from headcount.analysis import FORMS, MIN_CELLS, Part, fit, interval, reversal_score
 from headcount.core import Spec
-from headcount.render import NONE, Column, Table
 from headcount.reproduction import numbers
-from headcount.reproduction.cells import PART_NAMES, Cells, Comparison, Place
+from headcount.reproduction.cells import Cells, Comparison, Place
 from headcount.reproduction.items import paper_tables
 
 DROPPED = (1, 12, 14, 16)
 """The head counts that the paper left out of its law."""
-_TABLE = paper_tables("marco")["train"]
+LAW_TABLE = paper_tables("marco")["train"]
 
 MIN_SEEDS = 3
 """With fewer seeds in most cells the draws of seeds are no interval: one drawn again is itself, two are a coin."""
@@ -74,7 +73,7 @@ def laws_of(cells: Cells) -> list[FittedLaw]:
     seeds = [len(cell.results) for (part, _, _), cell in cells.items() if part == "train" and cell.results]
     if not seeds or statistics.median(seeds) < MIN_SEEDS:
         means = means[:1]
-    paper = [c for c in numbers.cells(_TABLE) if c.value < 1]
+    paper = [c for c in numbers.cells(LAW_TABLE) if c.value < 1]
     theirs = np.array([[1 - c.value for c in paper]])
     where = [(c.heads, c.length) for c in paper]
     found = [
@@ -84,48 +83,6 @@ def laws_of(cells: Cells) -> list[FittedLaw]:
         fit_law(where, theirs, ours=False),
     ]
     return [law for law in found if law is not None]
-
-
-def law_table(cells: Cells) -> Table:
-    """Return the fitted laws below the one that the paper states."""
-    stated = numbers.fitted_law()
-    rows = [["paper, stated", f"{stated['delta']:.2f}", signed(stated["alpha"]), NONE, NONE, NONE]]
-    for law in laws_of(cells):
-        whose = "ours" if law.ours else _TABLE.replace("table", "table ")
-        name = f"{whose}, {'some h' if law.without else 'all h'}"
-        rows.append(
-            [
-                name,
-                _within(law, "delta"),
-                _within(law, "alpha"),
-                signed(law.coefficients["b"]),
-                str(law.cells),
-                f"{law.missed:.2f}",
-            ]
-        )
-    columns = [
-        Column(
-            name="whose",
-            meaning=f"whose errors; some h: without h = {', '.join(map(str, DROPPED))}, as the paper's own fit",
-        ),
-        Column(name="δ", meaning="the power of T that divides h, with 90 % of the draws of seeds"),
-        Column(name="α", meaning="the rate in h/T^δ, likewise"),
-        Column(name="b", meaning="the power of T"),
-        Column(name="cells", meaning="how many it was fitted to; those of accuracy 1 in the paper have no log"),
-        Column(name="off", meaning="mean absolute error of log10 on them"),
-    ]
-    caption = f"The law Err = c·T^b·exp(α·h/T^δ); some h: without {', '.join(map(str, DROPPED))}"
-    return Table(caption=caption, columns=columns, rows=rows, marked=None)
-
-
-def signed(value: float) -> str:
-    """Write a coefficient with two digits and a true minus."""
-    return f"{value:.2f}".replace("-", "−")
-
-
-def _within(law: FittedLaw, key: str) -> str:
-    value, ends = signed(law.coefficients[key]), law.intervals.get(key)
-    return value if ends is None else f"{value} ({signed(ends[0])}, {signed(ends[1])})"
 
 
 class Score(NamedTuple):
@@ -181,30 +138,3 @@ def paper_scores(found: Comparison, part: Part) -> dict[int, float]:
         if len(known) == len(line) > 1:
             scores[heads] = float(reversal_score(np.array(known)))
     return scores
-
-
-def reversal_table(found: Comparison) -> Table:
-    """Return the weighted reversal score of every head count, the paper's beside ours."""
-    columns, scores = [Column(name="h", meaning="heads")], reversals_of(found)
-    levels = "best seeds, averaged over the draws in log scale" if found.data is None else "mean errors over seeds"
-    for part, *_ in scores:
-        name = "" if found.data is None else PART_NAMES[part]
-        columns += [
-            Column(name=f"paper {name}".strip(), meaning="R(h) of its table, over our lengths"),
-            Column(name=f"ours {name}".strip(), meaning=f"R(h) of the {levels}"),
-            Column(name=f"{name} 90 %".strip(), meaning="the middle of the draws of seeds"),
-        ]
-        if found.data is None:
-            columns.append(Column(name="p", meaning="the chance of a score as large if T had no effect"))
-    rows: list[list[str]] = []
-    for heads in found.cells.heads:
-        row = [str(heads)]
-        for _, theirs, ours in scores:
-            row.append(f"{theirs[heads]:.2f}" if heads in theirs else NONE)
-            one = ours.get(heads)
-            row += [NONE, NONE] if one is None else [f"{one.score:.2f}", f"{one.low:.2f} to {one.high:.2f}"]
-            if found.data is None:
-                row.append(NONE if one is None or one.p is None else f"{one.p:.2f}")
-        rows.append(row)
-    caption = "Weighted reversal score R(h): above 0, some longer sequences are easier"
-    return Table(caption=caption, columns=columns, rows=rows, marked=None)

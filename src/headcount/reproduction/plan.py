@@ -67,31 +67,13 @@ class PaperPlan:
             return sum(len(panel.heads) * sweep.seeds for panel in sweep.panels())
         return len(self.stated["heads"]) * len(self.stated["lengths"]) * int(self.stated["seeds"])
 
-    def size(self) -> str:
-        """Say how long its trials train and on how much, and how long at the paper scale."""
-        (steps, sizes), (full, whole) = here, paper = self._amounts(), plan_of(self.spec, "paper")._amounts()
-        samples = "sequences" if self.data is None else self.data.samples
-        told = f"{self.scale}: {_span(steps)} steps" + (f" on {_span(sizes)} {samples}" if sizes else "")
-        if self.scale == "paper":
-            return f"{told}."
-        if [*map(_span, here)] == [*map(_span, paper)]:
-            return f"{told}, as at the paper scale."
-        less = max(steps) < max(full) or max(sizes, default=0) < max(whole, default=0)
-        takes = f"; the paper scale takes {_span(full)}" + (f" on {_span(whole)}" if whole else "")
-        return f"{told}{takes}{': expect larger errors' if less else ''}."
-
-    def _amounts(self) -> tuple[list[int], list[int]]:
+    def amounts(self) -> tuple[list[int], list[int]]:
         """Return the steps of its trials, and the sizes of their fixed training sets."""
         if self.data is None:
             trains = [panel.train for panel in self.sweep().panels()]
             return [train.steps for train in trains], [train.train_size for train in trains if not train.fresh]
         given = self.opened_with
         return [int(self.stated["train"]["steps"])], [given.get("train") or given["queries"] - given["validation"]]
-
-
-def _span(numbers: Sequence[int]) -> str:
-    """Write 1,500, or 300 to 1,000."""
-    return " to ".join(f"{n:,}" for n in sorted({min(numbers), max(numbers)})) if numbers else ""
 
 
 def plan_of(spec: str, scale: Scale) -> PaperPlan:

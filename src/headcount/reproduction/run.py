@@ -15,6 +15,7 @@ from headcount.reproduction.cells import compare
 from headcount.reproduction.items import ITEMS, names_of
 from headcount.reproduction.plan import PaperPlan, RealDataOptions, Scale, check_count, plan_of
 from headcount.reproduction.show import ShownItem, check_folders, print_item, show_item, write_page
+from headcount.reproduction.words import closing_sentences, ending_lines, headline, size_text
 
 if TYPE_CHECKING:
     import torch
@@ -66,14 +67,10 @@ class Reproduction(Displayable):
             print_item(one, terminal, said.setdefault(ITEMS[one.name].spec, set()))
         for page in self.pages.values():
             terminal.print(f"Page     {page}")
-        where = f"Tables and pictures in {self.folder}"
-        terminal.print(where if self.shown else "No trial has finished yet: nothing was written.")
-        for run, states in self.counts.items():
-            if set(states) != {"done"}:
-                terminal.print(f"{run}: {_states_text(states)}")
-        if self.unfinished:
-            resumed_by = "this command with --data" if self.needs_data else "the same command"
-            terminal.print(f"Not finished ({self.unfinished} trials left): {resumed_by} goes on from here.")
+        for line in ending_lines(
+            self.folder, written=bool(self.shown), counts=self.counts, left=self.unfinished, needs_data=self.needs_data
+        ):
+            terminal.print(line)
 
     def _view(self) -> View:
         sentences, tables, charts = dict[str, None](), dict[str, Table](), dict[str, Chart]()
@@ -81,34 +78,17 @@ class Reproduction(Displayable):
             sentences |= dict.fromkeys([f"{one.title}.", *one.sentences, one.size, *one.remarks])
             tables |= {repr(([column.name for column in table.columns], table.rows)): table for table in one.tables}
             charts |= {chart.model_dump_json(): chart for chart in one.charts}
-        where = f"Tables and pictures are in {self.folder}." if self.shown else "Nothing is written yet."
-        resumed_by = "the same call with data" if self.needs_data else "the same call"
-        left = f"Not finished ({self.unfinished} trials left): {resumed_by} goes on from here."
+        ending = closing_sentences(
+            self.folder, written=bool(self.shown), counts=self.counts, left=self.unfinished, needs_data=self.needs_data
+        )
+        titles, answers = [one.title for one in self.shown], [one.sentences[:1] for one in self.shown]
         return View(
-            sentences=[*sentences, f"Trials of {self._states()}.", where, *([left] if self.unfinished else [])],
+            sentences=[*sentences, *ending],
             tables=list(tables.values()),
             figures=list(charts.values()),
             rows=[row for one in self.shown for row in one.rows],
-            headline=self._headline(),
+            headline=headline(titles, answers[0] if answers else [], self.scale, self.counts),
         )
-
-    def _states(self) -> str:
-        """Return how many trials of each run are in which state."""
-        return "; ".join(f"{run}: {_states_text(states)}" for run, states in self.counts.items())
-
-    def _headline(self) -> str:
-        """Return the result in one line."""
-        if not self.shown:
-            return f"No trial has finished yet ({self._states()})."
-        if len(self.shown) > 1:
-            return f"{len(self.shown)} tables and figures at the scale {self.scale} ({self._states()})."
-        one = self.shown[0]
-        return " ".join([f"{one.title}, at the scale {self.scale} ({self._states()}).", *one.sentences[:1]])
-
-
-def _states_text(counts: Mapping[str, int]) -> str:
-    """Return how many trials are in which state."""
-    return ", ".join(f"{number} {state}" for state, number in counts.items())
 
 
 def reproduce(
@@ -233,7 +213,7 @@ def _show(
     compared = compare(plan.spec, stored_runs(store, plan.name, spec))
     found.counts[plan.name] = compared.counts
     if compared.counts.get("done"):
-        size = plan.size()
+        size = size_text(plan)
         for one in names:
             progress.advance(0, note=one)
             found.shown.append(show_item(one, compared, found.folder / one, size))

@@ -14,10 +14,9 @@ from headcount.render.charts import Chart, picture
 from headcount.reproduction import numbers
 from headcount.reproduction.cells import Comparison, same_frames
 from headcount.reproduction.charts import charts_of, paper_values
-from headcount.reproduction.findings import findings
 from headcount.reproduction.items import ITEMS, paper_tables
-from headcount.reproduction.remarks import remarks_of
 from headcount.reproduction.tables import cell_rows, cells_csv, tables_of, trials_csv
+from headcount.reproduction.words import ACCURACIES, remarks_of, sentences, source_text, stated_findings
 
 if TYPE_CHECKING:
     from headcount.core.text import Terminal
@@ -72,10 +71,10 @@ def show_item(name: str, found: Comparison, folder: Path, size: str) -> ShownIte
             files.append(folder / f"{chart.id}.{ending}")
             write_bytes(files[-1], picture(chart, ending))
     written = [text for table in tables for text in (f"**{table.caption}**", as_markdown(table), size)]
-    parts = [f"# {title}", *said, *written, *remarks, f"Source of the paper's numbers: {numbers.source()}."]
+    parts = [f"# {title}", *said, *written, *remarks, source_text()]
     about: dict[str, Any] = {"provenance": first.provenance, "spec": first.spec, "counts": analysis.counts}
     if found.data is not None:
-        about["findings"] = [one.data() for one in findings(found.cells, found.spec, found.analysis)]
+        about["findings"] = [one.data() for one in stated_findings(found.cells, found.spec, found.analysis)]
     write_text(folder / f"{name}.md", "\n\n".join(parts) + "\n")
     write_text(folder / f"{name}.csv", cells_csv(name, item, found))
     write_text(folder / "trials.csv", trials_csv(found.runs))
@@ -83,17 +82,6 @@ def show_item(name: str, found: Comparison, folder: Path, size: str) -> ShownIte
     files += [folder / file for file in (f"{name}.md", f"{name}.csv", "trials.csv", "provenance.json")]
     rows = cell_rows(name, item, found)
     return ShownItem(name, title, said, tables, remarks, analysis, files, size, charts, rows)
-
-
-def sentences(found: Comparison) -> list[str]:
-    """Return what the analyses say of the number of heads, each with its part of the data where there are several."""
-    if len(found.analyses) == 1:
-        return [dimension.labelled for dimension in found.analysis.dimensions]
-    return [
-        f"On {analysis.words.data.removeprefix('on ')}: {dimension.sentence}"
-        for analysis in found.analyses.values()
-        for dimension in analysis.dimensions
-    ]
 
 
 def _named(name: str) -> str:
@@ -115,7 +103,7 @@ def write_page(found: Comparison, folder: Path, size: str = "") -> Path:
     tables: list[Table] = []
     if found.data is not None:  # the errors that the page shows are those of the first part: the other is told
         said.insert(0, sentences(found)[-1])
-        tables = tables_of(items[0], "The paper's accuracies and ours", found)
+        tables = tables_of(items[0], ACCURACIES, found)
     reference = paper_values(found.spec, analysis.on) if same_frames(found.runs[0]) else []
     if any(chart.kind == "law" for chart in extra.values()):  # the paper's law is fitted there, and one law is enough
         analysis = analysis.model_copy(update={"laws": []})

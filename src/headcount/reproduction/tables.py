@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from headcount.analysis import Part
-from headcount.analysis.words import error_text, times_text
 from headcount.core.text import csv_text
 from headcount.render import NONE, Column, Table, cell_table, scaling_table
+from headcount.render.words import error_text, times_text
+from headcount.reproduction import numbers
 from headcount.reproduction.cells import PART_NAMES, PARTS, Cells, ComparedCell, Comparison, mean_and_deviation
-from headcount.reproduction.items import DATA, Item, paper_tables
-from headcount.reproduction.law import law_table, reversal_table
-from headcount.reproduction.numbers import statistic
+from headcount.reproduction.draws import beside_means, nearest_draw
+from headcount.reproduction.items import DATA, Item
+from headcount.reproduction.law import DROPPED, LAW_TABLE, FittedLaw, laws_of, reversals_of
+from headcount.reproduction.words import signed
 from headcount.store import Run
 
 
@@ -57,34 +58,6 @@ def _by_length(caption: str, what: str, cells: Cells, lines: Callable[[int], Lin
 
 
 # -- errors on a task ---------------------------------------------------------------------------------------
-
-
-class Draw(NamedTuple):
-    """One draw of the a_i beside the paper's table."""
-
-    target: int
-    distance: float
-    """The mean absolute difference of log10 error from the paper's, over the cells with fewer than D heads."""
-
-
-def nearest_draw(found: Comparison) -> Draw | None:
-    """Return the draw whose errors with too few heads are most like the paper's; with D heads all are alike.
-
-    Beside a table of means stand means over the seeds, beside any other the best seed. One draw alone is not compared.
-    """
-    intrinsic, level = found.runs[0].intrinsic or 0, statistics.fmean if beside_means(found) else min
-    gaps: dict[int, list[float]] = {target: [] for cell in found.cells.values() for target in cell.draws}
-    for cell in found.cells.values():
-        for target, errors in cell.draws.items():
-            if cell.heads < intrinsic and cell.theirs and level(errors):
-                gaps[target].append(abs(math.log10(level(errors) / cell.theirs)))
-    draws = [Draw(target, statistics.fmean(some)) for target, some in gaps.items() if some]
-    return min(draws, key=lambda draw: draw.distance) if len(gaps) > 1 and draws else None
-
-
-def beside_means(found: Comparison) -> bool:
-    """Whether the paper's table has means over its seeds."""
-    return any(statistic(table).startswith("mean") for table in paper_tables(found.spec).values())
 
 
 def error_table(title: str, found: Comparison, heads: Sequence[int] | None = None) -> Table:
@@ -211,6 +184,73 @@ def sizes_table(found: Comparison) -> Table:
 
 def _count(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else NONE
+
+
+# -- the law and the reversal scores -------------------------------------------------------------------------
+
+
+def law_table(cells: Cells) -> Table:
+    """Return the fitted laws below the one that the paper states."""
+    stated = numbers.fitted_law()
+    rows = [["paper, stated", f"{stated['delta']:.2f}", signed(stated["alpha"]), NONE, NONE, NONE]]
+    for law in laws_of(cells):
+        whose = "ours" if law.ours else LAW_TABLE.replace("table", "table ")
+        name = f"{whose}, {'some h' if law.without else 'all h'}"
+        rows.append(
+            [
+                name,
+                _within(law, "delta"),
+                _within(law, "alpha"),
+                signed(law.coefficients["b"]),
+                str(law.cells),
+                f"{law.missed:.2f}",
+            ]
+        )
+    columns = [
+        Column(
+            name="whose",
+            meaning=f"whose errors; some h: without h = {', '.join(map(str, DROPPED))}, as the paper's own fit",
+        ),
+        Column(name="δ", meaning="the power of T that divides h, with 90 % of the draws of seeds"),
+        Column(name="α", meaning="the rate in h/T^δ, likewise"),
+        Column(name="b", meaning="the power of T"),
+        Column(name="cells", meaning="how many it was fitted to; those of accuracy 1 in the paper have no log"),
+        Column(name="off", meaning="mean absolute error of log10 on them"),
+    ]
+    caption = f"The law Err = c·T^b·exp(α·h/T^δ); some h: without {', '.join(map(str, DROPPED))}"
+    return Table(caption=caption, columns=columns, rows=rows, marked=None)
+
+
+def _within(law: FittedLaw, key: str) -> str:
+    value, ends = signed(law.coefficients[key]), law.intervals.get(key)
+    return value if ends is None else f"{value} ({signed(ends[0])}, {signed(ends[1])})"
+
+
+def reversal_table(found: Comparison) -> Table:
+    """Return the weighted reversal score of every head count, the paper's beside ours."""
+    columns, scores = [Column(name="h", meaning="heads")], reversals_of(found)
+    levels = "best seeds, averaged over the draws in log scale" if found.data is None else "mean errors over seeds"
+    for part, *_ in scores:
+        name = "" if found.data is None else PART_NAMES[part]
+        columns += [
+            Column(name=f"paper {name}".strip(), meaning="R(h) of its table, over our lengths"),
+            Column(name=f"ours {name}".strip(), meaning=f"R(h) of the {levels}"),
+            Column(name=f"{name} 90 %".strip(), meaning="the middle of the draws of seeds"),
+        ]
+        if found.data is None:
+            columns.append(Column(name="p", meaning="the chance of a score as large if T had no effect"))
+    rows: list[list[str]] = []
+    for heads in found.cells.heads:
+        row = [str(heads)]
+        for _, theirs, ours in scores:
+            row.append(f"{theirs[heads]:.2f}" if heads in theirs else NONE)
+            one = ours.get(heads)
+            row += [NONE, NONE] if one is None else [f"{one.score:.2f}", f"{one.low:.2f} to {one.high:.2f}"]
+            if found.data is None:
+                row.append(NONE if one is None or one.p is None else f"{one.p:.2f}")
+        rows.append(row)
+    caption = "Weighted reversal score R(h): above 0, some longer sequences are easier"
+    return Table(caption=caption, columns=columns, rows=rows, marked=None)
 
 
 # -- CSV files ----------------------------------------------------------------------------------------------

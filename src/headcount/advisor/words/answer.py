@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from headcount.advisor.record import AdviceRecord, Challenge, Curve, CurvePoint, Price
 from headcount.analysis import HeadsNeeded, Reason
-from headcount.analysis.words import error_text, heads_text, percent, times_text
 from headcount.render import NONE, Column, Table
-from headcount.render.words import Headline, split
+from headcount.render.words import Headline, error_text, heads_text, percent, split, times_text
 from headcount.theory.bounds import exponents
 
 LONGER_BUDGET = "a longer budget"

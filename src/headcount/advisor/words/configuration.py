@@ -7,8 +7,8 @@ from typing import Any
 from headcount.advisor.record import AdviceRecord
 from headcount.advisor.words.answer import price_text
 from headcount.analysis import Tag
-from headcount.analysis.words import error_text, heads_text
 from headcount.core import Spec
+from headcount.render.words import error_text, heads_text
 
 
 class Answer(Spec):

@@ -9,9 +9,9 @@ import torch
 
 from headcount.advisor.record import WitnessRecord
 from headcount.analysis import Reason, Tag
-from headcount.analysis.words import error_text, heads_text
 from headcount.core.text import round_down
 from headcount.models import SavedModel
+from headcount.render.words import error_text, heads_text
 from headcount.theory.attack import Found, Witness
 
 EVERY_BLOCK = "every feed-forward block on top of this encoder and attention, of any size,"

@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from headcount.analysis.words import error_text
 from headcount.core import Spec
+from headcount.render.words.numbers import error_text
 
 STEPS = 8
 """So many colours lie on the scale from first to last; line 3 of 5 has the same one in every drawing."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from headcount.analysis import STEP, Analysis, Cell, EqualError, Law, predicted, seen
-from headcount.analysis.words import error_text, heads_text, times_text
+from headcount.analysis import STEP, Analysis, Cell, EqualError, Law, predicted, with_errors_on
 from headcount.render.charts.chart import Chart, ChartSeries, Dot, PaperValue, doubling_axis, log_axis, whole_axis
 from headcount.render.charts.series import (
     HEADS,
@@ -36,6 +35,8 @@ from headcount.render.charts.series import (
     values,
     where,
 )
+from headcount.render.words.errors import terms_of
+from headcount.render.words.numbers import error_text, heads_text, times_text
 from headcount.store import Run
 
 LENGTH, HIDDEN = "Sequence length T", "Hidden size N"
@@ -63,7 +64,7 @@ def run_charts(
 def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence[PaperValue] = ()) -> list[Chart]:
     """The transition: error against heads, a line for each length (or each size), a dot for each trial or target."""
     charts: list[Chart] = []
-    runs = seen(runs, analysis.on)
+    runs = with_errors_on(runs, analysis.on)
     known = known_dimensions(analysis, runs)
     for group, named in lines(analysis):
         trials, theirs = trial_dots(runs, group.setting), paper_values(paper, analysis, group.setting)
@@ -88,8 +89,8 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
         axis = whole_axis(HEADS, [*(c.heads or 0 for c in group.cells), *_places(series)])
         y, levels = errors_axis(series, analysis, runs)
         found = next((d for d in analysis.dimensions if d.setting == group.setting), None)
-        kind = analysis.words.targets if _several(group.cells) else analysis.words.seeds
-        dots = "one trained model each" if trials else f"the {analysis.words.seeds} of one target each"
+        kind = terms_of(analysis).targets if _several(group.cells) else terms_of(analysis).seeds
+        dots = "one trained model each" if trials else f"the {terms_of(analysis).seeds} of one target each"
         shown = (
             f" Small marks: {dots}{', lines side by side' if len(named) > 1 else ''}."
             if any(s.style == "dots" for s in series)
@@ -99,7 +100,7 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
             Chart(
                 id="error-by-heads",
                 kind="error-by-heads",
-                title=f"{analysis.words.title} by number of heads",
+                title=f"{terms_of(analysis).title} by number of heads",
                 subtitle=subtitle(group, [name for name, _ in named]),
                 x=axis,
                 y=y,
@@ -109,7 +110,7 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
                 marks=known_dimension(known.get(group.setting), axis),
                 notes=[*lost(group.cells, left_out(analysis, runs, group)), *analysis.notes],
                 caption=f"Lines: the {kind}.{shown} Lower is better.",
-                alt=alt(f"the {analysis.words.noun} against the number of heads", series),
+                alt=alt(f"the {terms_of(analysis).noun} against the number of heads", series),
             )
         )
     return shared(charts, analysis, runs)
@@ -134,20 +135,20 @@ def error_by_length(analysis: Analysis, paper: Sequence[PaperValue] = (), runs: 
             series += paper_series([v for v in theirs if v.heads == count], style, lambda v: v.length)
         series.sort(key=lambda s: ("band", "line", "rings").index(s.style))
         y, levels = errors_axis(series, analysis, runs)
-        mean = f": the {analysis.words.targets if _several(group.cells) else analysis.words.seeds}"
+        mean = f": the {terms_of(analysis).targets if _several(group.cells) else terms_of(analysis).seeds}"
         banded = " Shaded: from the best target to the worst." if any(s.style == "band" for s in series) else ""
         charts.append(
             Chart(
                 id="error-by-length",
                 kind="error-by-length",
-                title=f"{analysis.words.title} by length of the sequence",
+                title=f"{terms_of(analysis).title} by length of the sequence",
                 subtitle=subtitle(group),
                 x=doubling_axis(LENGTH, [*lengths, *_places(series)]),
                 y=y,
                 series=series,
                 levels=levels,
                 caption=f"One line for each number of heads{mean}.{banded}",
-                alt=alt(f"the {analysis.words.noun} against the length of the sequence", series),
+                alt=alt(f"the {terms_of(analysis).noun} against the length of the sequence", series),
             )
         )
     return shared(charts, analysis, runs)
@@ -171,14 +172,14 @@ def scaling(analysis: Analysis) -> list[Chart]:
             Chart(
                 id="scaling",
                 kind="scaling",
-                title=f"{analysis.words.title} by size of the hidden layer",
+                title=f"{terms_of(analysis).title} by size of the hidden layer",
                 subtitle=", ".join(told),
                 x=doubling_axis(HIDDEN, [n for s in some for n, _ in s.points]),
                 y=y,
                 series=series,
                 levels=levels,
                 caption="Dashed: a power law of N with the fitted slope.",
-                alt=alt(f"{analysis.words.noun} against hidden size", series),
+                alt=alt(f"{terms_of(analysis).noun} against hidden size", series),
             )
         )
     return shared(charts, analysis)
@@ -296,7 +297,7 @@ def laws(analysis: Analysis, runs: Sequence[Run] = ()) -> list[Chart]:
             Chart(
                 id="laws",
                 kind="laws",
-                title=law_title(law, heads, analysis.words.noun),
+                title=law_title(law, heads, terms_of(analysis).noun),
                 series=series,
                 subtitle=subtitle(Group(law.setting, law.hidden, cells)),
                 x=whole_axis(HEADS, heads),
@@ -304,7 +305,7 @@ def laws(analysis: Analysis, runs: Sequence[Run] = ()) -> list[Chart]:
                 levels=levels,
                 caption="Open marks: measured. Dashed: the law, which sums up this run and promises nothing beyond it. "
                 f"Cells left out of the fit are missed by a factor of {times_text(10**law.score)} on average.",
-                alt=alt(f"measured {analysis.words.noun}s and a fitted law", series),
+                alt=alt(f"measured {terms_of(analysis).noun}s and a fitted law", series),
             )
         )
     return charts

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from headcount.analysis import FLOOR, Dimension
-from headcount.analysis.words import error_text, heads_text, times_text
+from headcount.analysis import ROUNDING_ERROR, Dimension
 from headcount.render.charts.chart import (
     SHAPES,
     Axis,
@@ -20,6 +19,7 @@ from headcount.render.charts.chart import (
     whole_axis,
 )
 from headcount.render.charts.series import HEADS, above, errors_axis, lanes, look
+from headcount.render.words.numbers import error_text, heads_text, times_text
 from headcount.store import Run, Trial
 
 STEP = "Training step"
@@ -45,7 +45,11 @@ def transition_chart(run: Run, found: Dimension) -> Chart:
         before, after = ((heads, found.error(heads)) for heads in pair)
         fall = step_fall(before, after, found.drop)
     notes = [f"{count} of {len(run.trials)} models diverged and have no dot."] if (count := _diverged(found)) else []
-    notes += [f"Errors of 0 are drawn at {error_text(FLOOR)}."] if any((r.best or 0.0) < FLOOR for r in rows) else []
+    notes += (
+        [f"Errors of 0 are drawn at {error_text(ROUNDING_ERROR)}."]
+        if any((r.best or 0.0) < ROUNDING_ERROR for r in rows)
+        else []
+    )
     chart = models_chart(
         models,
         best=[(row.heads, row.best or 0.0) for row in rows],

@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headcount.analysis import FLOOR, Analysis, Cell, Dimension, guessing, setting_name, size
-from headcount.analysis import measure_words as words
-from headcount.analysis.words import error_text
+from headcount.analysis import ROUNDING_ERROR, Analysis, Cell, Dimension, guess_error_rate, setting_name, size
 from headcount.render.charts.chart import (
     SHAPES,
     Axis,
@@ -23,6 +21,8 @@ from headcount.render.charts.chart import (
     log_axis,
     ramp,
 )
+from headcount.render.words.errors import error_terms, terms_of
+from headcount.render.words.numbers import error_text
 from headcount.store import Run
 
 MULTIPLES = 12
@@ -91,7 +91,7 @@ def level(cell: Cell) -> float | None:
 
 def above(error: float) -> float:
     """Return an error that a logarithmic scale can show."""
-    return max(error, FLOOR)
+    return max(error, ROUNDING_ERROR)
 
 
 def dot(cell: Cell, x: float) -> Dot:
@@ -131,7 +131,7 @@ def target_dots(cell: Cell) -> list[tuple[float, str]]:
 
 def _seeds(cell: Cell) -> str:
     """Say what stands for the seeds of a target."""
-    return words("error rate" if cell.averaged else "nmse").seeds
+    return error_terms("error rate" if cell.averaged else "nmse").seeds
 
 
 def paper_values(paper: Sequence[PaperValue], analysis: Analysis, setting: str) -> list[PaperValue]:
@@ -176,13 +176,13 @@ def errors_axis(
     *,
     always: bool = False,
 ) -> tuple[Axis, list[Level]]:
-    """Return the axis of errors; it reaches the error of guessing where that is near, or always."""
+    """Return the axis of errors; it reaches the error of guessing if that is near, or if `always`."""
     found = [e for s in series for p in s.points for e in (p.y, p.low, p.high) if e is not None]
     near = always or max(found, default=1.0) >= 0.05
-    label = error_label((analysis.words if analysis else words()).axis, runs)
+    label = error_label((terms_of(analysis) if analysis else error_terms()).axis, runs)
     guess, text, room = 1.0, GUESSING, 2.0
     if analysis is not None and analysis.measure == "error rate":
-        guesses = {guessing(run) for run in runs}
+        guesses = {guess_error_rate(run) for run in runs}
         only = guesses.pop() if len(guesses) == 1 else None
         near, guess, text, room = near and only is not None, only or 1.0, RANDOM, 1.2
     axis = log_axis(label, [*found, guess, room * guess] if near else found)  # room for the words above the line
@@ -270,8 +270,8 @@ def lost(cells: Sequence[Cell], states: Mapping[str, int] | None = None) -> list
     *some, last = said or [""]
     told = f"{', '.join(some)} and {last}" if some else last
     notes = [f"Of {total:,} trials {told}: they have no mark."] if told else []
-    if any(c.best is not None and c.best < FLOOR for c in cells):
-        notes.append(f"Errors of 0 are drawn at {error_text(FLOOR)}.")
+    if any(c.best is not None and c.best < ROUNDING_ERROR for c in cells):
+        notes.append(f"Errors of 0 are drawn at {error_text(ROUNDING_ERROR)}.")
     return notes
 
 

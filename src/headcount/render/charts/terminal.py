@@ -11,6 +11,7 @@ from headcount.render.charts.chart import Axis, Chart, ChartSeries, power_text
 from headcount.render.charts.of_run import error_by_heads
 from headcount.render.run_tables import cell_table
 from headcount.render.tables import as_terminal
+from headcount.render.words.errors import terms_of
 from headcount.render.words.run import known, rises, summary
 from headcount.store import Run
 
@@ -28,7 +29,7 @@ def print_run(analysis: Analysis, terminal: Terminal, runs: Sequence[Run] = ()) 
     """Print a run: what it says and why, error against heads for every length, and all cells. Nothing is written."""
     terminal.print(analysis.title or analysis.run, style="bold")
     terminal.print(summary(analysis))
-    errors = [] if analysis.plain else [f"Errors: {analysis.words.kind} {analysis.words.data}."]
+    errors = [] if analysis.plain else [f"Errors: {terms_of(analysis).kind} {terms_of(analysis).data}."]
     for text in [*errors, *analysis.notes]:
         terminal.print(text)
     for found in analysis.dimensions:

@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from headcount.analysis.words import error_text
 from headcount.core import Spec
 from headcount.core.text import plain
+from headcount.render.words.numbers import error_text
 
 MOST = 12
 """More rows than these are not drawn; the rows that matter most are kept."""

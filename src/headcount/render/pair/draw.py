@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headcount.analysis.words import heads_text
 from headcount.render.pair.data import AFTER, KINDS, MOST, PairFigure, distance_text, looks, one_line, strips, telling
 from headcount.render.pair.panels import heads_panel, outputs_panel, plane_panel, series_panel, strips_panel
 from headcount.render.pair.targets import targets_panel, targets_text
 from headcount.render.style import COLOURS
+from headcount.render.words.numbers import heads_text
 
 if TYPE_CHECKING:
     from headcount.render.picture import Picture

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from headcount.analysis.words import times_text
 from headcount.core.text import round_down
 from headcount.render.pair.data import PairFigure, number_text
 from headcount.render.pair.panels import FIRST, INK, MUTED, SECOND, Place, inches
 from headcount.render.style import COLOURS
+from headcount.render.words.numbers import times_text
 
 LEVEL = 0.98
 """Inches from the panel's top to the axis."""

@@ -7,12 +7,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headcount.analysis import FEW, LARGE, LEVEL_DECADES, Dimension, Grounds, Reason, fits, largest_fall
-from headcount.analysis.words import error_text, heads_text, percent, times_text
+from headcount.analysis import (
+    LARGE_ERROR_RATE,
+    LEVEL_DECADES,
+    MIN_WRONG_ANSWERS,
+    Dimension,
+    Grounds,
+    Reason,
+    fits,
+    largest_fall,
+)
+from headcount.render.words.errors import terms_of
+from headcount.render.words.numbers import error_text, heads_text, percent, times_text
 
 
-def in_words(found: Dimension, grounds: Grounds) -> Dimension:
-    """Return a record with its sentence, its reasons and the comparison with the known D."""
+def answer_in_words(found: Dimension, grounds: Grounds) -> Dimension:
+    """Return the record of an answer with its sentence, its reasons and the comparison with the known D."""
     return found.model_copy(
         update={
             "sentence": sentence(found),
@@ -45,7 +55,7 @@ def sentence(found: Dimension) -> str:
         return f"Unclear: {best}, but {_other(found)}: more seeds, targets or training are needed."
     if found.estimate is None:
         return (found.rate and turned(found)) or _open(found)
-    most, noun, sure = found.head_counts[-1], found.words.noun, f"{found.words.purpose} ({_interval(found)})"
+    most, noun, sure = found.head_counts[-1], terms_of(found).noun, f"{terms_of(found).purpose} ({_interval(found)})"
     if found.verdict == "one-head":
         least = found.head_counts[0]
         enough = "one head suffices" if least == 1 else f"{least} heads suffice (fewer were not tried)"
@@ -95,7 +105,7 @@ def _hint(found: Dimension) -> str:
         return "no number of heads stands out"
     if found.drop is None:
         return f"{heads_text(found.pointed)} and more do about equally well"
-    noun = found.words.noun
+    noun = terms_of(found).noun
     article = "an" if noun[0] in "aeiou" else "a"
     smaller = f"{times_text(found.drop)} times smaller than {heads_text(found.drop_from or 0)}"
     return f"{heads_text(found.pointed)} have {article} {noun} {smaller}"
@@ -119,7 +129,7 @@ def _open(found: Dimension) -> str:
     hint = "but no step is clear enough to say how many are needed"
     if (found.low or 0) > found.head_counts[0]:
         hint = f"at least {found.low} are needed"
-    fall = f"the fall of the {found.words.noun} has no end among the head counts tried"
+    fall = f"the fall of the {terms_of(found).noun} has no end among the head counts tried"
     return f"Not reached by h = {found.head_counts[-1]}: {fall}, {hint}."
 
 
@@ -132,7 +142,7 @@ def _unsure_fall(found: Dimension) -> str:
         return f"{_span(found)}, but {percent(1.0 - found.fall_share)} of the draws show {fall}"
     few, many = (found.head_counts[i] for i in (before, after))
     smaller = (
-        f"with {heads_text(many)} the {found.words.noun} is {times_text(10**decades)} times smaller than with {few}"
+        f"with {heads_text(many)} the {terms_of(found).noun} is {times_text(10**decades)} times smaller than with {few}"
     )
     agreed = math.floor(100 * found.fall_share)  # what is just below 95 % must not read as 95 %
     draws = f"only {agreed} % of the draws show" if agreed else "hardly any of the draws shows"
@@ -143,7 +153,7 @@ def _span(found: Dimension) -> str:
     """Say between which errors all head counts lie where there is no fall; a rise is not called level."""
     errors = [error for _, error in found.errors]
     low, high = error_text(min(errors)), error_text(max(errors))
-    which = f"from {found.head_counts[0]} to {heads_text(found.head_counts[-1])} the {found.words.noun}"
+    which = f"from {found.head_counts[0]} to {heads_text(found.head_counts[-1])} the {terms_of(found).noun}"
     if max(errors) > 10**LEVEL_DECADES * min(errors):
         return f"{which} is {low} to {high}, without a fall of more than {10**LEVEL_DECADES:.0f} times"
     return f"{which} stays at {low if low == high else f'{low} to {high}'}"
@@ -182,7 +192,7 @@ def _results(found: Dimension) -> str:
     if not found.errors:
         return "no trial has a result"
     ((heads, error),) = found.errors
-    return f"only one head count, {heads}, has a result ({found.words.noun} {error_text(error)})"
+    return f"only one head count, {heads}, has a result ({terms_of(found).noun} {error_text(error)})"
 
 
 def _name(heads: int) -> str:
@@ -203,7 +213,11 @@ def _level_text(found: Dimension, grounds: Grounds) -> str:
     places = grounds.places
     errors = ", ".join(f"{error_text(error)} with {heads_text(heads)}" for heads, error in found.errors)
     over = "" if places == 1 else f" (geometric mean over {places} combinations of target and size)"
-    whose = f"The {found.words.noun}, as {found.words.seeds}," if found.rate else f"The best seed's {found.words.noun}"
+    whose = (
+        f"The {terms_of(found).noun}, as {terms_of(found).seeds},"
+        if found.rate
+        else f"The best seed's {terms_of(found).noun}"
+    )
     return f"{whose} is {errors}{over}."
 
 
@@ -228,7 +242,7 @@ def _open_text(found: Dimension) -> str:
     larger = [h for h in found.missing if h > last]
     more = lost_text(found.missing, larger) if larger else f"more than {last} were not tried"
     end = "" if found.fall_share is not None else ": no end of the fall is confirmed"
-    return f"With {last} heads the {found.words.noun} is {change} than with {before}, and {more}{end}."
+    return f"With {last} heads the {terms_of(found).noun} is {change} than with {before}, and {more}{end}."
 
 
 def _slope_text(heads: int, slope: float, low: float, high: float) -> str:
@@ -272,34 +286,35 @@ def turned(found: Dimension) -> str:
     if heads == most or found.verdict == "no-fall":
         return ""
     why = "no step is sharp enough to say how many are needed"
-    if least > LARGE:
+    if least > LARGE_ERROR_RATE:
         why = f"{_percent(least)} wrong answers are too many to say that it is the heads that limit it"
     elif (found.low or 0) > found.head_counts[0]:
         why = f"no step is sharp enough to say more than that at least {found.low} are needed"
     return (
-        f"No transition was seen: the {found.words.noun} is smallest with {heads_text(heads)} "
+        f"No transition was seen: the {terms_of(found).noun} is smallest with {heads_text(heads)} "
         f"({error_text(least)}) and no smaller up to {most}, but {why}."
     )
 
 
 def refused_text(found: Dimension, heads: int) -> str:
     """Say why the end of a fall is not called a transition."""
-    why = f"where fewer than {FEW} answers are wrong, too few to tell a step from a fall that has nothing left to learn"
+    few = f"where fewer than {MIN_WRONG_ANSWERS} answers are wrong"
+    why = f"{few}, too few to tell a step from a fall that has nothing left to learn"
     if found.even is not None:
         rates = f"{10 ** found.even[0]:.2f} times a head, before it {10 ** found.even[1]:.2f} times"
         why = f"but the last step is not much steeper ({rates}): the fall is even, and no number of heads stands out"
-    falls = f"the {found.words.noun} falls up to {heads_text(heads)} ({error_text(found.error(heads))})"
+    falls = f"the {terms_of(found).noun} falls up to {heads_text(heads)} ({error_text(found.error(heads))})"
     return f"Unclear: {falls}, {why}. No transition is claimed."
 
 
 def large_text(found: Dimension) -> list[str]:
     """Say so where every error rate is too large for any answer."""
     least = min(error for _, error in found.errors)
-    if not found.rate or least <= LARGE:
+    if not found.rate or least <= LARGE_ERROR_RATE:
         return []
     why = "since data, training or size may be what limits it"
-    told = f"above {_percent(LARGE)} wrong answers no number of heads is claimed, {why}"
-    return [f"The smallest {found.words.noun} is {error_text(least)}; {told}."]
+    told = f"above {_percent(LARGE_ERROR_RATE)} wrong answers no number of heads is claimed, {why}"
+    return [f"The smallest {terms_of(found).noun} is {error_text(least)}; {told}."]
 
 
 def _percent(share: float) -> str:

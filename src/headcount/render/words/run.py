@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.analysis import UNMEASURED, ZERO, Analysis, Dimension, Part, Reason, blind_note, fits
-from headcount.analysis.words import heads_text, percent, times_text
+from headcount.analysis import NO_TRAINING_ERROR, NO_WRONG_ANSWER, Analysis, Dimension, Part, Reason, fits
 from headcount.render.charts.series import above, known_dimensions, level, where
+from headcount.render.words.errors import blind_note, terms_of
 from headcount.render.words.headline import Headline, split
 from headcount.render.words.heads_needed import comparison
+from headcount.render.words.numbers import heads_text, percent, times_text
 from headcount.render.words.task import settings, task_text
 from headcount.store import Run
 
@@ -38,8 +39,8 @@ _STATES = {
     "running": "still running",
     "pending": "not started yet",
     "damaged": "damaged in the store and left out (headcount runs --check says what is wrong)",
-    ZERO: "left out: no wrong answer, on a number of samples that is not known",
-    UNMEASURED: "left out: finished, without a training error on record",
+    NO_WRONG_ANSWER: "left out: no wrong answer, on a number of samples that is not known",
+    NO_TRAINING_ERROR: "left out: finished, without a training error on record",
 }
 
 
@@ -68,7 +69,7 @@ def grounds(found: Dimension, analysis: Analysis) -> list[Reason]:
 
 def meaning(analysis: Analysis) -> list[str]:
     """Say what a reader may conclude, and what not."""
-    points = [analysis.words.meaning, *analysis.notes, MEASURED, MEAN if analysis.measure == "error rate" else BEST]
+    points = [terms_of(analysis).meaning, *analysis.notes, MEASURED, MEAN if analysis.measure == "error rate" else BEST]
     return points + [f"{number:,} trials {meaning}." for state, number, meaning in counts(analysis) if state != "done"]
 
 
@@ -93,7 +94,7 @@ def panel_evidence(found: Dimension) -> str:
 
 def panel_meaning(run: Run, found: Dimension) -> list[str]:
     """Say what a reader may conclude of one panel, and what not."""
-    points = [found.words.meaning, MEASURED, BEST, RULE]
+    points = [terms_of(found).meaning, MEASURED, BEST, RULE]
     if run.intrinsic is not None:
         points.append(
             f"Here the true number of look-ups, D = {run.intrinsic}, is known, because the task was built "
@@ -170,7 +171,7 @@ def rises(analysis: Analysis, setting: str) -> list[str]:
             if error >= RISE * least:
                 at = f" ({where(cell)})" if len(places) > 1 else ""
                 larger = f"{times_text(error / least)} times larger than with {fewer}{at}"
-                told = f"With {heads_text(heads)} the {analysis.words.noun} is {larger}. "
+                told = f"With {heads_text(heads)} the {terms_of(analysis).noun} is {larger}. "
                 found.append((error / least, f"{told}More heads can do all that fewer can: {about}."))
     return [max(found)[1]] if found else []
 
