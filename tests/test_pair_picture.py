@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from headcount.core.errors import BadInput
-from headcount.render.pair.data import PairFigure, looks, number_text, row_text, strips, telling
+from headcount.render.pair.data import PairFigure, head_focuses, most_informative, number_text, strips, value_text
 from headcount.render.pair.draw import draw_pair
 from headcount.render.pair.picture import pair_html, pair_png, save_pair
 from headcount.render.pair.targets import targets_panel
@@ -38,7 +38,7 @@ def make(T, d, heads, D, *, m=None, kind="exact", f=True, weights=True, uncovere
     w1, w2 = ([softmin(F[covered[k % len(covered)]]) for k in range(heads)] for F in (f1, f2))
     out = [draw.gauss(0, 1) for _ in range(m or 8 * heads)]
     figure = {
-        "title": f"{heads} heads cannot tell these two sequences apart, although the task asks for {D} look-ups",
+        "title": f"{heads} heads cannot tell these two sequences apart, although the task asks for {D} focus-ups",
         "subtitle": f"quadratic-basins, T = {T}, d = {d}, D = {D}",
         "kind": kind,
         "X1": X1,
@@ -158,7 +158,7 @@ def test_targets_and_answers_are_told_apart(case):
 def test_the_same_bytes_every_time(tmp_path):
     import matplotlib
 
-    names = [name for name in matplotlib.rcParams if name != "backend"]  # asking for it would look for a screen
+    names = [name for name in matplotlib.rcParams if name != "backend"]  # asking for it would focus for a screen
     before = [matplotlib.rcParams[name] for name in names]
     figure = make(3, 1, 1, 1, m=2, f=False, weights=False)
     for name, settings in (("a", {}), ("b", {"font.size": 30, "svg.hashsalt": "other"})):
@@ -198,7 +198,7 @@ def test_the_page_is_whole_and_needs_nothing_else(case):
     svg = re.search(r"<svg.*?</svg>", page, re.DOTALL)
     assert svg is not None
     assert len(ElementTree.fromstring(svg[0]).get("aria-label", "")) > 40
-    assert ("do not look at the tokens themselves" in page) == (figure["weights1"] is None)
+    assert ("do not focus at the tokens directly" in page) == (figure["weights1"] is None)
 
 
 @pytest.mark.parametrize("case", PAGES)
@@ -207,7 +207,7 @@ def test_the_page_holds_every_number(case):
     text = html.unescape(" ".join(read(page_of(case)).text))
     told = PairFigure.parse(figure)
     numbers = [figure[key] for key in ("y1", "y2", "prediction1", "prediction2", "unit")]
-    for number in [*numbers, told.gap, told.wrong, *(m for look in looks(told) for m in look.means)]:
+    for number in [*numbers, told.gap, told.wrong, *(m for focus in head_focuses(told) for m in focus.means)]:
         assert number_text(number, 6) in text
     assert f"{told.distance:.6g} apart" in text
     for row in strips(told):
@@ -289,15 +289,15 @@ def test_a_missing_key_is_named():
 
 def test_heads_are_shown_along_what_they_follow():
     figure = PairFigure.parse(make(16, 4, 3, 4, uncovered=(2,)))
-    assert [look.strip.name for look in looks(figure)] == ["f1", "f2", "f4"]
-    for look in looks(figure):
-        expected = sum(v * w for v, w in zip(look.strip.first, look.first, strict=True))
-        assert look.means[0] == pytest.approx(expected)
+    assert [focus.strip.name for focus in head_focuses(figure)] == ["f1", "f2", "f4"]
+    for focus in head_focuses(figure):
+        expected = sum(v * w for v, w in zip(focus.strip.first, focus.first, strict=True))
+        assert focus.means[0] == pytest.approx(expected)
 
 
 def test_rows_that_no_head_follows_are_always_kept():
     figure = PairFigure.parse(make(8, 3, 1, 20, uncovered=(3, 17)))
-    kept = [row.number for row in telling(strips(figure))]
+    kept = [row.number for row in most_informative(strips(figure))]
     assert len(kept) == 12
     assert kept == sorted(kept)
     assert {3, 17} <= set(kept)
@@ -321,4 +321,4 @@ def test_numbers_are_short():
         "−2e+07",
     ]
     row = strips(PairFigure.parse(make(6, 1, 1, 1, f=False, X1=[[-1.0]] * 6, X2=[[1.0]] * 6)))[0]
-    assert [row_text(v, row) for v in (-0.001, 0.5, -0.25)] == ["0.00", "0.50", "−0.25"]
+    assert [value_text(v, row) for v in (-0.001, 0.5, -0.25)] == ["0.00", "0.50", "−0.25"]

@@ -234,13 +234,13 @@ def test_a_printer_that_cuts_is_rejected(monkeypatch: pytest.MonkeyPatch) -> Non
         return [*line_problems(screen.getvalue(), 40), *missing(key, screen.getvalue())]
 
     assert problems() == []
-    whole, real = layout.Strip.line, layout.plan
-    monkeypatch.setattr(layout.Strip, "line", lambda self, text, width: whole(self, text[:2] + "…", width))
+    whole, real = layout.LaidColumn.line, layout.lay_out
+    monkeypatch.setattr(layout.LaidColumn, "line", lambda self, text, width: whole(self, text[:2] + "…", width))
     assert problems()
-    monkeypatch.setattr(layout.Strip, "line", whole)
-    monkeypatch.setattr(layout, "plan", lambda strips, width: real(strips[:-2], width))
+    monkeypatch.setattr(layout.LaidColumn, "line", whole)
+    monkeypatch.setattr(layout, "lay_out", lambda strips, width: real(strips[:-2], width))
     assert problems()
-    monkeypatch.setattr(layout, "plan", lambda strips, width: real(strips, 100))
+    monkeypatch.setattr(layout, "lay_out", lambda strips, width: real(strips, 100))
     assert problems()
 
 

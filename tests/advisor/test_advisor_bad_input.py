@@ -56,7 +56,7 @@ GIVEN = {
     "a class a sample": ((X, [f"c{n}" for n in range(60)]), {}, "60 classes for 60 samples: .*two samples a class"),
     "amounts as classes": ((X, Y), CLASSES, "60 classes for 60 samples: .*set kind to regression if y is a quantity"),
     "unequal lengths": ((X, Y[:50]), {}, "X has 60 samples but y has 50: the first axis of both must count samples"),
-    "unequal labels": ((X, ["a", "b"] * 25), {}, "X has 60 samples but y has 50 labels: give one label a sample"),
+    "unequal labels": ((X, ["a", "b"] * 25), {}, "X has 60 samples but y has 50 labels: give one label per sample"),
     "no samples": ((X[:0], Y[:0]), {}, r"X is empty \(shape \[0, 5, 2\]\): every axis needs an entry"),
     "no targets": ((X, []), {}, "X has 60 samples but y has 0"),
     "no tokens": ((X[:, :0], Y), {}, r"X is empty \(shape \[60, 0, 2\]\)"),

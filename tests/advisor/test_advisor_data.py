@@ -88,7 +88,7 @@ def test_inputs_are_scaled_and_padding_stays_zero(samples):
     mask = np.ones((samples, 5), bool)
     mask[:, 3:] = False
     stuff = material(1000.0 + 50.0 * X, Y, mask)
-    train = stuff.whole if samples < 1000 else stuff.data.train
+    train = stuff.sequences if samples < 1000 else stuff.data.train
     tokens = train.X[train.mask].numpy()
     assert np.allclose(tokens.mean(0), 0, atol=1e-4)
     assert np.allclose(tokens.std(0), 1, atol=1e-4)

@@ -9,7 +9,7 @@ import pytest
 from advisor_cases import made_up
 
 from headcount.advisor import decide as advisor_decide
-from headcount.advisor.decide import Table, decide, levels_of, noise_floor, one_sided
+from headcount.advisor.decide import TrialsByHeads, decide, levels_of, noise_floor, one_sided
 from headcount.training.spec import TrainSpec
 
 
@@ -160,14 +160,14 @@ def test_too_little_is_no_answer():
 def test_trials_that_were_cut_off_decide_nothing():
     found = made_up(STEP)
     assert decide(found, heads_max=32, draws=100).verdict == "transition"
-    cut = decide([replace(one, whole=one.heads != 4) for one in found], heads_max=32, draws=100)
+    cut = decide([replace(one, completed=one.heads != 4) for one in found], heads_max=32, draws=100)
     assert (cut.verdict, cut.estimate, cut.low) == ("transition", 5, 4)
-    late = [replace(one, whole=one.wanted.seed == 0) for one in found]
+    late = [replace(one, completed=one.wanted.seed == 0) for one in found]
     assert decide(late, heads_max=32, draws=100).verdict == "too-few"
-    late = [replace(one, whole=one.wanted.seed < 2) for one in found]
+    late = [replace(one, completed=one.wanted.seed < 2) for one in found]
     assert (decide(late, heads_max=32, draws=100).estimate, decide(late, heads_max=32, draws=100).low) == (4, 3)
     assert decide([one for one in found if one.heads > 3], heads_max=32, draws=100).verdict == "too-few"
-    assert decide([replace(one, whole=False) for one in found], heads_max=32, draws=100).verdict == "too-few"
+    assert decide([replace(one, completed=False) for one in found], heads_max=32, draws=100).verdict == "too-few"
 
 
 def test_bad_luck_with_seeds_widens_the_interval():
@@ -199,12 +199,12 @@ def test_classes_count_double():
 
 
 def test_the_floor_lies_between_training_and_validation_error():
-    table = Table.of(made_up({h: [2e-4, 2e-4] for h in (2, 4, 8)}, 0.01, train=0.9))
+    table = TrialsByHeads.of(made_up({h: [2e-4, 2e-4] for h in (2, 4, 8)}, 0.01, train=0.9))
     floor, spread = noise_floor(table)
     best = table.champion
     assert 0.8 * best.train < floor < best.validation
     assert spread < 0.1 * floor
-    scattered = Table.of(made_up({h: [2e-4, 2e-3] for h in (2, 4, 8)}, 0.0))
+    scattered = TrialsByHeads.of(made_up({h: [2e-4, 2e-3] for h in (2, 4, 8)}, 0.0))
     assert noise_floor(scattered)[0] == 0.0
 
 

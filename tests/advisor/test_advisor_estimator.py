@@ -17,15 +17,17 @@ from sklearn.utils.estimator_checks import check_estimator, check_regressors_tra
 
 from headcount.advisor import split as advisor_split
 from headcount.advisor.sklearn import HeadCountAdvisor
-from headcount.advisor.split import FEW
+from headcount.advisor.split import MIN_HOLDOUT_SAMPLES
 
 QUICK = {"steps": 300, "heads_max": 4, "budget": 60.0}
 
 
-@pytest.mark.parametrize("few", [0, pytest.param(FEW, marks=pytest.mark.slow)], ids=["held back", "in folds"])
+@pytest.mark.parametrize(
+    "few", [0, pytest.param(MIN_HOLDOUT_SAMPLES, marks=pytest.mark.slow)], ids=["held back", "in folds"]
+)
 def test_it_passes_the_checks_of_scikit_learn(monkeypatch, few):
     """Their data are small, and five folds take three times as long."""
-    monkeypatch.setattr(advisor_split, "FEW", few)
+    monkeypatch.setattr(advisor_split, "MIN_HOLDOUT_SAMPLES", few)
     check_estimator(HeadCountAdvisor(steps=4, heads_max=2, budget=60.0), on_skip=None)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from advisor_cases import made_up
 
-from headcount.advisor.decide import Table, decide, drawn_errors
+from headcount.advisor.decide import TrialsByHeads, decide, drawn_errors
 from headcount.advisor.warnings import flattened_features, outlying_targets
 from headcount.advisor.words.answer import sentence
 from headcount.analysis.bootstrap import shown
@@ -104,7 +104,7 @@ def test_more_sequences_narrow_the_interval_and_never_move_it_off_the_answer():
 
 
 def test_dependence_between_folds_widens_what_is_drawn():
-    table = Table.of(made_up({1: [0.2] * 3, 2: [0.1] * 3}, samples=200))
+    table = TrialsByHeads.of(made_up({1: [0.2] * 3, 2: [0.1] * 3}, samples=200))
     plain, wide = (drawn_errors(table, 2000, 0, inflation=c)[1:].std(0) for c in (1.0, 2.25))
     assert wide == pytest.approx(1.5 * plain, rel=0.1)
 

@@ -30,10 +30,10 @@ def press_after(monkeypatch, heads: int, times: int = 1) -> list[int]:
     pressed: list[int] = []
     real = BestOnCore._ended
 
-    def ended(self, *, whole):
+    def ended(self, *, completed):
         if self.asked.wanted.tag == "heads":
             seen.add(self.asked.wanted.heads)
-        return real(self, whole=whole)
+        return real(self, completed=completed)
 
     def told(self):
         if len(seen) >= heads and len(pressed) < times:
@@ -89,9 +89,9 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs us in the background ignores it
 from headcount.advisor.sessions import BestOnCore
 real = BestOnCore._ended
-def ended(self, *, whole):
-    found = real(self, whole=whole)
-    if whole:
+def ended(self, *, completed):
+    found = real(self, completed=completed)
+    if completed:
         print(f"trained {self.asked.wanted.tag} {self.asked.wanted.heads}", file=sys.stderr, flush=True)
     return found
 BestOnCore._ended = ended

@@ -71,5 +71,5 @@ def test_a_budget_is_seconds_or_a_text(budget: float | str) -> None:
 def test_y_beside_a_file_is_refused(tmp_path) -> None:
     X, y = arrays("mean", 100, 0.1, dim=2, length=6)
     np.savez(tmp_path / "data.npz", X=X, y=y)
-    with pytest.raises(BadInput, match="with X alone"):
+    with pytest.raises(BadInput, match="y and mask go only with an array X"):
         advise(tmp_path / "data.npz", y)

@@ -14,7 +14,7 @@ from advisor_cases import arrays, made_up
 from headcount.advisor.advice import advise
 from headcount.advisor.data import material
 from headcount.advisor.engine import TrialEngine
-from headcount.advisor.search import ATTEMPTS, MAX_SEEDS, MORE, Search
+from headcount.advisor.search import ATTEMPTS_PER_SEED, DECISIVE_SEEDS, MAX_SEEDS, Search
 from headcount.advisor.trials import Wanted
 from headcount.sweeps.spec import ModelOptions
 from headcount.training.spec import TrainSpec
@@ -27,9 +27,9 @@ class Fake:
     train_ratio = 0.9
 
     def __init__(
-        self, error: Callable[[Wanted], float], trials: int = 1000, whole: Callable[[Wanted], bool] | None = None
+        self, error: Callable[[Wanted], float], trials: int = 1000, completed: Callable[[Wanted], bool] | None = None
     ):
-        self.error, self.trials, self.whole = error, trials, whole or (lambda _: True)
+        self.error, self.trials, self.completed = error, trials, completed or (lambda _: True)
         self.material = SimpleNamespace(
             task=SimpleNamespace(length=16, dim=3, X=np.linspace(0, 1, 300).reshape(10, 10, 3), mask=None),
             train_size=800,
@@ -47,20 +47,20 @@ class Fake:
         return 1e-3
 
     def try_out(self, wanted: list[Wanted]):
-        return self.made(wanted)
+        return self.outcomes(wanted)
 
     def train(self, wanted: list[Wanted]):
         if self.left() <= 0:
             return []
         done = wanted[: self.trials - len(self.asked)]
         self.asked += done
-        return self.made(done)
+        return self.outcomes(done)
 
-    def made(self, wanted: list[Wanted]):
+    def outcomes(self, wanted: list[Wanted]):
         trials = [made_up({w.heads: [self.error(w)]}, samples=300, train=self.train_ratio)[0] for w in wanted]
         models = [w.options.model(heads=w.heads, dim=2, length=8, out_dim=1) for w in wanted]
         made = zip(trials, wanted, models, strict=True)
-        return [replace(one, wanted=w, model=model, whole=self.whole(w)) for one, w, model in made]
+        return [replace(one, wanted=w, model=model, completed=self.completed(w)) for one, w, model in made]
 
 
 def three(wanted: Wanted) -> float:
@@ -107,14 +107,14 @@ def test_where_nothing_larger_may_be_tried_nothing_is_settled():
 
 
 def test_only_a_challenge_that_was_trained_counts():
-    whole, *_ = searched(Fake(three))
-    assert whole.settled
-    assert [(c.heads, c.hidden, c.passed) for c in whole.challenges.values()] == [(2, 64, False)]
-    count = next(n for n, w in enumerate(whole.engine.asked) if w.seed >= 100)
+    settled, *_ = searched(Fake(three))
+    assert settled.settled
+    assert [(c.heads, c.hidden, c.passed) for c in settled.challenges.values()] == [(2, 64, False)]
+    count = next(n for n, w in enumerate(settled.engine.asked) if w.seed >= 100)
     late, *answer = searched(Fake(three, trials=count))
     assert answer[:3] == ["transition", 3, 1]
     assert late.challenges == {}
-    cut, *_ = searched(Fake(three, trials=count + 2, whole=lambda w: w.seed < 100))
+    cut, *_ = searched(Fake(three, trials=count + 2, completed=lambda w: w.seed < 100))
     assert cut.challenges == {}
 
 
@@ -152,33 +152,33 @@ def test_head_counts_are_never_compared_at_different_sizes():
 
 
 def test_without_time_for_a_challenge_nothing_is_called_too_few():
-    whole, *_ = searched(Fake(three))
-    count = next(n for n, w in enumerate(whole.engine.asked) if w.seed >= 100)
+    settled, *_ = searched(Fake(three))
+    count = next(n for n, w in enumerate(settled.engine.asked) if w.seed >= 100)
     late, _, heads, low, _ = searched(Fake(three, trials=count))
     assert (heads, low, late.settled) == (3, 1, False)
 
 
 def test_trials_that_were_cut_off_count_nowhere():
     """Of the head count that confirms the answer all trials but the first are cut off."""
-    search, *_ = searched(Fake(three, whole=lambda w: w.heads != 4 or w.seed == 0))
-    assert sum(one.whole for one in search.found if one.heads == 4) == 1
+    search, *_ = searched(Fake(three, completed=lambda w: w.heads != 4 or w.seed == 0))
+    assert sum(one.completed for one in search.found if one.heads == 4) == 1
     assert not search.settled
 
 
 def test_a_trial_that_diverges_is_replaced_but_not_for_ever():
-    some, verdict, heads, *_ = searched(Fake(three, whole=lambda w: w.heads != 2 or w.seed > 0))
+    some, verdict, heads, *_ = searched(Fake(three, completed=lambda w: w.heads != 2 or w.seed > 0))
     assert (verdict, heads, some.settled) == ("transition", 3, True)
-    assert sum(one.whole for one in some.found if one.heads == 2) >= MORE
-    never, *_ = searched(Fake(three, whole=lambda w: w.heads != 3))
-    assert sum(one.heads == 3 for one in never.found) <= ATTEMPTS * MAX_SEEDS
+    assert sum(one.completed for one in some.found if one.heads == 2) >= DECISIVE_SEEDS
+    never, *_ = searched(Fake(three, completed=lambda w: w.heads != 3))
+    assert sum(one.heads == 3 for one in never.found) <= ATTEMPTS_PER_SEED * MAX_SEEDS
     assert not never.settled
 
 
 def test_settled_needs_all_the_trials_that_were_asked_for():
     for trials in range(8, 24):
         search, verdict, *_ = searched(Fake(three, trials=trials))
-        counts = [sum(one.whole and one.heads == h for one in search.found) for h in (2, 3, 4)]
-        assert not search.settled or min(counts) >= MORE
+        counts = [sum(one.completed and one.heads == h for one in search.found) for h in (2, 3, 4)]
+        assert not search.settled or min(counts) >= DECISIVE_SEEDS
         assert verdict != "transition" or min(counts[:2]) >= 2
 
 
@@ -186,7 +186,7 @@ def test_given_steps_know_no_deadline():
     X, y = arrays("sum-of-maxima", 1000, 0.0, intrinsic=1, dim=1, length=6)
     # far less than the trials take
     found = [advise(X, y, steps=400, heads_max=2, budget=budget, quiet=True) for budget in (1e-3, 600.0)]
-    assert all(one.whole for one in found[0].trials)
+    assert all(one.completed for one in found[0].trials)
     assert [p.validation for p in found[0].record.curve] == [p.validation for p in found[1].record.curve]
     assert found[0].record.verdict == found[1].record.verdict != "too-few"
 
@@ -198,7 +198,7 @@ def test_without_a_deadline_no_timer_fails(monkeypatch: pytest.MonkeyPatch):
     engine = TrialEngine(material(X, y, None, kind="auto", seed=0, name="mean"))
     train = TrainSpec(steps=20, warmup=2, evaluations=2, batch=16, train_size=48, validation_size=12)
     (one,) = engine.train([Wanted(1, 0, ModelOptions(head_dim=2, hidden=8), train)])
-    assert one.whole
+    assert one.completed
     assert 0 < one.fitted < 10
     assert failed == []
 
@@ -206,7 +206,7 @@ def test_without_a_deadline_no_timer_fails(monkeypatch: pytest.MonkeyPatch):
 def test_without_a_deadline_trials_take_the_most_steps():
     search = Search(Fake(three), 4, 0.95, 0, 60.0)
     search.engine.left = lambda: float("inf")
-    search._plan()
+    search._choose_sizes()
     assert search.train.steps == 10_000
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headcount.advisor.data import material
-from headcount.advisor.split import FEW, FOLDS, MAX_VALIDATION, deal, plan_splits, same_sequences
+from headcount.advisor.split import FOLDS, MAX_VALIDATION, MIN_HOLDOUT_SAMPLES, deal, plan_splits, same_sequences
 from headcount.tasks.arrays.task import ArrayTask
 
 
@@ -28,7 +28,7 @@ def test_few_sequences_all_validate_and_none_of_them_on_what_it_trained():
     assert splits.inflation == pytest.approx(1 + 103 / 82.4)
 
 
-@pytest.mark.parametrize("samples", [FEW, 60_000])
+@pytest.mark.parametrize("samples", [MIN_HOLDOUT_SAMPLES, 60_000])
 def test_many_sequences_are_split_once(samples):
     splits = plan_splits(task(samples), None, 0)
     (only,) = splits.repeats[0]
@@ -76,6 +76,6 @@ def test_a_rare_class_does_not_outweigh_the_others():
     rng = np.random.default_rng(3)
     y = np.where(np.arange(1000) < 10, "rare", np.where(rng.random(1000) < 0.5, "a", "b"))
     stuff = material(rng.normal(size=(1000, 4, 2)), y)
-    weight = stuff.whole.y.double().var(0)
+    weight = stuff.sequences.y.double().var(0)
     assert stuff.classes == ("a", "b", "rare")
     assert float(weight[2] / weight.sum()) < 0.03

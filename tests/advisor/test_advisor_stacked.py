@@ -16,7 +16,7 @@ from headcount.advisor.data import material
 from headcount.advisor.engine import TrialEngine
 from headcount.advisor.measures import Measurer
 from headcount.advisor.sessions import BestStack
-from headcount.advisor.split import FEW
+from headcount.advisor.split import MIN_HOLDOUT_SAMPLES
 from headcount.advisor.trials import Outcome, Wanted
 from headcount.core.concurrent import run_concurrently
 from headcount.core.errors import HeadcountError
@@ -34,7 +34,9 @@ RECIPE = TrainSpec(steps=40, batch=32, warmup=4, evaluations=4, train_size=160, 
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> tuple[TrialEngine, TrialEngine]:
     """The same data on cores, and in stacks; so many sequences that a part is held back, unless the test says else."""
-    stuff = material(*arrays(samples=getattr(request, "param", FEW), length=6), kind="regression", seed=0)
+    stuff = material(
+        *arrays(samples=getattr(request, "param", MIN_HOLDOUT_SAMPLES), length=6), kind="regression", seed=0
+    )
     cores, stacks = TrialEngine(stuff), TrialEngine(stuff)
     monkeypatch.setattr(TrialEngine, "gpu", property(lambda self: self is stacks))
     return cores, stacks
@@ -48,7 +50,7 @@ def by_place(found):
     return {(one.heads, one.wanted.seed, str(one.wanted.options)): one for one in found}
 
 
-@pytest.mark.parametrize("engines", [200, FEW], indirect=True, ids=["in folds", "held back"])
+@pytest.mark.parametrize("engines", [200, MIN_HOLDOUT_SAMPLES], indirect=True, ids=["in folds", "held back"])
 def test_what_is_tried_out_in_stacks_is_what_cores_train(engines: tuple[TrialEngine, TrialEngine]) -> None:
     cores, stacks = engines
     asked = [
@@ -66,7 +68,7 @@ def test_what_is_tried_out_in_stacks_is_what_cores_train(engines: tuple[TrialEng
         mine = other[place]
         assert mine.validation == pytest.approx(alone.validation, rel=2e-3), place
         assert mine.squares == pytest.approx(alone.squares, rel=0.1, abs=2e-3), place
-        assert (mine.parameters, mine.steps, mine.whole) == (alone.parameters, 40, True)
+        assert (mine.parameters, mine.steps, mine.completed) == (alone.parameters, 40, True)
         assert (mine.train, mine.fitted) == pytest.approx((alone.train, alone.fitted), rel=2e-3), place
         assert [step for step, _ in mine.curve] == [step for step, _ in alone.curve] == [10, 20, 30, 40]
         assert [error for _, error in mine.curve] == pytest.approx([error for _, error in alone.curve], rel=2e-3)
@@ -84,13 +86,15 @@ def test_what_diverges_is_cut_off_in_stacks_as_on_cores(engines: tuple[TrialEngi
     asked = [Wanted(h, s, ModelOptions(head_dim=2, hidden=8), wild) for h in (1, 2) for s in range(8)]
     for engine in engines:
         found = engine.train(asked)
-        cut = [one for one in found if not one.whole]
+        cut = [one for one in found if not one.completed]
         assert cut
         assert len(engine.failures) == len(asked) - len(found) > 0
-        assert all("beyond all bounds" in line for line in engine.failures)
+        assert all("training diverged" in line for line in engine.failures)
         for one in found:
-            assert one.whole == (one.steps == 80)
-            assert len(one.curve) == (8 if one.whole else (one.steps - 1) // 10)  # the last evaluation does not count
+            assert one.completed == (one.steps == 80)
+            assert len(one.curve) == (
+                8 if one.completed else (one.steps - 1) // 10
+            )  # the last evaluation does not count
             assert one.validation == pytest.approx(min(error for _, error in one.curve), rel=1e-3)
             assert max(error for _, error in one.curve) <= 1.5
 
@@ -114,8 +118,8 @@ def test_small_stacks_go_side_by_side(
         for tag, w in zip(["width", "parameters"] * 3, wanted({"positions": "none"}, (1, 2, 3)), strict=True)
     ]
     needed = sum(3 * RECIPE.batch * 6 * (8 + 3) for _ in range(2))
-    monkeypatch.setattr(advisor_engine, "PLAIN_STEP", needed - (not room))
-    stacks.told = heard.append
+    monkeypatch.setattr(advisor_engine, "MAX_PLAIN_STEP", needed - (not room))
+    stacks.on_trial = heard.append
     found = stacks.try_out(asked)
     assert ways == ([1, 2] if room else [1, 1])
     assert len(found) == len(heard) == 6
@@ -165,7 +169,7 @@ def test_a_stack_is_plain_until_kernels_pay(
     monkeypatch.setattr(TrialEngine, "_stacked", lambda self, order, plain: ways.append(plain) or [])
     few, many = wanted({}, (1, 2)), wanted({}, (1, 2, 3, 4))
     each = len(many) * RECIPE.batch * 6 * (8 + 4)  # models, sequences, tokens, hidden units and heads
-    for limit, value in (("PLAIN_STEP", each), ("PLAIN_RUN", each * RECIPE.steps)):
+    for limit, value in (("MAX_PLAIN_STEP", each), ("MAX_PLAIN_RUN", each * RECIPE.steps)):
         stacks.compiled = False
         monkeypatch.setattr(advisor_engine, limit, value)
         stacks.train(many)
@@ -198,7 +202,7 @@ def test_a_failure_ends_what_runs_beside_it(
     with pytest.raises(HeadcountError, match="broken"):
         run_concurrently(calls[::-1] if late else calls, threaded=True, on_failure=stacks.halt.set)
     assert stacks.left() == 0
-    assert [one.whole for one in ended] == [False]
+    assert [one.completed for one in ended] == [False]
     assert time.monotonic() - start < 30
 
 

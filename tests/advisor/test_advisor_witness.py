@@ -17,7 +17,7 @@ from headcount.advisor.data import Material, material
 from headcount.advisor.engine import TrialEngine
 from headcount.advisor.record import WitnessRecord
 from headcount.advisor.trials import Outcome, Wanted
-from headcount.advisor.witness import SHORTEST, agreed, find_witness, own_units, save_witness, weaker
+from headcount.advisor.witness import MIN_SEARCH_SECONDS, agreed, find_witness, own_units, save_witness, weaker
 from headcount.core.errors import BadInput
 from headcount.sweeps.spec import ModelOptions
 from headcount.tasks.task import Task
@@ -200,8 +200,8 @@ def test_a_quick_answer_stays_quick(case, monkeypatch):
         return found
 
     monkeypatch.setattr(advisor, "find_witness", noted)
-    for share, most in ((advisor.QUICK, 500.0), (1e6, 500.0), (1e6, 7.0)):
-        monkeypatch.setattr(advisor, "QUICK", share)
+    for share, most in ((advisor.WITNESS_TIME_FRACTION, 500.0), (1e6, 500.0), (1e6, 7.0)):
+        monkeypatch.setattr(advisor, "WITNESS_TIME_FRACTION", share)
         assert hc.advise(task, witness=most, steps=20, heads_max=2, quiet=True).looked is found
     assert 2.0 <= asked[0] < 60
     assert asked[1:] == [500.0, 7.0]
@@ -210,4 +210,4 @@ def test_a_quick_answer_stays_quick(case, monkeypatch):
         record = hc.advise(task, witness=500.0, heads_max=2, budget=budget, quiet=True).record
         assert asked[-1] <= budget + 0.5
         assert record.seconds <= time.monotonic() - start
-    assert asked[-2] < SHORTEST
+    assert asked[-2] < MIN_SEARCH_SECONDS

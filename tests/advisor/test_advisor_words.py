@@ -16,7 +16,7 @@ from headcount.advisor.data import material
 from headcount.advisor.decide import decide
 from headcount.advisor.engine import TrialEngine
 from headcount.advisor.predict import predict
-from headcount.advisor.prices import _counting, curve_points, other_curves
+from headcount.advisor.prices import _complete_rounds, curve_points, other_curves
 from headcount.advisor.record import Challenge, ShorterPoint
 from headcount.advisor.search import Search
 from headcount.advisor.shorter_sequences import in_words, on_halves, relabelled
@@ -185,8 +185,8 @@ def test_on_a_gpu_rounds_that_the_time_cut_off_do_not_count(searched):
     rounds = [[replace(one.wanted, seed=s, heads=h) for h in (3, 1)] for s in range(3)]
 
     def counted(*cut):
-        found = [replace(one, wanted=w, whole=(w.seed, w.heads) not in cut) for wanted in rounds for w in wanted]
-        new, count = _counting(rounds, found)
+        found = [replace(one, wanted=w, completed=(w.seed, w.heads) not in cut) for wanted in rounds for w in wanted]
+        new, count = _complete_rounds(rounds, found)
         return [(o.wanted.seed, o.heads) for o in new], count
 
     first, second, third = [(0, 3), (0, 1)], [(1, 3), (1, 1)], [(2, 3), (2, 1)]
@@ -195,7 +195,7 @@ def test_on_a_gpu_rounds_that_the_time_cut_off_do_not_count(searched):
     assert counted((2, 3)) == ([*first, *second], 2)
     assert counted((0, 3)) == ([(0, 1), *second, *third], 3)  # it diverged: the time was not over
     assert counted(*first, *second, *third) == ([], 0)
-    assert _counting(rounds, []) == ([], 0)
+    assert _complete_rounds(rounds, []) == ([], 0)
 
 
 def test_halves_end_with_the_search(searched, monkeypatch):
@@ -226,10 +226,10 @@ def test_other_curves_take_rounds_of_one_seed_and_one_recipe(searched, case, see
         def try_out(self, wanted):
             cut = case == "the second is cut off" and len(asked) > 0
             asked.append(wanted)
-            return [replace(searched.found[0], wanted=w, whole=not (cut and w is wanted[-1])) for w in wanted]
+            return [replace(searched.found[0], wanted=w, completed=not (cut and w is wanted[-1])) for w in wanted]
 
     own = [one for one in searched.found if one.heads == 2]
-    cut, short = replace(own[0], whole=False), own[1].wanted.train.model_copy(update={"steps": 7})
+    cut, short = replace(own[0], completed=False), own[1].wanted.train.model_copy(update={"steps": 7})
     old = replace(own[0], wanted=replace(own[0].wanted, train=short))
     seventh = replace(own[0], wanted=replace(own[0].wanted, seed=7), validation=0.123)
     eighth = replace(own[0], wanted=replace(own[0].wanted, seed=8), validation=0.122)

@@ -11,7 +11,7 @@ from browser_pipe import Browser
 
 from headcount.render.charts.chart import Axis, Chart, ChartSeries
 from headcount.render.charts.matplotlib import as_figure
-from headcount.render.charts.terminal import MARKS, character_chart
+from headcount.render.charts.terminal import LINE_MARKS, character_chart
 
 Points = list[tuple[float, float]]
 
@@ -177,7 +177,7 @@ def in_terminal(chart: Chart) -> list[Points]:
     columns = sorted({p.x for s in lines for p in s.points})
     width = max(len(row) for _, _, row in rows) / len(columns)
     found: list[Points] = []
-    for mark, _ in zip(MARKS, lines, strict=False):
+    for mark, _ in zip(LINE_MARKS, lines, strict=False):
         at = [(c, r) for r, (_, _, row) in enumerate(rows) for c, letter in enumerate(row) if letter == mark]
         found.append([(columns[int(c / width)], chart.y.value(p + (q - p) * (r - i) / (j - i))) for c, r in sorted(at)])
     return found

@@ -22,8 +22,8 @@ from headcount.render.charts.chart import Axis, Chart, apart, doubling_axis, log
 from headcount.render.charts.html import figure
 from headcount.render.charts.of_run import law_title, run_charts
 from headcount.render.charts.of_trials import transition_chart
-from headcount.render.charts.series import MULTIPLES, level, numbered
-from headcount.render.charts.terminal import MARKS, character_chart, print_run
+from headcount.render.charts.series import MAX_CHARTS, level, numbered
+from headcount.render.charts.terminal import LINE_MARKS, character_chart, print_run
 
 
 def test_every_finished_trial_has_a_dot():
@@ -32,7 +32,7 @@ def test_every_finished_trial_has_a_dot():
     dots = sorted((p.x, p.y) for s in chart.series if s.style == "dots" for p in s.points)
     assert dots == sorted((float(t.heads), t.nmse) for run in runs for t in run.trials if t.nmse is not None)
     assert {p.text for s in chart.series if s.style == "dots" for p in s.points} >= {"target 0, seed 2"}
-    assert chart.notes == ["Of 60 trials 4 diverged: they have no mark."]
+    assert chart.notes == ["Not shown: of 60 trials, 4 diverged."]
     lines = {(s.name, p.x): p.y for s in chart.series if s.style == "line" for p in s.points}
     assert lines == {(f"T = {c.length}", float(c.heads or 0)): level(c) for c in analysis.cells if c.targets}
 
@@ -46,8 +46,8 @@ def test_many_seeds_stand_in_lanes_and_none_is_lost():
 
 def test_too_many_charts_are_named_not_hidden():
     chart = run_charts(made_case(lengths=(8,), targets=1, seeds=1)[1])[0]
-    kept = numbered([chart] * (MULTIPLES + 3))
-    assert [c.id for c in kept] == [f"error-by-heads-{i + 1}" for i in range(MULTIPLES)]
+    kept = numbered([chart] * (MAX_CHARTS + 3))
+    assert [c.id for c in kept] == [f"error-by-heads-{i + 1}" for i in range(MAX_CHARTS)]
     assert kept[-1].notes == ["3 more charts of this kind are left out; cells.csv has their numbers."]
     assert numbered([chart]) == [chart]
 
@@ -198,7 +198,7 @@ def test_marks_stand_in_the_row_of_their_error():
     chart = run_charts(analysis)[0]
     rows = [line.partition("|") for line in character_chart(chart) if "|" in line]
     labels = {name.strip(): i for i, (name, _, _) in enumerate(rows) if name.strip()}
-    for mark, series in zip(MARKS, (s for s in chart.series if s.style == "line"), strict=False):
+    for mark, series in zip(LINE_MARKS, (s for s in chart.series if s.style == "line"), strict=False):
         heights = [i for column in range(80) for i, (_, _, row) in enumerate(rows) if row[column : column + 1] == mark]
         assert len(heights) == len(series.points)
         for height, point in zip(heights, series.points, strict=True):

@@ -188,9 +188,9 @@ def test_nothing_is_written_where_drawing_fails(tmp_path, monkeypatch):
 def test_the_paper_stands_beside_ours():
     runs, analysis = made_case()
     text = words(run_page(runs, analysis, PAPER))
-    assert "Beside the paper" in text
+    assert "Compared with the paper" in text
     (ours,) = (c for c in analysis.cells if (c.heads, c.length) == (4, 8))
     assert ours.best is not None
     rings = [s for s in run_charts(analysis, runs, PAPER)[0].series if s.style == "rings"]
     assert [(p.x, p.y) for s in rings for p in s.points] == [(1.0, 0.0175), (4.0, 1.32e-6)]
-    assert "Beside the paper" not in words(run_page(runs, analysis))
+    assert "Compared with the paper" not in words(run_page(runs, analysis))

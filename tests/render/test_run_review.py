@@ -16,9 +16,9 @@ from headcount.core.errors import BadInput
 from headcount.core.text.terminal import Terminal
 from headcount.render.charts.chart import Axis, Chart, ChartSeries, Dot, PaperValue, whole_axis
 from headcount.render.charts.of_run import no_size, run_charts
-from headcount.render.charts.series import dot, level, lost
-from headcount.render.charts.terminal import MARKS, character_chart, print_run
-from headcount.render.run_page import LONGEST_TITLE, run_page, write_run_report
+from headcount.render.charts.series import dot, level, missing_trials
+from headcount.render.charts.terminal import LINE_MARKS, character_chart, print_run
+from headcount.render.run_page import MAX_TITLE, run_page, write_run_report
 from headcount.render.run_tables import paper_table, scaling_table
 from headcount.render.words.run import done, known, rises
 from headcount.store.records import Run
@@ -84,7 +84,7 @@ def test_extra_charts_stand_at_the_top_and_are_drawn_too(tmp_path: Path):
     html = files.page.read_text(encoding="utf-8")
     assert [chart for chart in embedded(html) if chart in extra] == extra
     assert [chart for chart in embedded(html) if chart not in extra] == run_charts(analysis, runs, PAPER)
-    section = re.search(r"<h2>Beside the paper</h2>(.*?)</section>", html, flags=re.DOTALL).group(1)
+    section = re.search(r"<h2>Compared with the paper</h2>(.*?)</section>", html, flags=re.DOTALL).group(1)
     assert "<li>the paper's a_i are &lt;unknown&gt;</li>" in section.replace("&#39;", "'")
     names = {f"{name}.{e}" for name in ("reversal", "a-name-of-their-own") for e in ("png", "pdf")}
     assert names < {p.name for p in files.pictures} <= {p.name for p in tmp_path.iterdir()}
@@ -103,7 +103,7 @@ def test_extra_charts_share_no_name_and_none_is_shown_twice():
     shown = embedded(run_page(runs, analysis, extra=[own[0], other, made_extra(), made_extra(), empty]))
     assert [c.id for c in shown[:4]] == ["error-by-heads", f"{own[1].id}-2", "reversal", "reversal-2"]
     assert shown[4:] == own[1:]
-    assert "Beside the paper" not in words(run_page(runs, analysis))
+    assert "Compared with the paper" not in words(run_page(runs, analysis))
     assert "only a remark" in words(run_page(runs, analysis, remarks=["only a remark"]))
 
 
@@ -150,13 +150,13 @@ def test_lost_trials_are_told_by_state():
     states = [{"failed": 3, "pending": 4} if run.left_out else {} for run in runs]
     runs = [run.model_copy(update={"left_out": left}) for run, left in zip(runs, states, strict=True)]
     chart = run_charts(analysis, runs)[0]
-    assert chart.notes == ["Of 60 trials 2 diverged, 3 failed and 4 pending: they have no mark."]
-    assert lost(analysis.cells) == ["Of 60 trials 2 diverged and 7 without a result: they have no mark."]
-    assert run_charts(analysis)[0].notes == ["Of 60 trials 2 diverged and 7 failed: they have no mark."]
+    assert chart.notes == ["Not shown: of 60 trials, 2 diverged, 3 failed and 4 pending."]
+    assert missing_trials(analysis.cells) == ["Not shown: of 60 trials, 2 diverged and 7 without a result."]
+    assert run_charts(analysis)[0].notes == ["Not shown: of 60 trials, 2 diverged and 7 failed."]
     # of two sizes each chart tells its own
     runs, analysis = made_case(hidden=(16, 32), failed=3)
     notes = [c.notes for c in run_charts(analysis, runs) if c.kind == "error-by-heads"]
-    assert notes == [[], ["Of 60 trials 3 failed: they have no mark."]]
+    assert notes == [[], ["Not shown: of 60 trials, 3 failed."]]
 
 
 # -- folders in the way -------------------------------------------------------------------------------------------
@@ -189,12 +189,12 @@ def test_a_long_title_is_cut_in_the_header_only():
     html = run_page(runs, analysis)
     for tag in ("<title>", '<p class="question">'):
         shown = re.search(f"{tag}([^<]*)<", html).group(1)
-        assert LONGEST_TITLE - 20 < len(shown) <= LONGEST_TITLE
+        assert MAX_TITLE - 20 < len(shown) <= MAX_TITLE
         assert shown.endswith("…")
 
 
 def test_a_terminal_says_which_lines_it_leaves_out():
-    lengths = tuple(8 * k for k in range(1, len(MARKS) + 5))
+    lengths = tuple(8 * k for k in range(1, len(LINE_MARKS) + 5))
     chart = run_charts(made_case(lengths=lengths, targets=1, seeds=1)[1])[0]
     assert "and 4 more not drawn: T = 72 and on" in character_chart(chart)[-1]
     assert not any("not drawn" in line for line in character_chart(run_charts(made_case()[1])[0]))

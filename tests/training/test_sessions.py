@@ -22,8 +22,8 @@ from session_suite import (
 
 from headcount.advisor.data import material
 from headcount.advisor.measures import Measurer
-from headcount.advisor.sessions import Asked, BestOnCore, BestStack
-from headcount.advisor.split import FEW
+from headcount.advisor.sessions import BestOnCore, BestStack, SessionTrial
+from headcount.advisor.split import MIN_HOLDOUT_SAMPLES
 from headcount.advisor.trials import Wanted
 from headcount.models.transformer.spec import ModelSpec
 from headcount.sweeps.spec import ModelOptions
@@ -122,7 +122,7 @@ class TestEncoders(SessionSuite):
 
 class _Best(SessionSuite):
     RESUMES, COUNTS_WHEN_CUT, TOLERANCE = False, True, 1e-4
-    samples = FEW
+    samples = MIN_HOLDOUT_SAMPLES
 
     @pytest.fixture(autouse=True)
     def _data(self) -> None:
@@ -132,7 +132,7 @@ class _Best(SessionSuite):
     def members(self) -> Members:
         train = TRAIN.model_copy(update={"dtype": "float32"})
         wanted = [Wanted(h, s, ModelOptions(head_dim=2, hidden=4), train) for h, s in ((1, 0), (2, 1))]
-        return named([Asked(one, self.data.sized(one)) for one in wanted])
+        return named([SessionTrial(one, self.data.sized(one)) for one in wanted])
 
 
 class TestAdvisorOnACore(_Best):

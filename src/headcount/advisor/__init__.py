@@ -1,4 +1,4 @@
-"""How many heads a user's data need: trials within a budget, the rule, prices, a page."""
+"""How many heads a user's data need: trials within a budget, the rule, prices, and a page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headcount.advisor.sklearn import HeadCountAdvisor as HeadCountAdvisor
     from headcount.advisor.split import Split as Split
     from headcount.advisor.split import Splits as Splits
-    from headcount.advisor.witness import SHORTEST as SHORTEST
+    from headcount.advisor.witness import MIN_SEARCH_SECONDS as MIN_SEARCH_SECONDS
     from headcount.advisor.words.answer import curve_table as curve_table
     from headcount.advisor.words.answer import curve_text as curve_text
     from headcount.advisor.words.answer import price_text as price_text

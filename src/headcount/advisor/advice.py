@@ -1,4 +1,4 @@
-"""How many heads do these data need? `advise` answers within a time budget, with evidence and a price."""
+"""`advise`: how many heads some data need, answered within a time budget, with evidence and prices."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from headcount.advisor.charts import answer_chart
 from headcount.advisor.configuration import Configuration, configuration
 from headcount.advisor.data import Kind, Material, from_file, from_task, material
-from headcount.advisor.decide import Table
+from headcount.advisor.decide import TrialsByHeads
 from headcount.advisor.engine import TrialEngine
 from headcount.advisor.page import advice_page, write_page
 from headcount.advisor.predict import predict
 from headcount.advisor.prices import by_length, curve_points, other_curves, prices, step_times
 from headcount.advisor.record import AdviceRecord, Curve, CurvePoint, ShorterPoint, WitnessRecord
-from headcount.advisor.search import SHARE, USUAL_BUDGET, Search
+from headcount.advisor.search import SEARCH_FRACTION, USUAL_BUDGET, Search
 from headcount.advisor.shorter_sequences import in_words, on_halves
 from headcount.advisor.trials import Outcome
 from headcount.advisor.warnings import data_warnings
-from headcount.advisor.witness import SHORTEST, find_witness, save_witness
+from headcount.advisor.witness import MIN_SEARCH_SECONDS, find_witness, save_witness
 from headcount.advisor.words.answer import (
     NOT_COMPARED,
     category_text,
@@ -56,66 +56,68 @@ from headcount.training import check_seed, device_name, find_device, full_precis
 
 MAX_HEADS = 256
 MAX_SECONDS = 10_000_000
+"""Upper limit of a budget."""
 FILES = ("advice.json", "advice.png", "index.html")
-SAMPLES = 10_000
-PRICED = 0.93
-"""Of the budget after which prices end; a witness may take what is left."""
-AFTERWARDS = 0.3
-"""Of the budget that prices may take at most, so that a quick answer stays quick."""
-QUICK = 0.5
-"""Of the time that the answer took, so much may go to a witness."""
-ROUNDING = 0.5
-"""Seconds by which a witness may be late."""
-TOO_FEW = "Too few models were trained to tell."
-"""What is said after Ctrl-C where the budget would be called too small."""
+TASK_SAMPLES = 10_000
+"""Sequences that are drawn from a task."""
+PRICES_END_FRACTION = 0.93
+"""Fraction of the budget at which pricing stops; the witness search gets the rest."""
+PRICES_MAX_FRACTION = 0.3
+"""Largest fraction of the budget that pricing may take, so that a quick answer stays quick."""
+WITNESS_TIME_FRACTION = 0.5
+"""The witness search may take this fraction of the time that the answer took."""
+MAX_WITNESS_DELAY = 0.5
+"""Seconds by which the witness search may exceed the budget."""
+TOO_FEW_MODELS = "Too few models were trained to tell."
+"""The sentence after Ctrl-C, where otherwise the budget would be called too small."""
 
 
 @dataclass(frozen=True, eq=False)
 class Advice(Displayable):
-    """The answer: a record of numbers and words, and the best model that was found."""
+    """The answer: a record of numbers and sentences, and the best model that was found."""
 
     record: AdviceRecord
     best: Outcome
     material: Material
     trials: tuple[Outcome, ...]
     task: Task | None = None
-    """What the data were sampled from, where that is known."""
+    """The task that the data were sampled from, if known."""
     looked: WitnessRecord | None = None
-    """The witness, where `advise` was told to look for one."""
+    """The witness, if `advise` was asked to search for one."""
 
     @property
     def recommended_heads(self) -> int:
-        """The recommended head count; where the data do not say (`record.named` is None), that of the best model."""
+        """The recommended head count; if the data do not say (`record.named` is None), that of the best model."""
         return self.record.recommended_heads
 
     @property
     def interval(self) -> tuple[int, int]:
-        """From which to which head count the answer may lie."""
+        """The smallest and the largest head count that the answer may be."""
         low, high = self.record.interval
         return low, high
 
     def predict(self, X: Any, mask: Any = None) -> NDArray[Any]:
         """Predict new sequences with the best model: y[samples], y[samples, out], or labels.
 
-        X: [samples, length, dim], as in training, of any length. mask: True at real tokens; None where all are real.
+        X: [samples, length, dim], as in training, of any length. mask: True at real tokens; None if all are real.
         """
         return predict(self.best, self.material, X, mask)
 
     def configuration(self, embed_dim: int | None = None) -> Configuration:
-        """Sizes and source code for torch's attention and for ours.
+        """Return sizes and source code for torch's attention and for hc.Attention.
 
-        embed_dim: the width that one is bound to; None for the width that was measured.
+        embed_dim: the required width; None for the width that was measured.
         """
         return configuration(self.record, embed_dim)
 
     def witness(self, seconds: float | str = 20.0) -> WitnessRecord:
-        """Two inputs that the layer with one head fewer cannot tell apart, or why there are none.
+        """Return two inputs that the layer with one head fewer cannot tell apart, or why there are none.
 
-        seconds: the most that the search may take, a number or a text such as "20s".
+        seconds: the most that the search may take, as a number or a text such as "20s" (default 20).
         """
         seconds = duration(seconds, "seconds")
-        if not SHORTEST <= seconds < MAX_SECONDS:
-            raise BadInput(f"the search for a witness needs {SHORTEST:g} seconds or more, not {seconds}")
+        if not MIN_SEARCH_SECONDS <= seconds < MAX_SECONDS:
+            raise BadInput(f"the search for a witness needs {MIN_SEARCH_SECONDS:g} seconds or more, not {seconds:g}")
         heads, seed = self.record.named, self.record.seed
         return find_witness(self.trials, self.material, heads, task=self.task, seconds=seconds, seed=seed)
 
@@ -127,16 +129,17 @@ class Advice(Displayable):
         save_witness(found, self.trials, self.material, self.record.named, self.task, Path(folder))
 
     def page(self, path: str | Path, config: Configuration | None = None, witness: WitnessRecord | None = None) -> None:
-        """Write the plain-language page, one file that needs no other.
+        """Write the plain-language page as one self-contained file.
 
-        path: the file. config: what `configuration` returned, to be shown. witness: what `witness` returned.
+        path: the file. config: what `configuration` returned, to be shown. witness: what `witness` returned (default:
+        `looked`).
         """
         write_page(self.record, Path(path), config, witness or self.looked)
 
     def data(self, config: Configuration | None = None, witness: WitnessRecord | None = None) -> dict[str, Any]:
         """Return the record as plain data.
 
-        config: what `configuration` returned, to be part of it. witness: what `witness` returned (default: `looked`).
+        config: what `configuration` returned, to be included. witness: what `witness` returned (default: `looked`).
         """
         witness = witness or self.looked
         return {
@@ -148,9 +151,9 @@ class Advice(Displayable):
     def write(
         self, folder: str | Path, config: Configuration | None = None, witness: WitnessRecord | None = None
     ) -> None:
-        """Write a folder with the record, the picture and the page, all or none of them.
+        """Write a folder with the record, the picture and the page: all of them or none.
 
-        folder: where to; one of an earlier advice is replaced. config, witness: as for `page`.
+        folder: where to write; the folder of an earlier advice is replaced. config, witness: as for `page`.
         """
         check_output_folder(Path(folder), FILES, FILES[0])
         page = advice_page(self.record, config, witness or self.looked)
@@ -158,8 +161,8 @@ class Advice(Displayable):
         write_files(Path(folder), dict(zip(FILES, contents, strict=True)))
 
     def figure(self) -> Chart:
-        """Error against heads as a chart."""
-        table = Table.of(self.trials)
+        """Return error against heads as a chart."""
+        table = TrialsByHeads.of(self.trials)
         dots = {h: [one.validation for one in row] for h, row in zip(table.heads, table.trials, strict=True)}
         return answer_chart(self.record, dots)
 
@@ -190,24 +193,25 @@ def advise(
     witness: float | str | None = None,
     quiet: bool = False,
 ) -> Advice:
-    """Say how many heads some data need, within a budget: a number of seconds, or a text such as "90s" or "2m".
+    """Return how many heads some data need, found within a time budget.
 
-    `data` is a task, a file of arrays, or X[samples, length, dim] with y and, where sequences differ in length, a
-    mask. `kind` says whether whole numbers are classes; "auto" takes few different ones for classes. With `steps` every
-    trial takes so many instead of what the budget allows, and the answer is the same every time. `witness`, a time like
-    the budget, is the most that goes to two inputs that one head fewer confuses (`Advice.looked`), less where the
-    answer came quickly. The clock starts when the data are read and the kernels are loaded (compiled, the first time on
-    a machine). Ctrl-C ends the search: the answer so far is returned, with `record.interrupted`, where two head counts
-    have models that were trained to their end; before that, and at a second Ctrl-C, KeyboardInterrupt is raised.
+    The clock starts once the data are read and the kernels are loaded (compiled, the first time on a machine). Ctrl-C
+    ends the search: if two head counts have fully trained models, the answer so far is returned, with
+    `record.interrupted`; before that, and at a second Ctrl-C, KeyboardInterrupt is raised.
 
-    heads_max: the largest head count that is tried. confidence: the level of the interval, between 0.5 and 1. device:
-    "cpu" (all cores) or "cuda". seed: draws the splits, the models' weights and their batches. quiet: no progress.
+    data: a task, a file of arrays, or X[samples, length, dim]. y: the targets of X. mask: True at real tokens, if the
+    sequences of X differ in length. budget: seconds, or a text such as "90s" or "2m" (default 300). heads_max: the
+    largest head count to try. confidence: the level of the interval, between 0.5 and 1. device: "cpu" (all cores) or
+    "cuda". seed: of the splits, the models' weights and their batches. kind: whether whole numbers are classes; "auto"
+    treats a few different ones as classes. steps: of every trial, instead of what the budget allows; the answer is then
+    the same every time. witness: the most time, like the budget, for finding two inputs that one head fewer confuses
+    (`Advice.looked`); less if the answer came quickly. quiet: whether to show no progress.
     """
     budget = duration(budget, "budget")
     witness = None if witness is None else duration(witness, "witness")
     check_numbers(budget, heads_max, confidence, steps, witness)
     seed = check_seed(seed)
-    stuff = _read(data, y, mask, kind, seed)
+    dataset = _read(data, y, mask, kind, seed)
     task = data if isinstance(data, Task) else None
     with (
         full_precision(),
@@ -220,14 +224,14 @@ def advise(
         def note(text: str) -> None:
             progress.advance(max(time.monotonic() - start - progress.done, 0.0), note=text)
 
-        engine = TrialEngine(stuff, device, start + SHARE * budget, told=lambda _: note(""))
+        engine = TrialEngine(dataset, device, start + SEARCH_FRACTION * budget, on_trial=lambda _: note(""))
         search = Search(engine, heads_max, confidence, seed, budget, steps, note)
         try:
             decision = search.run()
-        except KeyboardInterrupt:  # not while the cores were training, which has its own end
+        except KeyboardInterrupt:  # training on the cores handles Ctrl-C itself; this came at another moment
             engine.interrupt()
             decision = search.conclude() if search.found else None
-        if engine.interrupted and len({one.heads for one in search.found if one.whole}) < 2:
+        if engine.interrupted and len({one.heads for one in search.found if one.completed}) < 2:
             raise KeyboardInterrupt
         if decision is None:
             if engine.failures:
@@ -237,20 +241,20 @@ def advise(
                 f"fewer samples"
             )
         if steps is None:
-            room = budget - SHORTEST  # for prices, where a witness has room after them
-            fits = witness is not None and room >= SHARE * budget
-            engine.deadline = start + min(PRICED * budget, room if fits else budget)
-        looked: list[WitnessRecord] = []
+            room = budget - MIN_SEARCH_SECONDS  # for prices, if a witness search fits in after them
+            fits = witness is not None and room >= SEARCH_FRACTION * budget
+            engine.deadline = start + min(PRICES_END_FRACTION * budget, room if fits else budget)
+        witnesses: list[WitnessRecord] = []
 
-        def look() -> None:
+        def search_witness() -> None:
             if witness is not None and not engine.interrupted:
-                if not engine.gpu:  # there it is not the only thing that goes on
-                    note("two inputs that one head fewer confuses")
+                if not engine.gpu:  # on a GPU, prices are trained at the same time
+                    note("searching for two inputs that one head fewer confuses")
                 now = time.monotonic()
-                seconds = max(SHORTEST, min(witness, QUICK * (now - start)))
+                seconds = max(MIN_SEARCH_SECONDS, min(witness, WITNESS_TIME_FRACTION * (now - start)))
                 if steps is None:
-                    seconds = min(seconds, start + budget - now + ROUNDING)
-                looked.append(
+                    seconds = min(seconds, start + budget - now + MAX_WITNESS_DELAY)
+                witnesses.append(
                     find_witness(
                         search.found,
                         engine.material,
@@ -262,8 +266,9 @@ def advise(
                     )
                 )
 
-        found = _record(search, decision, start, note, look)
-    return Advice(found, Table.of(search.found).champion, engine.material, tuple(search.found), task, *looked)
+        record = _record(search, decision, start, note, search_witness)
+    best = TrialsByHeads.of(search.found).champion
+    return Advice(record, best, engine.material, tuple(search.found), task, *witnesses)
 
 
 def check_numbers(
@@ -275,7 +280,7 @@ def check_numbers(
     *,
     flags: bool = False,
 ) -> None:
-    """Refuse numbers that mean nothing, by the names of `advise` or by those of the command's flags."""
+    """Raise BadInput for numbers out of range, named as in `advise` or, with `flags`, as in the command."""
 
     def called(name: str) -> str:
         return f"--{name.replace('_', '-')}" if flags else name
@@ -288,31 +293,31 @@ def check_numbers(
         ("witness", 20 if witness is None else witness, int | float),
     ):
         if isinstance(value, bool) or not isinstance(value, kinds):
-            timed = name in ("budget", "witness")
-            what = "a whole number" if kinds is int else "a number of seconds" if timed else "a number"
-            raise BadInput(f"{called(name)} must be {what}, not {value!r}")
+            is_time = name in ("budget", "witness")
+            expected = "a whole number" if kinds is int else "a number of seconds" if is_time else "a number"
+            raise BadInput(f"{called(name)} must be {expected}, not {value!r}")
     if not 0 < budget < MAX_SECONDS:
         raise BadInput(f"{called('budget')} must be above 0 and below {MAX_SECONDS:,} seconds, not {budget:g}")
-    if not 2 <= heads_max <= MAX_HEADS:  # one head count has nothing to be compared with
+    if not 2 <= heads_max <= MAX_HEADS:  # a single head count could not be compared with anything
         raise BadInput(f"{called('heads_max')} must lie between 2 and {MAX_HEADS}, not {heads_max}")
     if not 0.5 <= confidence < 1:
         raise BadInput(f"{called('confidence')} must lie between 0.5 and 1, not {confidence}")
     if steps is not None and steps < 1:
         raise BadInput(f"{called('steps')} must be 1 or more, not {steps}")
-    if witness is not None and not SHORTEST <= witness < MAX_SECONDS:
-        raise BadInput(f"witness must be {SHORTEST:g} seconds or more, or None, not {witness:g}")
+    if witness is not None and not MIN_SEARCH_SECONDS <= witness < MAX_SECONDS:
+        raise BadInput(f"witness must be {MIN_SEARCH_SECONDS:g} seconds or more, or None, not {witness:g}")
 
 
 def _read(data: Any, y: Any, mask: Any, kind: Kind, seed: int) -> Material:
-    """Make the material of whatever was handed in."""
+    """Return the material for whatever data the user gave."""
     if isinstance(data, str | Path | Task | ArrayTask) and not (y is None and mask is None):
-        raise BadInput("y and mask come with the file or the task: give them with X alone")
+        raise BadInput("y and mask go only with an array X: a file or a task has its own")
     if isinstance(data, str | Path):
         return from_file(data, kind=kind, seed=seed)
     if isinstance(data, ArrayTask):
         return from_task(data, kind=kind, seed=seed)
     if isinstance(data, Task):
-        X = data.sample(SAMPLES, seed, dtype=torch.float64)
+        X = data.sample(TASK_SAMPLES, seed, dtype=torch.float64)
         return material(X.numpy(), data.value(X).numpy(), None, kind=kind, seed=seed, name=data.name)
     if y is None:
         raise BadInput("y is missing: give X and y, a file, or a task")
@@ -320,30 +325,30 @@ def _read(data: Any, y: Any, mask: Any, kind: Kind, seed: int) -> Material:
 
 
 def _answer(decision: HeadsNeeded) -> int | None:
-    """The recommended head count: of noise one, since it is the fewest."""
+    """Return the recommended head count; for noise that is 1, the smallest."""
     return decision.estimate if decision.estimate is not None else 1 if decision.verdict == "noise" else None
 
 
 def _record(
-    search: Search, decision: HeadsNeeded, start: float, note: Callable[[str], None], look: Callable[[], None]
+    search: Search, decision: HeadsNeeded, start: float, note: Callable[[str], None], search_witness: Callable[[], None]
 ) -> AdviceRecord:
-    """Put everything into the record; prices take what is left of the time, and `look` goes with them."""
-    stuff, engine = search.engine.material, search.engine
+    """Return the record; prices and the search for a witness use the rest of the time."""
+    dataset, engine = search.engine.material, search.engine
     heads = sorted({one.heads for one in search.found})
     answer = _answer(decision)
     try:
-        step = step_times(search, heads) if engine.left() > 0 else {}  # before anything runs beside it
+        step = step_times(search, heads) if engine.left() > 0 else {}  # before anything else runs
     except KeyboardInterrupt:
         engine.interrupt()
         step = {}
     points: list[CurvePoint] = curve_points(search.found, (decision.noise_floor or 0.0), step)
     curves: list[Curve] = []
     shorter: list[ShorterPoint] = []
-    champion = Table.of(search.found).champion
-    priced = decision.verdict in ("transition", "one-head", "gentle") and not engine.interrupted
-    if answer is not None and priced and search.steps is None:
+    champion = TrialsByHeads.of(search.found).champion
+    has_prices = decision.verdict in ("transition", "one-head", "gentle") and not engine.interrupted
+    if answer is not None and has_prices and search.steps is None:
         note("prices")
-        engine.deadline = min(engine.deadline, time.monotonic() + AFTERWARDS * search.budget)
+        engine.deadline = min(engine.deadline, time.monotonic() + PRICES_MAX_FRACTION * search.budget)
         work = [
             lambda: shorter.extend(on_halves(search, champion, answer)),
             lambda: curves.extend(other_curves(search, decision, answer, engine)),
@@ -351,36 +356,38 @@ def _record(
     else:
         work = []
     try:
-        run_concurrently([*work, look], threaded=engine.gpu, on_failure=engine.halt.set)
-    except KeyboardInterrupt:  # the answer is there: prices and a witness are left out
+        run_concurrently([*work, search_witness], threaded=engine.gpu, on_failure=engine.halt.set)
+    except KeyboardInterrupt:  # there is an answer already: leave out prices and witness
         engine.interrupt()
-    sizes = {"length": stuff.task.length, **search.options.data()}
+    sizes = {"length": dataset.task.length, **search.options.data()}
     high = decision.high if decision.high is not None else max(search.heads_max, decision.least)
-    inflation = stuff.splits.inflation
+    inflation = dataset.splits.inflation
     listed = prices(points, search.found, answer, search.confidence, inflation) if answer in heads else []
     apart = all(price.told_apart for price in listed if price.heads < (answer or 0))
     settled = search.settled and not engine.interrupted
-    folds, challenges = stuff.splits.folds, search.challenged
-    tried, ids = search.tried_codes, stuff.task.codes
-    coded = category_text(
-        0 if ids is None else len(ids.values[0][1]), [] if tried is None else tried.columns, stuff.codes is not None
+    folds, challenges = dataset.splits.folds, search.challenged
+    tried, ids = search.tried_codes, dataset.task.codes
+    categories = category_text(
+        0 if ids is None else len(ids.values[0][1]), [] if tried is None else tried.columns, dataset.codes is not None
     )
-    told = [
-        *data_warnings(stuff),
-        Reason(tag="measured", text=data_text(stuff.validation_size, folds, len(stuff.splits.repeats) > 1, settled)),
-        *([Reason(tag="measured", text=coded)] if coded else []),
+    all_reasons = [
+        *data_warnings(dataset),
+        Reason(
+            tag="measured", text=data_text(dataset.validation_size, folds, len(dataset.splits.repeats) > 1, settled)
+        ),
+        *([Reason(tag="measured", text=categories)] if categories else []),
         *reasons(decision, points, dict(sizes), challenges, apart),
         *([Reason(text=NOT_COMPARED)] if search.limited else []),
         *in_words(shorter),
     ]
-    answered = sentence(decision, search.heads_max, settled)
+    text = sentence(decision, search.heads_max, settled)
     if engine.interrupted:
-        answered = TOO_FEW if decision.verdict == "too-few" else answered
-        answered += f" Interrupted: this is the answer so far, from {search.models} models."
+        text = TOO_FEW_MODELS if decision.verdict == "too-few" else text
+        text += f" Interrupted: this is the answer so far, from {search.models} models."
     return AdviceRecord(
-        name=stuff.task.name,
+        name=dataset.task.name,
         verdict=decision.verdict,
-        sentence=answered,
+        sentence=text,
         needed=decision,
         recommended_heads=champion.heads if answer is None else answer,
         interval=[decision.least, high],
@@ -399,22 +406,22 @@ def _record(
         prices=listed,
         lengths=by_length(engine, champion),
         answers={str(h) if h else "none": share for h, share in sorted(decision.shares.items())},
-        reasons=told,
+        reasons=all_reasons,
         shorter=shorter,
         settle=settles(decision, search.challenges.get((decision.estimate or 0) - 1), search.steps, settled),
         margin=decision.margin or 0.0,
         challenges=challenges,
         folds=folds,
-        categories=coded,
-        kind="regression" if stuff.classes is None else "classification",
-        classes=None if stuff.classes is None else list(stuff.classes),
-        samples=stuff.task.samples,
-        train_samples=stuff.train_size,
-        validation_samples=stuff.validation_size,
-        length=stuff.task.length,
-        shortest=None if stuff.task.mask is None else int(stuff.task.mask.sum(1).min()),
-        dim=stuff.dim,
-        out_dim=stuff.task.out_dim,
+        categories=categories,
+        kind="regression" if dataset.classes is None else "classification",
+        classes=None if dataset.classes is None else list(dataset.classes),
+        samples=dataset.task.samples,
+        train_samples=dataset.train_size,
+        validation_samples=dataset.validation_size,
+        length=dataset.task.length,
+        shortest=None if dataset.task.mask is None else int(dataset.task.mask.sum(1).min()),
+        dim=dataset.dim,
+        out_dim=dataset.task.out_dim,
         model=search.options.data(),
         train=search.train.data(),
         trials=search.models,

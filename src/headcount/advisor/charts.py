@@ -1,4 +1,4 @@
-"""The charts of an advice: error against heads with its spread, and at fixed head size, width and parameter count."""
+"""The charts of an advice: error against heads with its spread, and at fixed head size, width and parameters."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from headcount.render.charts import (
 from headcount.render.words import error_text, heads_text
 
 HEADS = "Number of attention heads"
-LOW = 0.1
-"""A noise floor so far below the smallest error is as good as none, and would squeeze the rest of the picture."""
-LEAST = 1e-12
-"""What a logarithmic scale shows of an error of 0."""
-CROWDED = 8
-"""From so many heads on the axis doubles: the small numbers are where the answer usually lies."""
-NAMES: dict[CurveKind, str] = {"head-size": "head size", "width": "width", "parameters": "parameters"}
+MIN_FLOOR_RATIO = 0.1
+"""A noise floor below this fraction of the smallest error is not drawn: it would squeeze the rest of the chart."""
+MIN_SHOWN_ERROR = 1e-12
+"""An error of 0 is drawn here on a logarithmic scale."""
+DOUBLING_AXIS_HEADS = 8
+"""From this many heads on the axis is logarithmic: the answer is usually among the small numbers."""
+CURVE_NAMES: dict[CurveKind, str] = {"head-size": "head size", "width": "width", "parameters": "parameters"}
 
 
 def advice_charts(record: AdviceRecord) -> list[Chart]:
@@ -40,26 +40,34 @@ def advice_charts(record: AdviceRecord) -> list[Chart]:
 
 
 def error_chart(record: AdviceRecord) -> Chart:
-    """Validation and training error against heads: the best model as a line, up to the worst one as a band."""
+    """Return validation and training error against heads: a line for the best model, a band up to the worst."""
     points = record.curve
     unseen = [
-        Dot(x=p.heads, y=_above(p.validation), low=_above(p.validation), high=_above(p.worst), text=_seeds(p))
+        Dot(
+            x=p.heads,
+            y=_plottable(p.validation),
+            low=_plottable(p.validation),
+            high=_plottable(p.worst),
+            text=_seeds(p),
+        )
         for p in points
     ]
-    known = [Dot(x=p.heads, y=_above(p.train), text="the same model on what it was trained on") for p in points]
+    known = [Dot(x=p.heads, y=_plottable(p.train), text="the same model on what it was trained on") for p in points]
     series = [
         ChartSeries(name="validation", style="band", colour=0, points=unseen),
         ChartSeries(name="training", style="line", colour=ramp(1, 2), shape="square", points=known),
-        ChartSeries(name="validation", style="line", colour=0, points=[d.model_copy(update=_BARE) for d in unseen]),
+        ChartSeries(name="validation", style="line", colour=0, points=[d.model_copy(update=_NO_RANGE) for d in unseen]),
     ]
     shown = [v for p in points for v in (p.validation, p.worst, p.train)]
     levels = [Level(y=1.0, text=GUESSING)] if max(shown) > 0.3 else []
     floor = record.noise_floor
-    if floor >= LOW * min(map(_above, shown)):  # drawn like a fit: a text beside it would lie on the lines
-        ends = [Dot(x=p.heads, y=floor, text="no model is expected below") for p in points]
+    if floor >= MIN_FLOOR_RATIO * min(
+        map(_plottable, shown)
+    ):  # drawn like a fit: a label beside it would lie on the lines
+        ends = [Dot(x=p.heads, y=floor, text="no model is expected to get below") for p in points]
         series.insert(1, ChartSeries(name="noise floor", style="dashed", colour=ramp(1, 3), points=ends))
         shown.append(floor)
-    told = ", ".join(f"{heads_text(p.heads)} {error_text(p.validation)}" for p in points)
+    spoken = ", ".join(f"{heads_text(p.heads)} {error_text(p.validation)}" for p in points)
     return Chart(
         id="error-by-heads",
         kind="error-by-heads",
@@ -70,47 +78,53 @@ def error_chart(record: AdviceRecord) -> Chart:
         series=series,
         levels=levels,
         shades=_shades(record),
-        caption="Lower is better: 0 is perfect, 1 is guessing the average. Lines are the best model of each number of "
+        caption="Lower is better: 0 is perfect, 1 is guessing the average. Lines show the best model of each number of "
         "heads, on sequences that it was trained on and on others; the band reaches up to the worst start."
         f"{_classes(record)}",
-        alt=f"Validation error by number of heads: {told}.",
+        alt=f"Validation error by number of heads: {spoken}.",
     )
 
 
 def fixed_chart(record: AdviceRecord) -> Chart:
-    """The same question asked three ways: what is kept while heads are added?"""
+    """Return error against heads with the head size, the width or the parameters held fixed."""
     own = Curve(kind="head-size", fixed=f"heads of size {record.curve[0].head_dim}", points=record.curve)
     curves = [own, *record.curves]
     series: list[ChartSeries] = []
     for i, curve in enumerate(curves):
-        name, colour, shape = f"same {NAMES[curve.kind]}", ramp(i, len(curves)), SHAPES[i % len(SHAPES)]
+        name, colour, shape = f"same {CURVE_NAMES[curve.kind]}", ramp(i, len(curves)), SHAPES[i % len(SHAPES)]
         dots = [
-            Dot(x=p.heads, y=_above(p.validation), low=_above(p.validation), high=_above(p.worst), text=_sizes(p))
+            Dot(
+                x=p.heads,
+                y=_plottable(p.validation),
+                low=_plottable(p.validation),
+                high=_plottable(p.worst),
+                text=_sizes(p),
+            )
             for p in curve.points
         ]
         series.append(ChartSeries(name=name, style="band", colour=colour, points=dots))
-        bare = [d.model_copy(update=_BARE) for d in dots]
+        bare = [d.model_copy(update=_NO_RANGE) for d in dots]
         series.append(ChartSeries(name=name, style="line", colour=colour, shape=shape, points=bare))
     series.sort(key=lambda s: s.style)  # bands below lines
     points = [p for curve in curves for p in curve.points]
-    fixed = "; ".join(f"same {NAMES[curve.kind]}: {curve.fixed}" for curve in curves)
+    fixed = "; ".join(f"same {CURVE_NAMES[curve.kind]}: {curve.fixed}" for curve in curves)
     return Chart(
         id="what-is-fixed",
         kind="what-is-fixed",
         title="More heads, or larger ones?",
-        subtitle="validation error of the best model, with something else kept fixed",
+        subtitle="validation error of the best model, with something else held fixed",
         x=_heads_axis([p.heads for p in points]),
         y=log_axis(_label(record), _errors([v for p in points for v in (p.validation, p.worst)])),
         series=series,
-        caption=f"What is kept: {fixed}. The bands reach up to the worst start.{_classes(record)}",
+        caption=f"Held fixed: {fixed}. The bands reach up to the worst start.{_classes(record)}",
         alt=f"Validation error by number of heads. {fixed}.",
     )
 
 
 def answer_chart(record: AdviceRecord, errors: dict[int, list[float]]) -> Chart:
-    """The answer as a picture: a dot a model, the best and the median of each head count, the step marked.
+    """Return the answer as a chart: a dot per model, the best and the median of each head count, the step marked.
 
-    `errors` has the validation error of every model by head count.
+    errors: the validation errors of all models, by head count.
     """
     counts, answer, fall = [p.heads for p in record.curve], record.recommended_heads, None
     pair = None
@@ -146,30 +160,30 @@ def answer_chart(record: AdviceRecord, errors: dict[int, list[float]]) -> Chart:
 
 
 def _label(record: AdviceRecord) -> str:
-    """Name the axis of errors: of classes they are those of the one-hot numbers, not of y."""
+    """Return the label of the error axis: for classes, errors are those of the one-hot numbers, not of y."""
     return f"Error (share of {'the one-hot variance' if record.classes else 'the variance of y'})"
 
 
 def _classes(record: AdviceRecord) -> str:
-    """Say what the error of classes is."""
-    told = " The error is the squared error of the one-hot classes, as a share of their variance."
-    return told if record.classes else ""
+    """Return what the error of classes is; empty for a regression."""
+    text = " The error is the squared error of the one-hot classes, as a share of their variance."
+    return text if record.classes else ""
 
 
-_BARE = {"low": None, "high": None}
+_NO_RANGE = {"low": None, "high": None}
 
 
 def _heads_axis(heads: Sequence[int]) -> Axis:
-    return (doubling_axis if max(heads) >= CROWDED else whole_axis)(HEADS, heads)
+    return (doubling_axis if max(heads) >= DOUBLING_AXIS_HEADS else whole_axis)(HEADS, heads)
 
 
 def _errors(values: Sequence[float]) -> list[float]:
-    """The errors of an axis, with room above the largest one."""
-    return [*map(_above, values), 1.3 * max(map(_above, values))]
+    """Return the errors that an axis must span, with room above the largest one."""
+    return [*map(_plottable, values), 1.3 * max(map(_plottable, values))]
 
 
 def _shades(record: AdviceRecord) -> list[Shade]:
-    """Too few and enough heads, where the record names a transition and where it ends."""
+    """Return shades for too few and enough heads, if the record names a transition."""
     counts, answer = [p.heads for p in record.curve], record.recommended_heads
     if record.verdict != "transition" or record.no_transition or answer not in counts or answer == counts[0]:
         return []
@@ -181,8 +195,8 @@ def _shades(record: AdviceRecord) -> list[Shade]:
     ]
 
 
-def _above(error: float) -> float:
-    return max(error, LEAST)
+def _plottable(error: float) -> float:
+    return max(error, MIN_SHOWN_ERROR)
 
 
 def _seeds(point: CurvePoint) -> str:

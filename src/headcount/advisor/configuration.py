@@ -1,7 +1,7 @@
-"""From advice to code: sizes for torch's own attention, which must divide, and for ours, whose heads are free of width.
+"""From advice to code: sizes for torch's attention, whose heads must divide the width, and for ours, whose need not.
 
-nn.MultiheadAttention(E, h) has 4·E² + 4·E parameters whatever h is, and h must divide E. hc.Attention(E, h, head_dim=n)
-has 4·h·n·E + 3·h·n + E, and all three are free of one another.
+nn.MultiheadAttention(E, h) has 4·E² + 4·E parameters for any h, and h must divide E. hc.Attention(E, h, head_dim=n) has
+4·h·n·E + 3·h·n + E, and E, h and n are independent.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from headcount.core import BadInput, Spec
 from headcount.render.words import heads_text
 
 MAX_WIDTH = 1_000_000
-SMALLEST = 2
-"""The smallest size of a head that is recommended: one of size 1 passes on a single number."""
+MIN_HEAD_DIM = 2
+"""Smallest recommended head size: a head of size 1 passes on a single number."""
 
 
 class LayerSizes(Spec):
@@ -28,13 +28,13 @@ class LayerSizes(Spec):
 
 
 class Configuration(Spec):
-    """Ready sizes for both layers, answers to what people ask about them, and Python source that builds them."""
+    """Sizes for both layers, answers to common questions about them, and Python source that builds them."""
 
     recommended_heads: int
     head_dim: int
     """The size of a head in the models that were measured."""
     embed_dim: int | None
-    """The width that the user is bound to; None where it is free."""
+    """The width that the user requires; None if any will do."""
     torch: LayerSizes
     """For nn.MultiheadAttention and nn.TransformerEncoderLayer."""
     free: LayerSizes
@@ -46,7 +46,7 @@ class Configuration(Spec):
 
 
 def configuration(record: AdviceRecord, embed_dim: int | None = None) -> Configuration:
-    """Return the configuration that an advice asks for, at a given width or at the one that it measured."""
+    """Return the configuration for an advice, at a given width or at the one that was measured."""
     heads = record.named
     if heads is None:
         raise BadInput(f"the advice names no number of heads, so there is nothing to configure: {record.sentence}")
@@ -67,18 +67,18 @@ def configuration(record: AdviceRecord, embed_dim: int | None = None) -> Configu
 
 
 def torch_sizes(heads: int, head_dim: int, embed_dim: int | None = None) -> LayerSizes:
-    """Return sizes that divide: at a given width the fewest heads that are enough, else heads times their size."""
-    width = _whole("heads", heads) * _whole("head_dim", head_dim)
+    """Return sizes for torch's layer: the fewest heads that are enough and divide the width (default: heads × size)."""
+    width = _check_size("heads", heads) * _check_size("head_dim", head_dim)
     if embed_dim is not None:
-        width, low = _whole("embed_dim", embed_dim), heads
-        heads = next((h for h in range(heads, width // SMALLEST + 1) if width % h == 0), 0)
+        width, low = _check_size("embed_dim", embed_dim), heads
+        heads = next((h for h in range(heads, width // MIN_HEAD_DIM + 1) if width % h == 0), 0)
         if not heads and low == 1:
-            heads = 1  # one head of size 1, where the width is 1
+            heads = 1  # the width is 1: one head of size 1
         if not heads:
-            wider = low * max(SMALLEST, -(-width // low))
+            wider = low * max(MIN_HEAD_DIM, -(-width // low))
             raise BadInput(
                 f"embed_dim {width} is not divided by {heads_text(low)} or any larger number that leaves heads of size "
-                f"{SMALLEST} or more: take embed_dim {wider}, or hc.Attention({width}, {low}, head_dim={head_dim})"
+                f"{MIN_HEAD_DIM} or more: take embed_dim {wider}, or hc.Attention({width}, {low}, head_dim={head_dim})"
             )
     return LayerSizes(
         embed_dim=width, num_heads=heads, head_dim=width // heads, parameters=4 * width * width + 4 * width
@@ -86,26 +86,26 @@ def torch_sizes(heads: int, head_dim: int, embed_dim: int | None = None) -> Laye
 
 
 def free_sizes(embed_dim: int, heads: int, head_dim: int) -> LayerSizes:
-    """Return the sizes of our layer, which need not divide."""
-    E, h, n = _whole("embed_dim", embed_dim), _whole("heads", heads), _whole("head_dim", head_dim)
+    """Return the sizes of our layer, whose heads need not divide the width."""
+    E, h, n = _check_size("embed_dim", embed_dim), _check_size("heads", heads), _check_size("head_dim", head_dim)
     return LayerSizes(embed_dim=E, num_heads=h, head_dim=n, parameters=4 * h * n * E + 3 * h * n + E)
 
 
 def check_width(embed_dim: int | None, name: str = "embed_dim") -> None:
-    """Refuse a width that is none, before the work."""
+    """Raise BadInput for an invalid width, before the work."""
     if embed_dim is not None:
-        _whole(name, embed_dim)
+        _check_size(name, embed_dim)
 
 
-def _whole(name: str, value: Any) -> int:
-    """Refuse what is no size."""
+def _check_size(name: str, value: Any) -> int:
+    """Return a size; raise BadInput unless it is a whole number within the limits."""
     if type(value) is not int or not 1 <= value <= MAX_WIDTH:
         raise BadInput(f"{name} must be a whole number from 1 to {MAX_WIDTH}, not {value!r}")
     return value
 
 
 def _code(theirs: LayerSizes, ours: LayerSizes) -> str:
-    """Return Python source that builds both layers, and a whole block around each."""
+    """Return Python source that builds both layers, and a full block around each."""
     h, n = ours.num_heads, ours.head_dim
     return f"""from torch import nn
 
@@ -118,7 +118,7 @@ options = {{"dim_feedforward": 4 * embed_dim, "batch_first": True}}
 attention = nn.MultiheadAttention(embed_dim, num_heads={theirs.num_heads}, batch_first=True)
 block = nn.TransformerEncoderLayer(embed_dim, nhead={theirs.num_heads}, **options)
 
-# the same call with {heads_text(h)} of size {n}, free of the width
+# the same call with {heads_text(h)} of size {n}, whatever the width
 free_attention = hc.Attention(embed_dim, num_heads={h}, head_dim={n}, batch_first=True)
 free_block = nn.TransformerEncoderLayer(embed_dim, nhead=1, **options)
 free_block.self_attn = free_attention

@@ -1,4 +1,4 @@
-"""What the advisor trains on: the user's arrays checked, split, and scaled; classes as one-hot targets."""
+"""The data that the advisor trains on: the user's arrays, checked, split and scaled; classes as one-hot targets."""
 
 from __future__ import annotations
 
@@ -18,37 +18,38 @@ from headcount.core.text import valid_text
 from headcount.tasks.arrays import VARY_TARGETS, ArrayTask, Codes, Kind, check_kind, class_labels, one_hot, read_arrays
 from headcount.training import Dataset, Part
 
-FEWEST = 10
-TRIES = 50
+MIN_SAMPLES = 10
+MAX_SPLIT_ATTEMPTS = 50
+"""Seeds that are tried for a split whose parts all have targets that vary."""
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """The data of one question: what is trained on, what validates it, and the way back to the user's units."""
+    """The data of one question: training and validation sequences, and the way back to the user's units."""
 
     task: ArrayTask
-    """Inputs as given or one-hot, targets as given or one-hot."""
-    whole: Part
-    """All sequences, inputs and targets in units of their spread."""
+    """Inputs and targets, as given or one-hot."""
+    sequences: Part
+    """All sequences, with inputs and targets in units of their spread."""
     splits: Splits
     classes: tuple[Any, ...] | None
     """The labels in the order of the outputs; None for a regression."""
     shift: Floats
-    """[dim]: what is taken from every feature."""
+    """[dim]: subtracted from every feature …"""
     scale: Floats
-    """[dim]: … and what it is then divided by."""
+    """[dim]: … which is then divided by this."""
     center: Tensor
-    """[out]: what is taken from every target."""
+    """[out]: subtracted from every target …"""
     width: Tensor
-    """[out]: … and what it is then divided by."""
+    """[out]: … which is then divided by this."""
     mean_length: float
     codes: Codes | None = None
-    """The columns that became one-hot vectors because models did better with them."""
+    """The columns that were one-hot encoded because models did better with that."""
 
     def dataset(self, split: Split) -> Dataset:
         """Return the sequences of a split."""
-        train, validation = (self.whole.rows(torch.from_numpy(rows)) for rows in (split.train, split.validation))
+        train, validation = (self.sequences.rows(torch.from_numpy(rows)) for rows in (split.train, split.validation))
         return Dataset(train, validation, self.center, self.width)
 
     @cached_property
@@ -58,33 +59,33 @@ class Material:
 
     @cached_property
     def variance(self) -> float:
-        """The variance of the targets that validate, all outputs together, in the units of training."""
-        y = self.whole.y[torch.from_numpy(self.splits.validated)].double()
+        """The variance of the validation targets, over all outputs together, in the units of training."""
+        y = self.sequences.y[torch.from_numpy(self.splits.validated)].double()
         return float((y - y.mean(0)).square().sum(1).mean())
 
     @property
     def train_size(self) -> int:
-        """How many sequences are trained on."""
+        """The number of training sequences."""
         return len(self.splits.repeats[0][0].train)
 
     @property
     def validation_size(self) -> int:
-        """How many sequences validate, each fold in turn."""
+        """The number of validation sequences, over all folds."""
         return len(self.splits.validated)
 
     @property
     def categories(self) -> Codes | None:
-        """What of the user's data became one-hot vectors."""
+        """The user's columns that were one-hot encoded."""
         return self.codes or self.task.codes
 
     @property
     def dim(self) -> int:
-        """Numbers a token, as the user has them."""
+        """Numbers per token in the user's data."""
         codes = self.categories
         return self.task.dim if codes is None else self.task.dim + sum(1 - len(values) for _, values in codes.values)
 
     def inputs(self, X: Floats, mask: NDArray[np.bool_] | None = None) -> Tensor:
-        """Return new sequences, as the user has them, in the units of training."""
+        """Return new sequences of the user in the units of training."""
         codes = self.categories
         return self.units(X if codes is None else codes.apply(X, mask), mask)
 
@@ -94,7 +95,7 @@ class Material:
 
 
 def from_file(path: str | Path, *, kind: Kind = "auto", seed: int = 0) -> Material:
-    """Read a file of arrays, whose targets may be text, and make the material of it; complaints name the file."""
+    """Return the material of a file of arrays, whose targets may be text; errors name the file."""
     path = Path(path)
     X, y, mask = read_arrays(path, text=kind != "regression")
     return material(X, y, mask, kind=kind, seed=seed, name=valid_text(path.stem), where=str(path))
@@ -110,20 +111,20 @@ def material(
     name: str = "data",
     where: str | None = None,
 ) -> Material:
-    """Check arrays and make of them what the advisor trains on; every complaint is one line, after `where`."""
+    """Check arrays and return the material to train on; every error is one line and begins with `where`."""
     where = where or name
     check_kind(kind)
-    _counts(where, X, y)
+    _check_arrays(where, X, y)
     labels = class_labels(where, y, kind)
     if labels is not None and len(labels) != len(X):
-        raise BadInput(f"{where}: X has {len(X)} samples but y has {len(labels)} labels: give one label a sample")
+        raise BadInput(f"{where}: X has {len(X)} samples but y has {len(labels)} labels: give one label per sample")
     targets, classes = (y, None) if labels is None else one_hot(where, labels)
     task = ArrayTask.from_arrays(X, targets, mask, name=name, where=where)
     return prepared(task, classes, seed, where)
 
 
 def from_task(task: ArrayTask, *, kind: Kind = "auto", seed: int = 0) -> Material:
-    """Make the material of a task of arrays, whose ids and classes stay what they are."""
+    """Return the material of a task of arrays, whose ids and classes stay as they are."""
     check_kind(kind)
     if task.classes is not None and kind != "regression":
         return prepared(task, task.classes, seed)
@@ -134,15 +135,15 @@ def from_task(task: ArrayTask, *, kind: Kind = "auto", seed: int = 0) -> Materia
     return prepared(replace(task, y=targets, classes=classes), classes, seed)
 
 
-def _counts(where: str, X: Any, y: Any) -> None:
-    """Refuse what cannot be split, with the number that would do."""
+def _check_arrays(where: str, X: Any, y: Any) -> None:
+    """Raise BadInput unless X and y are arrays of two or more samples."""
     for what, value in (("X", X), ("y", y)):
         if not hasattr(value, "__len__") or getattr(value, "ndim", 1) == 0:
             axes = "X[samples, length, dim]" if what == "X" else "y[samples] or y[samples, out]"
             found = "a single value" if np.isscalar(value) or hasattr(value, "ndim") else type(value).__name__
             raise BadInput(f"{where}: {what} must be an array {axes}, not {found}")
     if len(X) == 1:
-        raise BadInput(f"{where}: 1 sample (n_samples = 1) cannot be split: give {FEWEST} or more")
+        raise BadInput(f"{where}: 1 sample (n_samples = 1) cannot be split: give {MIN_SAMPLES} or more")
 
 
 def prepared(
@@ -154,10 +155,11 @@ def prepared(
     splits: Splits | None = None,
     codes: Codes | None = None,
 ) -> Material:
-    """Split a task and scale it; every complaint begins with `where`.
+    """Return a task split and scaled; every error begins with `where`.
 
-    Where a part is held back for good, the rest alone says how to scale; in folds all sequences do, so that errors of
-    different folds are in the same units. `splits` are other than the usual ones, `codes` what became one-hot.
+    With one held-out part, the scales come from the rest alone; in folds they come from all sequences, so that errors
+    of different folds are in the same units. splits: to be used instead of the usual ones. codes: the columns that were
+    one-hot encoded.
     """
     where = where or task.name
     longest = task.length if task.mask is None else int(task.mask.sum(1).max())
@@ -172,30 +174,30 @@ def prepared(
     first = splits.repeats[0][0]
     rows = first.train if splits.folds == 1 else np.arange(task.samples)
     X, y = torch.from_numpy(task.X[rows]), torch.from_numpy(task.y[rows])
-    shift, scale = _spread(X if task.mask is None else X[torch.from_numpy(task.mask[rows])])
-    center, width = (torch.from_numpy(found) for found in _spread(y, 0.0))
+    shift, scale = _mean_and_scale(X if task.mask is None else X[torch.from_numpy(task.mask[rows])])
+    center, width = (torch.from_numpy(found) for found in _mean_and_scale(y, 0.0))
     if classes is not None:
-        # one unit for all classes: by its own, a class of 1 % would count for as much as all others together
+        # one unit for all classes: in units of its own, a class of 1 % would count as much as all others together
         width = width.square().mean().sqrt().expand_as(width).clone()
     inputs = torch.from_numpy(_scaled(task.X, task.mask, shift, scale)).float()
     targets = ((torch.tensor(task.y) / 2 - center / 2) / (width / 2)).float()
-    whole = Part(inputs, targets, None if task.mask is None else torch.tensor(task.mask))
+    sequences = Part(inputs, targets, None if task.mask is None else torch.tensor(task.mask))
     length = float(task.length) if task.mask is None else float(task.mask.sum(1).mean())
-    return Material(task, whole, splits, classes, shift, scale, center, width, length, codes)
+    return Material(task, sequences, splits, classes, shift, scale, center, width, length, codes)
 
 
 def encoded(material: Material, codes: Codes) -> Material:
-    """Return the same data, split alike, with some columns as one-hot vectors."""
+    """Return the same data with the same split and some columns as one-hot vectors."""
     task = material.task
     X = codes.apply(task.X, task.mask)
-    found = ArrayTask.from_arrays(X, task.y, task.mask, name=task.name)
-    return prepared(found, material.classes, 0, splits=material.splits, codes=codes)
+    one_hot_task = ArrayTask.from_arrays(X, task.y, task.mask, name=task.name)
+    return prepared(one_hot_task, material.classes, 0, splits=material.splits, codes=codes)
 
 
 def _splits(task: ArrayTask, classes: tuple[Any, ...] | None, seed: int, where: str) -> Splits:
-    """Split by seed; of few samples another seed may be needed for targets that vary in what is trained on."""
+    """Split by seed; with few samples, another seed may be needed for targets that vary in every training part."""
     labels = None if classes is None else task.y.argmax(1)
-    for offset in range(TRIES):
+    for offset in range(MAX_SPLIT_ATTEMPTS):
         splits = plan_splits(task, labels, seed + 1_000_003 * offset)
         parts = [split.train for repeat in splits.repeats for split in repeat]
         if splits.folds == 1:
@@ -204,13 +206,14 @@ def _splits(task: ArrayTask, classes: tuple[Any, ...] | None, seed: int, where: 
                 raise BadInput(f"{where}: all sequences are equal: give sequences that differ")
         if all(bool((task.y[rows] != task.y[rows[:1]]).any()) for rows in parts):
             return splits
-    raise BadInput(f"{where}: y hardly varies: more samples, or more variety, are needed to split them")
+    raise BadInput(f"{where}: y hardly varies: more samples or more variety are needed for a split")
 
 
-def _spread(values: Tensor, least: float = 1e-12) -> tuple[Floats, Floats]:
-    """Return mean and deviation of every column, or its size where it varies by less than `least` of that.
+def _mean_and_scale(values: Tensor, least: float = 1e-12) -> tuple[Floats, Floats]:
+    """Return the mean and the deviation of every column, or its size if it varies by less than `least` of that.
 
-    Columns are divided by a power of two about as large as they are: huge or tiny units neither overflow nor vanish.
+    Columns are first divided by a power of two of about their size, so that huge or tiny units do not overflow or
+    vanish.
     """
     table = values.reshape(-1, values.shape[-1])
     unit = torch.from_numpy(np.ldexp(1.0, np.frexp(table.abs().amax(0).numpy())[1] - 1))
@@ -221,7 +224,7 @@ def _spread(values: Tensor, least: float = 1e-12) -> tuple[Floats, Floats]:
 
 def _scaled(X: Floats, mask: NDArray[np.bool_] | None, shift: Floats, scale: Floats) -> Floats:
     """Return inputs in units of their spread; padding stays 0."""
-    scaled = (X / 2 - shift / 2) / (scale / 2)  # halves: the difference of two huge numbers is one that fits
+    scaled = (X / 2 - shift / 2) / (scale / 2)  # halves: the difference of two huge numbers must not overflow
     if mask is not None:
         scaled[~mask] = 0.0
     return scaled

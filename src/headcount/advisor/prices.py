@@ -1,4 +1,4 @@
-"""Prices: the curve as numbers, one head fewer and one more, and the curves at fixed width and parameter count."""
+"""Prices: the curve as numbers, one head fewer and one more, and the curves at fixed width and fixed parameters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headcount.advisor.decide import Table, one_sided
+from headcount.advisor.decide import TrialsByHeads, one_sided
 from headcount.advisor.engine import TrialEngine
 from headcount.advisor.record import Curve, CurveKind, CurvePoint, LengthPoint, Price
 from headcount.advisor.search import Search
@@ -16,16 +16,17 @@ from headcount.advisor.trials import Outcome, Wanted
 from headcount.analysis import HeadsNeeded
 from headcount.core import BadInput
 
-ROUNDS = 3
-"""Models a head count of the other curves, where the time suffices."""
-GROUPS = 3
-FEWEST = 50
-"""Validation sequences that a group of lengths needs."""
+MAX_ROUNDS = 3
+"""Models per head count on the other curves, if there is time."""
+LENGTH_GROUPS = 3
+"""Short, middle and long sequences."""
+MIN_GROUP_SEQUENCES = 50
+"""Validation sequences that a group of lengths must have."""
 
 
 def curve_points(found: Sequence[Outcome], floor: float, step: dict[int, float]) -> list[CurvePoint]:
-    """Return one point a head count."""
-    table = Table.of(found)
+    """Return one point per head count."""
+    table = TrialsByHeads.of(found)
     points: list[CurvePoint] = []
     for i, heads in enumerate(table.heads):
         best, row = table.best(i), table.trials[i]
@@ -50,16 +51,16 @@ def curve_points(found: Sequence[Outcome], floor: float, step: dict[int, float])
 
 
 def step_times(search: Search, heads: Sequence[int]) -> dict[int, float]:
-    """Measure the time of a training step on one core, or on the GPU, for each head count."""
+    """Return the seconds of a training step on one core, or on the GPU, for each head count."""
     return {h: search.engine.step_seconds(search.options, h, search.train) for h in heads}
 
 
 def prices(
     points: Sequence[CurvePoint], found: Sequence[Outcome], answer: int, confidence: float, inflation: float
 ) -> list[Price]:
-    """Compare the neighbours of the recommended head count with it."""
+    """Return the price of each neighbour of the recommended head count."""
     at = {point.heads: point for point in points}
-    table = Table.of(found)
+    table = TrialsByHeads.of(found)
     counts = sorted(at)
     place = counts.index(answer)
     base, chosen = at[answer], table.best(place)
@@ -85,10 +86,10 @@ def prices(
 
 
 def other_curves(search: Search, decision: HeadsNeeded, answer: int, engine: TrialEngine) -> list[Curve]:
-    """Train the neighbours of the answer at its width and at its parameter count, as far as the time goes.
+    """Return the curves at the answer's width and at its parameter count, trained as far as time allows.
 
-    A round is one model each, all with the seed and the recipe of one model of the answer, which is the same on all
-    three curves; there are up to `ROUNDS`, and a later one counts if all of it was trained to the end.
+    A round trains one model of each, all with the seed and the recipe of one model of the answer, which belongs to all
+    three curves. There are up to `MAX_ROUNDS`; after the first, a round counts only if all of it was completed.
     """
     heads = sorted({h for h in (1, answer - 1, answer, answer + 1, 2 * answer) if 1 <= h <= search.heads_max})
     own = _seeds_of(search, answer)
@@ -106,7 +107,7 @@ def other_curves(search: Search, decision: HeadsNeeded, answer: int, engine: Tri
         ]
         for base in own
     ]
-    new, count = _trained([[one for one in wanted if _fits(engine, one)] for wanted in rounds], engine)
+    new, count = _train_rounds([[one for one in wanted if _fits(engine, one)] for wanted in rounds], engine)
     curves: list[Curve] = []
     for kind, fixed, _ in plans:
         others = [one for one in new if one.wanted.tag == kind]
@@ -117,43 +118,46 @@ def other_curves(search: Search, decision: HeadsNeeded, answer: int, engine: Tri
 
 
 def _seeds_of(search: Search, answer: int) -> list[Outcome]:
-    """The models of the answer that the rounds go with: first the best kept one, then others of the same recipe."""
+    """Return the models of the answer that give the rounds their seeds: those of the search's recipe first."""
     own = [one for one in search.found if one.heads == answer]
-    own.sort(key=lambda one: (not one.whole, one.wanted.train != search.train, one.wanted.seed))
-    return [own[0], *(one for one in own[1:] if one.whole and one.wanted.train == own[0].wanted.train)][:ROUNDS]
+    own.sort(key=lambda one: (not one.completed, one.wanted.train != search.train, one.wanted.seed))
+    return [own[0], *(one for one in own[1:] if one.completed and one.wanted.train == own[0].wanted.train)][:MAX_ROUNDS]
 
 
-def _trained(rounds: Sequence[Sequence[Wanted]], engine: TrialEngine) -> tuple[list[Outcome], int]:
-    """Train the rounds, on a GPU side by side and else one after the other; return also how many of them count."""
+def _train_rounds(rounds: Sequence[Sequence[Wanted]], engine: TrialEngine) -> tuple[list[Outcome], int]:
+    """Train the rounds, on a GPU side by side, otherwise in turn; return the trials and how many rounds count."""
     if engine.gpu:
-        return _counting(rounds, engine.try_out([one for wanted in rounds for one in wanted]))
+        return _complete_rounds(rounds, engine.try_out([one for wanted in rounds for one in wanted]))
     new: list[Outcome] = []
     for number, wanted in enumerate(rounds):
         start = time.monotonic()
-        got = engine.try_out(wanted)
-        if number and (len(got) < len(wanted) or not all(one.whole for one in got)):
+        trials = engine.try_out(wanted)
+        if number and (len(trials) < len(wanted) or not all(one.completed for one in trials)):
             return new, number
-        new += got
+        new += trials
         if 1.1 * (time.monotonic() - start) > engine.left():
             return new, number + 1
     return new, len(rounds)
 
 
-def _counting(rounds: Sequence[Sequence[Wanted]], found: Sequence[Outcome]) -> tuple[list[Outcome], int]:
-    """Of rounds that ended at the same time: none where the time was over, the first, and later ones that are whole."""
+def _complete_rounds(rounds: Sequence[Sequence[Wanted]], found: Sequence[Outcome]) -> tuple[list[Outcome], int]:
+    """Return the trials of the rounds that count, and how many do, for rounds that ended at the same time.
+
+    The first counts if any of its trials was completed, later ones if all were.
+    """
     new: list[Outcome] = []
     for number, wanted in enumerate(rounds):
-        asked = {id(one) for one in wanted}
-        got = [one for one in found if id(one.wanted) in asked]
-        whole = [one for one in got if one.whole]
-        if len(whole) < (len(wanted) if number else 1):
+        requested = {id(one) for one in wanted}
+        trials = [one for one in found if id(one.wanted) in requested]
+        completed = [one for one in trials if one.completed]
+        if len(completed) < (len(wanted) if number else 1):
             return new, number
-        new += got if number else whole
+        new += trials if number else completed
     return new, len(rounds)
 
 
 def _fits(engine: TrialEngine, wanted: Wanted) -> bool:
-    """Whether so many heads fit into the parameters at all."""
+    """Whether a model with these heads fits into the parameters at all."""
     try:
         engine.sized(wanted)
     except BadInput:
@@ -162,16 +166,16 @@ def _fits(engine: TrialEngine, wanted: Wanted) -> bool:
 
 
 def by_length(engine: TrialEngine, best: Outcome) -> list[LengthPoint]:
-    """Return the best model's error on short, middle and long sequences, where lengths vary."""
+    """Return the best model's error on short, middle and long sequences; empty if all have one length."""
     mask = engine.material.task.mask
     if mask is None:
         return []
     lengths = mask[engine.material.splits.validated].sum(1)
-    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, GROUPS + 1)))
+    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_GROUPS + 1)))
     points: list[LengthPoint] = []
     for low, high in itertools.pairwise(edges):
         inside = (lengths >= low) & ((lengths < high) | (high == edges[-1]))
-        if int(inside.sum()) >= FEWEST:
+        if int(inside.sum()) >= MIN_GROUP_SEQUENCES:
             chosen = lengths[inside]
             points.append(
                 LengthPoint(

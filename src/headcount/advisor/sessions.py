@@ -1,7 +1,7 @@
 """The advisor's trials in training: one on a core, or a stack of them; each is kept at its best validation point.
 
-What the deadline cuts off counts with its best point so far. The drivers are those of every sweep (`sweeps/cores.py`,
-`sweeps/engine.py`); a session says here what of a trial is kept, and when it counts.
+A trial that the deadline cuts off counts with its best point so far. The drivers are those of every sweep
+(`sweeps/cores.py`, `sweeps/engine.py`); the sessions here decide what to keep of a trial, and when it counts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.advisor.measures import Errors, Measurer, StackMeasurer, path_of, predicted
+from headcount.advisor.measures import Errors, Measurer, StackMeasurer, history_of, predicted
 from headcount.advisor.trials import Outcome, Wanted
 from headcount.models.transformer import Flat, ModelSpec
 from headcount.store import Trial
@@ -33,8 +33,8 @@ from headcount.training import (
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """A trial as a session gets it; what is interrupted is not gone on with, so there is never a checkpoint."""
+class SessionTrial:
+    """A trial as a session gets it; an interrupted one is not resumed, so there is never a checkpoint."""
 
     wanted: Wanted
     model: ModelSpec
@@ -42,18 +42,18 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answered(Ending):
+class TrialEnding(Ending):
     """How a trial ended, with its model at the best point."""
 
     found: Outcome | None = None
 
 
-def _ending(name: str, found: Outcome, train_error: float) -> Answered:
-    return Answered(name, _record(found, train_error), found=found)
+def _ending(name: str, found: Outcome, train_error: float) -> TrialEnding:
+    return TrialEnding(name, _record(found, train_error), found=found)
 
 
 def _record(found: Outcome, train_error: float) -> Trial:
-    """Return the record of a trial; of one that was cut off its steps tell."""
+    """Return the record of a trial; the steps show whether it was cut off."""
     wanted = found.wanted
     return record(found.model, train_error, wanted.seed, "done", found.curve, found.steps, found.seconds)
 
@@ -61,81 +61,81 @@ def _record(found: Outcome, train_error: float) -> Trial:
 class BestOnCore(CoreSession):
     """One trial on one core."""
 
-    def __init__(self, data: Measurer, members: Sequence[tuple[str, Asked]], on_step: Any = None) -> None:
+    def __init__(self, data: Measurer, members: Sequence[tuple[str, SessionTrial]], on_step: Any = None) -> None:
         """Take one trial on some data."""
-        ((name, asked),) = members
-        self.data, self.asked, self._told = data, asked, on_step
-        self._least, self._best, self._seen = float("inf"), None, 0
+        ((name, trial),) = members
+        self.data, self.asked, self._report_step = data, trial, on_step
+        self._least, self._best, self._evaluations = float("inf"), None, 0
         self._measures: list[Errors] = []
-        super().__init__([(name, data.job(asked.wanted))], self._note)
+        super().__init__([(name, data.job(trial.wanted))], self._note)
 
     def _note(self, step: int, error: float | None) -> None:
-        """Keep the weights of the best evaluation, and in folds what every sequence has to do with it."""
+        """Keep the weights of the best evaluation and, in folds, the errors of every sequence."""
         moments = self.trial.moments
-        if error is not None and len(moments.curve) > self._seen:
-            self._seen = len(moments.curve)
+        if error is not None and len(moments.curve) > self._evaluations:
+            self._evaluations = len(moments.curve)
             if self.data.folds > 1:
                 unseen = self.data.parts(self.asked.wanted).unseen
                 network = self.trial.flat.unpack(moments.theta)
                 self._measures.append(self.data.errors(predicted(network, unseen), unseen))
             if moments.curve[-1][1] < self._least:
                 self._least, self._best = moments.curve[-1][1], moments.theta.copy()
-        if self._told is not None:
-            self._told(step, error)
+        if self._report_step is not None:
+            self._report_step(step, error)
 
     def launch(self, stop: threading.Event | None) -> None:
         with torch_threads(1):
             super().launch(stop)
 
     def collect(self) -> list[Ending]:
-        return [] if self.state is None else self._ended(whole=self.state == "done")
+        return [] if self.state is None else self._ended(completed=self.state == "done")
 
     def cut_short(self) -> list[Ending]:
-        """End it with its best point so far; a trial that was never evaluated counts for nothing."""
-        return [] if self._best is None else self._ended(whole=False)
+        """End the trial with its best point so far; one that was never evaluated does not count."""
+        return [] if self._best is None else self._ended(completed=False)
 
-    def _ended(self, *, whole: bool) -> list[Ending]:
+    def _ended(self, *, completed: bool) -> list[Ending]:
         self.unfinished.clear()
         name, best, now, model = self.members[0][0], self._best, self.trial.moments, self.trial.model
         if best is None:
-            return [Ending(name, self.data.beyond())]
+            return [Ending(name, self.data.diverged_text())]
         parts, flat = self.data.parts(self.asked.wanted), Flat.of(model)
         with torch_threads(1):
             network, last = flat.unpack(best), flat.unpack(now.theta)
-            outputs = predicted(network, parts.unseen), predicted(network, parts.some), predicted(last, parts.some)
+            outputs = predicted(network, parts.unseen), predicted(network, parts.known), predicted(last, parts.known)
         found = self.data.outcome(
             self.asked.wanted,
             model,
             best,
             now.curve,
             steps=now.step,
-            whole=whole,
+            completed=completed,
             seconds=self.seconds(0),
             outputs=outputs,
-            path=path_of(self._measures) if self._measures else None,
+            history=history_of(self._measures) if self._measures else None,
         )
         return [_ending(name, found, found.fitted)]
 
 
-class BestStack(Session[Asked]):
-    """One stack on the device: trials of one recipe, which differ in nothing but seeds and sizes."""
+class BestStack(Session[SessionTrial]):
+    """One stack on the device: trials of one recipe, which differ only in seeds and sizes."""
 
     def __init__(
         self,
         data: Measurer,
-        members: Sequence[tuple[str, Asked]],
+        members: Sequence[tuple[str, SessionTrial]],
         device: torch.device,
         *,
         plain: bool,
         largest: int = 1,
     ) -> None:
-        """Place trials on the device; `plain` does without kernels.
+        """Place trials on the device; `plain` trains without kernels.
 
-        Kernels are compiled for the largest model of a stack: where none has `largest` heads, one more model fills up,
-        so that those of an earlier stack serve this one.
+        Kernels are compiled for the largest model of a stack: if none has `largest` heads, one model of that size is
+        added, so that the kernels of an earlier stack serve this one.
         """
         super().__init__(members, window=1)
-        self.data, wanted = data, [asked.wanted for asked in self.jobs]
+        self.data, wanted = data, [trial.wanted for trial in self.jobs]
         self.spec = wanted[0].train
         if not plain and all(one.heads < largest for one in wanted):
             wanted.append(replace(wanted[0], heads=largest))
@@ -143,18 +143,18 @@ class BestStack(Session[Asked]):
         keys_of = torch.from_numpy(stream_keys([one.seed for one in wanted], "batches")).to(device)
 
         def batches(first: int, count: int) -> Tensor:
-            """The same numbers as on a core, of rows that differ from fold to fold."""
+            """Return the same batches as on a core, of rows that differ from fold to fold."""
             index = stacked_indices(keys_of, first, count, self.spec.batch, counts)
             return rows.expand(count, -1, -1).gather(2, index)
 
-        whole, models = data.whole, [data.sized(one) for one in wanted]
+        sequences, models = data.sequences, [data.sized(one) for one in wanted]
         self.trainer = StackTrainer(
             models,
             [self.spec] * len(wanted),
             [one.seed for one in wanted],
-            whole.X,
-            whole.y,
-            whole.mask,
+            sequences.X,
+            sequences.y,
+            sequences.mask,
             plain=plain,
             batches=batches,
         )
@@ -196,26 +196,26 @@ class BestStack(Session[Asked]):
         return self.cut_short() if trainer.steps == self.spec.steps else []
 
     def cut_short(self) -> list[Ending]:
-        """End all of them, each with its best point so far."""
+        """End all trials, each with its best point so far."""
         self.unfinished.clear()
         trainer = self.trainer
         taken, done = trainer.taken.tolist(), (trainer.alive & (trainer.taken == self.spec.steps)).tolist()
         outputs, own = self.measurer.outputs(trainer, self.best), trainer.unpadded(self.best)
         found: list[Ending] = []
-        for m, (name, asked) in enumerate(self.members):
+        for m, (name, trial) in enumerate(self.members):
             if not self.curves[m]:
-                found.append(Ending(name, self.data.beyond()))
+                found.append(Ending(name, self.data.diverged_text()))
                 continue
             one = self.data.outcome(
-                asked.wanted,
-                asked.model,
+                trial.wanted,
+                trial.model,
                 own[m],
                 self.curves[m],
                 steps=taken[m],
-                whole=done[m],
+                completed=done[m],
                 seconds=self.seconds(m),
                 outputs=outputs[m],
-                path=self.measurer.path(m, len(self.curves[m])),
+                history=self.measurer.history(m, len(self.curves[m])),
             )
             found.append(_ending(name, one, one.fitted))
         return found
@@ -225,7 +225,7 @@ class BestStack(Session[Asked]):
 
 
 def _rows(data: Measurer, order: Sequence[Wanted], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the rows that each model trains on, padded to equal length, and how many there are."""
+    """Return the rows that each model trains on, padded to equal length, and their numbers."""
     rows = [torch.from_numpy(data.split(one).train) for one in order]
     counts = torch.tensor([[len(some)] for some in rows], device=device)
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)[None], counts

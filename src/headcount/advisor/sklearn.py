@@ -1,4 +1,4 @@
-"""`HeadCountAdvisor`: the advisor as a scikit-learn estimator; scikit-learn is needed here and nowhere else."""
+"""`HeadCountAdvisor`: the advisor as a scikit-learn estimator; only this module needs scikit-learn."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ except ImportError:  # pragma: no cover
 
 
 class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[reportUntypedBaseClass]
-    """How many attention heads do sequences need, as an estimator.
+    """An estimator of how many attention heads sequences need.
 
-    X is [samples, length, dim], or [samples, length] for tokens of one number; whole numbers there (of an integer type)
-    are ids, as everywhere, and become one-hot vectors; y holds numbers, vectors, or with kind="classification" labels;
-    kind="auto" takes text and a few different whole numbers for labels. After `fit`: `recommended_heads_`, `interval_`,
-    `intrinsic_dimension_` (None where no transition was seen), `curve_` (a row a head count), `advice_` (all of it),
-    and `predict` with the best model found. With `steps` every model takes so many steps whatever the budget, so that
-    the same data give the same answer. `budget` is a number of seconds or a text such as "2m", `heads_max` the largest
-    head count that is tried, `confidence` the level of the interval, `device` "cpu" or "cuda", and `random_state` the
-    seed.
+    X is [samples, length, dim], or [samples, length] for tokens of one number; there, whole numbers of an integer type
+    are ids and become one-hot vectors. y holds numbers, vectors or, with kind="classification", labels; kind="auto"
+    treats text and a few different whole numbers as labels.
+
+    After `fit` there are `recommended_heads_`, `interval_`, `intrinsic_dimension_` (None if no transition was seen),
+    `curve_` (one row per head count) and `advice_` (what `hc.advise` returns); `predict` uses the best model found.
+
+    budget: seconds, or a text such as "2m" (default 300). heads_max: the largest head count to try. confidence: the
+    level of the interval. device: "cpu" or "cuda". steps: of every model, whatever the budget, so that the same data
+    give the same answer. random_state: the seed.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
     def fit(self, X: Any, y: Any, mask: Any = None) -> HeadCountAdvisor:
         """Search for the smallest head count within a margin of the best.
 
-        X, y: sequences and what they are mapped to, as the class describes them. mask: True at real tokens.
+        X, y: sequences and their targets, as the class describes them. mask: True at real tokens.
         """
         numbers = self.kind == "regression"
         checked: Any = validate_data(
@@ -69,7 +71,7 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
         inputs, targets = checked
         try:
             self.advice_ = self._ask(_tokens(inputs, _holds_ids(X)), targets, mask)
-        except BadInput as error:  # what scikit-learn expects of bad data
+        except BadInput as error:  # what scikit-learn expects for bad data
             raise ValueError(str(error)) from None
         self._axes, self._column = inputs.ndim, targets.ndim == 2
         record = self.advice_.record
@@ -85,7 +87,7 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
     def predict(self, X: Any, mask: Any = None) -> NDArray[Any]:
         """Predict with the best model that was found, whatever its head count.
 
-        X: sequences, of another length too. mask: True at real tokens.
+        X: sequences, also of another length. mask: True at real tokens.
         """
         check_is_fitted(self)
         if self._axes == 3:  # scikit-learn counts the second axis as features, which is the length here
@@ -99,9 +101,9 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
         return predicted.reshape(len(predicted), -1) if self._column else predicted
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return R², or where y was found to hold classes the share of right ones.
+        """Return R² or, if y was found to hold classes, the accuracy.
 
-        X, y: sequences and their true values. sample_weight: one weight a sequence.
+        X, y: sequences and their true values. sample_weight: one weight per sequence.
         """
         check_is_fitted(self)
         if self.advice_.material.classes is None:
@@ -129,7 +131,7 @@ class HeadCountAdvisor(RegressorMixin, BaseEstimator):  # pyright: ignore[report
         )
 
     def __sklearn_tags__(self) -> Any:
-        """Say what the estimator takes: numbers or, with that kind or where `fit` found them, classes; vectors too."""
+        """Return what the estimator accepts: numbers and vectors or, if `kind` says so or `fit` found them, classes."""
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = self.kind != "classification"
         tags.regressor_tags.poor_score = True  # the best of small models, trained for a budget
@@ -147,7 +149,7 @@ def _holds_ids(X: Any) -> bool:
 
 
 def _tokens(X: NDArray[np.float64], ids: bool) -> NDArray[Any]:
-    """Return X[samples, length, dim]; a table is sequences of numbers, or of ids, which stay two-dimensional."""
+    """Return X[samples, length, dim]; a table holds sequences of numbers, or of ids, which stay two-dimensional."""
     if X.ndim == 2 and X.shape[1] < 2:
         raise ValueError(f"n_features = {X.shape[1]}: heads choose among tokens, so lengths of 2 or more are needed")
     if ids:

@@ -1,9 +1,9 @@
-"""Which sequences train and which validate: in proportion by class, equal sequences on one side, in folds where few.
+"""Which sequences train and which validate: in proportion by class, equal sequences on one side, few ones in folds.
 
-With `FEW` sequences or more, one in five validates, once and for all. With fewer, one in five is too few to tell head
-counts apart, so every sequence validates: five folds, each held back in turn, dealt anew for every seed (repeated
-5-fold cross-validation). A trial is then five models, and its error is that of all sequences, each predicted by the
-model that did not train on it.
+With `MIN_HOLDOUT_SAMPLES` sequences or more, one fixed fifth is held out for validation. With fewer, a fifth is too
+little to tell head counts apart, so every sequence validates: there are five folds, each held out in turn, and dealt
+anew for every seed (repeated 5-fold cross-validation). A trial then has five models, and its error is over all
+sequences, each predicted by the model that was not trained on it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from headcount.core import generator
 from headcount.tasks.arrays import ArrayTask
 
-FEW = 1000
+MIN_HOLDOUT_SAMPLES = 1000
 FOLDS = 5
-REPEATS = 6
-"""How many ways of dealing the folds there are; seeds take them in turn."""
+FOLD_REPEATS = 6
+"""Different ways of dealing the folds; seeds take them in turn."""
 MAX_VALIDATION = 5000
-"""Sequences that validate, at most: more say little more, and every trial is measured on them many times."""
+"""Validation sequences: more add little, and every trial is measured on them many times."""
 Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Rows to train on, and rows that validate what was trained on them."""
+    """Rows to train on, and rows to validate on."""
 
     train: Rows
     validation: Rows
@@ -35,16 +35,16 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """The folds of every repeat, and how much the spread of errors understates the doubt."""
+    """The folds of every repeat, and by how much the spread of errors understates the uncertainty."""
 
     repeats: tuple[tuple[Split, ...], ...]
     inflation: float
-    """Factor on the variance of a mean error: models that share training sequences err alike, and another training
-    set would have given other models (Nadeau and Bengio's correction, 1 + validated over trained on)."""
+    """Factor on the variance of a mean error: models that share training sequences make similar errors, and another
+    training set would have given other models (Nadeau and Bengio's correction, 1 + validation size / training size)."""
 
     @property
     def folds(self) -> int:
-        """Models a trial; 1 where a part is held back once and for all."""
+        """Models per trial; 1 if one fixed part is held out."""
         return len(self.repeats[0])
 
     def of(self, seed: int) -> tuple[Split, ...]:
@@ -58,16 +58,19 @@ class Splits:
 
 
 def plan_splits(task: ArrayTask, labels: Rows | None, seed: int) -> Splits:
-    """Deal the sequences out; `labels` are class numbers, None for a regression."""
+    """Return the splits of a task.
+
+    labels: class numbers [samples]; None for a regression.
+    """
     groups = same_sequences(task)
-    few = task.samples < FEW
+    few = task.samples < MIN_HOLDOUT_SAMPLES
     parts = FOLDS if few else max(FOLDS, -(-task.samples // MAX_VALIDATION))
     count = min(parts, int(groups.max()) + 1)
     repeats: list[tuple[Split, ...]] = []
-    for repeat in range(REPEATS if few else 1):
+    for repeat in range(FOLD_REPEATS if few else 1):
         fold = deal(groups, labels, count, generator(seed, f"folds {repeat}" if few else "split"))
-        held = range(count) if few else range(1)
-        splits = [Split(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in held]
+        held_out = range(count) if few else range(1)
+        splits = [Split(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in held_out]
         repeats.append(tuple(split for split in splits if split.validation.size))
     trained = float(np.mean([len(split.train) for split in repeats[0]]))
     validated = sum(len(split.validation) for split in repeats[0])
@@ -75,21 +78,21 @@ def plan_splits(task: ArrayTask, labels: Rows | None, seed: int) -> Splits:
 
 
 def same_sequences(task: ArrayTask) -> Rows:
-    """Return a group for every sequence; equal ones, whatever their targets, share it."""
+    """Return the group of every sequence; equal sequences, whatever their targets, share one."""
     found: dict[bytes, int] = {}
     keys = (task.X[i].tobytes() + (b"" if task.mask is None else task.mask[i].tobytes()) for i in range(task.samples))
     return np.array([found.setdefault(key, len(found)) for key in keys])
 
 
 def deal(groups: Rows, labels: Rows | None, count: int, rng: np.random.Generator) -> Rows:
-    """Return fold[samples]: whole groups, each class spread as evenly as it goes, sizes as equal as it goes."""
+    """Return fold[samples]: groups stay together, and classes and sizes are spread as evenly as possible."""
     number = int(groups.max()) + 1
     sizes = np.bincount(groups, minlength=number)
     kind = np.zeros(number, np.int64)
     if labels is not None:
-        kind[groups[::-1]] = labels[::-1]  # of the first member
+        kind[groups[::-1]] = labels[::-1]  # the class of the first member
     order = rng.permutation(number)
-    order = order[np.argsort(-sizes[order], kind="stable")]  # large groups first: small ones then level it out
+    order = order[np.argsort(-sizes[order], kind="stable")]  # large groups first: small ones then even out the sizes
     fold = np.empty(number, np.int64)
     total = np.zeros(count)
     own = np.zeros((int(kind.max()) + 1, count))

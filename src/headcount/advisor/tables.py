@@ -1,4 +1,4 @@
-"""Tables and lists of the page of an advice."""
+"""The tables and lists on the page of an advice."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from headcount.advisor.record import AdviceRecord
 from headcount.render import NONE, Column, Table
 from headcount.render.words import error_text, times_text
 
-POSITIONS = {"none": "not seen by the models", "concatenated": "seen by the models, beside each token"}
+POSITION_TEXTS = {
+    "none": "not seen by the models",
+    "concatenated": "seen by the models, beside each token",
+    "gates": "seen by the models in the attention scores only",
+}
 
 
 def price_table(record: AdviceRecord) -> Table:
-    """The recommended head count and its neighbours."""
+    """Return the table of the recommended head count and its neighbours."""
     at = {point.heads: point for point in record.curve}
     answer = record.named
     rows = {
@@ -47,21 +51,21 @@ def price_table(record: AdviceRecord) -> Table:
     columns = [
         Column(name="Heads", meaning="number of attention heads"),
         Column(name="Error", meaning="of the best model on the validation part, as a share of the variance of y"),
-        Column(name="Error ×", meaning="over that of the recommended heads"),
+        Column(name="Error ×", meaning="relative to the recommended heads"),
         Column(name="Told apart", meaning="whether the validation sequences tell the two errors apart"),
         Column(name="Parameters", meaning="of the whole model"),
-        Column(name="Parameters ×", meaning="over those of the recommended heads"),
+        Column(name="Parameters ×", meaning="relative to the recommended heads"),
         Column(name="Step", meaning=f"measured time of one training step {record.steps_on}"),
-        Column(name="Step ×", meaning="over that of the recommended heads"),
+        Column(name="Step ×", meaning="relative to the recommended heads"),
     ]
     marked = order.index(answer) if answer in order else None
     return Table(caption="One head fewer, one more", columns=columns, rows=[rows[h] for h in order], marked=marked)
 
 
 def fixed_table(record: AdviceRecord) -> Table:
-    """The head counts at fixed width and at fixed parameter count."""
+    """Return the table of head counts at fixed width and at fixed parameter count."""
     columns = [
-        Column(name="Kept", meaning="what is the same in all rows"),
+        Column(name="Fixed", meaning="what is held fixed while heads are added"),
         Column(name="Heads", meaning="number of attention heads"),
         Column(name="Size", meaning="of every head"),
         Column(name="Hidden", meaning="units of the feed-forward block"),
@@ -84,11 +88,11 @@ def fixed_table(record: AdviceRecord) -> Table:
         for curve in record.curves
         for p in curve.points
     ]
-    return Table(caption="The same width, the same parameters", columns=columns, rows=rows, marked=None)
+    return Table(caption="At fixed width and at fixed parameters", columns=columns, rows=rows, marked=None)
 
 
 def length_table(record: AdviceRecord) -> Table:
-    """The best model's error on sequences of different lengths."""
+    """Return the table of the best model's error on sequences of different lengths."""
     columns = [
         Column(name="Length", meaning="tokens of the sequences, from shortest to longest"),
         Column(name="Sequences", meaning="of the validation part"),
@@ -106,15 +110,15 @@ def length_table(record: AdviceRecord) -> Table:
 
 
 def shorter_table(record: AdviceRecord) -> Table:
-    """Head counts on sequences that were cut short, and on whole ones."""
+    """Return the table of head counts on shortened and on whole sequences."""
     columns = [
-        Column(name="Length", meaning="tokens of a sequence, cut or whole"),
+        Column(name="Length", meaning="tokens of a sequence, shortened or whole"),
         Column(name="Heads", meaning="number of attention heads"),
-        Column(name="Error", meaning="with the best model's predictions on what was left as y, as a share of variance"),
+        Column(name="Error", meaning="as a share of the variance, with the best model's predictions as y"),
     ]
     rows = [[str(p.length), str(p.heads), error_text(p.error)] for p in record.shorter]
     return Table(
-        caption="Error on shorter and on whole sequences, with the best model's predictions as y",
+        caption="Error on shortened and on whole sequences, with the best model's predictions as y",
         columns=columns,
         rows=rows,
         marked=None,
@@ -122,9 +126,9 @@ def shorter_table(record: AdviceRecord) -> Table:
 
 
 def layer_table(config: Configuration) -> Table:
-    """The two layers side by side."""
+    """Return the table of the two layers."""
     columns = [
-        Column(name="Layer", meaning="torch's own, and ours with the same call"),
+        Column(name="Layer", meaning="torch's own, and headcount's with the same call"),
         Column(name="embed_dim", meaning="the width"),
         Column(name="num_heads", meaning="number of heads"),
         Column(name="head_dim", meaning="size of a head"),
@@ -134,11 +138,11 @@ def layer_table(config: Configuration) -> Table:
         [name, str(s.embed_dim), str(s.num_heads), str(s.head_dim), f"{s.parameters:,}"]
         for name, s in (("nn.MultiheadAttention", config.torch), ("hc.Attention", config.free))
     ]
-    return Table(caption="Sizes to take", columns=columns, rows=rows, marked=None)
+    return Table(caption="Recommended sizes", columns=columns, rows=rows, marked=None)
 
 
 def settings(record: AdviceRecord) -> list[tuple[str, str]]:
-    """What was trained, on what, and how."""
+    """Return what was trained, on what, and how, as names and values."""
     classes = f", {len(record.classes)} classes" if record.classes is not None else ""
     model, train = record.model, record.train
     tokens = str(record.length) if record.shortest is None else f"{record.shortest} to {record.length}"
@@ -148,17 +152,17 @@ def settings(record: AdviceRecord) -> list[tuple[str, str]]:
         ("Target", f"{record.kind}{classes}, {record.out_dim} output{'' if record.out_dim == 1 else 's'}"),
         ("Split", f"{record.train_samples:,} to train on, {record.validation_samples:,} to validate"),
         ("Models", f"one layer, heads of size {model.get('head_dim')}, {model.get('hidden')} hidden units"),
-        ("Positions", POSITIONS.get(str(model.get("positions")), str(model.get("positions")))),
+        ("Positions", POSITION_TEXTS.get(str(model.get("positions")), str(model.get("positions")))),
         ("Training", f"{train.get('steps')} steps of {train.get('batch')} sequences"),
         ("Learning rate", str(train.get("learning_rate"))),
         ("Heads tried", ", ".join(str(p.heads) for p in record.curve)),
-        ("Trials", f"{record.trials} in {record.seconds:.1f} s of {record.budget:g} s"),
+        ("Trials", f"{record.trials} in {record.seconds:.1f} s, with a budget of {record.budget:g} s"),
         ("Seed", str(record.seed)),
     ]
 
 
 def origin(made: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Where the numbers come from."""
+    """Return where the numbers come from, as names and values."""
     return [(name.capitalize(), _flat(value)) for name, value in made.items() if value]
 
 

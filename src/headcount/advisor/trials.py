@@ -1,4 +1,4 @@
-"""What the advisor asks to be trained, and what became of it: a trial counts at its best validation point."""
+"""The trials that the advisor requests, and their outcomes: a trial counts at its best validation point."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headcount.training import TrainSpec
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """One trial that is asked for."""
+    """One requested trial."""
 
     heads: int
     seed: int
@@ -26,11 +26,11 @@ class Wanted:
     tag: str = "heads"
     """Which curve it belongs to: heads, width, parameters, pilot, length."""
     fold: int = 0
-    """Which of the folds of its seed is held back, where there are several."""
+    """Which of the folds of its seed is held out, if there are several."""
 
 
-class Path(NamedTuple):
-    """What one fold measured at every evaluation."""
+class FoldHistory(NamedTuple):
+    """The errors of one fold at every evaluation."""
 
     squares: NDArray[np.float32]
     """[evaluations, validation samples]."""
@@ -39,30 +39,30 @@ class Path(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """One trained model at its best validation point, or one model a fold at the best point of all of them."""
+    """One trained model at its best validation point, or one model per fold at their common best point."""
 
     wanted: Wanted
     model: ModelSpec
     theta: NDArray[Any]
     curve: list[tuple[int, float]]
     steps: int
-    whole: bool
-    """Whether all steps were taken, or the deadline or a divergence cut it off."""
+    completed: bool
+    """Whether all steps were taken; False if the deadline or a divergence cut it off."""
     seconds: float
     validation: float
     """NMSE at the best point."""
     train: float
     squares: NDArray[np.float32]
-    """[validation samples]: squared error in units of the variance; their mean is `validation`."""
+    """[validation samples]: squared errors in units of the variance; their mean is `validation`."""
     wrong: float | None
     """The share of wrong classes on the validation set."""
     parameters: int = 0
     fitted: float = float("nan")
-    """The training error at the end of training, where `train` is the one at the best validation point."""
+    """The training error at the end of training; `train` is the one at the best validation point."""
     fold_errors: tuple[float, ...] = ()
-    """In folds: the error of every model on what it held back, at the common best point."""
-    path: Path | None = None
-    """What a single fold measured at every evaluation, until the folds are put together."""
+    """In folds: the error of every model on its held-out fold, at the common best point."""
+    history: FoldHistory | None = None
+    """The errors of a single fold at every evaluation, until the folds are joined."""
 
     @property
     def heads(self) -> int:
@@ -75,7 +75,7 @@ class Outcome:
 
 
 def in_folds(order: Sequence[Wanted], material: Material) -> list[tuple[int, Wanted]]:
-    """Return a trial a fold for every trial, each with the place of the trial that it belongs to."""
+    """Return one trial per fold for every trial, each with the place of the trial that it belongs to."""
     return [
         (place, replace(one, fold=fold))
         for place, one in enumerate(order)
@@ -84,18 +84,18 @@ def in_folds(order: Sequence[Wanted], material: Material) -> list[tuple[int, Wan
 
 
 def joined(wanted: Wanted, parts: Sequence[Outcome], material: Material) -> Outcome | None:
-    """Put the folds of a trial together at the evaluation that is best for all; None where one is missing."""
+    """Return the folds of a trial joined at the evaluation that is best for all; None if one is missing."""
     splits = material.splits
     if len(parts) < len(splits.of(wanted.seed)):
         return None
     rows = splits.validated
-    paths = [one.path for one in parts if one.path is not None]
-    count = min(len(path.squares) for path in paths)
+    histories = [one.history for one in parts if one.history is not None]
+    count = min(len(history.squares) for history in histories)
     squares, wrong, times = np.zeros((count, len(rows))), np.zeros((count, len(rows))), np.zeros(len(rows))
-    for one, path in zip(parts, paths, strict=True):
+    for one, history in zip(parts, histories, strict=True):
         at = np.searchsorted(rows, splits.of(wanted.seed)[one.wanted.fold].validation)
-        squares[:, at] += path.squares[:count]
-        wrong[:, at] += 0 if path.wrong is None else path.wrong[:count]
+        squares[:, at] += history.squares[:count]
+        wrong[:, at] += 0 if history.wrong is None else history.wrong[:count]
         times[at] += 1
     squares, wrong = squares / times, wrong / times
     errors = squares.mean(1)
@@ -103,10 +103,10 @@ def joined(wanted: Wanted, parts: Sequence[Outcome], material: Material) -> Outc
     return replace(
         best,
         wanted=wanted,
-        path=None,
-        fold_errors=tuple(float(path.squares[at].mean()) for path in paths),
+        history=None,
+        fold_errors=tuple(float(history.squares[at].mean()) for history in histories),
         steps=min(one.steps for one in parts),
-        whole=all(one.whole for one in parts),
+        completed=all(one.completed for one in parts),
         seconds=sum(one.seconds for one in parts),
         curve=[(step, float(error)) for (step, _), error in zip(parts[0].curve, errors, strict=False)],
         validation=float(errors[at]),

@@ -1,9 +1,10 @@
 """The witness of one head fewer: two inputs that the trained layer cannot tell apart although their targets differ.
 
-F gets the same of both, so every feed-forward block on top of this encoder and attention errs by half the gap of the
-targets on one of them. Where the task is known, the pair is proved if ball arithmetic can do it. Where only data are
-known, the best model stands in for the task if its validation error is at most `LEARNED`, and the pair is measured: the
-gap is the smallest that any model which does about as well sees, and it must be `SURE` times their typical error.
+F gets the same input for both, so every feed-forward block on top of this encoder and attention errs by half the gap of
+the targets on one of them. If the task is known, the pair is proved where ball arithmetic allows it. If only data are
+known, the best model stands in for the task, provided that its validation error is at most `MAX_SURROGATE_ERROR`, and
+the pair is measured: its gap is the smallest that any model which does about as well sees, and it must be
+`MIN_GAP_ERRORS` times their typical error.
 """
 
 from __future__ import annotations
@@ -30,21 +31,26 @@ from headcount.tasks import Box, GeneralizedRetrieval, Task
 from headcount.theory.attack import Among, OnProgress, attack, make_witness, state_map
 from headcount.training import Stopped
 
-LEARNED = 0.05
+MAX_SURROGATE_ERROR = 0.05
 """A best model with a larger validation error, in units of the variance of y, cannot stand in for the task."""
-SURE = 4.0
-"""So many times the typical error of the models that stand in for the task a gap must be to mean something."""
-SMALLEST = 0.1
-"""Standard deviations of y: a smaller gap is not worth naming."""
-EQUAL = 1e-6
-"""Outputs of attention that differ by less, in units of their spread, count as equal where nothing is proved."""
-JURY, MIN_JUDGES, MAX_JUDGES = 4.0, 2, 8
-"""Models with enough heads and within this factor of the best error stand in for the task, from so many to so many."""
-STARTS, CHANCES, MIN_VALUES = 48, 3, 12
-SHORTEST = 2.0
-"""Seconds that a search needs."""
-EDGES = (0.01, 0.99)
-"""Of the values of every feature: between them inputs are looked for where only data are known."""
+MIN_GAP_ERRORS = 4.0
+"""A measured gap must be this many times the typical error of the models that stand in for the task."""
+MIN_GAP_DEVIATIONS = 0.1
+"""Smallest gap worth reporting, in standard deviations of y."""
+EQUAL_OUTPUTS_RATIO = 1e-6
+"""Attention outputs that differ by less, relative to their spread, count as equal if nothing is proved."""
+JUDGE_ERROR_RATIO = 4.0
+"""Models with enough heads and an error within this factor of the best stand in for the task …"""
+MIN_JUDGES, MAX_JUDGES = 2, 8
+"""… if there are this many, and at most this many of them."""
+SEARCH_STARTS = 48
+MAX_PAIRS_TRIED = 3
+"""Pairs of a search that are tried as a witness."""
+MIN_DISTINCT_VALUES = 12
+"""A feature with fewer different values has no inputs between them."""
+MIN_SEARCH_SECONDS = 2.0
+BOX_QUANTILES = (0.01, 0.99)
+"""Quantiles of every feature between which inputs are searched for if only data are known."""
 
 
 def find_witness(
@@ -57,12 +63,13 @@ def find_witness(
     seed: int = 0,
     halt: threading.Event | None = None,
 ) -> WitnessRecord:
-    """Look for a witness against the best trained layer with fewer than `heads` heads, the recommended count.
+    """Search for a witness against the best trained layer with fewer heads than recommended.
 
-    `halt` ends the search with an error, for one that runs beside other work.
+    heads: the recommended count. task: what the data were sampled from, if known. seconds: the most that it may take.
+    halt: ends the search with an error, for one that runs beside other work.
     """
 
-    def told(*_: object) -> None:
+    def stop_if_halted(*_: object) -> None:
         if halt is not None and halt.is_set():
             raise Stopped
 
@@ -73,15 +80,15 @@ def find_witness(
             if heads is None
             else "There is no trained layer with fewer heads than recommended."
         )
-    elif seconds < SHORTEST:
-        found = f"There was no time left to look for them, which takes {SHORTEST:g} seconds or more."
+    elif seconds < MIN_SEARCH_SECONDS:
+        found = f"There was no time left for the search, which takes {MIN_SEARCH_SECONDS:g} seconds or more."
     else:
-        found = _unfit(trials, material, task)
+        found = _unsuitable(trials, material, task)
         try:
             if not found and task is not None:
-                found = _known(layer, material, task, seconds, seed, told)
+                found = _against_task(layer, material, task, seconds, seed, stop_if_halted)
             elif not found:
-                found = _learned(layer, trials, material, heads, seconds, seed, told)
+                found = _against_models(layer, trials, material, heads, seconds, seed, stop_if_halted)
         except BadInput as error:
             found = f"The search for a witness does not cover this case: {error}."
     if isinstance(found, str):
@@ -113,7 +120,7 @@ def weaker(trials: Sequence[Outcome], heads: int | None) -> Outcome | None:
 
 
 def own_units(one: Outcome, material: Material, task: Task | None = None, box: Box | None = None) -> SavedModel:
-    """Return a trained model on inputs in the units of the data: the scaling becomes part of its first weights."""
+    """Return a trained model for inputs in the units of the data: its first weights absorb the scaling."""
     network = one.network().double()
     shift, scale = torch.from_numpy(material.shift), torch.from_numpy(material.scale)
     with torch.no_grad():
@@ -126,44 +133,44 @@ def own_units(one: Outcome, material: Material, task: Task | None = None, box: B
 
 
 def _box(material: Material, task: Task | None) -> Box:
-    """The task's own box, or else the one that holds nearly all values of every feature."""
+    """Return the task's own box, or else one that holds nearly all values of every feature."""
     if task is not None and task.box is not None:
         return task.box
-    low, high = np.quantile(_tokens(material), EDGES, axis=0)
+    low, high = np.quantile(_tokens(material), BOX_QUANTILES, axis=0)
     high = np.where(high > low, high, low + 1e-6 * np.maximum(np.abs(low), 1.0))
     return tuple(low.tolist()), tuple(high.tolist())
 
 
 def _tokens(material: Material) -> NDArray[np.float64]:
-    """All real tokens [count, dim] in the units of the data."""
+    """Return all real tokens [count, dim] in the units of the data."""
     X, mask = material.task.X, material.task.mask
     return X.reshape(-1, X.shape[-1]) if mask is None else X[mask]
 
 
-def _unfit(trials: Sequence[Outcome], material: Material, task: Task | None) -> str:
-    """Say why there can be no witness; nothing where there can."""
+def _unsuitable(trials: Sequence[Outcome], material: Material, task: Task | None) -> str:
+    """Return why there can be no witness; empty if there can."""
     mask = material.task.mask
     if mask is not None and not bool(mask.all(1).any()):
-        return "No sequence has the full length, and the search takes no padding."
+        return "No sequence has the full length, and the search does not support padding."
     if task is not None:
         return ""
     best = min(one.validation for one in trials)
-    if best > LEARNED:
+    if best > MAX_SURROGATE_ERROR:
         return (
-            f"The task is known by data only, and the best model errs by {error_text(best)} of the variance of y: "
-            f"above {LEARNED:g} it cannot stand in for the task."
+            f"The task is known only from data, and the best model errs by {error_text(best)} of the variance of y; "
+            f"above {MAX_SURROGATE_ERROR:g} it cannot stand in for the task."
         )
     for k, column in enumerate(_tokens(material).T):
         count = len(np.unique(column))
-        if 1 < count < MIN_VALUES:
+        if 1 < count < MIN_DISTINCT_VALUES:
             return f"Feature {k + 1} takes only {count} values, and the search needs inputs between them."
     return ""
 
 
-def _known(
-    layer: Outcome, material: Material, task: Task, seconds: float, seed: int, told: OnProgress
+def _against_task(
+    layer: Outcome, material: Material, task: Task, seconds: float, seed: int, on_progress: OnProgress
 ) -> WitnessRecord | str:
-    """Attack with the task itself, among typical sequences first, and prove what was found."""
+    """Return a pair for the task itself, among typical sequences first, proved if possible; or why there is none."""
     box = _box(material, task)
     model = own_units(layer, material, task, box)
     start, order = time.monotonic(), list[Among](["typical", "all"])
@@ -171,50 +178,61 @@ def _known(
         left = seconds - (time.monotonic() - start)
         share = 0.6 if among == "typical" else 0.95
         time_left = max(share * left, 1.0)
-        found = attack(model, task, box, among=among, starts=STARTS, seconds=time_left, seed=seed, on_progress=told)
+        found = attack(
+            model, task, box, among=among, starts=SEARCH_STARTS, seconds=time_left, seed=seed, on_progress=on_progress
+        )
         if found.near or not found.gaps:
             continue
-        chances = replace(found, **{k: getattr(found, k)[:CHANCES] for k in ("X", "gaps", "outputs", "distances")})
+        chances = replace(
+            found, **{k: getattr(found, k)[:MAX_PAIRS_TRIED] for k in ("X", "gaps", "outputs", "distances")}
+        )
         witness = make_witness(model, task, chances)
         unit = float(material.width[witness.data["output"]])
         if (
             not witness.shows_a_gap
-            or witness.gap < SMALLEST * unit
+            or witness.gap < MIN_GAP_DEVIATIONS * unit
             or (witness.kind != "exact" and not _equal(model, material, witness.X))
         ):
             continue
         return proved_words(witness, layer.heads, unit, among)
-    return f"No two inputs with equal outputs of attention and targets apart were found in {seconds:.0f} s."
+    return f"No two inputs with equal attention outputs and different targets were found in {seconds:.0f} s."
 
 
-def _learned(
+def _against_models(
     layer: Outcome,
     trials: Sequence[Outcome],
     material: Material,
     heads: int,
     seconds: float,
     seed: int,
-    told: OnProgress,
+    on_progress: OnProgress,
 ) -> WitnessRecord | str:
-    """Attack with the best model in place of the task; all models that do as well must see the gap."""
-    most = min(JURY * min(one.validation for one in trials), LEARNED)
+    """Return a pair with the best model in place of the task, or why there is none; all judges must see the gap."""
+    most = min(JUDGE_ERROR_RATIO * min(one.validation for one in trials), MAX_SURROGATE_ERROR)
     near = [one for one in trials if one.heads >= heads and one.validation <= most]
     box, near = _box(material, None), sorted(near, key=lambda one: one.validation)[:MAX_JUDGES]
     if len(near) < MIN_JUDGES:
-        return "Fewer than two models with enough heads come near the best one, and one alone may err."
+        return "Fewer than two models with enough heads come close to the best one, and a single model may be wrong."
     model = own_units(layer, material, None, box)
     judges = [own_units(one, material, None, box) for one in near]
     found = attack(
-        model, None, box, surrogate=judges[0], starts=STARTS, seconds=0.95 * seconds, seed=seed, on_progress=told
+        model,
+        None,
+        box,
+        surrogate=judges[0],
+        starts=SEARCH_STARTS,
+        seconds=0.95 * seconds,
+        seed=seed,
+        on_progress=on_progress,
     )
     pairs = zip(found.X, found.outputs, strict=True)
     gap, k = max((agreed(model, judges, material, X, j) or 0.0, k) for k, (X, j) in enumerate(pairs))
     j = found.outputs[k]
     unit, rough = float(material.width[j]), max(one.validation for one in near) ** 0.5
-    if gap < max(SMALLEST, SURE * rough) * unit:
+    if gap < max(MIN_GAP_DEVIATIONS, MIN_GAP_ERRORS * rough) * unit:
         return (
-            f"No two inputs with equal outputs of attention were found whose targets differ by more than {SURE:g} "
-            f"times the typical error of the models that stand in for the task."
+            f"No two inputs with equal attention outputs were found whose targets differ by more than "
+            f"{MIN_GAP_ERRORS:g} times the typical error of the models that stand in for the task."
         )
     return learned_words(found, k, gap, layer.heads, unit, model, judges, material.classes, near[0].validation)
 
@@ -222,7 +240,7 @@ def _learned(
 def agreed(
     model: SavedModel, judges: Sequence[SavedModel], material: Material, X: NDArray[np.float64], output: int
 ) -> float | None:
-    """Return the gap between two inputs X[2, length, dim] that all judges see; None where the pair is none."""
+    """Return the gap between two inputs X[2, length, dim] that all judges see; None if the pair is not valid."""
     if model.box is None or not _equal(model, material, X):
         return None
     pair = torch.from_numpy(X)
@@ -235,10 +253,10 @@ def agreed(
 
 @torch.no_grad()
 def _equal(model: SavedModel, material: Material, X: NDArray[np.float64]) -> bool:
-    """Whether the outputs of attention are the same, in float64 and beside their spread over the data."""
+    """Whether the attention outputs are the same, in float64 and relative to their spread over the data."""
     layer, mask = state_map(model.transformer), material.task.mask
-    whole = material.task.X if mask is None else material.task.X[mask.all(1)]
-    outputs: Tensor = layer(torch.from_numpy(whole[:1000].copy()))
+    unpadded = material.task.X if mask is None else material.task.X[mask.all(1)]
+    outputs: Tensor = layer(torch.from_numpy(unpadded[:1000].copy()))
     first, second = layer(torch.from_numpy(X))
     spread = float((outputs - outputs.mean(0)).norm(dim=1).mean()) or float(outputs.norm(dim=1).mean())
-    return float((first - second).norm()) <= EQUAL * spread
+    return float((first - second).norm()) <= EQUAL_OUTPUTS_RATIO * spread

@@ -62,7 +62,7 @@ def advise(
     from headcount.training import warm_up_device
 
     warm_up_device(device)
-    from headcount.advisor import FILES, SHORTEST, check_numbers, check_width
+    from headcount.advisor import FILES, MIN_SEARCH_SECONDS, check_numbers, check_width
     from headcount.advisor import advise as ask
     from headcount.core import check_output_folder, write_json
 
@@ -94,7 +94,7 @@ def advise(
         seed=seed,
         kind=kind,
         steps=steps,
-        witness=max(SHORTEST, min(LONGEST, LEFT * seconds)),
+        witness=max(MIN_SEARCH_SECONDS, min(LONGEST, LEFT * seconds)),
     )
     config = _sizes(found, embed_dim)
     witness = found.looked  # None where Ctrl-C came before it

@@ -1,4 +1,4 @@
-"""Figure data in, words, tables, pictures and the self-contained HTML pages out."""
+"""Words, tables, pictures and self-contained HTML pages, made from records and figure data."""
 
 from __future__ import annotations
 

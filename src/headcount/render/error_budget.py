@@ -1,14 +1,14 @@
-"""The error budget as a picture: what every step takes of ε, against β and against the width."""
+"""The error budget as a picture: the share of ε that every step takes, against β and against the width."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from headcount.render.bounds import STEPS
+from headcount.render.bounds import BUDGET_STEPS
 from headcount.render.style import COLOURS, _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
 
-TONES = {"encoder": COLOURS["enough"], "leakage": COLOURS["few"], "feedforward": COLOURS["plain"]}
+PART_COLOURS = {"encoder": COLOURS["enough"], "leakage": COLOURS["few"], "feedforward": COLOURS["plain"]}
 
 
 def budget_png(figure: Mapping[str, Any]) -> bytes:
@@ -36,7 +36,11 @@ def _draw(figure: Mapping[str, Any]) -> Any:
         axes.set_facecolor("none")
         names = list(panel["parts"])
         axes.stackplot(
-            panel["x"], *(panel["parts"][n] for n in names), colors=[TONES[n] for n in names], alpha=0.75, linewidth=0
+            panel["x"],
+            *(panel["parts"][n] for n in names),
+            colors=[PART_COLOURS[n] for n in names],
+            alpha=0.75,
+            linewidth=0,
         )
         axes.set_xscale("log")
         axes.set_xlim(min(panel["x"]), max(panel["x"]))
@@ -56,7 +60,10 @@ def _draw(figure: Mapping[str, Any]) -> Any:
         if k == 0:
             axes.set_ylabel("proved error")
         axes.spines[["top", "right"]].set_visible(False)
-    handles = [Patch(facecolor=TONES[n], alpha=0.75, label=STEPS[n]) for n in ("encoder", "leakage", "feedforward")]
+    handles = [
+        Patch(facecolor=PART_COLOURS[n], alpha=0.75, label=BUDGET_STEPS[n])
+        for n in ("encoder", "leakage", "feedforward")
+    ]
     fig.legend(handles=handles, loc="lower center", ncols=3, frameon=False, fontsize=11)
     fig.text(0.02, 0.97, figure["title"], va="top", fontsize=14.5, fontweight="bold")
     fig.text(

@@ -10,35 +10,35 @@ from headcount.render.charts.chart import Axis, Chart, ChartSeries, Dot, Shade, 
 from headcount.render.charts.matplotlib import panels
 from headcount.render.tables import NONE, Column, Table
 
-KEY = ("intrinsic", "length", "head_dim")
-KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+PANEL_KEYS = ("intrinsic", "length", "head_dim")
+SERIES_LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
     "typical": ("trained, typical inputs", {"tone": "enough", "shape": "circle"}),
     "all": ("trained, all inputs in the box", {"tone": "few", "shape": "diamond"}),
     "random": ("random weights, all inputs", {"tone": "muted", "shape": "square"}),
 }
-FLOOR = 0.02
-"""Gaps below, and pairs that were not found, are drawn here."""
-GAP = (
-    "Largest target gap of two inputs with equal attention output, in standard deviations: half of it no feed-forward "
-    "block can avoid."
+MIN_DRAWN_GAP = 0.02
+"""Smaller gaps, and searches that found no pair, are drawn here."""
+GAP_CAPTION = (
+    "Largest target gap of two inputs with equal attention output, in standard deviations: no feed-forward block can "
+    "avoid an error of half of it."
 )
 
 
 def curve_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one summary a head count: the gaps of all seeds in standard deviations, by kind, and the NMSE's median.
+    """Return one summary per head count: the gaps of all seeds in standard deviations, by kind, and the median NMSE.
 
-    `effort` has by kind how many of how many starts converged, over all seeds, and whether every search had as many
-    converged starts as the spec asks for, so that head counts may be compared.
+    `effort` has by kind how many starts there were over all seeds, how many converged, and whether every search had as
+    many converged starts as the spec asks for, so that head counts may be compared.
     """
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         if "error" not in row:
-            groups.setdefault((*(row[k] for k in KEY), row["heads"]), []).append(row)
+            groups.setdefault((*(row[k] for k in PANEL_KEYS), row["heads"]), []).append(row)
     summary: list[dict[str, Any]] = []
     for key, members in groups.items():
         trained = [m for m in members if m["layer"] == "trained"]
         errors = [m["nmse_measured"] for m in trained]
-        entry: dict[str, Any] = dict(zip((*KEY, "heads"), key, strict=True))
+        entry: dict[str, Any] = dict(zip((*PANEL_KEYS, "heads"), key, strict=True))
         entry["nmse_measured"] = statistics.median(errors) if errors else None
         for among in ("typical", "all"):
             entry[among] = [m[among]["deviations"] for m in trained if among in m]
@@ -58,13 +58,13 @@ def _effort(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def curve_table(summary: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the gaps as a table: medians over seeds, with the range where there are several, and the effort."""
+    """Return the gaps as a table: medians over seeds, with the range if there are several, and the effort."""
     rows: list[list[str]] = []
     for row in summary:
         nmse = NONE if row["nmse_measured"] is None else f"{row['nmse_measured']:.1e}"
         efforts = {**row["effort"], "proved": row["effort"]["all"]}
         cells = [_spread(row[kind], efforts[kind]) for kind in ("typical", "all", "proved", "random")]
-        rows.append([*(str(row[key]) for key in (*KEY, "heads")), nmse, *cells])
+        rows.append([*(str(row[key]) for key in (*PANEL_KEYS, "heads")), nmse, *cells])
     columns = [
         *(Column(name=name, key=True) for name in ("D", "T", "n", "heads")),
         Column(name="NMSE, measured"),
@@ -73,11 +73,11 @@ def curve_table(summary: Sequence[Mapping[str, Any]]) -> Table:
             for name in ("typical inputs", "all in the box", "of these proved", "random weights")
         ),
     ]
-    notes = ["In brackets: how many of how many starts converged, over all seeds."]
+    notes = ["In brackets: converged starts of all starts, over all seeds."]
     if not equal_effort(summary):
         notes.append(
-            "* at unequal effort: a search made the most starts allowed, or ran out of time, before as many starts as "
-            "elsewhere had converged. Compare its gap with no other head count's."
+            "* at unequal effort: a search used up its starts or its time before as many starts had converged as "
+            "elsewhere. Do not compare its gap with those of other head counts."
         )
     return Table(caption="", columns=columns, rows=rows, notes=notes)
 
@@ -96,28 +96,30 @@ def _spread(values: Sequence[float], effort: Mapping[str, Any]) -> str:
 
 
 def curve_png(summary: Sequence[Mapping[str, Any]], title: str) -> bytes:
-    """Draw one panel a task and head size, as a PNG, the same bytes every time."""
+    """Return a PNG with one panel per task and head size, the same bytes every time."""
     return curve_picture(summary, title).as_png(160)
 
 
 def curve_picture(summary: Sequence[Mapping[str, Any]], title: str) -> Any:
-    """Draw one panel a task and head size."""
-    said = (
-        "Every search went on until as many starts had converged."
+    """Return a picture with one panel per task and head size."""
+    effort = (
+        "Every search ran until equally many starts had converged."
         if equal_effort(summary)
         else "NOT all searches had as many converged starts: see the table before comparing head counts."
     )
-    return panels(curve_charts(summary), title or "Irreducible gaps", f"{GAP} {said}")
+    return panels(curve_charts(summary), title or "Irreducible gaps", f"{GAP_CAPTION} {effort}")
 
 
 def curve_charts(summary: Sequence[Mapping[str, Any]]) -> list[Chart]:
-    """Return one chart a task and head size, on one y axis: the largest gap found against the head count."""
+    """Return one chart per task and head size, on a common y axis: the largest gap found against the head count."""
     grouped: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in summary:
-        grouped.setdefault(tuple(row[k] for k in KEY), []).append(row)
-    top = max(max([FLOOR, *row[kind]]) for row in summary for kind in KINDS)
-    ticks = [(v, f"≤ {v:g}" if v == FLOOR else f"{v:g}") for v in (0.02, 0.1, 0.5, 1, 2, 5, 10, 20) if v <= 1.6 * top]
-    y = Axis(label="gap", scale="log", low=FLOOR / 1.4, high=1.6 * top, ticks=ticks)
+        grouped.setdefault(tuple(row[k] for k in PANEL_KEYS), []).append(row)
+    top = max(max([MIN_DRAWN_GAP, *row[kind]]) for row in summary for kind in SERIES_LOOKS)
+    ticks = [
+        (v, f"≤ {v:g}" if v == MIN_DRAWN_GAP else f"{v:g}") for v in (0.02, 0.1, 0.5, 1, 2, 5, 10, 20) if v <= 1.6 * top
+    ]
+    y = Axis(label="gap", scale="log", low=MIN_DRAWN_GAP / 1.4, high=1.6 * top, ticks=ticks)
     return [_chart(i, key, rows, y) for i, (key, rows) in enumerate(grouped.items(), 1)]
 
 
@@ -125,13 +127,13 @@ def _chart(number: int, key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]],
     D, T, n = key
     x = whole_axis("heads", [row["heads"] for row in rows])
     series: list[ChartSeries] = []
-    for k, (kind, (name, look)) in enumerate(KINDS.items()):
-        found = [(row["heads"], [max(gap, FLOOR) for gap in row[kind]]) for row in rows if row[kind]]
+    for k, (kind, (name, look)) in enumerate(SERIES_LOOKS.items()):
+        found = [(row["heads"], [max(gap, MIN_DRAWN_GAP) for gap in row[kind]]) for row in rows if row[kind]]
         line = [Dot(x=heads, y=statistics.median(gaps)) for heads, gaps in found]
         dots = [Dot(x=heads, y=gap) for heads, gaps in found for gap in gaps]
         series.append(ChartSeries(name=name, style="dots", radius=2.5, shift=7.0 * (k - 1), points=dots, **look))
         series.append(ChartSeries(name=name, style="line", points=line, **look))
-    told = "; ".join(f"{s.name}: {s.points[0].y:.2g} to {s.points[-1].y:.2g}" for s in series[1::2] if s.points)
+    spoken = "; ".join(f"{s.name}: {s.points[0].y:.2g} to {s.points[-1].y:.2g}" for s in series[1::2] if s.points)
     return Chart(
         id=f"gaps-{number}",
         kind="gaps",
@@ -140,5 +142,5 @@ def _chart(number: int, key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]],
         y=y,
         series=series,
         shades=[Shade(low=max(D - 0.5, x.low), high=x.high, tone="enough", text="")] if x.high > D - 0.5 else [],
-        alt=f"Largest gap by number of heads. {told}.",
+        alt=f"Largest gap by number of heads. {spoken}.",
     )

@@ -1,4 +1,4 @@
-"""How a result shows itself in a notebook: its sentences, its tables and its picture, everything escaped."""
+"""How a notebook shows a result: its sentences, its tables and its picture, everything escaped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headcount.render.tables import NONE, Table
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture that is drawn when it is wanted: `make` returns a `Picture`, `alt` says it in words."""
+    """A picture that is drawn on demand: `make` returns a `Picture`, and `alt` describes it."""
 
     make: Callable[[], Any]
     alt: str
@@ -27,24 +27,24 @@ class Drawing:
 
 @dataclass(frozen=True)
 class View:
-    """What there is to see of a result."""
+    """What is shown of a result."""
 
     sentences: Sequence[str]
     """The answer first."""
     tables: Sequence[Table] = ()
     figures: Sequence[Chart | Drawing] = ()
-    """All are shown; `plot` draws the first."""
+    """All are shown; `plot` draws the first one."""
     rows: Sequence[Mapping[str, Any]] = ()
     """The numbers behind the tables, as `table` returns them."""
     headline: str = ""
-    """The result in one line, where that is not the first sentence."""
+    """The result in one line, if that is not the first sentence."""
 
     def line(self) -> str:
         """Return the result in one line of text, for `repr`."""
         return plain(" ".join((self.headline or self.sentences[0]).split("\n")))
 
     def html(self) -> str:
-        """Return the result as HTML for a notebook, complete in itself."""
+        """Return the result as self-contained HTML for a notebook."""
         shown = [without_empty(table) for table in self.tables]
         images = [_image(drawing(figure)) for figure in self.figures]
         return render(
@@ -52,7 +52,7 @@ class View:
         )
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Return the first picture as a matplotlib figure; `path` (png, pdf, svg) keeps it too."""
+        """Return the first picture as a matplotlib figure; `path` (png, pdf, svg) saves it too."""
         if not self.figures:
             raise BadInput(f"nothing to draw: {self.sentences[0]}")
         if path is not None:
@@ -75,17 +75,17 @@ def drawing(figure: Chart | Drawing) -> Drawing:
 def filled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return rows for pandas: all with the same columns, and none that is empty (None, "" or []) in every row."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    kept = [name for name in names if any(row.get(name) not in (None, "", [], {}) for row in rows)]
-    return [{name: row.get(name) for name in kept} for row in rows]
+    used = [name for name in names if any(row.get(name) not in (None, "", [], {}) for row in rows)]
+    return [{name: row.get(name) for name in used} for row in rows]
 
 
 def without_empty(table: Table) -> Table:
     """Return a table without the columns that are empty in every row."""
-    kept = [i for i in range(len(table.columns)) if any(row[i] not in ("", NONE) for row in table.rows)]
-    columns, rows = [table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.rows]
-    return table.model_copy(update={"columns": columns, "rows": rows if kept else []})
+    used = [i for i in range(len(table.columns)) if any(row[i] not in ("", NONE) for row in table.rows)]
+    columns, rows = [table.columns[i] for i in used], [[row[i] for i in used] for row in table.rows]
+    return table.model_copy(update={"columns": columns, "rows": rows if used else []})
 
 
 def _image(drawn: Drawing) -> dict[str, str]:
-    """A picture as part of the HTML: a PNG on its own white ground, which reads on a dark page too."""
+    """Return a picture for the HTML: a PNG with a white background, which is legible on a dark page too."""
     return {"alt": drawn.alt, "data": base64.b64encode(drawn.make()._repr_png_()).decode("ascii")}

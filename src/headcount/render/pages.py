@@ -1,8 +1,8 @@
 """The page engine: Jinja2 templates in which every value is made harmless and escaped on its way in.
 
-A template is named after its room: "render/run.html.j2" lies in `headcount/render/templates`. No template can let a
-value through as it stands: there is no `safe` filter. What is markup already is an `Illustration` or a chart, which a
-template shows by `figure(chart)`; nothing else makes any.
+A template is named after its room: "render/run.html.j2" lies in `headcount/render/templates`. No template can output a
+raw value, since there is no `safe` filter. The only markup is an `Illustration` or a chart, which a template shows with
+`figure(chart)`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from headcount.render.charts.chart import Chart
 from headcount.render.charts.html import HINT, figure, script, script_hash, style
 
 MARK = '<meta name="generator" content="headcount">'
-"""What tells a page of ours from a user's, near its beginning."""
+"""Marks our pages, near their beginning, so that they can be told from a user's."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""The browser itself is told that nothing may be loaded."""
+"""Tells the browser to load nothing."""
 FILTERS = ("length",)
-"""What templates may do to a value, of Jinja2's own; none of these makes markup of it."""
+"""Jinja2 filters that templates may use; none of them makes markup."""
 NBSP = "\N{NO-BREAK SPACE}"
 _UNITS = "%|×|ms|s|min|h|MB|GB|MiB|GiB|heads?|times"
 _BETWEEN = re.compile(
@@ -35,15 +35,16 @@ _BETWEEN = re.compile(
 )
 _POWER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?e-\d+(?!\w)")  # 5.4e-5, which a line may break at its hyphen
 _KEPT = re.compile(r'(<(script|style|svg|pre|code)\b.*?</\2>|<span class="one-line">[^<]*</span>|<[^>]*>)', re.DOTALL)
-"""Tags, and elements whose text is not prose: it is drawn, run or copied."""
+"""Tags, and elements whose text is not prose but drawn, run or copied."""
 _TITLE = re.compile(r"<title>.*?</title>", re.DOTALL)
 """The title of a page is text alone: a browser reads no element in it."""
 
 
 def page(template: str, *, live: bool = True, rules: str = "", **values: Any) -> str:
-    """Return a whole page that loads nothing; `rules` are those of its own pictures, beside the one stylesheet.
+    """Return a full page that loads nothing.
 
-    With `live` the charts' own script is in it and may run; the browser refuses any other.
+    live: whether it contains the script of the charts; the browser refuses any other. rules: style rules for its own
+    pictures, besides the one stylesheet.
     """
     code = script() if live else ""
     policy = f"{POLICY}; script-src '{script_hash(code)}'" if live else POLICY
@@ -54,21 +55,21 @@ def page(template: str, *, live: bool = True, rules: str = "", **values: Any) ->
 def render(template: str, **values: Any) -> str:
     """Return the HTML of a template: a page, or a part of one."""
     text = _environment().get_template(template).render(values)
-    # each value is made harmless where it enters; this finds what was forgotten
+    # values are made harmless where they enter; this catches what was forgotten
     return unbroken(plain(text, lines=True))
 
 
 class Illustration:
-    """A picture that was drawn as an SVG element, with its caption: the one thing that a page takes as it stands."""
+    """A picture drawn as an SVG element, with its caption: the only markup that a page takes unescaped."""
 
     def __init__(self, svg: str, caption: str, narrow: Sequence[str] = ()) -> None:
-        """Take a picture; `narrow` has its panels to be set one below the other, for phones."""
+        """Take a picture; `narrow` has its panels, to be shown one below the other on phones."""
         self.svg, self.caption = Markup(svg), caption
         self.narrow = [Markup(_renamed(panel, f"narrow-{i}-")) for i, panel in enumerate(narrow)]
 
 
 def _renamed(svg: str, mark: str) -> str:
-    """Give the parts of a drawing names of their own, so that no page has one twice."""
+    """Return a drawing whose ids have a prefix, so that no page has an id twice."""
     names = set(re.findall(r'\bid="([^"]+)"', svg))
     text = re.sub(r"#([\w-]+)", lambda m: f"#{mark}{m[1]}" if m[1] in names else m[0], svg)
     return re.sub(r'\bid="', f'id="{mark}', text)
@@ -91,7 +92,7 @@ def _joined(text: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    """Jinja2 without what could let a value through: no filter that makes markup, no globals but ours."""
+    """Return a Jinja2 environment without unescaped output: no filter that makes markup, no globals but ours."""
     made = Environment(
         loader=FunctionLoader(_source),
         autoescape=True,
@@ -114,7 +115,7 @@ def _source(name: str) -> str:
 
 
 def _harmless(value: Any) -> Any:
-    """Return a value as text in which nothing is hidden, for Jinja2 to escape; markup, which is ours, as it is."""
+    """Return a value as harmless text, for Jinja2 to escape; markup, which is ours, as it is."""
     return value if isinstance(value, Markup) else plain(value, lines=True)
 
 
@@ -124,5 +125,5 @@ def _figure(chart: Chart) -> Markup:
 
 
 def _style() -> str:
-    """The one stylesheet: that of pages, and the colours and lines of charts."""
+    """Return the one stylesheet: that of pages, and that of charts."""
     return (resources.files("headcount.render") / "page.css").read_text(encoding="utf-8") + style()

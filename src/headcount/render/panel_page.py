@@ -1,4 +1,4 @@
-"""The page of one panel, as the demo writes it, with its pictures and its whole record in one folder."""
+"""The page of one panel, as the demo writes it, with its pictures and its full record in one folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ReportPaths(NamedTuple):
 
 
 def check_report_folder(folder: Path) -> None:
-    """Refuse a folder that holds anything but an earlier report: nothing of the user's is overwritten."""
+    """Raise BadInput for a folder with anything but an earlier report, so that no user file is overwritten."""
     if not folder.exists():
         check_writable(folder)
         return
@@ -60,13 +60,13 @@ def write_report(run: Run, transition: Dimension, folder: Path) -> ReportPaths:
     if paths.training is not None:
         write_bytes(paths.training, picture(curves))
     else:
-        (folder / "training.png").unlink(missing_ok=True)  # of an earlier report: not of this run
+        (folder / "training.png").unlink(missing_ok=True)  # left by an earlier report
     write_text(paths.page, page_html(run, transition))  # last: whoever sees the page finds the rest beside it
     return paths
 
 
 def page_html(run: Run, transition: Dimension) -> str:
-    """Return the page as one HTML document; its one script is the package's own, and nothing is loaded."""
+    """Return the page as one HTML document that loads nothing; its only script is the package's own."""
     curves = training_chart(run, transition)
     words, formula = task_text(run)
     parts = [
@@ -76,7 +76,7 @@ def page_html(run: Run, transition: Dimension) -> str:
     return page(
         "render/run.html.j2",
         title=run.title or run.name,
-        told=split(transition.sentence),
+        headline=split(transition.sentence),
         answers=[transition],
         comparison=transition.comparison,
         evidence=panel_evidence(transition),
@@ -97,5 +97,5 @@ def page_html(run: Run, transition: Dimension) -> str:
 
 
 def _chart(run: Run, transition: Dimension) -> Chart:
-    """The chart of the answer; the page's heading has its title already."""
+    """Return the chart of the answer, without the title, which is the page's heading."""
     return transition_chart(run, transition).model_copy(update={"title": "Error by number of heads", "subtitle": ""})

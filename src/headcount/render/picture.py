@@ -19,7 +19,7 @@ NOTEBOOK_DPI = 110
 
 
 class Picture(Figure):
-    """What every drawing of the package returns: a figure with the house settings, in a notebook too."""
+    """A figure with the package's settings, also in a notebook; every drawing of the package returns one."""
 
     def draw(self, renderer: Any) -> None:
         """Draw the figure; titles and names come from files and users, and are made harmless first."""
@@ -50,8 +50,8 @@ class Picture(Figure):
     def as_element(self, name: str, alt: str, colours: Mapping[str, str] | None = None) -> str:
         """Return the picture as an SVG element of a page, the same every time.
 
-        Its ids begin with `name`, `alt` says it in words, and its size comes from the page. The house colours, and
-        those in `colours`, become the values of `var(--…)`, which a page redefines on a dark ground.
+        Its ids begin with `name`, `alt` describes it, and the page sets its size. The package's colours, and those in
+        `colours`, become values of `var(--…)`, which a page redefines for a dark background.
         """
         text = self.as_bytes("svg", transparent=True).decode()
         box = re.search(r'viewBox="[^"]*"', text)
@@ -80,7 +80,7 @@ _UNWANTED = [
         r"<path [^<>]*style=\"fill: none\"/>",
     )
 ]
-"""What a page states itself, turns by no angle, and shapes that nobody sees."""
+"""What the page sets itself, rotations by 0, and invisible shapes."""
 _EMPTY = re.compile(r"<defs>\s*</defs>|<g/>|<g>\s*</g>")
 _SPACE = re.compile(r"\s*\n\s*")
 _TAG = re.compile(r"<[a-z][^<>]*>")
@@ -88,7 +88,7 @@ _PLACES = re.compile(r'(?<=\s)(d|x|y|points|transform)="[^"]*"')
 
 
 def _slim(tag: str) -> str:
-    """Write the numbers of a tag's places with one digit, or two where they are small: nobody sees more of them."""
+    """Return a tag whose coordinates have one decimal, or two if they are small: more would not be visible."""
     return _PLACES.sub(lambda places: _NUMBER.sub(lambda n: _short(float(n[0])), " ".join(places[0].split())), tag)
 
 

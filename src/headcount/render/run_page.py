@@ -1,4 +1,4 @@
-"""The report of a whole run: one page that needs nothing else, its charts as files, the cells and the analysis."""
+"""The report of a run: one self-contained page, its charts as files, the cells and the analysis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headcount.core import BadInput, check_writable, write_bytes, write_json, wr
 from headcount.render import run_tables
 from headcount.render.charts.chart import Chart, PaperValue
 from headcount.render.charts.matplotlib import picture
-from headcount.render.charts.of_run import KINDS, run_charts
+from headcount.render.charts.of_run import CHART_KINDS, run_charts
 from headcount.render.pages import MARK, Illustration, page
 from headcount.render.tables import Table
 from headcount.render.words.errors import blind_note
@@ -22,23 +22,23 @@ from headcount.store import Run
 
 FILES = ("index.html", "cells.csv", "analysis.json")
 PANEL_FILES = ("index.html", "transition.png", "training.png", "run.json")
-"""Those of the page of one panel, which this page may replace."""
-LONG_TABLES = {"open_rows": 40, "texts": run_tables.TEXTS}
-"""A table of more rows is folded on the page; last columns of these names hold words, which may break."""
-LONGEST_TITLE = 200
-"""A longer title is cut in the header; the experiment's record below has it whole."""
+"""Files of the page of one panel, which this page may replace."""
+LONG_TABLES = {"open_rows": 40, "texts": run_tables.TEXT_COLUMNS}
+"""Tables with more rows are collapsed on the page; last columns with these names hold text, which may break."""
+MAX_TITLE = 200
+"""Characters; a longer title is cut in the header, and the experiment's record has it in full."""
 _EXTRA = ("reversal", "steps", "settings", "hidden", "error-by-hidden", "floor", "head-dims")
 """Charts that other rooms add to the page."""
-_PICTURE = re.compile(rf"({'|'.join((*KINDS, *_EXTRA))})(-\d+)?\.(png|pdf)")
+_PICTURE = re.compile(rf"({'|'.join((*CHART_KINDS, *_EXTRA))})(-\d+)?\.(png|pdf)")
 _FIGURE = re.compile(r'<figure class="chart" id="([a-z][a-z0-9-]*)">')
 
 
 class Part(NamedTuple):
-    """A section of the page between the evidence and what was done."""
+    """A section of the page, between the evidence and the setup."""
 
     title: str
     charts: Sequence[Sequence[Chart]] = ()
-    """Those of one kind stand side by side where there is room."""
+    """Groups of charts of one kind, side by side if there is room."""
     pictures: Sequence[Illustration] = ()
     points: Sequence[str] = ()
     tables: Sequence[Table] = ()
@@ -54,21 +54,21 @@ class RunReport(NamedTuple):
 
 
 def check_run_folder(folder: Path, ids: Collection[str] = ()) -> None:
-    """Refuse a folder that holds anything but an earlier report: nothing of the user's is overwritten.
+    """Raise BadInput for a folder with anything but an earlier report, so that no user file is overwritten.
 
-    `ids` names charts that will be written beside the usual ones.
+    ids: charts that will be written besides the usual ones.
     """
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file, not a folder: choose another folder")
     check_writable(folder)
     if not folder.exists():
         return
-    known = {*ids, *_drawn(folder)}
+    known = {*ids, *_charts_in(folder)}
     names = sorted(p.name for p in folder.iterdir())
-    foreign = [name for name in names if not _ours(name, known)]
+    foreign = [name for name in names if not _is_report_file(name, known)]
     in_the_way = [name for name in names if name not in foreign and (folder / name).is_dir()]
     if not foreign and in_the_way:
-        raise BadInput(f"{folder / in_the_way[0]} is a folder, and the report has a file of that name: choose another")
+        raise BadInput(f"{folder / in_the_way[0]} is a folder where the report writes a file: choose another --out")
     page = folder / "index.html"
     if not foreign and page.exists() and not _is_report(page):
         foreign = ["an index.html that is not a report"]
@@ -87,24 +87,24 @@ def write_run_report(
     tables: Sequence[Table] = (),
     scale: str = "",
 ) -> RunReport:
-    """Write index.html, a PNG and a PDF of each chart, cells.csv and analysis.json; equal input, equal bytes.
+    """Write index.html, a PNG and a PDF of each chart, cells.csv and analysis.json; equal input gives equal bytes.
 
-    `remarks` and `tables` stand beside the paper's numbers; `extra` charts stand at the top, drawn like the rest.
-    `scale` says how much smaller the run is than the one that it stands for.
+    remarks, tables: go with the paper's numbers. extra: charts for the top of the page, drawn like the rest. scale: a
+    sentence on how much smaller the run is than the one it stands for.
     """
     first, rest = _arranged(extra, run_charts(analysis, runs, reference))
     charts = [*first, *rest]
     known = {chart.id for chart in charts}
     check_run_folder(folder, known)
-    known |= _drawn(folder)
+    known |= _charts_in(folder)
     pictures = {f"{chart.id}.{ending}": picture(chart, ending) for chart in charts for ending in ("png", "pdf")}
     html = run_page(runs, analysis, reference, rest, remarks=remarks, extra=first, tables=tables, scale=scale)
     for name, content in pictures.items():
         write_bytes(folder / name, content)
     write_text(folder / "cells.csv", run_tables.cells_csv(analysis))
     write_json(folder / "analysis.json", analysis.data())
-    for path in folder.iterdir():  # of an earlier report: not of this run
-        if path.name not in pictures and path.name not in FILES and _ours(path.name, known):
+    for path in folder.iterdir():  # left by an earlier report
+        if path.name not in pictures and path.name not in FILES and _is_report_file(path.name, known):
             path.unlink(missing_ok=True)
     write_text(folder / "index.html", html)  # last: whoever sees the page finds the rest beside it
     return RunReport(
@@ -126,25 +126,29 @@ def run_page(
     tables: Sequence[Table] = (),
     scale: str = "",
 ) -> str:
-    """Return the page as one HTML document; its one script is the package's own, and nothing is loaded."""
+    """Return the page as one HTML document that loads nothing; its only script is the package's own."""
     extra, charts = _arranged(extra, run_charts(analysis, runs, reference) if charts is None else charts)
-    of = {kind: [chart for chart in charts if chart.kind == kind] for kind in KINDS}
-    # a chart that joins many settings says more than one for each; beside a single one it is an aside
+    of = {kind: [chart for chart in charts if chart.kind == kind] for kind in CHART_KINDS}
+    # a chart that joins many settings says more than one for each; with a single setting it is secondary
     first = [extra, of["error-by-heads"]] if len(analysis.settings) > 1 else [of["error-by-heads"], extra]
-    said = [scale, *remarks] if scale and remarks else remarks
+    paper_notes = [scale, *remarks] if scale and remarks else remarks
     parts = [
         Part("The length of the sequence", [of["error-by-length"]], tables=[run_tables.slope_table(analysis)]),
         Part("The size of the model", [of["scaling"], of["equal-error"]], tables=[run_tables.scaling_table(analysis)]),
         Part("Seeds and targets", [of["spread"]]),
         Part("Fitted laws", [of["laws"]], tables=[run_tables.law_table(analysis)]),
-        Part("Beside the paper", points=said, tables=[*tables, run_tables.paper_table(analysis, reference or ())]),
+        Part(
+            "Compared with the paper",
+            points=paper_notes,
+            tables=[*tables, run_tables.paper_table(analysis, reference or ())],
+        ),
         Part("The numbers", tables=[run_tables.drop_table(analysis), run_tables.cell_table(analysis)]),
     ]
     words, formula = task_words(runs)
     return page(
         "render/run.html.j2",
         title=_title(analysis),
-        told=headline(analysis),
+        headline=headline(analysis),
         answers=analysis.dimensions,
         comparison=known(analysis, runs),
         evidence=evidence(analysis),
@@ -171,24 +175,24 @@ def filled(parts: Sequence[Part]) -> list[Part]:
 
 
 def provenance(run: Run) -> dict[str, Any]:
-    """Return what the end of a run's page says: where the numbers come from, and the experiment as it was run."""
-    told = {"origin": origin(run), "experiment_title": experiment_title(run), "experiment": experiment(run)}
-    return {**told, **LONG_TABLES}
+    """Return what the end of a run's page shows: where the numbers come from, and the experiment as it was run."""
+    values = {"origin": origin(run), "experiment_title": experiment_title(run), "experiment": experiment(run)}
+    return {**values, **LONG_TABLES}
 
 
-def _ours(name: str, ids: Collection[str]) -> bool:
-    """Whether a name is that of a file of some report; `ids` names charts beside the usual ones."""
+def _is_report_file(name: str, ids: Collection[str]) -> bool:
+    """Whether a name belongs to a file of a report; `ids` are charts besides the usual ones."""
     stem, _, ending = name.rpartition(".")
-    drawn = bool(_PICTURE.fullmatch(name)) or (stem in ids and ending in ("png", "pdf"))
-    return drawn or name in (*FILES, *PANEL_FILES) or name.endswith(".part")
+    is_chart = bool(_PICTURE.fullmatch(name)) or (stem in ids and ending in ("png", "pdf"))
+    return is_chart or name in (*FILES, *PANEL_FILES) or name.endswith(".part")
 
 
 def _is_report(page: Path) -> bool:
     return MARK.encode() in page.read_bytes()[:2000]
 
 
-def _drawn(folder: Path) -> set[str]:
-    """The charts of the report that a folder holds already: its own page names them."""
+def _charts_in(folder: Path) -> set[str]:
+    """Return the charts of a report that a folder holds, as named by its page."""
     page = folder / "index.html"
     if not page.is_file() or not _is_report(page):
         return set()
@@ -196,7 +200,7 @@ def _drawn(folder: Path) -> set[str]:
 
 
 def _arranged(extra: Sequence[Chart], charts: Sequence[Chart]) -> tuple[list[Chart], list[Chart]]:
-    """Extra charts and the run's own, all with names of their own; what is in both comes first, once."""
+    """Return the extra charts and the run's own, all with different ids; a chart in both is an extra one."""
     rest = [chart for chart in charts if chart not in extra]
     taken, first = {chart.id for chart in rest}, list[Chart]()
     for chart in extra:
@@ -209,4 +213,4 @@ def _arranged(extra: Sequence[Chart], charts: Sequence[Chart]) -> tuple[list[Cha
 
 def _title(analysis: Analysis) -> str:
     title = analysis.title or analysis.run
-    return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1].rstrip()}…"
+    return title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 1].rstrip()}…"

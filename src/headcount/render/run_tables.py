@@ -13,7 +13,7 @@ from headcount.render.tables import NONE, Column, Table
 from headcount.render.words.errors import terms_of
 from headcount.render.words.numbers import error_text, times_text
 
-_PLACE = {
+_PLACE_COLUMNS = {
     "setting": Column(name="Setting", meaning="what else was varied", kind="text", key=True),
     "hidden": Column(name="N", meaning="hidden size of the feed-forward block", key=True),
     "length": Column(name="T", meaning="length of the sequences", key=True),
@@ -21,15 +21,15 @@ _PLACE = {
 }
 
 
-TEXTS = ("Coefficients", "Remark")
-"""Last columns that hold text, not a number."""
+TEXT_COLUMNS = ("Coefficients", "Remark")
+"""Last columns that hold text rather than numbers."""
 
 
 def cell_table(analysis: Analysis) -> Table:
-    """Return every cell."""
+    """Return the table of all cells."""
     fields = _varied(analysis.cells)
     columns = [
-        Column(name="Trials", meaning="models trained; where some gave no result, how many did"),
+        Column(name="Trials", meaning="models trained; if some gave no result, how many did"),
         Column(name="Error", meaning=f"{terms_of(analysis).kind}: {terms_of(analysis).targets}"),
         Column(name="Best", meaning="smallest error of all seeds and targets"),
         Column(name="Median", meaning="middle error of all seeds and targets"),
@@ -55,13 +55,13 @@ def cell_table(analysis: Analysis) -> Table:
     ]
     return Table(
         caption=f"All cells ({terms_of(analysis).kind} {terms_of(analysis).data})",
-        columns=[*(_PLACE[f] for f in fields), *columns],
+        columns=[*(_PLACE_COLUMNS[f] for f in fields), *columns],
         rows=[[*_place(c, fields), *row] for c, row in zip(analysis.cells, rows, strict=True)],
     )
 
 
 def drop_table(analysis: Analysis) -> Table:
-    """Return how much smaller the error is at the next head count, with the interval."""
+    """Return the table of how much smaller the error is at the next head count, with intervals."""
     fields = _varied(analysis.drops)
     rows = [
         [
@@ -73,7 +73,7 @@ def drop_table(analysis: Analysis) -> Table:
         for d in analysis.drops
     ]
     columns = [
-        *(_PLACE[f] for f in fields),
+        *(_PLACE_COLUMNS[f] for f in fields),
         Column(name="Next", meaning="the next larger head count that was tried"),
         Column(name="Error smaller by", meaning="how many times smaller the error is there; below 1 it is larger"),
         Column(name="90 % interval", meaning="of the draws over seeds and targets"),
@@ -82,17 +82,19 @@ def drop_table(analysis: Analysis) -> Table:
 
 
 def slope_table(analysis: Analysis) -> Table:
-    """Return the effect of the length at each head count: slope, and reversal score with its test."""
+    """Return the table of the effect of length at each head count: slope, and reversal score with its test."""
     fields = _varied([*analysis.slopes, *analysis.reversals])
     fields = [f for f in fields if f != "length"]
     scores = {(r.setting, r.hidden, r.heads): r for r in analysis.reversals}
     rows: list[list[str]] = []
     for slope in analysis.slopes:
         score = scores.get((slope.setting, slope.hidden, slope.heads))
-        told = [NONE, NONE] if score is None else [f"{score.score:.2f}", _chance(score.p)]
-        rows.append([*_place(slope, fields), f"{slope.slope:+.2f}", f"{slope.low:+.2f} to {slope.high:+.2f}", *told])
+        scores_and_p = [NONE, NONE] if score is None else [f"{score.score:.2f}", _p_text(score.p)]
+        rows.append(
+            [*_place(slope, fields), f"{slope.slope:+.2f}", f"{slope.low:+.2f} to {slope.high:+.2f}", *scores_and_p]
+        )
     columns = [
-        *(_PLACE[f] for f in fields),
+        *(_PLACE_COLUMNS[f] for f in fields),
         Column(name="Slope", meaning="decades of error per decade of T; above 0 longer sequences are harder"),
         Column(name="90 % interval", meaning="of the draws over seeds and targets"),
         Column(name="R(h)", meaning="the paper's reversal score: how much longer sequences lower the error; 0 never"),
@@ -102,7 +104,7 @@ def slope_table(analysis: Analysis) -> Table:
 
 
 def scaling_table(analysis: Analysis) -> Table:
-    """Return the slopes in N, and what the theorem has to say about each."""
+    """Return the table of the slopes in N, and what the theorem says about each."""
     fields = [f for f in _varied(analysis.scaling) if f != "hidden"]
     rows = [
         [
@@ -116,18 +118,18 @@ def scaling_table(analysis: Analysis) -> Table:
         for s in analysis.scaling
     ]
     columns = [
-        *(_PLACE[f] for f in fields),
+        *(_PLACE_COLUMNS[f] for f in fields),
         Column(name="Slope", meaning="decades of error per decade of N"),
         Column(name="90 % interval", meaning="of the draws over seeds and targets"),
         Column(name="−2/k", meaning="the steepest slope that Theorem 2 (2) would allow, for orientation only"),
-        Column(name="k/2", meaning="the same turned round: decades of M that Theorem 2 (2) asks per decade of 1/NMSE"),
-        Column(name="Remark", meaning="why the theorem is no prediction here", kind="text"),
+        Column(name="k/2", meaning="its inverse: decades of M that Theorem 2 (2) requires per decade of 1/NMSE"),
+        Column(name="Remark", meaning="why the theorem does not predict the slope here", kind="text"),
     ]
     return Table(caption=f"{terms_of(analysis).title} against hidden size", columns=columns, rows=rows)
 
 
 def law_table(analysis: Analysis) -> Table:
-    """Return the fitted laws, the chosen one marked."""
+    """Return the table of the fitted laws, the chosen one marked."""
     places = [field for field in ("setting", "hidden") if len({getattr(law, field) for law in analysis.laws}) > 1]
     rows = [
         [
@@ -141,7 +143,7 @@ def law_table(analysis: Analysis) -> Table:
     chosen = [i for i, law in enumerate(analysis.laws) if law.chosen]
     columns = [
         Column(name="Law", meaning="the error as a function of heads h and length T", kind="text", key=True),
-        *(_PLACE[f] for f in places),
+        *(_PLACE_COLUMNS[f] for f in places),
         Column(name="Misses by", meaning="mean absolute error of log10 on cells that were left out of the fit"),
         Column(name="Coefficients", meaning="with 90 % intervals", kind="text"),
     ]
@@ -150,7 +152,7 @@ def law_table(analysis: Analysis) -> Table:
 
 
 def paper_table(analysis: Analysis, reference: Sequence[PaperValue]) -> Table:
-    """Return the paper's numbers beside ours."""
+    """Return the table of the paper's numbers beside ours."""
     rows: list[list[str]] = []
     for setting in analysis.settings:
         for value in paper_values(reference, analysis, setting):
@@ -167,7 +169,7 @@ def paper_table(analysis: Analysis, reference: Sequence[PaperValue]) -> Table:
                         setting or NONE,
                         str(value.heads),
                         str(value.length),
-                        _deviating(value),
+                        _with_deviation(value),
                         _error(ours),
                         _error(cell and cell.best),
                         _error(cell and cell.median),
@@ -176,14 +178,14 @@ def paper_table(analysis: Analysis, reference: Sequence[PaperValue]) -> Table:
                 )
     columns = [
         Column(name="Source", meaning="where the paper has it", kind="text", key=True),
-        _PLACE["setting"],
-        _PLACE["heads"],
-        _PLACE["length"],
+        _PLACE_COLUMNS["setting"],
+        _PLACE_COLUMNS["heads"],
+        _PLACE_COLUMNS["length"],
         Column(name="Paper", meaning="error in the paper, ± its deviation where it states one"),
         Column(name="Here", meaning=f"error in this run: {terms_of(analysis).targets}"),
         Column(name="Best", meaning="smallest error of all seeds and targets here"),
         Column(name="Median", meaning="middle error of all seeds and targets here"),
-        Column(name="Here / paper", meaning="below 1 this run is better"),
+        Column(name="Here / paper", meaning="below 1, this run is better"),
     ]
     if len(analysis.settings) == 1:
         columns, rows = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
@@ -197,18 +199,18 @@ def cells_csv(analysis: Analysis) -> str:
     if not analysis.plain:
         fields.append("floored")
     rows = [{field: _listed(getattr(cell, field)) for field in fields} for cell in analysis.cells]
-    told = {"measure": analysis.measure, "on": analysis.on} if not analysis.plain else {}
-    return csv_text([*fields, *told], [{**row, **told} for row in rows])
+    measured = {"measure": analysis.measure, "on": analysis.on} if not analysis.plain else {}
+    return csv_text([*fields, *measured], [{**row, **measured} for row in rows])
 
 
 def _listed(value: Any) -> Any:
-    """Write a list of numbers into one cell."""
+    """Return a list of numbers as the text of one cell; other values as they are."""
     return " ".join(map(repr, value)) if isinstance(value, list) else value
 
 
 def _varied(places: Sequence[Place]) -> list[str]:
-    """The fields by which rows differ; heads always, a lone length or size never."""
-    return [f for f in _PLACE if f == "heads" or len({getattr(p, f) for p in places}) > 1]
+    """Return the fields in which rows differ, and always the heads."""
+    return [f for f in _PLACE_COLUMNS if f == "heads" or len({getattr(p, f) for p in places}) > 1]
 
 
 def _place(place: Place, fields: Iterable[str]) -> list[str]:
@@ -216,16 +218,16 @@ def _place(place: Place, fields: Iterable[str]) -> list[str]:
 
 
 def _trials(cell: Cell) -> str:
-    gone = cell.diverged + cell.missing
-    return f"{cell.trials - gone} of {cell.trials}" if gone else str(cell.trials)
+    without_result = cell.diverged + cell.missing
+    return f"{cell.trials - without_result} of {cell.trials}" if without_result else str(cell.trials)
 
 
 def _error(error: float | None) -> str:
     return NONE if error is None else error_text(error)
 
 
-def _deviating(value: PaperValue) -> str:
-    """The paper's number with its deviation."""
+def _with_deviation(value: PaperValue) -> str:
+    """Return the paper's number with its deviation."""
     spread = value.deviation
     if spread is None and value.low is not None and value.high is not None:
         spread = (value.high - value.low) / 2
@@ -236,7 +238,7 @@ def _factor(factor: float | None) -> str:
     return NONE if factor is None else times_text(factor)
 
 
-def _chance(p: float) -> str:
+def _p_text(p: float) -> str:
     return "below 0.001" if p < 0.001 else f"{p:.3f}"
 
 

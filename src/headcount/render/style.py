@@ -9,8 +9,8 @@ from pathlib import Path
 
 from headcount.core import BadInput
 
-# Drawn with these colours (safe for colour-blind eyes); in an SVG each becomes a CSS variable with the colour
-# as fallback, so that a page can lighten them on a dark ground. All differ: they are found by their value.
+# Colours of all drawings (safe for colour-blind readers). In an SVG each becomes a CSS variable with the colour as
+# fallback, so that a page can lighten it on a dark background. All differ, since they are found by their value.
 COLOURS = {
     "ink": "#1f2430",
     "muted": "#5c6470",
@@ -23,23 +23,23 @@ COLOURS = {
     "ground": "#ffffff",
 }
 RAMP = ("#0d0887", "#5302a3", "#8b0aa5", "#b83289", "#d2526d", "#dc6a3c", "#c98500", "#8f8a00")
-"""From first to last: hue and lightness change together, so that colour-blind eyes and grey prints see the order."""
+"""From first to last: hue and lightness change together, so that the order is visible to colour-blind readers and in
+grey prints."""
 DARK_RAMP = ("#8f8dff", "#a97aff", "#c878f2", "#e47ad2", "#f588ab", "#fba283", "#fdc063", "#f3e062")
-"""The same scale on a dark ground."""
-SIZE = (7.2, 5.0)
+"""The same scale on a dark background."""
 ENDINGS = (".png", ".pdf", ".svg")
 PNG_DPI = 200
 
 
 def check_ending(path: Path) -> None:
-    """Refuse a name that does not end in .png, .pdf or .svg."""
+    """Raise BadInput unless a name ends in .png, .pdf or .svg."""
     if path.suffix.lower() not in ENDINGS:
         raise BadInput(f"a picture is saved as .png, .pdf or .svg, not {path.name!r}")
 
 
 @contextmanager
 def _settings() -> Generator[None]:
-    """Matplotlib's own defaults and ours, whatever the user's settings are; restored afterwards."""
+    """Use Matplotlib's defaults and ours, whatever the user's settings are, and restore these afterwards."""
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():

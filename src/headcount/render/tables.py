@@ -1,4 +1,4 @@
-"""The table of a result: its cells are written once, so terminal, Markdown and HTML cannot disagree."""
+"""The table of a result: its cells are written once, so that terminal, Markdown and HTML cannot disagree."""
 
 from __future__ import annotations
 
@@ -11,53 +11,54 @@ from pydantic import Field
 from headcount.analysis import Dimension, HeadRow
 from headcount.core import Spec
 from headcount.core.text import HANGING_INDENT, fold, plain, row_text
-from headcount.render.layout import Line, Strip, list_lines, table_lines
+from headcount.render.layout import LaidColumn, Line, list_lines, table_lines
 from headcount.render.words.numbers import error_text, times_text
 
 NONE = "–"
 
 
 class Column(Spec):
-    """The head of a column, and what it means."""
+    """The header of a column, and its meaning."""
 
     name: str
     meaning: str = ""
     kind: Literal["number", "text"] = "number"
-    """Numbers stand right and are never broken; texts stand left and break between words where room is short."""
+    """Numbers are right-aligned and never break; texts are left-aligned and break between words if room is short."""
     key: bool | None = None
-    """Whether it says what a row is, and so stands in every part of a split table; where none states it, the first."""
+    """Whether it identifies a row, and so is repeated in every part of a split table; if no column states it, the first
+    one does."""
     minor: bool = False
-    """Whether it is left out, and named, before a table is split into more than three."""
+    """Whether it is left out, and named, before a table is split into more than three parts."""
     lines: bool = False
-    """Whether line feeds in its cells begin a new line; elsewhere they are written out, so that no name forges one."""
+    """Whether line feeds in its cells break lines; otherwise they are escaped, so that no name can forge a line."""
     styles: dict[str, str] = Field(default_factory=dict[str, str])
     """How a terminal shows certain cells, such as {"no": "red"}."""
 
 
 class Table(Spec):
-    """A table of finished texts."""
+    """A table of formatted texts."""
 
     caption: str
     columns: list[Column]
     rows: list[list[str]]
     marked: int | None = None
-    """The row of the heads needed, if the result names one."""
+    """The row of the head count needed, if the result names one."""
     notes: list[str] = Field(default_factory=list[str])
     """Lines below the table."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """Lines that depend on the terminal's width: `terminal.print` shows them."""
+class TerminalLines:
+    """Lines that depend on the terminal's width; `terminal.print` shows them."""
 
     lines: Callable[[int], Iterable[Line]]
 
     def __rich_console__(self, _: Any, options: Any) -> Iterator[Any]:
-        """Lay them out when they are printed."""
+        """Return the lines for the width at hand."""
         return map(row_text, self.lines(options.max_width))
 
 
-COLUMNS = [
+HEAD_COLUMNS = [
     Column(name="Heads", meaning="number of attention heads"),
     Column(name="Seeds", meaning="models trained from different random starts; diverged ones gave no result"),
     Column(name="Best error", meaning="NMSE of the best seed"),
@@ -71,16 +72,16 @@ COLUMNS = [
 
 
 def transition_table(transition: Dimension) -> Table:
-    """Write the cells of a result."""
+    """Return the table of a result's head counts."""
     return row_table(transition.rows, transition.heads_needed)
 
 
 def row_table(found: Sequence[HeadRow], needed: int | None, where: str = "") -> Table:
-    """Write the cells of head counts summed up; `needed` is marked, `where` names the panel they are of."""
+    """Return the table of some head counts; the row of `needed` is marked, and `where` names their panel."""
     counts = [row.heads for row in found]
     return Table(
         caption=f"Error by number of heads{where and f', {where}'} (NMSE on fresh sequences)",
-        columns=COLUMNS,
+        columns=HEAD_COLUMNS,
         rows=[_cells(row) for row in found],
         marked=counts.index(needed) if needed in counts else None,
     )
@@ -103,26 +104,26 @@ def _cells(row: HeadRow) -> list[str]:
 
 
 def _times(factor: float) -> str:
-    """A ratio that fits a cell."""
+    """Return a ratio short enough for a cell."""
     return "> 10⁶×" if factor >= 1e6 else f"{times_text(factor)}×"
 
 
 def _change(drop: float) -> str:
-    """A drop in words; a rise is not hidden behind a small number."""
+    """Return a drop in words; a rise is not hidden behind a small number."""
     if times_text(max(drop, 1 / drop)) == "1.0":
         return "the same"
     return f"{_times(drop)} smaller" if drop > 1 else f"{_times(1 / drop)} larger"
 
 
-def as_terminal(table: Table) -> Shown:
-    """Return what a terminal prints at any width from 40 columns: a blank line, the caption, the table, its notes."""
-    return Shown(lambda width: _lines(table, width))
+def as_terminal(table: Table) -> TerminalLines:
+    """Return what a terminal of 40 columns or more prints: a blank line, the caption, the table, its notes."""
+    return TerminalLines(lambda width: _lines(table, width))
 
 
-def terminal_list(pairs: Iterable[tuple[str, object]]) -> Shown:
-    """Return names and values below each other, such as files and where they are."""
+def terminal_list(pairs: Iterable[tuple[str, object]]) -> TerminalLines:
+    """Return a list of names and values, such as files and their paths."""
     texts = [(plain(name), plain(value)) for name, value in pairs]
-    return Shown(lambda width: list_lines(texts, width))
+    return TerminalLines(lambda width: list_lines(texts, width))
 
 
 def _lines(table: Table, width: int) -> Iterator[Line]:
@@ -130,18 +131,18 @@ def _lines(table: Table, width: int) -> Iterator[Line]:
     if table.caption:
         yield from ([(line, "bold")] for line in fold(plain(table.caption), width))
     if table.columns:
-        yield from table_lines(_strips(table), width, table.marked)
+        yield from table_lines(_laid_columns(table), width, table.marked)
     if table.notes:
         yield []
     for note in table.notes:
         yield from ([(line, "")] for line in fold(plain(note), width))
 
 
-def _strips(table: Table) -> list[Strip]:
-    """The columns with texts in which nothing is hidden, before they are measured."""
+def _laid_columns(table: Table) -> list[LaidColumn]:
+    """Return the columns to lay out, with their texts made harmless before they are measured."""
     stated = any(column.key is not None for column in table.columns)
     return [
-        Strip(
+        LaidColumn(
             name=plain(column.name),
             cells=[plain(row[i], lines=column.lines) for row in table.rows],
             folds=column.kind == "text",
@@ -155,7 +156,7 @@ def _strips(table: Table) -> list[Strip]:
 
 
 def as_markdown(table: Table) -> str:
-    """Render as a Markdown table, with its notes below."""
+    """Return the table in Markdown, with its notes below."""
     sides = ["---:" if column.kind == "number" else "---" for column in table.columns]
     lines = [[column.name for column in table.columns], sides]
     for i, row in enumerate(table.rows):

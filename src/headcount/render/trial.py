@@ -1,4 +1,4 @@
-"""One trained model in words and as a table: the record of its trial is all that is read."""
+"""One trained model in words and as a table, from the record of its trial."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headcount.store import Trial
 
 
 def trial_text(trial: Trial, wrong: float | None = None) -> str:
-    """Say what the training gave; `wrong` is the share of wrong classes, where the targets are classes."""
+    """Return the result of a training in words; `wrong` is the share of wrong classes, if the targets are classes."""
     if trial.nmse is None or trial.train_nmse is None:
         return f"{heads_text(trial.heads).capitalize()}: the training diverged after {trial.steps} steps."
     classes = "" if wrong is None else f"{100 * wrong:.1f}\u00a0% wrong classes, "
@@ -20,7 +20,7 @@ def trial_text(trial: Trial, wrong: float | None = None) -> str:
 
 
 def trial_table(trial: Trial, wrong: float | None = None) -> Table:
-    """Its errors and sizes in one row."""
+    """Return a table with the errors and sizes of one model."""
     columns = [
         Column(name="Heads", meaning="number of attention heads"),
         Column(name="Seed", meaning="of the weights and the batches"),

@@ -1,4 +1,4 @@
-"""Charts as data with axes and ticks, drawn by matplotlib, in the page and in the terminal."""
+"""Charts as data with axes and ticks, drawn by matplotlib, on the page and in the terminal."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 "use strict";
-// The charts of a page, made to answer. The page shows a still picture of each; this draws the same data in its place,
-// at any width, with a legend that hides and shows. Labels find their places as in labels.py.
+// Interactive charts. The page has a still picture of each chart; this script replaces it with the same data, at any
+// width, with a legend that hides and shows series. Labels are placed as in labels.py.
 (() => {
-  const FULL = 720, ASIDE = 32, NEAR = 8, STEP = 6;
+  const FULL = 720, ARROW_OFFSET = 32, MAX_ARROW_DISTANCE = 8, CLEARANCE_STEP = 6;
   const num = (v) => v.toFixed(1).replace(/\.0$/, "");
   const safe = (s) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
   const set = (element, pairs) => Object.entries(pairs).forEach(([k, v]) => element.setAttribute(k, v));
@@ -100,7 +100,7 @@
       if (radius) for (const [x, y] of marked) yield around(x, y, radius);
       if (["line", "thin", "dashed"].includes(s.style)) {
         for (let i = 1; i < at.length; i += 1) {
-          const [[x, y], [to, down]] = [at[i - 1], at[i]], n = Math.max(1, Math.ceil(Math.hypot(to - x, down - y) / STEP));
+          const [[x, y], [to, down]] = [at[i - 1], at[i]], n = Math.max(1, Math.ceil(Math.hypot(to - x, down - y) / CLEARANCE_STEP));
           for (let k = 0; k <= n; k += 1) yield around(x + (to - x) * k / n, y + (down - y) * k / n, 2);
         }
       }
@@ -119,7 +119,7 @@
       for (const [x, y] of [[f.x_from, a[1]], [f.x_to, a[3]]]) yield [X(x), y - 1, a[2], y + 1];
     }
   }
-  const arrow = (f, box, X, Y) => [X(f.x_to) + ASIDE * box.k - 5, Y(f.y_from), X(f.x_to) + ASIDE * box.k + 5, Y(f.y_to)];
+  const arrow = (f, box, X, Y) => [X(f.x_to) + ARROW_OFFSET * box.k - 5, Y(f.y_from), X(f.x_to) + ARROW_OFFSET * box.k + 5, Y(f.y_to)];
 
   function* alongLine(box, y, w, h) {
     const room = box.w - 8 - w;
@@ -136,15 +136,15 @@
   function* besideArrow(box, a, w, h) {
     for (const left of [a[2] + 4, a[0] - 4 - w]) {
       if (left < box.left || left + w > box.left + box.w) continue;
-      for (let k = 0; k < box.h / STEP; k += 1) for (const sign of [1, -1]) {
-        const top = (a[1] + a[3] - h) / 2 - sign * k * STEP;
-        if (top + h < a[1] - NEAR || top > a[3] + NEAR) continue;
+      for (let k = 0; k < box.h / CLEARANCE_STEP; k += 1) for (const sign of [1, -1]) {
+        const top = (a[1] + a[3] - h) / 2 - sign * k * CLEARANCE_STEP;
+        if (top + h < a[1] - MAX_ARROW_DISTANCE || top > a[3] + MAX_ARROW_DISTANCE) continue;
         if (top >= box.top && top + h <= box.top + box.h) yield [left, top];
       }
     }
   }
 
-  // Every label: its drawing where there is a place for it; where there is none, "" and it stands in the legend.
+  // Return every label with its drawing, or with "" if it has no place and goes to the legend.
   function labels(chart, box, X, Y, hidden, measure) {
     const taken = [...occupied(chart, box, X, Y, hidden)], end = box.left + box.w, base = box.top + box.h;
     const wanted = [];
@@ -175,14 +175,14 @@
   function draw(chart, box, x, y, hidden, measure) {
     const X = (v) => box.left + box.w * place(x, v), Y = (v) => box.top + box.h * (1 - place(y, v));
     const { left, top } = box, end = left + box.w, base = top + box.h, clip = `clip-${chart.id}`;
-    const across = (v) => `M${num(left)} ${num(Y(v))}H${num(end)}`, homeless = [];
+    const across = (v) => `M${num(left)} ${num(Y(v))}H${num(end)}`, unplaced = [];
     const out = [`<clipPath id="${clip}">${rect("", left, top - 6, box.w, box.h + 12)}</clipPath>`];
     for (const s of chart.shades) {
       const [a, b] = [clamp(X(s.low), left, end), clamp(X(s.high), left, end)];
       out.push(rect(`${s.tone}-ground`, a, top, b - a, box.h));
       if (!s.text) continue;
       if (b - a > measure(s.tone, s.text).w) out.push(text(s.tone, (a + b) / 2, top - 8, s.text));
-      else if (b > a) homeless.push(s.text);
+      else if (b > a) unplaced.push(s.text);
     }
     for (const [v, s] of y.ticks) out.push(path("grid", across(v)), text("y", left - 8, Y(v) + 4.5, s));
     out.push(path("axis", `M${num(left)} ${num(top)}V${num(base)}H${num(end)}`));
@@ -204,14 +204,14 @@
     out.push("</g>");
     const found = labels(chart, box, X, Y, hidden, measure);
     out.push(...found.map((one) => one.drawn));
-    homeless.push(...found.filter((one) => !one.drawn).map((one) => one.s));
+    unplaced.push(...found.filter((one) => !one.drawn).map((one) => one.s));
     const named = x === chart.x && y === chart.y ? ends(chart).filter((s) => !hidden.has(s.name)) : [];
     const heights = apart(named.map((s) => Y(s.points[s.points.length - 1].y)), 17, base);
     named.forEach((s, i) => {
       const name = [...s.name].length > 18 ? [...s.name].slice(0, 17).join("") + "…" : s.name;
       out.push(text(`end ${tinted(s)}`, end + 8, heights[i] + 4.5, name));
     });
-    return { drawn: out.join("\n"), homeless };
+    return { drawn: out.join("\n"), unplaced };
   }
 
   function series(s, box, X, Y) {
@@ -250,7 +250,7 @@
     return list;
   }
   const ORDER = ["line", "dashed", "rings", "dots", "thin", "band"];
-  function key(same) { // a line before dots, dots before a band; of several colours with a meaning none
+  function key(same) { // a line rather than dots, dots rather than a band; no colour if several have a meaning
     const first = ORDER.map((style) => same.filter((s) => s.style === style)).find((some) => some.length);
     const tint = first.every((s) => s.tone === first[0].tone) ? tinted(first[0]) : "c-muted", { style, shape, marks } = first[0];
     const kind = { line: "line", dashed: "fit", thin: "thin", band: "band" }[style];
@@ -259,7 +259,7 @@
     return (kind ? path(`${kind} ${tint}`, line) : "") + (mark ? path(`${mark} ${tint}`, SHAPES[shape](13, 7, 4)) : "");
   }
 
-  // -- one chart that answers ------
+  // -- one interactive chart ------
   function start(figure) {
     const chart = { shades: [], levels: [], marks: [], fall: null, ...JSON.parse(figure.querySelector("script").textContent) };
     const usual = { colour: 0, tone: null, shape: "circle", marks: "all", radius: 3, shift: 0 }; // defaults are left out
@@ -272,10 +272,10 @@
     set(svg, { tabindex: 0, class: "live" });
     svg.removeAttribute("style");
     svg.after(list);
-    reset.textContent = "whole chart";
+    reset.textContent = "reset zoom";
     let x = chart.x, y = chart.y, box, drag = null, seen = null;
 
-    function measure(kind, s) { // in the chart's own pixels, and how far the first line reaches up from its foot
+    function measure(kind, s) { // in the chart's own pixels; up: how far the first line reaches above its baseline
       if (!sizes.has(kind + s)) {
         svg.insertAdjacentHTML("beforeend", lines(kind, 0, 0, s));
         const r = svg.lastElementChild.getBBox();
@@ -288,22 +288,22 @@
     function redraw(width) {
       box = layout(chart, width || clamp(figure.clientWidth, 300, FULL));
       set(svg, { viewBox: `0 0 ${box.width} ${box.height}` });
-      const { drawn, homeless } = draw(chart, box, x, y, hidden, measure);
+      const { drawn, unplaced } = draw(chart, box, x, y, hidden, measure);
       svg.innerHTML = drawn;
-      for (const item of list.querySelectorAll("[data-label]")) item.hidden = !homeless.includes(item.dataset.label);
+      for (const item of list.querySelectorAll("[data-label]")) item.hidden = !unplaced.includes(item.dataset.label);
       list.hidden = !list.querySelector("li:not([hidden])");
       reset.hidden = x === chart.x && y === chart.y;
       tell(null);
     }
     const share = (axis, base) => place(base, axis.high) - place(base, axis.low);
-    function view(a, b, c, d) { // parts of the present view, from 0 to 1
+    function view(a, b, c, d) { // parts of the current view, from 0 to 1
       const [nx, ny] = [zoomed(x, a, b), zoomed(y, c, d)];
       if (share(nx, chart.x) < 1e-4 || share(ny, chart.y) < 1e-4) return;
       x = nx; y = ny; redraw();
     }
     function whole() { x = chart.x; y = chart.y; redraw(); }
     function scale(factor, px = 0.5, py = 0.5) {
-      const held = (axis, base, p) => { // never beyond the whole chart
+      const held = (axis, base, p) => { // never beyond the full chart
         const low = Math.max(place(base, value(axis, p - p * factor)), 0);
         const high = Math.min(place(base, value(axis, p + (1 - p) * factor)), 1);
         return [place(axis, value(base, low)), place(axis, value(base, high))];
@@ -370,7 +370,7 @@
     svg.addEventListener("pointerleave", () => { if (!drag) tell(null); });
     svg.addEventListener("dblclick", whole);
     reset.addEventListener("click", () => { whole(); svg.focus(); });
-    svg.addEventListener("wheel", (event) => { // only after a click: whoever scrolls the page is left alone
+    svg.addEventListener("wheel", (event) => { // only after a click, so that scrolling the page does not zoom
       if (document.activeElement !== svg || (event.deltaY > 0 && reset.hidden)) return;
       event.preventDefault();
       scale(event.deltaY > 0 ? 1.25 : 0.8, ...part(at(event)));

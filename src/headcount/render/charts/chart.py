@@ -1,4 +1,4 @@
-"""Charts as data: axes, series and marks, so that the page, the picture and the terminal draw the same numbers."""
+"""Charts as data: axes, series and marks, so that page, picture and terminal draw the same numbers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pydantic import Field
 from headcount.core import Spec
 from headcount.render.words.numbers import error_text
 
-STEPS = 8
-"""So many colours lie on the scale from first to last; line 3 of 5 has the same one in every drawing."""
+RAMP_COLOURS = 8
+"""Colours of the scale from first to last; line 3 of 5 has the same one in every drawing."""
 Shape = Literal["circle", "square", "up", "diamond", "down"]
 SHAPES: tuple[Shape, ...] = ("circle", "square", "up", "diamond", "down")
 Style = Literal["line", "thin", "dashed", "dots", "rings", "band"]
@@ -37,18 +37,18 @@ class Axis(Spec):
         return math.log(value / self.low) / math.log(self.high / self.low)
 
     def value(self, place: float) -> float:
-        """Return what lies at a place: the reverse of `place`, beyond both ends too."""
+        """Return the value at a place: the inverse of `place`, also beyond both ends."""
         if self.scale == "linear":
             return self.low + place * (self.high - self.low)
         return self.low * (self.high / self.low) ** place
 
     def middle(self, one: float, other: float) -> float:
-        """Return what is drawn half-way between two values."""
+        """Return the value drawn half-way between two others."""
         return self.value((self.place(one) + self.place(other)) / 2)
 
 
 class Dot(Spec):
-    """One number against another, the range it was drawn from, and what else there is to say of it."""
+    """One number against another, the range it was drawn from, and a text about it."""
 
     x: float
     y: float
@@ -58,22 +58,22 @@ class Dot(Spec):
 
 
 class ChartSeries(Spec):
-    """Points that belong together; series of one name share an entry of the legend."""
+    """Points that belong together; series with the same name share an entry of the legend."""
 
     name: str
     style: Style
     """line: joined, with marks; thin: joined, faint, without marks; dashed: a fit or a summary; dots: small;
     rings: open, with whiskers; band: from low to high."""
-    colour: int = Field(default=0, ge=0, lt=STEPS)
+    colour: int = Field(default=0, ge=0, lt=RAMP_COLOURS)
     tone: Tone | None = None
-    """A colour with a meaning, in place of one of the scale."""
+    """A colour with a meaning, instead of one of the scale."""
     shape: Shape = "circle"
     marks: Literal["all", "last", "none"] = "all"
     """Which points of a line have a mark."""
     radius: float = Field(default=3.0, gt=0)
-    """How large dots are, in pixels of a chart 720 wide."""
+    """Radius of dots, in pixels of a chart 720 wide."""
     shift: float = 0.0
-    """How far beside their x the points are drawn, in pixels of a chart 720 wide: neighbours do not hide each other."""
+    """How far beside their x the points are drawn, in pixels of a chart 720 wide, so that none hides another."""
     points: list[Dot]
 
 
@@ -111,7 +111,7 @@ class Fall(Spec):
 
 
 class Chart(Spec):
-    """All that a chart shows."""
+    """Everything that a chart shows."""
 
     id: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
     kind: str
@@ -135,9 +135,9 @@ class Chart(Spec):
         return list(dict.fromkeys(s.name for s in self.series))
 
     def entry(self, name: str) -> ChartSeries:
-        """Return the series that stands for a name in the legend: a line before dots, dots before a band.
+        """Return the series that represents a name in the legend: a line rather than dots, dots rather than a band.
 
-        Where series of one name and style have several colours with a meaning, the legend's has none of them.
+        If series of that name and style have several colours with a meaning, the entry in the legend has none of them.
         """
         order = ("line", "dashed", "rings", "dots", "thin", "band")
         first = min((s for s in self.series if s.name == name), key=lambda s: order.index(s.style))
@@ -145,13 +145,13 @@ class Chart(Spec):
         return first if len(tones) == 1 else first.model_copy(update={"tone": "muted"})
 
     def ends(self) -> list[ChartSeries]:
-        """Return the lines whose names stand at their right ends: none where one line says it all."""
+        """Return the lines whose names stand at their right ends: none if there is only one name."""
         found = [s for s in self.series if s.style == "line" and s.marks != "none" and s.points]
         return found if len(self.names()) > 1 else []
 
 
 class PaperValue(Spec):
-    """A number of the paper, to be shown beside ours."""
+    """A number of the paper, to be shown next to ours."""
 
     heads: int
     length: int
@@ -159,19 +159,19 @@ class PaperValue(Spec):
     low: float | None = None
     high: float | None = None
     deviation: float | None = None
-    """What stands behind ± in the paper; where it is not given, half of the range from low to high."""
+    """The number after ± in the paper; if it is not given, half of the range from low to high is shown."""
     label: str = "paper"
-    """Where it stands: "paper, table 2"."""
+    """Its source, such as "paper, table 2"."""
     setting: str = ""
 
 
 def ramp(i: int, n: int) -> int:
     """Return the colour of member i of n, in order."""
-    return round(i * (STEPS - 2) / (n - 1)) if n > 1 else 0
+    return round(i * (RAMP_COLOURS - 2) / (n - 1)) if n > 1 else 0
 
 
 def log_axis(label: str, values: Iterable[float], most: int = 8) -> Axis:
-    """An axis of powers of ten, or of 1, 2, 5, 10, … where the values lie close together."""
+    """Return an axis of powers of ten, or of 1, 2, 5, 10, … if the values are close together."""
     found = [v for v in values if v > 0] or [0.1, 1.0]
     low, high = math.log10(min(found)), math.log10(max(found))
     pad = max(0.04 * (high - low), 0.08)
@@ -189,12 +189,12 @@ def log_axis(label: str, values: Iterable[float], most: int = 8) -> Axis:
 
 
 def whole_axis(label: str, values: Iterable[int]) -> Axis:
-    """A linear axis with a tick at every value that occurs, thinned where there are many or they stand too close."""
+    """Return a linear axis with a tick at every value that occurs, thinned if these are many or too close."""
     found = sorted(set(values)) or [1]
     step = math.ceil(len(found) / 16)
     ticks: list[tuple[float, str]] = []
     for value in found[::step]:
-        # two texts need a share of the axis for every character; ones of a digit fit wherever whole numbers do
+        # two texts need room on the axis for every character; single digits fit wherever whole numbers do
         wide = 0.012 * (len(str(value)) + len(ticks[-1][1])) * (found[-1] - found[0] + 1) if ticks else 0.0
         if not ticks or value - ticks[-1][0] >= wide:
             ticks.append((float(value), str(value)))
@@ -203,7 +203,7 @@ def whole_axis(label: str, values: Iterable[int]) -> Axis:
 
 
 def linear_axis(label: str, values: Iterable[float], most: int = 6) -> Axis:
-    """A linear axis with round ticks around all values."""
+    """Return a linear axis with round ticks around all values."""
     found = list(values) or [0.0, 1.0]
     low, high = min(found), max(found)
     pad = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
@@ -213,20 +213,20 @@ def linear_axis(label: str, values: Iterable[float], most: int = 6) -> Axis:
 
 
 def round_ticks(low: float, high: float, most: int) -> list[float]:
-    """Return evenly spaced round numbers between two values, about so many."""
+    """Return evenly spaced round numbers between two values, about `most` of them."""
     power = 10.0 ** math.floor(math.log10((high - low) / most))
     step = next(m * power for m in (1, 2, 5, 10) if m * power * most >= high - low)
     return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def doubling_axis(label: str, values: Iterable[int]) -> Axis:
-    """A logarithmic axis whose ticks are the values that occur: lengths and sizes double from one to the next."""
+    """Return a logarithmic axis whose ticks are the values that occur: lengths and sizes usually double."""
     found = sorted(set(values)) or [1, 2]
     pad = (found[-1] / found[0]) ** 0.07 if len(found) > 1 else 1.5
     low, high = found[0] / pad, found[-1] * pad
     ticks: list[tuple[float, str]] = []
     for value in found:
-        # a tick too close to the last one would run into it
+        # a tick too close to the last one would overlap it
         if not ticks or math.log(value / ticks[-1][0]) > 0.045 * math.log(high / low):
             ticks.append((float(value), f"{value:,}"))
     return Axis(label=label, scale="log", low=low, high=high, ticks=ticks)
@@ -247,13 +247,13 @@ def power_text(exponent: int) -> str:
 
 
 def apart(places: list[float], gap: float, most: float) -> list[float]:
-    """Move labels as little as a simple sweep can, so that no two are closer than the gap and none is above most."""
+    """Return the places of labels, moved little, so that no two are closer than `gap` and none is above `most`."""
     order = sorted(range(len(places)), key=lambda i: places[i])
     moved = list(places)
     last = -math.inf
     for i in order:
         moved[i] = last = max(moved[i], last + gap)
     last = most + gap
-    for i in reversed(order):  # pushed over the end: back again
+    for i in reversed(order):  # push those beyond the end back
         moved[i] = last = min(moved[i], last - gap)
     return moved

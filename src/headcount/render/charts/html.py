@@ -1,7 +1,7 @@
-"""Charts inside a page: a still picture that prints and needs no script, its data beside it, and the script.
+"""Charts inside a page: a still picture that prints and needs no script, its data, and the script.
 
-matplotlib draws the still picture. The script, chart.js, draws the same data in its place: at any width, with a legend
-that hides and shows, and so that it answers mouse and keys.
+matplotlib draws the still picture. The script, chart.js, replaces it with the same data, interactively: at any width,
+with a legend that hides and shows series, for mouse and keyboard.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def script() -> str:
 
 
 def script_hash(text: str) -> str:
-    """Return the name by which a page's policy lets one script run, and no other."""
+    """Return the hash by which a page's policy allows this script, and no other."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def style() -> str:
-    """Return the rules of the charts; the colours of series follow the page's ground."""
+    """Return the stylesheet of the charts; the colours of series follow the page's background."""
     css = (resources.files("headcount.render.charts") / "chart.css").read_text(encoding="utf-8")
     light, dark = ("".join(f" --c{i}: {c};" for i, c in enumerate(colours)) for colours in (RAMP, DARK_RAMP))
     names = [*(f"c{i}" for i in range(len(RAMP))), *TONES]
@@ -39,10 +39,10 @@ def style() -> str:
 
 
 HINT = (
-    '<p class="hint" hidden>Point at a mark to read it. Drag to zoom in, double-click to return; after a click the '
-    "wheel zooms too. The names below a chart hide and show. Keys: arrows, +, −, 0.</p>"
+    '<p class="hint" hidden>Point at a mark to read it. Drag to zoom in, double-click to reset; after a click, the '
+    "wheel zooms too. Click a name below a chart to hide or show it. Keys: arrows, +, −, 0.</p>"
 )
-"""How the charts answer; shown by the script, since without it they do not."""
+"""How to use the charts; shown by the script, since they are interactive only with it."""
 
 
 def figure(chart: Chart) -> str:

@@ -1,7 +1,7 @@
-"""Where the labels of reference lines stand: at the first place where they touch no mark, no line and no other label.
+"""Places for the labels of reference lines: the first place where a label touches no mark, line or other label.
 
-Places are in pixels of a chart 720 wide, from the lower left corner of its axes. A label that finds no place goes to
-the legend. chart.js places the labels of a page in the same way, at any width and zoom.
+Places are in pixels of a chart 720 wide, from the lower left corner of its axes. A label without a place goes to the
+legend. chart.js places the labels of a page in the same way, at any width and zoom.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Literal, NamedTuple
 from headcount.render.charts.chart import Chart, ChartSeries, Fall
 
 Kind = Literal["fall", "mark", "level"]
-ASIDE = 32.0
-"""How far the arrow of a fall stands beside its lower point."""
-NEAR = 8.0
-"""How far from the ends of the arrow its text may stand."""
-STEP = 6.0
-"""A line is kept clear at points so far apart."""
-RADII = {"line": 4.5, "rings": 6.0}
+ARROW_OFFSET = 32.0
+"""Distance of the arrow of a fall from its lower point."""
+MAX_ARROW_DISTANCE = 8.0
+"""How far beyond the ends of the arrow its text may stand."""
+CLEARANCE_STEP = 6.0
+"""Distance of the points at which a line is kept clear."""
+MARK_RADII = {"line": 4.5, "rings": 6.0}
 
 
 class Box(NamedTuple):
-    """A rectangle that is taken or wanted."""
+    """A rectangle that is occupied, or a candidate for a label."""
 
     left: float
     low: float
@@ -39,7 +39,7 @@ class Box(NamedTuple):
 
 
 class Label(NamedTuple):
-    """A text and where it stands; no box where there was no place for it."""
+    """A text and its place; None if there was no place for it."""
 
     kind: Kind
     text: str
@@ -47,24 +47,24 @@ class Label(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A chart's axes, so many pixels wide and high."""
+    """A chart's axes, with their width and height in pixels."""
 
     chart: Chart
     width: float
     height: float
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Return where a point lies."""
+        """Return the place of a point."""
         return self.width * self.chart.x.place(x), self.height * self.chart.y.place(y)
 
     def arrow(self, fall: Fall) -> Box:
         """Return the arrow of a fall, from the height of the upper point down to that of the lower one."""
         (x, low), (_, high) = self.at(fall.x_to, fall.y_to), self.at(fall.x_from, fall.y_from)
-        return Box(x + ASIDE - 5, low, x + ASIDE + 5, high)
+        return Box(x + ARROW_OFFSET - 5, low, x + ARROW_OFFSET + 5, high)
 
 
 def place_labels(frame: Frame, size: Callable[[Kind, str], tuple[float, float]]) -> list[Label]:
-    """Return the labels of a chart's reference lines, each at a place of its own; `size` measures a text."""
+    """Return the labels of a chart's reference lines, none over another; `size` measures a text."""
     chart, taken = frame.chart, list(occupied(frame))
     found: list[Label] = []
 
@@ -83,7 +83,7 @@ def place_labels(frame: Frame, size: Callable[[Kind, str], tuple[float, float]])
 
 
 def first_free(places: Iterable[Box], taken: Sequence[Box]) -> Box | None:
-    """Return the first place that meets nothing, if there is one."""
+    """Return the first free place, if there is one."""
     return next((place for place in places if not any(place.meets(box) for box in taken)), None)
 
 
@@ -91,7 +91,7 @@ def occupied(frame: Frame) -> Iterator[Box]:
     """Return what no label may cover: marks, lines, whiskers, reference lines and the arrow of a fall."""
     chart = frame.chart
     for series in chart.series:
-        yield from _drawn(frame, series)
+        yield from _series_boxes(frame, series)
     for level in chart.levels:
         yield _around(0.0, frame.at(chart.x.low, level.y)[1], 0.5)._replace(right=frame.width)
     for mark in chart.marks:
@@ -103,17 +103,17 @@ def occupied(frame: Frame) -> Iterator[Box]:
             yield Box(frame.at(x, chart.y.low)[0], height - 1, arrow.right, height + 1)
 
 
-def _drawn(frame: Frame, series: ChartSeries) -> Iterator[Box]:
-    """The marks of a series, and points along its lines."""
+def _series_boxes(frame: Frame, series: ChartSeries) -> Iterator[Box]:
+    """Return the boxes of the marks of a series, and of points along its lines."""
     if series.style == "band":
         return
     places = [(x + series.shift, y) for x, y in (frame.at(p.x, p.y) for p in series.points)]
     marks = {"all": places, "last": places[-1:], "none": []}[series.marks]
     if series.style in ("line", "rings", "dots"):
-        yield from (_around(x, y, RADII.get(series.style, series.radius + 1)) for x, y in marks)
+        yield from (_around(x, y, MARK_RADII.get(series.style, series.radius + 1)) for x, y in marks)
     if series.style in ("line", "thin", "dashed"):
         for (x, y), (to, down) in itertools.pairwise(places):
-            count = max(1, math.ceil(math.hypot(to - x, down - y) / STEP))
+            count = max(1, math.ceil(math.hypot(to - x, down - y) / CLEARANCE_STEP))
             yield from (_around(x + (to - x) * k / count, y + (down - y) * k / count, 2.0) for k in range(count + 1))
     if series.style == "rings":
         for (x, y), point in zip(places, series.points, strict=True):
@@ -126,7 +126,7 @@ def _around(x: float, y: float, reach: float) -> Box:
 
 
 def _along_line(frame: Frame, y: float, wide: float, tall: float) -> Iterator[Box]:
-    """Places above a horizontal line, then below it: at its right end, at its left one, and between them."""
+    """Return places above a horizontal line, then below it: at its right end, at its left end, and between."""
     height = frame.at(frame.chart.x.low, y)[1]
     room = frame.width - 8 - wide
     for low in (height + 2, height - 2 - tall):
@@ -137,7 +137,7 @@ def _along_line(frame: Frame, y: float, wide: float, tall: float) -> Iterator[Bo
 
 
 def _beside_line(frame: Frame, x: float, wide: float, tall: float) -> Iterator[Box]:
-    """Places beside a vertical line, right and left of it, from the top down."""
+    """Return places right and left of a vertical line, from the top down."""
     at = frame.at(x, frame.chart.y.low)[0]
     for k in range(int(frame.height / (tall + 2))):
         low = frame.height - 4 - tall - k * (tall + 2)
@@ -147,11 +147,17 @@ def _beside_line(frame: Frame, x: float, wide: float, tall: float) -> Iterator[B
 
 
 def _beside_arrow(frame: Frame, fall: Fall, wide: float, tall: float) -> Iterator[Box]:
-    """Places beside an arrow, right of it and then left: as near to its middle as can be."""
+    """Return places right of an arrow, then left of it, as near to its middle as possible."""
     arrow = frame.arrow(fall)
     middle = (arrow.low + arrow.high - tall) / 2
-    heights = [middle + sign * k * STEP for k in range(int(frame.height / STEP)) for sign in (1, -1)]
+    heights = [
+        middle + sign * k * CLEARANCE_STEP for k in range(int(frame.height / CLEARANCE_STEP)) for sign in (1, -1)
+    ]
     for left in (arrow.right + 4, arrow.left - 4 - wide):
         if left >= 0 and left + wide <= frame.width:
-            near = (y for y in heights if arrow.low - NEAR <= y + tall and y <= arrow.high + NEAR)
+            near = (
+                y
+                for y in heights
+                if arrow.low - MAX_ARROW_DISTANCE <= y + tall and y <= arrow.high + MAX_ARROW_DISTANCE
+            )
             yield from (Box(left, y, left + wide, y + tall) for y in near if 0 <= y <= frame.height - tall)

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 MARKERS: dict[Shape, str] = {"circle": "o", "square": "s", "up": "^", "diamond": "D", "down": "v"}
 WIDTH, HEIGHT = 7.2, 3.7
-"""Inches: the width of a picture and the height of its axes."""
+"""Width of a picture and height of its axes, in inches."""
 PIXELS = 100
-"""Pixels of the page's chart to an inch here: shifts and places of labels are stated in them."""
-HINTED = 1.04
-"""A text may be so much wider at another resolution, where its letters are fitted to other pixels."""
-NAME = 18
-"""Characters of a name that stand at the end of its line."""
+"""Pixels of the page's chart per inch; shifts and places of labels are in these pixels."""
+HINTING_FACTOR = 1.04
+"""A text may be wider by this factor at another resolution, where its letters are hinted differently."""
+MAX_END_NAME = 18
+"""Characters of a name that are written at the end of its line."""
 FONTS: dict[str, dict[str, Any]] = {
     "fall": {"fontsize": 13, "fontweight": "bold", "linespacing": 1.3},
     "mark": {"fontsize": 9.5},
@@ -35,40 +35,40 @@ FONTS: dict[str, dict[str, Any]] = {
 
 
 def as_figure(chart: Chart) -> Picture:
-    """Draw a chart as a matplotlib figure, with its title; a notebook shows it."""
+    """Return a chart as a matplotlib figure with its title, for a notebook."""
     with _settings():
         return _draw(chart, titled=True)
 
 
 def picture(chart: Chart, ending: str = "png", *, dpi: int = 200) -> bytes:
-    """Draw a chart as a PNG, PDF or SVG file, with its title."""
+    """Return a chart with its title as the bytes of a PNG, PDF or SVG file."""
     check_ending(Path(f"{chart.id}.{ending}"))
     return as_figure(chart).as_bytes(ending, dpi=dpi)
 
 
 def save(chart: Chart, path: Path) -> None:
-    """Draw a chart into a file; its ending says which kind."""
+    """Draw a chart into a file: png, pdf or svg, by its ending."""
     write_bytes(path, picture(chart, path.suffix.lower().removeprefix(".")))
 
 
 def still(chart: Chart) -> str:
-    """Draw a chart as an SVG element for a page, whose texts stand around it and whose colours it follows."""
+    """Return a chart as an SVG element that follows the colours of the page; its texts stand around it."""
     with _settings():
         return _draw(chart, titled=False).as_element(chart.id, chart.alt)
 
 
 def _draw(chart: Chart, *, titled: bool) -> Picture:
-    """Lay out one chart: title, axes with names at the ends of lines, legend and notes below."""
+    """Return one chart laid out: title, axes with names at the ends of lines, legend and notes below."""
     from headcount.render.picture import Picture
 
     title = (textwrap.wrap(plain(chart.title), 58) or [""]) if titled else []
     subtitle = textwrap.wrap(plain(chart.subtitle), 88)[:2] if titled else []
     notes = [line for note in chart.notes for line in textwrap.wrap(plain(note), 96)] if titled else []
-    right = 0.15 + min(max((len(s.name) for s in chart.ends()), default=0), NAME) * 0.095
+    right = 0.15 + min(max((len(s.name) for s in chart.ends()), default=0), MAX_END_NAME) * 0.095
     left = 0.85 + 0.1 * max(0, max((len(text) for _, text in chart.y.ticks), default=0) - 5)  # "0.0015" needs more
     frame = Frame(chart, (WIDTH - left - right) * PIXELS, HEIGHT * PIXELS)
     labels, shades = place_labels(frame, _label_size), _shades_with_room(frame)
-    keys = _keys(chart, labels, shades)
+    keys = _legend_entries(chart, labels, shades)
     columns = _columns([len(key.get_label()) for key in keys])
     rows = -(-len(keys) // columns)
     # inches above the axes: title, subtitle, and the names of shaded parts; below them: ticks, label, legend, notes
@@ -100,13 +100,13 @@ def _draw(chart: Chart, *, titled: bool) -> Picture:
 
 
 def panels(charts: Sequence[Chart], title: str, subtitle: str, *, across: int = 4) -> Picture:
-    """Draw charts with the same y axis and the same legend side by side, each below its own title."""
+    """Return charts with the same y axis and legend side by side, each below its own title."""
     from headcount.render.picture import Picture
 
     across, side, tall = min(across, len(charts)), 3.1, 2.3
     down = -(-len(charts) // across)
-    told = textwrap.wrap(plain(subtitle), round(34 * max(across, 3)))
-    above = 0.95 + 0.2 * len(told)
+    wrapped = textwrap.wrap(plain(subtitle), round(34 * max(across, 3)))
+    above = 0.95 + 0.2 * len(wrapped)
     height = above + side * down + 0.1
     with _settings():
         fig = Picture(figsize=(max(side * across + 0.7, 10.0), height), facecolor=COLOURS["ground"])
@@ -123,8 +123,8 @@ def panels(charts: Sequence[Chart], title: str, subtitle: str, *, across: int = 
             axes.set(ylabel="", **({"yticklabels": []} if column else {}))
         fig.text(0.02, 1 - 0.12 / height, title, va="top", fontsize=14, fontweight="bold")
         place = 1 - 0.44 / height
-        fig.text(0.02, place, "\n".join(told), va="top", fontsize=10.5, linespacing=1.3, color=COLOURS["muted"])
-        keys = [_key(charts[0].entry(name)) for name in charts[0].names()]
+        fig.text(0.02, place, "\n".join(wrapped), va="top", fontsize=10.5, linespacing=1.3, color=COLOURS["muted"])
+        keys = [_legend_entry(charts[0].entry(name)) for name in charts[0].names()]
         fig.legend(
             handles=keys, loc="lower left", ncols=len(keys), frameon=False, fontsize=10.5, bbox_to_anchor=(0.015, 0)
         )
@@ -132,7 +132,7 @@ def panels(charts: Sequence[Chart], title: str, subtitle: str, *, across: int = 
 
 
 def _inside(fig: Any, axes: Any, frame: Frame, labels: Sequence[Label], shades: Sequence[Shade]) -> None:
-    """Draw what lies in the axes of a chart, with the shaded parts that are named above them."""
+    """Draw the inside of a chart's axes, and the names of shaded parts above them."""
     _axes(axes, frame.chart, shades)
     for series in frame.chart.series:
         _series(fig, axes, series)
@@ -140,14 +140,14 @@ def _inside(fig: Any, axes: Any, frame: Frame, labels: Sequence[Label], shades: 
 
 
 def _columns(lengths: Sequence[int]) -> int:
-    """As many columns of the legend as names of so many characters let stand beside each other."""
+    """Return how many columns of the legend fit side by side, from the lengths of its names."""
     if sum(lengths) + 7 * len(lengths) <= 92:
         return max(1, len(lengths))
     return max(1, min(len(lengths), int(84 / (max(lengths) + 7))))
 
 
 def _label_size(kind: Kind, text: str) -> tuple[float, float]:
-    """Width and height of a label, in pixels."""
+    """Return the width and height of a label, in pixels."""
     return text_size(plain(text, lines=True), kind)
 
 
@@ -160,11 +160,11 @@ def text_size(text: str, kind: str) -> tuple[float, float]:
 
     with _settings():
         box = Picture(dpi=PIXELS).text(0, 0, text, **FONTS[kind]).get_window_extent(RendererAgg(8, 8, PIXELS))
-    return HINTED * box.width, box.height
+    return HINTING_FACTOR * box.width, box.height
 
 
 def _shades_with_room(frame: Frame) -> list[Shade]:
-    """The shaded parts whose names fit above them."""
+    """Return the shaded parts whose names fit above them."""
     axis, found = frame.chart.x, list[Shade]()
     for shade in frame.chart.shades:
         low, high = (min(max(axis.place(v), 0.0), 1.0) for v in (shade.low, shade.high))
@@ -174,7 +174,7 @@ def _shades_with_room(frame: Frame) -> list[Shade]:
 
 
 def _axes(axes: Any, chart: Chart, named: Sequence[Shade]) -> None:
-    """Scales, ticks, shaded parts, and the lines of marks and levels."""
+    """Draw scales, ticks, shaded parts, and the lines of marks and levels."""
     axes.set_facecolor("none")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", which="major", color=COLOURS["grid"], linewidth=0.9)
@@ -248,16 +248,16 @@ def _series(fig: Any, axes: Any, series: ChartSeries) -> None:
 
 
 def _faint(series: ChartSeries) -> float:
-    """Small dots lie over each other; large ones stand beside each other."""
+    """Return the opacity of dots: small ones overlap, large ones stand side by side."""
     return 0.55 if series.radius <= 3 else 0.75
 
 
 def _ends(axes: Any, chart: Chart) -> None:
-    """Names of lines at their right ends."""
+    """Write the names of lines at their right ends."""
     ends = chart.ends()
     places = apart([chart.y.place(s.points[-1].y) for s in ends], 0.062, 1.0)
     for place, series in zip(places, ends, strict=True):
-        name = series.name if len(series.name) <= NAME else f"{series.name[: NAME - 1]}…"
+        name = series.name if len(series.name) <= MAX_END_NAME else f"{series.name[: MAX_END_NAME - 1]}…"
         axes.annotate(
             name,
             (1, place),
@@ -273,7 +273,7 @@ def _ends(axes: Any, chart: Chart) -> None:
 
 
 def _references(axes: Any, frame: Frame, labels: Sequence[Label]) -> None:
-    """The arrow of a fall, and the labels that found a place."""
+    """Draw the arrow of a fall, and the labels that found a place."""
     at, fall = axes.transAxes, frame.chart.fall
     if fall is not None:
         arrow, ink = frame.arrow(fall), COLOURS["ink"]
@@ -310,12 +310,12 @@ def _references(axes: Any, frame: Frame, labels: Sequence[Label]) -> None:
             )
 
 
-def _keys(chart: Chart, labels: Sequence[Label], named: Sequence[Shade]) -> list[Any]:
-    """The legend: the series where there are several, and what has no label in the chart."""
+def _legend_entries(chart: Chart, labels: Sequence[Label], named: Sequence[Shade]) -> list[Any]:
+    """Return the entries of the legend: the series if there are several, and what has no label in the chart."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    keys = [_key(chart.entry(name)) for name in chart.names()] if len(chart.names()) > 1 else []
+    keys = [_legend_entry(chart.entry(name)) for name in chart.names()] if len(chart.names()) > 1 else []
     for label in labels:
         if label.box is None:
             look: dict[str, Any] = {"lw": 1.0, "dashes": (2, 3), "color": COLOURS["muted"]}
@@ -326,8 +326,8 @@ def _keys(chart: Chart, labels: Sequence[Label], named: Sequence[Shade]) -> list
     return keys
 
 
-def _key(series: ChartSeries) -> Any:
-    """The entry of a series in the legend."""
+def _legend_entry(series: ChartSeries) -> Any:
+    """Return the entry of a series in the legend."""
     from matplotlib.lines import Line2D
 
     colour, marker = _colour(series), MARKERS[series.shape]

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from headcount.analysis import STEP, Analysis, Cell, EqualError, Law, predicted, with_errors_on
 from headcount.render.charts.chart import Chart, ChartSeries, Dot, PaperValue, doubling_axis, log_axis, whole_axis
 from headcount.render.charts.series import (
-    HEADS,
+    HEADS_LABEL,
     Group,
-    above,
     alt,
     dot,
+    drawable,
     errors_axis,
     fitted,
     groups,
@@ -23,7 +23,7 @@ from headcount.render.charts.series import (
     level,
     lines,
     look,
-    lost,
+    missing_trials,
     numbered,
     paper_series,
     paper_values,
@@ -39,16 +39,17 @@ from headcount.render.words.errors import terms_of
 from headcount.render.words.numbers import error_text, heads_text, times_text
 from headcount.store import Run
 
-LENGTH, HIDDEN = "Sequence length T", "Hidden size N"
-KINDS = ("error-by-heads", "error-by-length", "scaling", "equal-error", "spread", "laws")
-"""The charts, in the order of the page; each is a chart's name, with a number where there are several."""
-SHIFT = 7.0
+LENGTH_LABEL, HIDDEN_LABEL = "Sequence length T", "Hidden size N"
+CHART_KINDS = ("error-by-heads", "error-by-length", "scaling", "equal-error", "spread", "laws")
+"""The kinds of charts, in the order of the page; a chart's name is its kind, with a number if there are several."""
+LINE_SHIFT = 7.0
+"""Pixels between the dots of neighbouring lines."""
 
 
 def run_charts(
     analysis: Analysis, runs: Sequence[Run] = (), reference: Sequence[PaperValue] | None = None
 ) -> list[Chart]:
-    """Return all charts that the analysis has data for, those of one kind one after the other."""
+    """Return all charts that the analysis has data for, kind by kind."""
     paper = list(reference or [])
     kinds = (
         error_by_heads(analysis, runs, paper),
@@ -62,7 +63,7 @@ def run_charts(
 
 
 def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence[PaperValue] = ()) -> list[Chart]:
-    """The transition: error against heads, a line for each length (or each size), a dot for each trial or target."""
+    """Return error against heads, with a line for each length (or size) and a dot for each trial or target."""
     charts: list[Chart] = []
     runs = with_errors_on(runs, analysis.on)
     known = known_dimensions(analysis, runs)
@@ -70,9 +71,9 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
         trials, theirs = trial_dots(runs, group.setting), paper_values(paper, analysis, group.setting)
         series: list[ChartSeries] = []
         for i, (name, members) in enumerate(named):
-            shift = (i - (len(named) - 1) / 2) * SHIFT
+            shift = (i - (len(named) - 1) / 2) * LINE_SHIFT
             points = [
-                Dot(x=float(c.heads or 0), y=above(error), text=text)
+                Dot(x=float(c.heads or 0), y=drawable(error), text=text)
                 for c in members
                 for error, text in trials.get((c.length, c.hidden, c.heads), target_dots(c))
             ]
@@ -86,7 +87,7 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
             beside = look(i, len(named), shift)
             series += paper_series([v for v in theirs if v.length == members[0].length], beside, lambda v: v.heads)
         series.sort(key=lambda s: ("dots", "line", "rings").index(s.style))  # the paper over lines, lines over dots
-        axis = whole_axis(HEADS, [*(c.heads or 0 for c in group.cells), *_places(series)])
+        axis = whole_axis(HEADS_LABEL, [*(c.heads or 0 for c in group.cells), *_places(series)])
         y, levels = errors_axis(series, analysis, runs)
         found = next((d for d in analysis.dimensions if d.setting == group.setting), None)
         kind = terms_of(analysis).targets if _several(group.cells) else terms_of(analysis).seeds
@@ -108,7 +109,7 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
                 levels=levels,
                 shades=shades(found, axis),
                 marks=known_dimension(known.get(group.setting), axis),
-                notes=[*lost(group.cells, left_out(analysis, runs, group)), *analysis.notes],
+                notes=[*missing_trials(group.cells, left_out(analysis, runs, group)), *analysis.notes],
                 caption=f"Lines: the {kind}.{shown} Lower is better.",
                 alt=alt(f"the {terms_of(analysis).noun} against the number of heads", series),
             )
@@ -117,7 +118,7 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
 
 
 def error_by_length(analysis: Analysis, paper: Sequence[PaperValue] = (), runs: Sequence[Run] = ()) -> list[Chart]:
-    """Error against T: a line for each head count, shaded from the best target to the worst."""
+    """Return error against T, with a line for each head count, shaded from the best target to the worst."""
     charts: list[Chart] = []
     for group in groups(analysis):
         lengths, heads = values(group.cells, "length"), values(group.cells, "heads")
@@ -143,7 +144,7 @@ def error_by_length(analysis: Analysis, paper: Sequence[PaperValue] = (), runs: 
                 kind="error-by-length",
                 title=f"{terms_of(analysis).title} by length of the sequence",
                 subtitle=subtitle(group),
-                x=doubling_axis(LENGTH, [*lengths, *_places(series)]),
+                x=doubling_axis(LENGTH_LABEL, [*lengths, *_places(series)]),
                 y=y,
                 series=series,
                 levels=levels,
@@ -155,7 +156,7 @@ def error_by_length(analysis: Analysis, paper: Sequence[PaperValue] = (), runs: 
 
 
 def scaling(analysis: Analysis) -> list[Chart]:
-    """Error against the hidden size N, a line for each head count, with the fitted slope dashed."""
+    """Return error against the hidden size N, with a line for each head count and the fitted slope dashed."""
     charts: list[Chart] = []
     for place in dict.fromkeys((s.setting, s.length) for s in analysis.scaling):
         some = sorted((s for s in analysis.scaling if (s.setting, s.length) == place), key=lambda s: s.heads or 0)
@@ -163,18 +164,18 @@ def scaling(analysis: Analysis) -> list[Chart]:
         for i, one in enumerate(some):
             name, style = heads_text(one.heads or 0), look(i, len(some))
             text = f"slope {one.slope:.2f} ({one.low:.2f} to {one.high:.2f})"
-            line = [Dot(x=float(n), y=above(e), text=text) for n, e in one.points]
+            line = [Dot(x=float(n), y=drawable(e), text=text) for n, e in one.points]
             series.append(ChartSeries(name=name, style="dashed", points=fitted(line, one.slope), **style))
             series.append(ChartSeries(name=name, style="line", points=line, **style))
         y, levels = errors_axis(series, analysis)
-        told = [part for part in (place[0], f"T = {place[1]}" if place[1] else "") if part]
+        where_parts = [part for part in (place[0], f"T = {place[1]}" if place[1] else "") if part]
         charts.append(
             Chart(
                 id="scaling",
                 kind="scaling",
                 title=f"{terms_of(analysis).title} by size of the hidden layer",
-                subtitle=", ".join(told),
-                x=doubling_axis(HIDDEN, [n for s in some for n, _ in s.points]),
+                subtitle=", ".join(where_parts),
+                x=doubling_axis(HIDDEN_LABEL, [n for s in some for n, _ in s.points]),
                 y=y,
                 series=series,
                 levels=levels,
@@ -186,7 +187,7 @@ def scaling(analysis: Analysis) -> list[Chart]:
 
 
 def equal_error(analysis: Analysis) -> list[Chart]:
-    """The parameters that reach an error, against the length: one chart a head count."""
+    """Return the parameters that reach an error against the length, one chart per head count."""
     charts: list[Chart] = []
     for setting, heads in dict.fromkeys((e.setting, e.heads) for e in analysis.equal_errors):
         some = [e for e in analysis.equal_errors if (e.setting, e.heads) == (setting, heads)]
@@ -205,14 +206,14 @@ def equal_error(analysis: Analysis) -> list[Chart]:
         if all(len(s.points) < 2 for s in series):
             continue
         only = series[0].name if len(series) == 1 else ""  # a line alone has no legend that names it
-        told = [part for part in (setting, heads_text(heads) if heads else "", only) if part]
+        where_parts = [part for part in (setting, heads_text(heads) if heads else "", only) if part]
         charts.append(
             Chart(
                 id="equal-error",
                 kind="equal-error",
                 title="Parameters for an equal error",
-                subtitle=", ".join(told),
-                x=doubling_axis(LENGTH, [int(p.x) for p in points]),
+                subtitle=", ".join(where_parts),
+                x=doubling_axis(LENGTH_LABEL, [int(p.x) for p in points]),
                 y=log_axis("Parameters M", [p.y for p in points]),
                 series=[s for s in series if s.points],
                 alt=alt("parameters against length", series),
@@ -224,19 +225,19 @@ def equal_error(analysis: Analysis) -> list[Chart]:
 
 
 def no_size(line: EqualError) -> str:
-    """Say why a line of equal error has no point at some lengths."""
+    """Return why a line of equal error has no point at some lengths; empty if it has all."""
     reasons: Sequence[str] = getattr(line, "reasons", ())
     why: dict[str, list[str]] = {}
     for i, (length, parameters) in enumerate(line.points):
         if parameters is None:
             reason = (reasons[i] if i < len(reasons) else "") or "not reached, or reached by the smallest size already"
             why.setdefault(reason, []).append(str(length))
-    told = "; ".join(f"at T = {', '.join(lengths)}: {reason}" for reason, lengths in why.items())
-    return f"Error {error_text(line.error)} has no point {told}." if told else ""
+    lengths_and_reasons = "; ".join(f"at T = {', '.join(lengths)}: {reason}" for reason, lengths in why.items())
+    return f"Error {error_text(line.error)} has no point {lengths_and_reasons}." if lengths_and_reasons else ""
 
 
 def spread(analysis: Analysis) -> list[Chart]:
-    """How much seeds and targets matter: the factor by which errors of one cell typically differ."""
+    """Return the factors by which the errors of one cell typically differ between seeds, and between targets."""
     charts: list[Chart] = []
     kinds: list[tuple[str, Callable[[Cell], float | None]]] = [
         ("seeds", lambda c: c.seed_spread),
@@ -248,7 +249,7 @@ def spread(analysis: Analysis) -> list[Chart]:
         series: list[ChartSeries] = []
         for i, (name, factor) in enumerate(kinds):
             known = [(c, f) for c in cells if (f := factor(c)) is not None]
-            style = look(i, 3, (2 * i - 1) * SHIFT)
+            style = look(i, 3, (2 * i - 1) * LINE_SHIFT)
             if several and known:
                 dots = [Dot(x=float(c.heads or 0), y=f, text=where(c)) for c, f in known]
                 series.append(ChartSeries(name=name, style="dots", points=dots, **style))
@@ -259,14 +260,14 @@ def spread(analysis: Analysis) -> list[Chart]:
         if not series:
             continue
         y = log_axis("Typical factor", [1.0, 2.0, *(p.y for s in series for p in s.points)])
-        single = " Small marks: single cells; lines: their middle." if several else ""
+        single = " Small marks: single cells; lines: their average." if several else ""
         charts.append(
             Chart(
                 id="spread",
                 kind="spread",
                 title="How much seeds and targets matter",
                 subtitle=subtitle(Group(setting, None, cells)),
-                x=whole_axis(HEADS, values(cells, "heads")),
+                x=whole_axis(HEADS_LABEL, values(cells, "heads")),
                 y=y,
                 series=series,
                 alt=alt("the spread of errors", series),
@@ -278,7 +279,7 @@ def spread(analysis: Analysis) -> list[Chart]:
 
 
 def laws(analysis: Analysis, runs: Sequence[Run] = ()) -> list[Chart]:
-    """Measured errors and the law that was chosen, against the number of heads."""
+    """Return measured errors and the chosen law against the number of heads."""
     charts: list[Chart] = []
     for law in (law for law in analysis.laws if law.chosen):
         cells = [c for c in analysis.cells if c.setting == law.setting and law.hidden in (None, c.hidden)]
@@ -289,7 +290,7 @@ def laws(analysis: Analysis, runs: Sequence[Run] = ()) -> list[Chart]:
             style, name = look(i, len(lengths)), f"T = {length}"
             curve = _law_curve(law, heads, length)
             series.append(ChartSeries(name=name, style="dashed", points=curve, **style))
-            dots = [Dot(x=float(c.heads or 0), y=above(level(c) or 0.0)) for c in cells if c.length == length]
+            dots = [Dot(x=float(c.heads or 0), y=drawable(level(c) or 0.0)) for c in cells if c.length == length]
             series.append(ChartSeries(name=name, style="rings", points=dots, **style))
         series.sort(key=lambda s: s.style)
         y, levels = errors_axis(series, analysis, runs)
@@ -300,7 +301,7 @@ def laws(analysis: Analysis, runs: Sequence[Run] = ()) -> list[Chart]:
                 title=law_title(law, heads, terms_of(analysis).noun),
                 series=series,
                 subtitle=subtitle(Group(law.setting, law.hidden, cells)),
-                x=whole_axis(HEADS, heads),
+                x=whole_axis(HEADS_LABEL, heads),
                 y=y,
                 levels=levels,
                 caption="Open marks: measured. Dashed: the law, which sums up this run and promises nothing beyond it. "
@@ -312,7 +313,7 @@ def laws(analysis: Analysis, runs: Sequence[Run] = ()) -> list[Chart]:
 
 
 def law_title(law: Law, heads: Sequence[int], noun: str) -> str:
-    """Name a fitted law: its formula, or in words where it is a step; `heads` are the head counts that were tried."""
+    """Return the title of a fitted law: its formula, or words if it is a step between two of the tried head counts."""
     if law.name != STEP.name:
         return f"The fitted law: {noun} = {law.formula}"
     known, before = law.coefficients, max(h for h in heads if h < law.coefficients["s"])
@@ -322,14 +323,14 @@ def law_title(law: Law, heads: Sequence[int], noun: str) -> str:
 
 
 def _law_curve(law: Law, heads: Sequence[int], length: int) -> list[Dot]:
-    """The points of a law; a step is drawn half-way between the two head counts that it lies between."""
+    """Return the points of a law; a step is drawn half-way between its two head counts."""
     if law.name == STEP.name:
         s = law.coefficients["s"]
         middle = (s + max(h for h in heads if h < s)) / 2
         places = [(heads[0], heads[0]), (middle, heads[0]), (middle, heads[-1]), (heads[-1], heads[-1])]
-        return [Dot(x=x, y=above(predicted(law, of, length))) for x, of in places]
+        return [Dot(x=x, y=drawable(predicted(law, of, length))) for x, of in places]
     grid = [heads[0] + (heads[-1] - heads[0]) * k / 24 for k in range(25)]
-    return [Dot(x=h, y=above(predicted(law, h, length))) for h in grid]
+    return [Dot(x=h, y=drawable(predicted(law, h, length))) for h in grid]
 
 
 def _several(cells: Sequence[Cell]) -> bool:
@@ -337,5 +338,5 @@ def _several(cells: Sequence[Cell]) -> bool:
 
 
 def _places(series: Sequence[ChartSeries]) -> list[int]:
-    """Where the paper's marks stand on the x axis."""
+    """Return the x values of the paper's marks."""
     return [int(p.x) for s in series if s.style == "rings" for p in s.points]

@@ -1,4 +1,4 @@
-"""The charts of single trials: a dot a model with the step marked, the lines of panels, and how training went."""
+"""The charts of single trials: a dot per model with the step marked, the lines of panels, and training curves."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from headcount.render.charts.chart import (
     round_ticks,
     whole_axis,
 )
-from headcount.render.charts.series import HEADS, above, errors_axis, lanes, look
+from headcount.render.charts.series import HEADS_LABEL, drawable, errors_axis, lanes, look
 from headcount.render.words.numbers import error_text, heads_text, times_text
 from headcount.store import Run, Trial
 
-STEP = "Training step"
-MODEL = "one trained model (one seed)"
-LARGE = 5.5
-"""Radius of a dot, where dots are few enough to stand beside each other."""
-ROOM = 0.66
-"""Where a fall ends at most, as a share of the x axis: its arrow and its text need the rest."""
-FRESH = "Each line is one model; its error is measured on sequences that it was not trained on."
+STEP_LABEL = "Training step"
+MODEL_NAME = "one trained model (one seed)"
+LARGE_RADIUS = 5.5
+"""Radius of a dot if dots are few enough to stand side by side."""
+MAX_FALL_PLACE = 0.66
+"""A fall ends at this fraction of the x axis at most: its arrow and its text need the rest."""
+TRAINING_CAPTION = "Each line is one model; its error is measured on sequences that it was not trained on."
 
 
 def transition_chart(run: Run, found: Dimension) -> Chart:
-    """Error against head count: a dot per seed, lines through the best and the median, the step marked."""
+    """Return error against head count: a dot per seed, lines through the best and the median, the step marked."""
     rows = [row for row in found.rows if row.best is not None and row.median is not None]
     done = [t for t in run.trials if t.state == "done" and t.nmse is not None]
     models = {
@@ -56,11 +56,11 @@ def transition_chart(run: Run, found: Dimension) -> Chart:
         pair=pair,
         fall=fall,
         median=[(row.heads, row.median or 0.0) for row in rows],
-        x=whole_axis(HEADS, [row.heads for row in found.rows]),
+        x=whole_axis(HEADS_LABEL, [row.heads for row in found.rows]),
         far="enough heads" if found.estimate is not None else "end not seen",
     )
     axis, levels = errors_axis(chart.series, found, [run], always=True)
-    told = [
+    spoken = [
         f"{heads_text(r.heads)}: best {error_text(r.best or 0.0)}, median {error_text(r.median or 0.0)}." for r in rows
     ]
     return chart.model_copy(
@@ -72,7 +72,7 @@ def transition_chart(run: Run, found: Dimension) -> Chart:
             "notes": notes,
             "caption": f"Every dot is one trained model. Lower is better{even_steps(axis)}. "
             "At 1 a model is no better than guessing the average answer.",
-            "alt": " ".join(["Chart of the error against the number of heads.", *told, found.sentence]),
+            "alt": " ".join(["Chart of the error against the number of heads.", *spoken, found.sentence]),
         }
     )
 
@@ -87,27 +87,28 @@ def models_chart(
     fall: Fall | None,
     far: str = "enough heads",
 ) -> Chart:
-    """Return error against head count, a dot a model; `pair` divides the head counts, which the colours follow.
+    """Return error against head count with a dot per model; the caller sets title, texts and levels.
 
-    `models` has by head count the error of every model and a text. Title, words and levels are the caller's.
+    models: by head count, the error of every model and a text. pair: the last head count that is too few and the first
+    that is enough; it sets the colours.
     """
     toned: dict[Tone, list[Dot]] = {}
     for count, errors in models.items():
-        dots = [Dot(x=count, y=above(error), text=text) for error, text in errors]
+        dots = [Dot(x=count, y=drawable(error), text=text) for error, text in errors]
         toned.setdefault(_tone(count, pair), []).extend(dots)
     series = [
         ChartSeries(name="median of the seeds", style="dashed", tone="muted", points=_points(median)),
         ChartSeries(name="best seed", style="line", marks="none", tone="ink", points=_points(best)),
     ]
     most = max((len(errors) for errors in models.values()), default=1)
-    radius = LARGE if most <= 6 else 3.0
+    radius = LARGE_RADIUS if most <= 6 else 3.0
     for tone, dots in toned.items():
         series += [
-            ChartSeries(name=MODEL, style="dots", tone=tone, radius=radius, shift=beside, points=some)
+            ChartSeries(name=MODEL_NAME, style="dots", tone=tone, radius=radius, shift=beside, points=some)
             for beside, some in lanes(dots, 0.0, n=min(most, 9), apart=min(10.0, 36.0 / most))
         ]
     if fall is not None:
-        x = x.model_copy(update={"high": max(x.high, x.value(x.place(fall.x_to) / ROOM))})
+        x = x.model_copy(update={"high": max(x.high, x.value(x.place(fall.x_to) / MAX_FALL_PLACE))})
     shades: list[Shade] = []
     if pair is not None:
         last, first = (pair[0] + 0.5, pair[1] - 0.5) if x.scale == "linear" else (x.middle(*pair), x.middle(*pair))
@@ -131,13 +132,13 @@ def models_chart(
 def step_fall(before: tuple[int, float], after: tuple[int, float], factor: float) -> Fall:
     """Return the fall from one head count to the next, each with its error."""
     text = f"{times_text(factor)} times\nsmaller error".replace("than a", "than\na")
-    return Fall(x_from=before[0], y_from=above(before[1]), x_to=after[0], y_to=above(after[1]), text=text)
+    return Fall(x_from=before[0], y_from=drawable(before[1]), x_to=after[0], y_to=drawable(after[1]), text=text)
 
 
 def panels_chart(runs: Sequence[Run], answers: Sequence[Dimension] = ()) -> Chart:
-    """Error against head count, the best seed of each, one line a panel: how it moves with length or size.
+    """Return the best error against head count, one line per panel: how it changes with length or size.
 
-    Where one answer was read off all panels together, its sentence is the title.
+    If all panels together gave one answer, its sentence is the title.
     """
     series: list[ChartSeries] = []
     for i, run in enumerate(runs):
@@ -156,14 +157,14 @@ def panels_chart(runs: Sequence[Run], answers: Sequence[Dimension] = ()) -> Char
         series=series,
         y=y,
         levels=levels,
-        x=whole_axis(HEADS, {t.heads for run in runs for t in run.trials}),
+        x=whole_axis(HEADS_LABEL, {t.heads for run in runs for t in run.trials}),
         notes=["Best of the seeds; one line for each setting."],
         alt="Line chart of the best error against the number of heads, one line for each setting.",
     )
 
 
 def training_chart(run: Run, found: Dimension | None = None) -> Chart:
-    """Error against training step: a thin line per seed, a thick one for the best seed of each head count."""
+    """Return error against training step: a thin line per seed, a thick one for the best seed of each head count."""
     thin: list[ChartSeries] = []
     thick: list[ChartSeries] = []
     for number, heads in enumerate(sorted({t.heads for t in run.trials})):
@@ -173,7 +174,7 @@ def training_chart(run: Run, found: Dimension | None = None) -> Chart:
         tone = _tone(heads, decisive_pair(found))
         thin += [_curve(t, tone, number, thick=False) for t in group if t is not best]
         thick += [_curve(best, tone, number, thick=True)] if best is not None and best.curve else []
-    told = [_told(s) for s in thick]
+    spoken = [_ends_text(s) for s in thick]
     return _steps_chart(
         [*thin, *thick],
         run,
@@ -181,12 +182,12 @@ def training_chart(run: Run, found: Dimension | None = None) -> Chart:
         "How the error falls during training",
         run.title or run.name,
         notes=["Thick lines: the best seed of each head count. Thin lines: the other seeds."],
-        alt=" ".join(["Line chart of the validation error against the training step.", *told]),
+        alt=" ".join(["Line chart of the validation error against the training step.", *spoken]),
     )
 
 
 def curve_chart(trial: Trial, task: str) -> Chart:
-    """Validation error against training step, of one model."""
+    """Return the validation error of one model against training step."""
     line = _curve(trial, "plain", 0, thick=True)
     first, last = line.points[0], line.points[-1]
     return _steps_chart(
@@ -202,7 +203,7 @@ def curve_chart(trial: Trial, task: str) -> Chart:
 
 
 def decisive_pair(found: Dimension | None) -> tuple[int, int] | None:
-    """Return the last head count that is too few and the next one tried, where the verdict rests on them."""
+    """Return the last head count that is too few and the next one tried, if the verdict rests on them."""
     if found is None or (found.verdict != "transition" and not found.bounded):
         return None
     if found.drop_from is None or found.drop_to is None:
@@ -211,7 +212,7 @@ def decisive_pair(found: Dimension | None) -> tuple[int, int] | None:
 
 
 def even_steps(axis: Axis) -> str:
-    """Say what one horizontal line is beside the next, where all are equally far apart."""
+    """Return by which factor the error falls from one horizontal line to the next, if all are equally far apart."""
     values = sorted(value for value, _ in axis.ticks)
     ratios = {round(b / a, 6) for a, b in itertools.pairwise(values)}
     if axis.scale != "log" or len(ratios) != 1:
@@ -241,21 +242,25 @@ def _steps_chart(
         levels=levels,
         series=series,
         notes=notes,
-        caption=FRESH,
+        caption=TRAINING_CAPTION,
         alt=alt,
     )
 
 
 def _steps_axis(longest: float) -> Axis:
-    """An axis from 0 with round ticks."""
+    """Return an axis from 0 with round ticks."""
     high = 1.02 * max(longest, 1.0)
     return Axis(
-        label=STEP, scale="linear", low=0.0, high=high, ticks=[(t, f"{t:,.6g}") for t in round_ticks(0.0, high, 6)]
+        label=STEP_LABEL,
+        scale="linear",
+        low=0.0,
+        high=high,
+        ticks=[(t, f"{t:,.6g}") for t in round_ticks(0.0, high, 6)],
     )
 
 
 def _curve(trial: Trial, tone: Tone, number: int, *, thick: bool) -> ChartSeries:
-    points = [Dot(x=step, y=above(error), text=f"seed {trial.seed}") for step, error in trial.curve]
+    points = [Dot(x=step, y=drawable(error), text=f"seed {trial.seed}") for step, error in trial.curve]
     return ChartSeries(
         name=heads_text(trial.heads),
         style="line" if thick else "thin",
@@ -266,7 +271,7 @@ def _curve(trial: Trial, tone: Tone, number: int, *, thick: bool) -> ChartSeries
     )
 
 
-def _told(line: ChartSeries) -> str:
+def _ends_text(line: ChartSeries) -> str:
     return f"{line.name}: from {error_text(line.points[0].y)} to {error_text(line.points[-1].y)}."
 
 
@@ -277,7 +282,7 @@ def _tone(heads: int, pair: tuple[int, int] | None) -> Tone:
 
 
 def _points(errors: Sequence[tuple[int, float]]) -> list[Dot]:
-    return [Dot(x=heads, y=above(error)) for heads, error in errors]
+    return [Dot(x=heads, y=drawable(error)) for heads, error in errors]
 
 
 def _diverged(found: Dimension) -> int:

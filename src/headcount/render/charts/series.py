@@ -25,13 +25,13 @@ from headcount.render.words.errors import error_terms, terms_of
 from headcount.render.words.numbers import error_text
 from headcount.store import Run
 
-MULTIPLES = 12
-"""So many charts of one kind at most; the cells of the rest are in cells.csv."""
+MAX_CHARTS = 12
+"""Charts of one kind; the cells of further ones are in cells.csv."""
 MAX_DOTS = 600
-"""With more trials than this, and several targets, a dot is the best seed of a target."""
-HEADS = "Number of attention heads"
+"""If there are more trials and several targets, a dot is the best seed of a target."""
+HEADS_LABEL = "Number of attention heads"
 GUESSING = "always guessing the average"
-RANDOM = "guessing at random"
+GUESSING_AT_RANDOM = "guessing at random"
 
 TrialDots = dict[tuple[int | None, int | None, int | None], list[tuple[float, str]]]
 """(length, hidden, heads) to (error, target and seed)."""
@@ -42,12 +42,12 @@ class Group(NamedTuple):
 
     setting: str
     hidden: int | None
-    """The hidden size, where charts differ in it."""
+    """The hidden size, if charts differ in it."""
     cells: list[Cell]
 
 
 def groups(analysis: Analysis) -> list[Group]:
-    """Sort the cells by setting and hidden size."""
+    """Return the cells grouped by setting and hidden size."""
     found: list[Group] = []
     for setting in analysis.settings:
         cells = [c for c in analysis.cells if c.setting == setting]
@@ -60,7 +60,7 @@ def groups(analysis: Analysis) -> list[Group]:
 
 
 def lines(analysis: Analysis) -> list[tuple[Group, list[tuple[str, list[Cell]]]]]:
-    """Sort the cells into charts of error by heads, and those into named lines: one a length, or one a hidden size."""
+    """Return the cells of each chart of error by heads, in named lines: one per length, or one per hidden size."""
     found: list[tuple[Group, list[tuple[str, list[Cell]]]]] = []
     for setting in analysis.settings:
         cells = [c for c in analysis.cells if c.setting == setting]
@@ -78,19 +78,19 @@ def _by(cells: Sequence[Cell], field: str, symbol: str) -> list[tuple[str, list[
 
 
 def values(cells: Sequence[Cell], field: str) -> list[int]:
-    """Return what occurs in a field, in order."""
+    """Return the values that occur in a field, in order."""
     return sorted({v for c in cells if (v := getattr(c, field)) is not None})
 
 
 def level(cell: Cell) -> float | None:
-    """Return the error that stands for a cell: each target's (`by_target`), averaged over targets in log scale."""
+    """Return the error that represents a cell: that of each target (`by_target`), averaged in log scale."""
     if not cell.by_target:
         return cell.best
-    return 10.0 ** (sum(math.log10(above(e)) for e in cell.by_target) / len(cell.by_target))
+    return 10.0 ** (sum(math.log10(drawable(e)) for e in cell.by_target) / len(cell.by_target))
 
 
-def above(error: float) -> float:
-    """Return an error that a logarithmic scale can show."""
+def drawable(error: float) -> float:
+    """Return an error that a logarithmic scale can show: at least `ROUNDING_ERROR`."""
     return max(error, ROUNDING_ERROR)
 
 
@@ -101,26 +101,29 @@ def dot(cell: Cell, x: float) -> Dot:
         text = f"mean of {cell.targets} targets, {_seeds(cell)} of each"
         text += "" if finished == cell.trials else f" ({finished} of {cell.trials} trials finished)"
     else:
-        whole = finished == cell.trials
         kind = "mean" if cell.averaged else "best"
-        text = f"{kind} of {finished} seeds" if whole else f"{kind} of {finished} finished ({cell.trials} planned)"
-    low, high = (above(cell.by_target[0]), above(cell.by_target[-1])) if several else (None, None)
-    return Dot(x=x, y=above(level(cell) or 0.0), low=low, high=high, text=text if cell.trials > 1 else "")
+        text = (
+            f"{kind} of {finished} seeds"
+            if finished == cell.trials
+            else f"{kind} of {finished} finished ({cell.trials} planned)"
+        )
+    low, high = (drawable(cell.by_target[0]), drawable(cell.by_target[-1])) if several else (None, None)
+    return Dot(x=x, y=drawable(level(cell) or 0.0), low=low, high=high, text=text if cell.trials > 1 else "")
 
 
 def trial_dots(runs: Sequence[Run], setting: str) -> TrialDots:
-    """Return the finished trials of a setting by cell, or nothing where they are too many to show one by one."""
+    """Return the finished trials of a setting by cell; empty if they are too many to show one by one."""
     found: TrialDots = {}
-    mine = [run for run in runs if setting_name(run) == setting]
-    targets = {run.values.get("target") for run in mine}
-    if sum(len(run.trials) for run in mine) > MAX_DOTS and len(targets) > 1:
+    own = [run for run in runs if setting_name(run) == setting]
+    targets = {run.values.get("target") for run in own}
+    if sum(len(run.trials) for run in own) > MAX_DOTS and len(targets) > 1:
         return {}
-    for run in mine:
-        of = f"target {run.values['target']}, " if "target" in run.values else ""
+    for run in own:
+        target = f"target {run.values['target']}, " if "target" in run.values else ""
         for trial in run.trials:
             if trial.nmse is not None and trial.state == "done":
                 place = (size(run, "length"), size(run, "hidden"), trial.heads)
-                found.setdefault(place, []).append((trial.nmse, f"{of}seed {trial.seed}"))
+                found.setdefault(place, []).append((trial.nmse, f"{target}seed {trial.seed}"))
     return found
 
 
@@ -130,19 +133,19 @@ def target_dots(cell: Cell) -> list[tuple[float, str]]:
 
 
 def _seeds(cell: Cell) -> str:
-    """Say what stands for the seeds of a target."""
+    """Return what the seeds of a target are summarised by, such as "best seed"."""
     return error_terms("error rate" if cell.averaged else "nmse").seeds
 
 
 def paper_values(paper: Sequence[PaperValue], analysis: Analysis, setting: str) -> list[PaperValue]:
-    """Return the paper's numbers that belong beside a setting."""
+    """Return the paper's numbers that belong to a setting."""
     return [v for v in paper if v.setting == setting or (not v.setting and len(analysis.settings) == 1)]
 
 
 def paper_series(
     paper: Sequence[PaperValue], look: dict[str, Any], x: Callable[[PaperValue], int]
 ) -> list[ChartSeries]:
-    """Return the paper's numbers as open marks, one series a source."""
+    """Return the paper's numbers as open marks, one series per source."""
     return [
         ChartSeries(
             name=label,
@@ -151,9 +154,9 @@ def paper_series(
             points=[
                 Dot(
                     x=float(x(v)),
-                    y=above(v.value),
-                    low=None if v.low is None else above(v.low),
-                    high=None if v.high is None else above(v.high),
+                    y=drawable(v.value),
+                    low=None if v.low is None else drawable(v.low),
+                    high=None if v.high is None else drawable(v.high),
                     text=f"h = {v.heads}, T = {v.length}",
                 )
                 for v in paper
@@ -176,7 +179,7 @@ def errors_axis(
     *,
     always: bool = False,
 ) -> tuple[Axis, list[Level]]:
-    """Return the axis of errors; it reaches the error of guessing if that is near, or if `always`."""
+    """Return the axis of errors and its levels; it includes the error of guessing if that is near, or always."""
     found = [e for s in series for p in s.points for e in (p.y, p.low, p.high) if e is not None]
     near = always or max(found, default=1.0) >= 0.05
     label = error_label((terms_of(analysis) if analysis else error_terms()).axis, runs)
@@ -184,19 +187,19 @@ def errors_axis(
     if analysis is not None and analysis.measure == "error rate":
         guesses = {guess_error_rate(run) for run in runs}
         only = guesses.pop() if len(guesses) == 1 else None
-        near, guess, text, room = near and only is not None, only or 1.0, RANDOM, 1.2
-    axis = log_axis(label, [*found, guess, room * guess] if near else found)  # room for the words above the line
+        near, guess, text, room = near and only is not None, only or 1.0, GUESSING_AT_RANDOM, 1.2
+    axis = log_axis(label, [*found, guess, room * guess] if near else found)  # room for the label above the line
     return axis, [Level(y=guess, text=text)] if near else []
 
 
 def error_label(label: str, runs: Sequence[Run]) -> str:
-    """Name an axis of errors: of classes they are those of the one-hot numbers, not of y."""
+    """Return the label of an error axis: for classes, errors are those of the one-hot numbers, not of y."""
     classes = bool(runs) and all(run.measure == "nmse" and run.task.get("classes") for run in runs)
     return label.replace("(NMSE)", "(NMSE of one-hot classes)") if classes else label
 
 
 def shared(charts: Sequence[Chart], analysis: Analysis | None = None, runs: Sequence[Run] = ()) -> list[Chart]:
-    """Give charts of errors one y axis: side by side they are compared."""
+    """Return charts of errors with one y axis, since they are compared side by side."""
     axis, levels = errors_axis([s for chart in charts for s in chart.series], analysis, runs)
     return [chart.model_copy(update={"y": axis, "levels": levels}) for chart in charts]
 
@@ -204,18 +207,18 @@ def shared(charts: Sequence[Chart], analysis: Analysis | None = None, runs: Sequ
 def lanes(
     points: Sequence[Dot], shift: float, n: int | None = None, apart: float = 6.0
 ) -> list[tuple[float, list[Dot]]]:
-    """Spread dots over lanes beside each other, where many stand at one x; return each lane's shift and dots.
+    """Spread dots over lanes if many share an x; return the shift and the dots of each lane.
 
-    There are `n` lanes, by default as many as the dots need, so many pixels apart.
+    n: the number of lanes (default: as many as the dots need). apart: their distance in pixels.
     """
     most = max(Counter(p.x for p in points).values(), default=0)
     n = n or min(9, 1 + most // 24)
-    sorted_out: list[list[Dot]] = [[] for _ in range(n)]
+    by_lane: list[list[Dot]] = [[] for _ in range(n)]
     seen = Counter[float]()
     for point in points:
-        sorted_out[seen[point.x] % n].append(point)
+        by_lane[seen[point.x] % n].append(point)
         seen[point.x] += 1
-    return [(shift + (k - (n - 1) / 2) * apart, dots) for k, dots in enumerate(sorted_out)]
+    return [(shift + (k - (n - 1) / 2) * apart, dots) for k, dots in enumerate(by_lane)]
 
 
 def shades(found: Dimension | None, axis: Axis) -> list[Shade]:
@@ -233,7 +236,7 @@ def shades(found: Dimension | None, axis: Axis) -> list[Shade]:
 
 
 def known_dimensions(analysis: Analysis, runs: Sequence[Run]) -> dict[str, int | None]:
-    """Return the known D of every setting, from its own panels; None where there is none, or not just one."""
+    """Return the known D of every setting, from its own panels; None if it is unknown or not unique."""
     found: dict[str, set[int | None]] = {setting: set() for setting in analysis.settings}
     for run in runs:
         found.setdefault(setting_name(run), set()).add(run.intrinsic)
@@ -249,7 +252,7 @@ def known_dimension(D: int | None, axis: Axis) -> list[Mark]:
 
 
 def left_out(analysis: Analysis, runs: Sequence[Run], group: Group) -> dict[str, int]:
-    """Return the trials of a chart that have no record, by state, where the states are known."""
+    """Return how many trials of a chart have no record, by state, if the states are known."""
     found = Counter[str]()
     for run in runs:
         if setting_name(run) == group.setting and group.hidden in (None, size(run, "hidden")):
@@ -259,24 +262,24 @@ def left_out(analysis: Analysis, runs: Sequence[Run], group: Group) -> dict[str,
     return {state: n for state, n in found.items() if n}
 
 
-def lost(cells: Sequence[Cell], states: Mapping[str, int] | None = None) -> list[str]:
-    """Say which trials a chart cannot show, and what became of them where that is known."""
+def missing_trials(cells: Sequence[Cell], states: Mapping[str, int] | None = None) -> list[str]:
+    """Return notes on trials that a chart cannot show, with their states if known, and on errors of 0."""
     diverged, missing = sum(c.diverged for c in cells), sum(c.missing for c in cells)
     total = sum(c.trials for c in cells)
     known = dict(states or {})
-    if sum(known.values()) != missing:  # what the states count is not what the chart misses
+    if sum(known.values()) != missing:  # the states do not account for the missing trials
         known = {"without a result": missing} if missing else {}
-    said = [f"{n:,} {state}" for state, n in {"diverged": diverged, **known}.items() if n]
-    *some, last = said or [""]
-    told = f"{', '.join(some)} and {last}" if some else last
-    notes = [f"Of {total:,} trials {told}: they have no mark."] if told else []
+    counts = [f"{n:,} {state}" for state, n in {"diverged": diverged, **known}.items() if n]
+    *first, last = counts or [""]
+    listed = f"{', '.join(first)} and {last}" if first else last
+    notes = [f"Not shown: of {total:,} trials, {listed}."] if listed else []
     if any(c.best is not None and c.best < ROUNDING_ERROR for c in cells):
         notes.append(f"Errors of 0 are drawn at {error_text(ROUNDING_ERROR)}.")
     return notes
 
 
 def subtitle(group: Group, among: Sequence[str] = ()) -> str:
-    """Say which part of the run a chart shows."""
+    """Return which part of the run a chart shows."""
     lengths, sizes = values(group.cells, "length"), values(group.cells, "hidden")
     named = " ".join(among) if len(among) > 1 or any(sizes) else ""  # a line alone has no legend that names it
     return ", ".join(
@@ -297,13 +300,13 @@ def where(cell: Cell) -> str:
 
 
 def alt(what: str, series: Sequence[ChartSeries]) -> str:
-    """Tell a chart in words: every line with its ends."""
-    told = [
+    """Return a chart in words: every line with its ends."""
+    spoken = [
         f"{s.name}: from {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}."
         for s in series
         if s.points and s.style in ("line", "rings")
     ][:24]
-    return f"Chart of {what}. {' '.join(told)}".strip()
+    return f"Chart of {what}. {' '.join(spoken)}".strip()
 
 
 def fitted(line: Sequence[Dot], slope: float) -> list[Dot]:
@@ -314,12 +317,12 @@ def fitted(line: Sequence[Dot], slope: float) -> list[Dot]:
 
 
 def numbered(charts: list[Chart]) -> list[Chart]:
-    """Give charts of one kind names of their own; leave out empty ones, and those that are too many to read."""
+    """Return the charts of one kind with different ids, without empty ones and without those beyond `MAX_CHARTS`."""
     charts = [chart for chart in charts if any(s.points for s in chart.series)]
-    kept = charts[:MULTIPLES]
-    if len(charts) > MULTIPLES:
-        note = f"{len(charts) - MULTIPLES} more charts of this kind are left out; cells.csv has their numbers."
-        kept[-1] = kept[-1].model_copy(update={"notes": [*kept[-1].notes, note]})
-    if len(kept) == 1:
-        return kept
-    return [chart.model_copy(update={"id": f"{chart.id}-{i + 1}"}) for i, chart in enumerate(kept)]
+    shown = charts[:MAX_CHARTS]
+    if len(charts) > MAX_CHARTS:
+        note = f"{len(charts) - MAX_CHARTS} more charts of this kind are left out; cells.csv has their numbers."
+        shown[-1] = shown[-1].model_copy(update={"notes": [*shown[-1].notes, note]})
+    if len(shown) == 1:
+        return shown
+    return [chart.model_copy(update={"id": f"{chart.id}-{i + 1}"}) for i, chart in enumerate(shown)]

@@ -1,4 +1,4 @@
-"""A run for the terminal: the sentence, a chart of characters and the cells, for people without a browser at hand."""
+"""A run in the terminal: the sentence, a chart of characters and the cells, for people without a browser at hand."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ from headcount.store import Run
 if TYPE_CHECKING:
     from headcount.core.text import Terminal
 
-MARKS = "ox+*#%@&"
-ROWS = 14
-WIDTH = 78
-AXIS = "  heads"
-"""What stands at the end of the axis."""
+LINE_MARKS = "ox+*#%@&"
+CHART_ROWS = 14
+MAX_CHART_WIDTH = 78
 
 
 def print_run(analysis: Analysis, terminal: Terminal, runs: Sequence[Run] = ()) -> None:
-    """Print a run: what it says and why, error against heads for every length, and all cells. Nothing is written."""
+    """Print a run: the answers and their reasons, error against heads for every length, and all cells."""
     terminal.print(analysis.title or analysis.run, style="bold")
     terminal.print(summary(analysis))
     errors = [] if analysis.plain else [f"Errors: {terms_of(analysis).kind} {terms_of(analysis).data}."]
@@ -47,8 +45,8 @@ def print_run(analysis: Analysis, terminal: Terminal, runs: Sequence[Run] = ()) 
 
 
 def print_chart(chart: Chart, terminal: Terminal) -> None:
-    """Print a chart of characters, or say how many columns it needs where the terminal has fewer."""
-    width = min(terminal.width, WIDTH)
+    """Print a chart of characters, or how many columns it needs if the terminal has fewer."""
+    width = min(terminal.width, MAX_CHART_WIDTH)
     drawn = character_chart(chart, width)
     needed = max((len(line) for line in drawn if line.lstrip().startswith("+-")), default=0)
     if needed > width:
@@ -57,14 +55,14 @@ def print_chart(chart: Chart, terminal: Terminal) -> None:
         terminal.print(line)
 
 
-def character_chart(chart: Chart, most: int = WIDTH) -> list[str]:
-    """Draw a chart with characters: its x values across, a mark a line, the y axis upwards.
+def character_chart(chart: Chart, most: int = MAX_CHART_WIDTH) -> list[str]:
+    """Return a chart drawn with characters: x values from left to right, one mark per line, the y axis upwards.
 
-    Marks of one x stand side by side, so that none hides another; where they need more than `most` cells it is wider.
-    Levels are rows of dots; shaded parts, marks of the x axis and the fall are named above and below.
+    Marks at one x stand side by side, so that none hides another; if they need more than `most` cells, the chart is
+    wider. Levels are rows of dots; shaded parts, marks on the x axis and the fall are named above and below.
     """
     found = _lines(chart)
-    drawn, rest = found[: len(MARKS)], found[len(MARKS) :]
+    drawn, rest = found[: len(LINE_MARKS)], found[len(LINE_MARKS) :]
     columns = sorted({p.x for s in drawn for p in s.points})
     title = f"{chart.title.removesuffix('.')}, {chart.subtitle}" if chart.subtitle else chart.title
     if not columns:
@@ -89,7 +87,7 @@ def character_chart(chart: Chart, most: int = WIDTH) -> list[str]:
 
 
 def _lines(chart: Chart) -> list[ChartSeries]:
-    """What a terminal draws: the lines, or where there are none, the marks."""
+    """Return the series that a terminal draws: the lines or, if there are none, the marks."""
     for styles in (("line",), ("rings", "dots")):
         if found := [s for s in chart.series if s.style in styles and s.points]:
             return found
@@ -112,21 +110,21 @@ class _Rows(NamedTuple):
 
 
 def _scale(axis: Axis) -> _Rows:
-    """Whole rows from one power of ten to the next; where the axis reaches over less than one, its own ticks."""
+    """Return rows that are whole from one power of ten to the next; an axis of less than one keeps its own ticks."""
     log = axis.scale == "log"
     low, high = (math.log10(v) if log else v for v in (axis.low, axis.high))
     if not log or high - low < 1:
-        found = _Rows(low, (high - low) / ROWS, ROWS + 1, {}, log)
+        found = _Rows(low, (high - low) / CHART_ROWS, CHART_ROWS + 1, {}, log)
         return found._replace(names={found.row(value): text for value, text in axis.ticks})
     step = max(1, math.ceil((high - low) / 8))
     base = math.floor(low)
-    unit = step / max(1, round(ROWS * step / (high - base)))
+    unit = step / max(1, round(CHART_ROWS * step / (high - base)))
     names = {round((k - base) / unit): power_text(k) for k in range(base, math.floor(high) + 1, step)}
     return _Rows(base, unit, math.ceil((high - base) / unit), names, log)
 
 
 def _above(chart: Chart, columns: Sequence[float], width: int) -> Iterator[str]:
-    """The names of shaded parts, each over its columns."""
+    """Return a line with the names of shaded parts, each above its columns."""
     line = ""
     for shade in chart.shades:
         inside = [i for i, x in enumerate(columns) if shade.low <= x <= shade.high]
@@ -138,7 +136,7 @@ def _above(chart: Chart, columns: Sequence[float], width: int) -> Iterator[str]:
 
 
 def _below(chart: Chart, columns: Sequence[float], width: int) -> Iterator[str]:
-    """What is marked on the x axis, and the fall."""
+    """Return lines for the marks on the x axis and for the fall."""
     for mark in chart.marks:
         if mark.x in columns:
             yield f"{'':>{7 + width * columns.index(mark.x) + (width - 1) // 2}}^ {mark.text}"
@@ -148,13 +146,16 @@ def _below(chart: Chart, columns: Sequence[float], width: int) -> Iterator[str]:
 
 
 def _mark(series: ChartSeries, number: int, x: float, scale: _Rows, row: int) -> str:
-    return MARKS[number] if any(p.x == x and scale.row(p.y) == row for p in series.points) else " "
+    return LINE_MARKS[number] if any(p.x == x and scale.row(p.y) == row for p in series.points) else " "
 
 
 def _legend(lines: list[ChartSeries], levels: list[str], most: int) -> Iterator[str]:
-    """The marks and their names, in lines of at most so many columns."""
+    """Return the marks and their names, in lines of at most `most` columns."""
     line = f"{'':>7}"
-    named = [*((mark, series.name) for mark, series in zip(MARKS, lines, strict=False)), *(("...", s) for s in levels)]
+    named = [
+        *((mark, series.name) for mark, series in zip(LINE_MARKS, lines, strict=False)),
+        *(("...", s) for s in levels),
+    ]
     for mark, name in named:
         entry = f" {mark} {name}  "
         if line.strip() and len(line) + len(entry) > most:

@@ -1,4 +1,4 @@
-"""What the picture of two colliding sequences shows: the plain data, checked, and the numbers that follow from them."""
+"""The data of the picture of two colliding sequences, checked, and the numbers that follow from them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from headcount.core import Spec
 from headcount.core.text import plain
 from headcount.render.words.numbers import error_text
 
-MOST = 12
-"""More rows than these are not drawn; the rows that matter most are kept."""
-LONGEST = 7
-"""Longer names of functions are not written beside a row."""
-KINDS = {
+MAX_ROWS = 12
+"""Rows that are drawn; if there are more, the most informative are kept."""
+MAX_NAME_LENGTH = 7
+"""Characters; longer names of functions are not written beside a row."""
+CERTAINTIES = {
     "exact": "an exact collision",
     "near": "a near collision",
     "evidence": "numerical evidence, not a proof",
 }
-AFTER = {
+OUTPUT_HEADLINES = {
     "exact": "After attention: the same",
     "near": "After attention: almost the same",
     "evidence": "After attention: measured equal",
@@ -45,7 +45,7 @@ class PairFigure(Spec):
     best2: list[int] | None
     names: list[str] | None
     weights1: list[list[float]] | None
-    """[heads, T]; None for deeper models, whose last layer does not see the tokens themselves."""
+    """[heads, T]; None for deeper models, whose last layer does not see the tokens directly."""
     weights2: list[list[float]] | None
     out1: list[float] = Field(min_length=1)
     out2: list[float] = Field(min_length=1)
@@ -59,7 +59,7 @@ class PairFigure(Spec):
     prediction2: float
     sentences: list[str]
     outside: str | None = None
-    """Why the sequences are not inputs of the task; empty where they are, None where that is not known."""
+    """Why the sequences are not inputs of the task; empty if they are, None if that is not known."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -106,22 +106,22 @@ class PairFigure(Spec):
 
     @property
     def distance(self) -> float:
-        """Return the distance of both attention outputs."""
+        """Return the distance between the attention outputs."""
         return math.dist(self.out1, self.out2)
 
     @property
     def gap(self) -> float:
-        """Return how far the targets are apart."""
+        """Return the distance between the targets."""
         return abs(self.y1 - self.y2)
 
     @property
     def in_units(self) -> bool:
-        """Whether gaps are told in standard deviations: not for sequences that are not what these were measured on."""
+        """Whether gaps are stated in standard deviations: not for sequences that are not inputs of the task."""
         return not self.outside
 
     @property
     def wrong(self) -> float:
-        """Return what the larger of both errors is at least, whatever the targets' order."""
+        """Return a lower bound of the larger of the two errors, whatever the order of the targets."""
         return max(self.gap - abs(self.prediction1 - self.prediction2), 0.0) / 2
 
 
@@ -133,41 +133,41 @@ class Strip(NamedTuple):
     first: Sequence[float]
     second: Sequence[float]
     best: tuple[int, int] | None
-    """Where the minima are taken."""
+    """The positions of the two minima."""
     covered: bool
 
 
-class Look(NamedTuple):
+class HeadFocus(NamedTuple):
     """What one head looks at, along the function or coordinate that it follows best."""
 
     head: int
     strip: Strip
     first: Sequence[float]
     second: Sequence[float]
-    """The weights."""
+    """The attention weights of the two sequences."""
     means: tuple[float, float]
 
 
 def strips(figure: PairFigure) -> list[Strip]:
-    """Return the functions of the target, or the coordinates where there are none."""
+    """Return the functions of the target or, if there are none, the coordinates."""
     if figure.f1 is None or figure.f2 is None:
         columns = enumerate(zip(zip(*figure.X1, strict=True), zip(*figure.X2, strict=True), strict=True))
-        return [Strip(f"x{lowered(k + 1)}", k, a, b, None, True) for k, (a, b) in columns]
+        return [Strip(f"x{subscript(k + 1)}", k, a, b, None, True) for k, (a, b) in columns]
     best = zip(figure.best1 or (), figure.best2 or (), strict=True)
     rows = zip(labels(figure.names or ()), figure.f1, figure.f2, best, strict=True)
     return [Strip(name, i, a, b, at, i not in figure.uncovered) for i, (name, a, b, at) in enumerate(rows)]
 
 
 def labels(names: Sequence[str]) -> list[str]:
-    """Return names that fit beside a row: as they are, or the paper's f with its number where one is too long."""
+    """Return names that fit beside a row: the given ones or, if one is too long, the paper's f with numbers."""
     shown = [one_line(name) for name in names]
-    if all(0 < len(name) <= LONGEST for name in shown) and len(set(shown)) == len(shown):
+    if all(0 < len(name) <= MAX_NAME_LENGTH for name in shown) and len(set(shown)) == len(shown):
         return shown
-    return [f"f{lowered(i + 1)}" for i in range(len(shown))]
+    return [f"f{subscript(i + 1)}" for i in range(len(shown))]
 
 
-def telling(rows: list[Strip]) -> list[Strip]:
-    """Keep the rows that can be drawn: those that no head follows, then those that differ most, in their order."""
+def most_informative(rows: list[Strip]) -> list[Strip]:
+    """Return the rows to draw, in order: those that no head follows, then those that differ most."""
 
     def weight(row: Strip) -> tuple[bool, float]:
         scale = max(*row.first, *row.second) - min(*row.first, *row.second) or 1.0
@@ -175,33 +175,33 @@ def telling(rows: list[Strip]) -> list[Strip]:
             return not row.covered, abs(row.first[row.best[0]] - row.second[row.best[1]]) / scale
         return False, math.dist(sorted(row.first), sorted(row.second)) / scale
 
-    return sorted(sorted(rows, key=weight, reverse=True)[:MOST], key=lambda row: row.number)
+    return sorted(sorted(rows, key=weight, reverse=True)[:MAX_ROWS], key=lambda row: row.number)
 
 
-def looks(figure: PairFigure) -> list[Look]:
-    """Return what each head looks at, each along what it follows best; nothing for deeper models."""
+def head_focuses(figure: PairFigure) -> list[HeadFocus]:
+    """Return what each head looks at, along what it follows best; empty for deeper models."""
     if figure.weights1 is None or figure.weights2 is None:
         return []
     rows = strips(figure)
     rows = [row for row in rows if row.covered] or rows
-    found: list[Look] = []
+    found: list[HeadFocus] = []
     for head, (a, b) in enumerate(zip(figure.weights1, figure.weights2, strict=True)):
-        # a head's scores are its weights' logarithms up to a number; it follows a function if they fall with it
+        # a head's scores are the logarithms of its weights up to a constant; it follows a function if they fall with it
         pulls = [_correlation(row, a, b) for row in rows]
         pulls = [-pull if figure.f1 is not None else abs(pull) for pull in pulls]
         row = rows[pulls.index(max(pulls))]
-        found.append(Look(head, row, a, b, (_mean(row.first, a), _mean(row.second, b))))
+        found.append(HeadFocus(head, row, a, b, (_mean(row.first, a), _mean(row.second, b))))
     return found
 
 
 def number_text(value: float, digits: int = 3) -> str:
-    """Write a number with so many digits and a true minus sign."""
+    """Return a number as text with so many digits and a true minus sign."""
     text = f"{value:.0f}" if 10.0**digits <= abs(value) < 1e6 else f"{value:.{digits}g}"
     return "0" if float(text) == 0 else text.replace("-", "−", 1) if value < 0 else text
 
 
-def row_text(value: float, row: Strip) -> str:
-    """Write a value of a row with as many decimals as its scale needs."""
+def value_text(value: float, row: Strip) -> str:
+    """Return a value of a row as text with as many decimals as its scale needs."""
     span = max(*row.first, *row.second) - min(*row.first, *row.second)
     if not 1e-3 <= span < 1e4:
         return number_text(value)
@@ -210,24 +210,24 @@ def row_text(value: float, row: Strip) -> str:
 
 
 def distance_text(figure: PairFigure) -> str:
-    """Write the distance after attention."""
+    """Return the distance after attention as text."""
     return error_text(figure.distance)
 
 
-def lowered(number: int) -> str:
-    """Write a number as an index."""
+def subscript(number: int) -> str:
+    """Return a number as a subscript."""
     return str(number).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
 
 
 def one_line(text: str) -> str:
-    """Return a text as it may be shown, without breaks."""
+    """Return a harmless text without line breaks."""
     return " ".join(plain(text, lines=True).split())
 
 
 def _shape(name: str, rows: Sequence[Sequence[float]], count: int, size: int) -> None:
     if len(rows) != count or any(len(row) != size for row in rows):
         shape = f"{count} rows of {size} numbers" if count > 1 else f"{size} numbers"
-        raise ValueError(f"there must be {shape} in {name}")
+        raise ValueError(f"{name} must have {shape}")
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
@@ -238,7 +238,7 @@ def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
 
 
 def _correlation(row: Strip, first: Sequence[float], second: Sequence[float]) -> float:
-    """Correlate values and log weights, each sequence about its own averages."""
+    """Return the correlation of values and log weights, both centred within each sequence."""
     x: list[float] = []
     y: list[float] = []
     for values, weights in ((row.first, first), (row.second, second)):

@@ -1,4 +1,4 @@
-"""Lay out the picture of two colliding sequences: what goes in, what the heads see, what comes out, what is wanted."""
+"""The layout of the picture of two colliding sequences: inputs, what the heads see, outputs, and targets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headcount.render.pair.data import AFTER, KINDS, MOST, PairFigure, distance_text, looks, one_line, strips, telling
+from headcount.render.pair.data import (
+    CERTAINTIES,
+    MAX_ROWS,
+    OUTPUT_HEADLINES,
+    PairFigure,
+    distance_text,
+    head_focuses,
+    most_informative,
+    one_line,
+    strips,
+)
 from headcount.render.pair.panels import heads_panel, outputs_panel, plane_panel, series_panel, strips_panel
 from headcount.render.pair.targets import targets_panel, targets_text
 from headcount.render.style import COLOURS
@@ -15,58 +25,58 @@ from headcount.render.words.numbers import heads_text
 if TYPE_CHECKING:
     from headcount.render.picture import Picture
 
-HEAD, FOOT = 0.56, 0.34
-"""Inches above a panel for its headline and one line of its note, and below it."""
-LINE = 0.17
-"""Inches of each further line of a note."""
-TARGETS = 1.75
+HEADER_HEIGHT, FOOTER_HEIGHT = 0.56, 0.34
+"""Inches above a panel, for its headline and one line of its note, and below it."""
+NOTE_LINE_HEIGHT = 0.17
+"""Inches of every further line of a note."""
+TARGETS_HEIGHT = 1.75
 
 
 class Layout(NamedTuple):
-    """Inches: the picture, its margin, and the space between its columns."""
+    """The width of the picture, its margin and the gap between its columns, in inches."""
 
-    wide: float
-    edge: float
-    between: float
+    width: float
+    margin: float
+    gap: float
     columns: int
     note: int
-    """Characters of a line of a note that a column holds."""
+    """Characters per line of a note."""
 
     @property
     def inner(self) -> float:
         """Return the width between the margins."""
-        return self.wide - 2 * self.edge
+        return self.width - 2 * self.margin
 
     @property
     def column(self) -> float:
         """Return the width of a column."""
-        return (self.inner - self.between * (self.columns - 1)) / self.columns
+        return (self.inner - self.gap * (self.columns - 1)) / self.columns
 
 
-SIDE_BY_SIDE = Layout(wide=12.4, edge=0.35, between=0.6, columns=2, note=200)
-STACKED = Layout(wide=4.8, edge=0.1, between=0.0, columns=1, note=58)
-"""For a phone: one panel below the other, in letters that can be read."""
+SIDE_BY_SIDE = Layout(width=12.4, margin=0.35, gap=0.6, columns=2, note=200)
+STACKED = Layout(width=4.8, margin=0.1, gap=0.0, columns=1, note=58)
+"""For a phone: one panel below the other, with letters large enough to read."""
 
 
 class Panel(NamedTuple):
-    """One part of the picture: its words, its height at least and at most, and how it is drawn."""
+    """One part of the picture: its texts, its smallest and largest height in inches, and how it is drawn."""
 
     headline: str
     note: str
-    least: float
-    most: float
+    min_height: float
+    max_height: float
     paint: Callable[[Any, tuple[float, float, float, float]], None]
-    """Draws into a figure, in a place: left, bottom, width and height in inches."""
+    """Draws into a figure at a place: left, bottom, width and height in inches."""
     aside: str = ""
 
     @property
-    def head(self) -> float:
-        """Return the inches above it, for its headline and its note."""
-        return HEAD + LINE * self.note.count("\n")
+    def header(self) -> float:
+        """Return the inches above the panel, for its headline and its note."""
+        return HEADER_HEIGHT + NOTE_LINE_HEIGHT * self.note.count("\n")
 
 
 def draw_pair(figure: PairFigure, *, titled: bool, stacked: bool = False) -> Picture:
-    """Return the picture as a Matplotlib figure; `stacked` has one panel below the other, for a narrow screen."""
+    """Return the picture as a Matplotlib figure; `stacked` puts one panel below the other, for a narrow screen."""
     from headcount.render.picture import Picture
 
     layout = STACKED if stacked else SIDE_BY_SIDE
@@ -75,20 +85,21 @@ def draw_pair(figure: PairFigure, *, titled: bool, stacked: bool = False) -> Pic
     columns = [[_wrapped(panel, layout) for panel in column] for column in columns]
     headline, note = targets_text(figure)
     last = _wrapped(
-        Panel(headline, note, TARGETS, TARGETS, lambda fig, place: targets_panel(fig, place, figure)), layout
+        Panel(headline, note, TARGETS_HEIGHT, TARGETS_HEIGHT, lambda fig, place: targets_panel(fig, place, figure)),
+        layout,
     )
-    body = max(_least(column) for column in columns)
+    body = max(_min_height(column) for column in columns)
     if not stacked:
-        body = min(body, max(_most(column) for column in columns))
+        body = min(body, max(_max_height(column) for column in columns))
     title = textwrap.wrap(one_line(figure.title), 88, max_lines=3, placeholder=" …") if titled else []
-    told = f"{KINDS[figure.kind]}; {one_line(figure.subtitle)}".removesuffix("; ")
-    subtitle = textwrap.wrap(told[0].upper() + told[1:], 128, max_lines=2, placeholder=" …")
+    text = f"{CERTAINTIES[figure.kind]}; {one_line(figure.subtitle)}".removesuffix("; ")
+    subtitle = textwrap.wrap(text[0].upper() + text[1:], 128, max_lines=2, placeholder=" …")
     above = 0.2 + 0.31 * len(title) + (0.24 * len(subtitle) if titled else 0.0) + 0.6
-    height = above + body + last.head + TARGETS + 0.12
-    fig = Picture(figsize=(layout.wide, height), facecolor=COLOURS["ground"])
+    height = above + body + last.header + TARGETS_HEIGHT + 0.12
+    fig = Picture(figsize=(layout.width, height), facecolor=COLOURS["ground"])
     if titled:
         fig.text(
-            layout.edge / layout.wide,
+            layout.margin / layout.width,
             1 - 0.16 / height,
             "\n".join(title),
             va="top",
@@ -97,7 +108,7 @@ def draw_pair(figure: PairFigure, *, titled: bool, stacked: bool = False) -> Pic
             linespacing=1.25,
         )
         fig.text(
-            layout.edge / layout.wide,
+            layout.margin / layout.width,
             1 - (0.24 + 0.31 * len(title)) / height,
             "\n".join(subtitle),
             va="top",
@@ -107,43 +118,45 @@ def draw_pair(figure: PairFigure, *, titled: bool, stacked: bool = False) -> Pic
         )
     _keys(fig, layout, height - above + 0.3)
     for number, column in enumerate(columns):
-        left_edge, top = layout.edge + number * (layout.column + layout.between), height - above
+        left_edge, top = layout.margin + number * (layout.column + layout.gap), height - above
         for panel, tall in zip(column, _heights(column, body), strict=True):
             _words(fig, panel, left_edge, top, layout.column)
-            panel.paint(fig, (left_edge, top - panel.head - tall, layout.column, tall))
-            top -= panel.head + tall + FOOT
-    _words(fig, last, layout.edge, TARGETS + last.head + 0.04, layout.inner)
-    last.paint(fig, (layout.edge, 0.04, layout.inner, TARGETS))
+            panel.paint(fig, (left_edge, top - panel.header - tall, layout.column, tall))
+            top -= panel.header + tall + FOOTER_HEIGHT
+    _words(fig, last, layout.margin, TARGETS_HEIGHT + last.header + 0.04, layout.inner)
+    last.paint(fig, (layout.margin, 0.04, layout.inner, TARGETS_HEIGHT))
     return fig
 
 
 def _wrapped(panel: Panel, layout: Layout) -> Panel:
-    """Break a note that is longer than its column; what stands at the right of a headline goes before it there."""
+    """Return a panel whose note is wrapped; in a single column the text right of the headline begins the note."""
     if layout.columns == 1 and panel.aside:
         panel = panel._replace(note=f"{panel.aside}; {panel.note}", aside="")
     return panel._replace(note="\n".join(textwrap.wrap(panel.note, layout.note)))
 
 
 def _columns(figure: PairFigure) -> tuple[list[Panel], list[Panel]]:
-    """Sequences left, heads right, and the outputs where there is room."""
+    """Return the panels of the left column, with the sequences, and the right one, with the heads; the outputs go where
+    there is room.
+    """
     left, right = _inputs(figure), _heads(figure)
     grouped = bool(right) and len(figure.out1) % figure.heads == 0
     largest = max(abs(v) for v in (*figure.out1, *figure.out2))
-    source = "what the heads hand on" if right else "the state after the last attention"
+    source = "the outputs of the heads" if right else "the state after the last attention"
     outputs = Panel(
-        AFTER[figure.kind],
+        OUTPUT_HEADLINES[figure.kind],
         f"{source}, number by number; the largest is {largest:.2g}",
         1.7,
         3.2,
         lambda fig, place: outputs_panel(fig, place, figure, grouped=grouped),
         f"distance {distance_text(figure)}",
     )
-    (left if _least(left) < _least(right) else right).append(outputs)
+    (left if _min_height(left) < _min_height(right) else right).append(outputs)
     return left, right
 
 
 def _inputs(figure: PairFigure) -> list[Panel]:
-    rows = telling(strips(figure))
+    rows = most_informative(strips(figure))
     count = len(rows)
     panels: list[Panel] = []
     headline = "Two different sequences"
@@ -158,8 +171,10 @@ def _inputs(figure: PairFigure) -> list[Panel]:
         if panels:
             headline = "What the target looks for"
         every = "function" if figure.f1 is not None else "coordinate"
-        kept = f"{count} of {len(strips(figure))} {every}s" if len(strips(figure)) > MOST else f"one row a {every}"
-        note = f"{kept}; all {figure.length} tokens in each, " + (
+        shown = (
+            f"{count} of {len(strips(figure))} {every}s" if len(strips(figure)) > MAX_ROWS else f"one row per {every}"
+        )
+        note = f"{shown}; all {figure.length} tokens in each, " + (
             "its minimum large" if figure.f1 is not None else "same positions linked"
         )
         panels.append(
@@ -175,10 +190,10 @@ def _inputs(figure: PairFigure) -> list[Panel]:
 
 
 def _heads(figure: PairFigure) -> list[Panel]:
-    found = looks(figure)[:MOST]
+    found = head_focuses(figure)[:MAX_ROWS]
     if not found:
         return []
-    shown = "number: position" if figure.heads <= MOST else f"only {MOST} of {heads_text(figure.heads)}"
+    shown = "number: position" if figure.heads <= MAX_ROWS else f"only {MAX_ROWS} of {heads_text(figure.heads)}"
     note = f"size: attention weight; {shown}; upright line: equal averages"
     headline = "What each head looks at" if figure.heads > 1 else "What the head looks at"
     return [
@@ -193,23 +208,23 @@ def _heads(figure: PairFigure) -> list[Panel]:
 
 
 def _rows(count: int, tall: float) -> float:
-    """Return the height of a panel of rows, with its column's heads and its scale."""
+    """Return the height of a panel of rows, with its header and its scale."""
     return 0.5 + count * tall
 
 
-def _least(column: list[Panel]) -> float:
-    return sum(panel.head + panel.least + FOOT for panel in column)
+def _min_height(column: list[Panel]) -> float:
+    return sum(panel.header + panel.min_height + FOOTER_HEIGHT for panel in column)
 
 
-def _most(column: list[Panel]) -> float:
-    return sum(panel.head + panel.most + FOOT for panel in column)
+def _max_height(column: list[Panel]) -> float:
+    return sum(panel.header + panel.max_height + FOOTER_HEIGHT for panel in column)
 
 
 def _heights(column: list[Panel], body: float) -> list[float]:
-    """Let the panels of a column grow together, as far as each may, until the column is full."""
-    spare, room = body - _least(column), sum(panel.most - panel.least for panel in column)
+    """Return the heights of the panels of a column, which grow together until the column is full."""
+    spare, room = body - _min_height(column), sum(panel.max_height - panel.min_height for panel in column)
     share = min(max(spare, 0.0) / room, 1.0) if room else 0.0
-    return [panel.least + share * (panel.most - panel.least) for panel in column]
+    return [panel.min_height + share * (panel.max_height - panel.min_height) for panel in column]
 
 
 def _words(fig: Any, panel: Panel, left: float, top: float, width: float) -> None:
@@ -230,7 +245,7 @@ def _words(fig: Any, panel: Panel, left: float, top: float, width: float) -> Non
 
 
 def _keys(fig: Any, layout: Layout, middle: float) -> None:
-    """Name the three marks, once for all panels."""
+    """Draw the legend of the three marks, once for all panels."""
     from matplotlib.lines import Line2D
 
     wide, tall = fig.get_size_inches()
@@ -254,5 +269,5 @@ def _keys(fig: Any, layout: Layout, middle: float) -> None:
         columnspacing=0.8 if stacked else 1.8,
         borderpad=0,
         handlelength=1.4,
-        bbox_to_anchor=((layout.edge - 0.05) / wide, middle / tall),
+        bbox_to_anchor=((layout.margin - 0.05) / wide, middle / tall),
     )

@@ -1,4 +1,4 @@
-"""The page about two colliding sequences: the picture, then its numbers as tables, in one file."""
+"""The page of two colliding sequences: the picture, then its numbers as tables, in one file."""
 
 from __future__ import annotations
 
@@ -8,26 +8,35 @@ from collections.abc import Sequence
 
 from headcount.render.pages import Illustration
 from headcount.render.pages import page as html_page
-from headcount.render.pair.data import KINDS, Look, PairFigure, distance_text, looks, number_text, one_line, strips
+from headcount.render.pair.data import (
+    CERTAINTIES,
+    HeadFocus,
+    PairFigure,
+    distance_text,
+    head_focuses,
+    number_text,
+    one_line,
+    strips,
+)
 from headcount.render.pair.draw import draw_pair
 from headcount.render.pair.targets import deviations, gap_text, targets_text
 from headcount.render.style import _settings  # pyright: ignore[reportPrivateUsage] (one style for all)
 from headcount.render.tables import NONE, Column, Table
 
 DIGITS = 6
-TOP = 4
-"""So many tokens of a head are named, unless they have next to no weight."""
+MAX_NAMED_TOKENS = 4
+"""Tokens of a head that are named, unless they have almost no weight."""
 
 
 def page(figure: PairFigure) -> str:
-    """Return the page as one HTML document without scripts and without anything to load."""
+    """Return the page as one HTML document that has no scripts and loads nothing."""
     title = one_line(figure.title)
     return html_page(
         "render/pair.html.j2",
         live=False,
         title=title,
         question=one_line(figure.subtitle),
-        answer=f"{title} ({KINDS[figure.kind]})",
+        answer=f"{title} ({CERTAINTIES[figure.kind]})",
         evidence=_claim(figure),
         pictures=[Illustration(picture(figure), _caption(figure), [picture(figure, stacked=True)])],
         targets=_targets(figure),
@@ -53,20 +62,20 @@ def _caption(figure: PairFigure) -> str:
 
 def _claim(figure: PairFigure) -> str:
     note = targets_text(figure)[1]
-    far = deviations(figure.gap / figure.unit) if figure.in_units else _number(figure.gap)
-    those = f"These sequences are not inputs of the task: {one_line(figure.outside)}. " if figure.outside else ""
-    return f"{those}The targets are {far} apart, the attention outputs {distance_text(figure)}" + (
+    gap = deviations(figure.gap / figure.unit) if figure.in_units else _number(figure.gap)
+    outside = f"These sequences are not inputs of the task: {one_line(figure.outside)}. " if figure.outside else ""
+    return f"{outside}The targets are {gap} apart, the attention outputs {distance_text(figure)}" + (
         f"; {note}." if note else "."
     )
 
 
 def _alt(figure: PairFigure) -> str:
-    """The picture in words."""
+    """Return a description of the picture."""
     names = [row.name for row in strips(figure) if not row.covered]
     without = f" No head follows {', '.join(names)}." if names else ""
     return (
         f"{one_line(figure.title)}. Two sequences of {figure.length} tokens, and both "
-        f"outputs of attention over each other, at a distance of {distance_text(figure)}.{without} "
+        f"attention outputs drawn over each other, at a distance of {distance_text(figure)}.{without} "
         f"Targets {_number(figure.y1)} and {_number(figure.y2)}, {gap_text(figure)}; "
         f"the model says {_number(figure.prediction1)} and {_number(figure.prediction2)}."
     )
@@ -89,17 +98,17 @@ def _targets(figure: PairFigure) -> Table:
     columns = _columns(
         ("Compared", "what is compared"), ("First sequence", ""), ("Second sequence", ""), ("Difference", "")
     )
-    return Table(caption="What is wanted, and what the model says", columns=columns, rows=rows, marked=None)
+    return Table(caption="Targets and predictions", columns=columns, rows=rows, marked=None)
 
 
 def _facts(figure: PairFigure) -> list[tuple[str, str]]:
     facts = [
         ("Gap of the targets", _in_units(figure, figure.gap)),
-        ("Standard deviation", f"{_number(figure.unit)}, of the target over the task's own inputs"),
+        ("Standard deviation", f"{_number(figure.unit)}, of the target over the inputs of the task"),
         ("After attention", f"{figure.distance:.{DIGITS}g} apart, in {len(figure.out1)} numbers"),
     ]
     if figure.wrong:
-        facts.append(("Error at least, measured", f"{_in_units(figure, figure.wrong)}, at one of the two"))
+        facts.append(("Error at least, measured", f"{_in_units(figure, figure.wrong)}, on one of the two"))
     if figure.outside is not None:
         facts.append(("Inputs of the task", f"no: {one_line(figure.outside)}" if figure.outside else "yes, both"))
     return facts
@@ -136,32 +145,33 @@ def _functions(figure: PairFigure) -> Table:
 
 
 def _heads(figure: PairFigure) -> Table | None:
-    """What each head looks at; None where that is not the tokens."""
-    found = looks(figure)
+    """Return the table of what each head looks at; None if that is not the tokens."""
+    found = head_focuses(figure)
     if not found:
         return None
     rows = [
-        [str(look.head + 1), _tokens(look.first), _tokens(look.second), look.strip.name, _means(look)] for look in found
+        [str(focus.head + 1), _tokens(focus.first), _tokens(focus.second), focus.strip.name, _means(focus)]
+        for focus in found
     ]
     columns = _columns(
         ("Head", ""),
         ("First sequence", "positions by attention weight"),
         ("Second sequence", "positions by attention weight"),
         ("Along", "the function or coordinate it follows best"),
-        ("Averages", "of that, weighted, in both sequences"),
+        ("Averages", "its weighted averages in both sequences"),
     )
     caption = "Positions (from 0) with their attention weights, the heaviest first"
     return Table(caption=caption, columns=columns, rows=rows, marked=None)
 
 
-def _means(look: Look) -> str:
-    return f"{_number(look.means[0])} and {_number(look.means[1])}"
+def _means(focus: HeadFocus) -> str:
+    return f"{_number(focus.means[0])} and {_number(focus.means[1])}"
 
 
 def _tokens(weights: Sequence[float]) -> str:
-    """Name the tokens that a head looks at, and say what is left for the others."""
+    """Return the tokens that a head looks at, with their weights, and the weight of all others."""
     order = sorted(range(len(weights)), key=lambda t: -weights[t])
-    kept = [t for k, t in enumerate(order) if k < TOP and (k == 0 or weights[t] >= 0.02)]
+    kept = [t for k, t in enumerate(order) if k < MAX_NAMED_TOKENS and (k == 0 or weights[t] >= 0.02)]
     texts = [f"{t}:\u00a0{100 * weights[t]:.1f}\u00a0%" for t in kept]
     if len(kept) < len(order):
         rest = sum(weights[t] for t in order[len(kept) :])
@@ -175,4 +185,4 @@ def _columns(*columns: tuple[str, str]) -> list[Column]:
 
 def _data(figure: PairFigure) -> str:
     text = json.dumps(figure.data(), ensure_ascii=False)
-    return re.sub(r', "(?=\w+": )', ',\n "', text)  # a key a line
+    return re.sub(r', "(?=\w+": )', ',\n "', text)  # one key per line

@@ -1,20 +1,20 @@
-"""The panels about what goes in: the sequences, the functions of the target, the heads, and the heads' outputs."""
+"""The panels with the sequences, the functions of the target, the heads, and the outputs of the heads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.render.pair.data import Look, PairFigure, Strip, row_text
+from headcount.render.pair.data import HeadFocus, PairFigure, Strip, value_text
 from headcount.render.style import COLOURS
 
 Place = tuple[float, float, float, float]
 """Left, bottom, width and height in inches."""
 FIRST, SECOND, INK, MUTED = COLOURS["enough"], COLOURS["few"], COLOURS["ink"], COLOURS["muted"]
-LABEL, NUMBERS = 1.26, 0.8
+LABEL_WIDTH, NUMBERS_WIDTH = 1.26, 0.8
 """Inches of a row that its name takes on the left, and its numbers on the right."""
-ABOVE, BELOW = 0.2, 0.3
-"""Inches above the rows for the heads of the columns, and below them for the scale."""
+HEADER_HEIGHT, SCALE_HEIGHT = 0.2, 0.3
+"""Inches above the rows, for the headers of the columns, and below them, for the scale."""
 
 
 def inches(fig: Any, place: Place) -> Any:
@@ -80,13 +80,13 @@ def plane_panel(fig: Any, place: Place, figure: PairFigure) -> None:
 
 
 def strips_panel(fig: Any, place: Place, rows: Sequence[Strip]) -> None:
-    """Draw a row a function: the first sequence's tokens above its line, the second's below, the minima linked."""
-    axes, tall = inches(fig, place), (place[3] - ABOVE - BELOW) / len(rows)
-    ends = LABEL, place[2] - NUMBERS
+    """Draw one row per function: the first sequence's tokens above its line, the second's below, the minima linked."""
+    axes, tall = inches(fig, place), (place[3] - HEADER_HEIGHT - SCALE_HEIGHT) / len(rows)
+    ends = LABEL_WIDTH, place[2] - NUMBERS_WIDTH
     minima = rows[0].best is not None
     _frame(axes, place, "minimum" if minima else "")
     for number, row in enumerate(rows):
-        y = ABOVE + (number + 0.5) * tall
+        y = HEADER_HEIGHT + (number + 0.5) * tall
         if not row.covered:
             _band(axes, place[2], y, tall)
         _label(axes, y, row.name, "" if row.covered else "no head\nfollows it")
@@ -123,7 +123,7 @@ def strips_panel(fig: Any, place: Place, rows: Sequence[Strip]) -> None:
                 axes.text(
                     place[2] - 0.05,
                     y + side * 0.2 * tall,
-                    row_text(values[k], row),
+                    value_text(values[k], row),
                     ha="right",
                     va="center",
                     fontsize=10.5,
@@ -132,29 +132,29 @@ def strips_panel(fig: Any, place: Place, rows: Sequence[Strip]) -> None:
                 )
 
 
-def heads_panel(fig: Any, place: Place, found: Sequence[Look]) -> None:
-    """Draw a row a head: tokens placed by what it follows, as large as their weights; the averages linked."""
-    axes, tall = inches(fig, place), (place[3] - ABOVE - BELOW) / len(found)
-    ends = LABEL, place[2] - NUMBERS
+def heads_panel(fig: Any, place: Place, found: Sequence[HeadFocus]) -> None:
+    """Draw one row per head: tokens placed by what it follows, sized by their weights; the averages linked."""
+    axes, tall = inches(fig, place), (place[3] - HEADER_HEIGHT - SCALE_HEIGHT) / len(found)
+    ends = LABEL_WIDTH, place[2] - NUMBERS_WIDTH
     _frame(axes, place, "average")
-    heaviest = max(w for look in found for weights in (look.first, look.second) for w in weights)
+    heaviest = max(w for focus in found for weights in (focus.first, focus.second) for w in weights)
     largest = 0.46 * tall * 72 / (heaviest or 1.0) ** 0.5  # points across, at weight 1
-    for number, look in enumerate(found):
-        y = ABOVE + (number + 0.5) * tall
-        _label(axes, y, f"head {look.head + 1}", f"along {look.strip.name}")
+    for number, focus in enumerate(found):
+        y = HEADER_HEIGHT + (number + 0.5) * tall
+        _label(axes, y, f"head {focus.head + 1}", f"along {focus.strip.name}")
         _line(axes, ends, y)
-        means = [_along(look.strip, [mean], ends)[0] for mean in look.means]
+        means = [_along(focus.strip, [mean], ends)[0] for mean in focus.means]
         _link(axes, means, y, 0.44 * tall, layer=2)
         for (values, side, colour, mark), weights, mean in zip(
-            _sides(look.strip), (look.first, look.second), look.means, strict=True
+            _sides(focus.strip), (focus.first, focus.second), focus.means, strict=True
         ):
-            x, level = _along(look.strip, values, ends), y + side * 0.23 * tall
+            x, level = _along(focus.strip, values, ends), y + side * 0.23 * tall
             _bubbles(axes, x, level, weights, largest, colour, mark)
             _positions(axes, x, level, weights, largest)
             axes.text(
                 place[2] - 0.05,
                 y + side * 0.2 * tall,
-                row_text(mean, look.strip),
+                value_text(mean, focus.strip),
                 ha="right",
                 va="center",
                 fontsize=10.5,
@@ -164,7 +164,7 @@ def heads_panel(fig: Any, place: Place, found: Sequence[Look]) -> None:
 
 
 def outputs_panel(fig: Any, place: Place, figure: PairFigure, *, grouped: bool) -> None:
-    """Draw both outputs over each other, number by number, in groups where they are those of heads."""
+    """Draw both outputs over each other, number by number, grouped by head if they belong to heads."""
     from matplotlib.ticker import MaxNLocator
 
     count = len(figure.out1)
@@ -201,7 +201,7 @@ def outputs_panel(fig: Any, place: Place, figure: PairFigure, *, grouped: bool) 
 
 
 def _plot(fig: Any, place: Place, room: tuple[float, float], above: float = 0.0) -> Any:
-    """Return axes in the house style, with room for their numbers left and below, and for names above."""
+    """Return axes in the package's style, with room for numbers on the left and below, and for names above."""
     left, bottom, width, height = place
     wide, tall = fig.get_size_inches()
     axes = fig.add_axes(
@@ -219,7 +219,7 @@ def _plot(fig: Any, place: Place, room: tuple[float, float], above: float = 0.0)
 
 
 def _marks(pitch: float) -> tuple[float, float, float]:
-    """Return the sizes in points of a dot, of the diamond around it and of its line, for marks so far apart."""
+    """Return the sizes in points of a dot, of the diamond around it and of its line, for marks `pitch` points apart."""
     around = min(9.0, max(4.0, 0.9 * pitch))
     return 0.62 * around if around > 6 else 0.5 * around, around, 1.5 if around > 6 else 0.9
 
@@ -233,12 +233,12 @@ def _rings(axes: Any, figure: PairFigure, one: Sequence[Any], other: Sequence[An
 
 
 def _sides(row: Strip) -> list[tuple[Sequence[float], int, str, str]]:
-    """Return each sequence's values, the side of the line they stand on (y goes down), and their look."""
+    """Return each sequence's values, the side of the line they stand on (y goes down), and their focus."""
     return [(row.first, -1, FIRST, "o"), (row.second, 1, SECOND, "D")]
 
 
 def _along(row: Strip, values: Sequence[float], ends: tuple[float, float]) -> list[float]:
-    """Place values along a row, whose scale is its own."""
+    """Return the places of values along a row, which has its own scale."""
     low, high = min(*row.first, *row.second), max(*row.first, *row.second)
     left, right = ends[0] + 0.22, ends[1] - 0.22
     if high <= low:
@@ -248,8 +248,8 @@ def _along(row: Strip, values: Sequence[float], ends: tuple[float, float]) -> li
 
 def _frame(axes: Any, place: Place, numbers: str) -> None:
     """Name the column of numbers above the rows, and the direction of the scale below them."""
-    left, right, y = LABEL, place[2] - NUMBERS, place[3] - BELOW + 0.17
-    axes.text(place[2] - 0.05, ABOVE - 0.06, numbers, ha="right", va="center", fontsize=9, color=MUTED)
+    left, right, y = LABEL_WIDTH, place[2] - NUMBERS_WIDTH, place[3] - SCALE_HEIGHT + 0.17
+    axes.text(place[2] - 0.05, HEADER_HEIGHT - 0.06, numbers, ha="right", va="center", fontsize=9, color=MUTED)
     for x, text, side in ((left, "← smaller", "left"), (right, "larger →", "right")):
         axes.text(x, y, text, ha=side, va="center", fontsize=9, color=MUTED)
 
@@ -264,7 +264,7 @@ def _band(axes: Any, width: float, y: float, tall: float) -> None:
 
 
 def _label(axes: Any, y: float, name: str, below: str) -> None:
-    """Write a row's name, and under it what is to be said of it, both centred on the row together."""
+    """Write a row's name and a remark below it, centred together on the row."""
     lines = below.count("\n") + 1 if below else 0
     start = y - 0.075 * lines
     axes.text(0.1, start, name, va="center", fontsize=11, fontweight="bold")
@@ -277,14 +277,14 @@ def _line(axes: Any, ends: tuple[float, float], y: float) -> None:
 
 
 def _link(axes: Any, at: Sequence[float], y: float, reach: float, layer: int = 5) -> None:
-    """Join what belongs together in both sequences: upright where both are equal."""
+    """Link what belongs together in both sequences: the line is upright if both are equal."""
     axes.plot(at, [y - reach, y + reach], "-", color=INK, lw=1.7, zorder=layer, solid_capstyle="round")
 
 
 def _bubbles(
     axes: Any, x: Sequence[float], level: float, weights: Sequence[float], largest: float, colour: str, mark: str
 ) -> None:
-    """Draw tokens with areas as their weights; those with next to none as points, so that they are seen."""
+    """Draw tokens with areas proportional to their weights; those with almost none as visible points."""
     areas = [(1.0 if mark == "o" else 0.62) * largest**2 * w for w in weights]  # a diamond's area is larger by 1.6
     seen = [k for k, area in enumerate(areas) if area > 1.6]
     rest = [x[k] for k, area in enumerate(areas) if area <= 1.6]
@@ -302,7 +302,7 @@ def _bubbles(
 
 
 def _positions(axes: Any, x: Sequence[float], level: float, weights: Sequence[float], largest: float) -> None:
-    """Write the position into the bubbles that have room for it, the heaviest first, none over another."""
+    """Write the position into bubbles with room for it, the heaviest first, none over another."""
     written: list[float] = []
     for t in sorted(range(len(weights)), key=lambda k: -weights[k]):
         if largest * weights[t] ** 0.5 < 13:

@@ -16,7 +16,7 @@ from headcount.render.style import _settings  # pyright: ignore[reportPrivateUsa
 
 
 def pair_png(figure: Mapping[str, Any], *, dpi: int = 200) -> bytes:
-    """Draw a pair as a PNG, the same bytes every time."""
+    """Return a pair as a PNG, the same bytes every time."""
     return pair_drawing(figure).make().as_png(dpi)
 
 
@@ -38,5 +38,5 @@ def save_pair(figure: Mapping[str, Any], path: Path) -> None:
 
 
 def pair_html(figure: Mapping[str, Any]) -> str:
-    """Return the picture, its numbers and what they imply as one page that needs nothing else."""
+    """Return the picture, its numbers and what they imply as one self-contained page."""
     return page(PairFigure.parse(figure, "pair"))
