@@ -257,7 +257,7 @@ def test_a_timing_is_never_renewed(result: Path, capsys: pytest.CaptureFixture[s
     outdated(result, "timed")
     before = result.read_bytes()
     assert stale.main(["--renew", str(result)]) == 2
-    assert "a timing is renewed by measuring alone" in capsys.readouterr().err
+    assert "a timing cannot be renewed: measure it again" in capsys.readouterr().err
     assert result.read_bytes() == before
 
 
@@ -265,7 +265,7 @@ def test_a_timing_is_never_renewed(result: Path, capsys: pytest.CaptureFixture[s
     ("again", "complaint"),
     [
         (None, "no sample of it is cheap"),
-        (lambda _: {"rows": [1.5000000000000002]}, "rows comes out otherwise"),
+        (lambda _: {"rows": [1.5000000000000002]}, "rows differs with today's code"),
     ],
 )
 def test_an_error_without_equal_bits_is_not_renewed(again: Any, complaint: str, result: Path):
@@ -281,7 +281,7 @@ def test_an_error_with_equal_bits_is_renewed(result: Path):
     outdated(result, "timed")
     found = stale.renew(result, lambda _name, _part: lambda _: {"rows": [1.5]})
     assert found["measured"] is None
-    assert "measuring alone" in found["timed"]
+    assert "cannot be renewed" in found["timed"]
     assert [one.part for one in stale.stale_parts(result)] == ["timed"]
     assert json.loads(result.read_text())["source"]["measured"]["renewed"]
 
