@@ -231,11 +231,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = all_stale()
     if options.mark:
         from documents import document_paths
-        from marks import marked
+        from marks import with_marks
 
         for document in document_paths(REPO):
             text = document.read_text(encoding="utf-8")
-            if (new := marked(text, document, found)) != text:
+            if (new := with_marks(text, document, found)) != text:
                 write_text(document, new)
                 print(f"marked {document.relative_to(REPO)}")
         return 0

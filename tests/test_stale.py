@@ -14,7 +14,7 @@ from benchmarks import result_sources as sources
 from benchmarks import stale
 from benchmarks.result_sources import BENCH
 from benchmarks.source import Source
-from marks import mark_problems, marked
+from marks import mark_problems, with_marks
 from results import RESULTS
 from support import REPO
 
@@ -334,21 +334,21 @@ def stale_of(page: Path) -> list[Any]:
 def test_a_marked_figure_passes(case: str, page: Path):
     page.write_text(f"# Page\n\n{MARKED[case]}")
     assert mark_problems(page, stale_of(page)) == []
-    assert marked(page.read_text(), page, stale_of(page)) == page.read_text()
+    assert with_marks(page.read_text(), page, stale_of(page)) == page.read_text()
 
 
 @pytest.mark.parametrize("case", UNMARKED)
 def test_an_unmarked_figure_is_reported_and_can_be_marked(case: str, page: Path):
     page.write_text(f"# Page\n\n{UNMARKED[case]}")
     assert mark_problems(page, stale_of(page))
-    page.write_text(marked(page.read_text(), page, stale_of(page)))
+    page.write_text(with_marks(page.read_text(), page, stale_of(page)))
     assert mark_problems(page, stale_of(page)) == []
-    page.write_text(marked(page.read_text(), page, []))
+    page.write_text(with_marks(page.read_text(), page, []))
     assert "code changed since" not in page.read_text()
 
 
 def test_many_stale_figures_share_one_mark_below_the_title(page: Path):
     page.write_text("# Page\n\n" + f"It takes {FIGURE}.\n\n" * 8)
-    page.write_text(marked(page.read_text(), page, stale_of(page)))
+    page.write_text(with_marks(page.read_text(), page, stale_of(page)))
     assert page.read_text().count(MARK) == 1
     assert mark_problems(page, stale_of(page)) == []
