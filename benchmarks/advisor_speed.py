@@ -1,10 +1,10 @@
-"""How long does advice take? D = 4, 10,000 sequences of length 32, by the command that a user types.
+"""How long does advice take? Time the command that a user types, for D = 4 and 10,000 sequences of length 32.
 
     python -m benchmarks.advisor_speed OUT [--device cuda] [--times 2] [--smoke]
 
-runs `headcount advise` on the same file several times, each in a process of its own, prints the seconds from the
-command to its end (start of Python, compilation, page and picture included), and writes OUT/advisor-speed-DEVICE.json.
-The first run on a machine without compiled kernels is the slow one.
+runs `headcount advise` on the same file several times, each time in a new process. It prints the seconds from the
+command to its end, including the start of Python, compilation, page and picture, and writes
+OUT/advisor-speed-DEVICE.json. On a machine without compiled kernels the first run is slow.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TASK = {"family": "sum-of-maxima", "intrinsic": 4, "dim": 4, "length": 32}
 
 
 def ask(file: Path, out: Path, device: str, more: Sequence[str]) -> dict[str, Any]:
-    """Run the command once."""
+    """Run the command once and return its seconds and its answer."""
     start = time.perf_counter()
     command = [sys.executable, "-m", "headcount", "advise", str(file), "--out", str(out), "--device", device, *more]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -43,26 +43,26 @@ def ask(file: Path, out: Path, device: str, more: Sequence[str]) -> dict[str, An
 
 
 def main(arguments: Sequence[str] | None = None) -> Path:
-    """Make the data, ask, print, write; return the file."""
+    """Make the data, time the command and print each run; return the result file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--times", type=int, default=2)
-    parser.add_argument("--smoke", action="store_true", help="tiny: shows that it runs")
-    asked = parser.parse_args(arguments)
-    samples, task = (300, {**TASK, "length": 6}) if asked.smoke else (10_000, TASK)
-    more = ["--steps", "40", "--heads-max", "2"] if asked.smoke else []
+    parser.add_argument("--smoke", action="store_true", help="use tiny data, to show that the script runs")
+    options = parser.parse_args(arguments)
+    samples, task = (300, {**TASK, "length": 6}) if options.smoke else (10_000, TASK)
+    more = ["--steps", "40", "--heads-max", "2"] if options.smoke else []
     made = parse_task(task)
     X = made.sample(samples, 0, dtype=torch.float64)
     rows: list[dict[str, Any]] = []
     with TemporaryDirectory() as folder:
         file = Path(folder) / "data.npz"
         np.savez(file, X=X.numpy(), y=made.value(X)[:, 0].numpy())
-        for number in range(asked.times):
-            rows.append(ask(file, Path(folder) / f"advice-{number}", asked.device, more))
+        for number in range(options.times):
+            rows.append(ask(file, Path(folder) / f"advice-{number}", options.device, more))
             print(rows[-1], flush=True)
-    asked.out.mkdir(parents=True, exist_ok=True)
-    device = find_device(asked.device)
+    options.out.mkdir(parents=True, exist_ok=True)
+    device = find_device(options.device)
     right = sum(row["recommended_heads"] == task["intrinsic"] for row in rows)
     return write_result(
         f"advisor-speed-{device.type}",
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> Path:
         seeds=[0],
         counts={"runs": len(rows), "right": right},
         device=str(device),
-        folder=asked.out,
+        folder=options.out,
     )
 
 

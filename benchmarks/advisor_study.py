@@ -1,11 +1,12 @@
-"""Is the advice right? Tasks drawn by seed, with noise, distractors and classes, that nobody picks.
+"""Is the advice right? Ask about tasks that are drawn by seed, with noise, distractors and classes, not by hand.
 
     python -m benchmarks.advisor_study OUT [--budget 120] [--device cuda] [--first 0] [--tasks 20] [--controls 10]
 
-asks the advisor about every task, prints a line each and writes OUT/advisor-study.csv. With --result the outcome of
-the whole study goes to OUT/advisor-study.json, on a GPU advisor-study-cuda.json. Tasks from number 1000 on are for
-development; the study itself is numbers 300 to 319, on a GPU 280 to 299, which nobody looked at before. --at-once asks
-several questions at a time: in threads, which a GPU has room for, or with --cores 2 in processes with so many each.
+asks the advisor about every task, prints one line for each and writes OUT/advisor-study.csv. With --result the outcome
+of the whole study is written to OUT/advisor-study.json, or advisor-study-cuda.json on a GPU. Tasks from number 1000 on
+are for development. The study itself uses numbers 300 to 319, and on a GPU 280 to 299, which nobody had looked at
+before. --at-once asks several questions at a time: in threads, which suits a GPU, or with --cores 2 in processes with
+two cores each.
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.dimension_study import fair
+from benchmarks.dimension_study import is_fair
 from benchmarks.questions import ask_all
 from headcount.advisor import advise
 from headcount.tasks import parse_task
 from headcount.training import device_name, find_device
 
-OUTER = ["sum", "product", "sum-product", "square", "tanh", "exp"]
+OUTER_MAPS = ["sum", "product", "sum-product", "square", "tanh", "exp"]
 SAMPLES = 10_000
+"""Sequences of each data set."""
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """One data set of the study, with what is known of it."""
+class StudyData:
+    """One data set of the study, with the facts known about it."""
 
     name: str
     X: NDArray[np.float64]
@@ -46,8 +48,8 @@ class Drawn:
     about: dict[str, Any]
 
 
-def study_task(number: int) -> Drawn:
-    """Draw the number-th task: D from 1 to 6 in turn, all else by seed."""
+def study_task(number: int) -> StudyData:
+    """Draw a task by its number: D from 1 to 6 in turn, everything else by seed."""
     rng = np.random.default_rng([20_261_118, number])
     D = 1 + number % 6
     family = str(rng.choice(["sum-of-maxima", "quadratic-basins", "sphere-anchors"]))
@@ -57,19 +59,19 @@ def study_task(number: int) -> Drawn:
     if family == "sum-of-maxima":
         task: dict[str, Any] = {"dim": int(D + rng.integers(0, 3)), "draw": "orthonormal"}
     else:
-        task = {"dim": int(rng.integers(2 if D < 4 else 3, 5)), "outer": str(rng.choice(OUTER))}
+        task = {"dim": int(rng.integers(2 if D < 4 else 3, 5)), "outer": str(rng.choice(OUTER_MAPS))}
     for _ in range(1000):
-        whole = {"family": family, "intrinsic": D, "sets": sets, "share": share, **task}
-        whole["seed"] = int(rng.integers(10_000))
-        if fair(whole, length):
+        spec = {"family": family, "intrinsic": D, "sets": sets, "share": share, **task}
+        spec["seed"] = int(rng.integers(10_000))
+        if is_fair(spec, length):
             break
     else:
-        raise RuntimeError(f"no fair task of {whole}")  # pyright: ignore[reportPossiblyUnboundVariable]
-    return _data(f"task-{number}", {**whole, "length": length}, rng, D)
+        raise RuntimeError(f"no fair task of {spec}")  # pyright: ignore[reportPossiblyUnboundVariable]
+    return _data(f"task-{number}", {**spec, "length": length}, rng, D)
 
 
-def study_control(number: int) -> Drawn:
-    """Draw the number-th control: a mean, or a linear map of all tokens, in turn."""
+def study_control(number: int) -> StudyData:
+    """Draw a control by its number: a mean or a linear map of all tokens, in turn."""
     rng = np.random.default_rng([20_261_119, number])
     length, dim = int(rng.choice([12, 16, 24, 32])), int(rng.integers(1, 5))
     task: dict[str, Any] = {"family": "linear" if number % 2 else "mean", "dim": dim, "length": length}
@@ -78,16 +80,16 @@ def study_control(number: int) -> Drawn:
     return _data(f"control-{number}", task, rng, None)
 
 
-def study_noise(number: int) -> Drawn:
-    """Draw data in which y has nothing to do with X."""
+def study_noise(number: int) -> StudyData:
+    """Draw data in which y does not depend on X."""
     rng = np.random.default_rng([20_261_120, number])
     X = rng.standard_normal((SAMPLES, int(rng.choice([12, 24])), int(rng.integers(1, 5))))
     y = rng.standard_normal(SAMPLES) if number % 2 == 0 else rng.integers(0, 3, SAMPLES)
-    return Drawn(f"noise-{number}", X, y, None, {"kind": "noise"})
+    return StudyData(f"noise-{number}", X, y, None, {"kind": "noise"})
 
 
-def _data(name: str, spec: dict[str, Any], rng: np.random.Generator, D: int | None) -> Drawn:
-    """Sample a task, add distractors and noise, and make classes of every third target."""
+def _data(name: str, spec: dict[str, Any], rng: np.random.Generator, D: int | None) -> StudyData:
+    """Sample a task, add distractors and noise, and turn some targets into classes."""
     task = parse_task(spec)
     X = task.sample(SAMPLES, int(rng.integers(10_000)), dtype=torch.float64)
     y: NDArray[Any] = task.value(X)[:, 0].numpy()
@@ -103,16 +105,16 @@ def _data(name: str, spec: dict[str, Any], rng: np.random.Generator, D: int | No
     order = rng.permutation(task.dim + distractors)
     inputs = np.concatenate([X.numpy(), extra], 2)[:, :, order]
     about = {**spec, "distractors": distractors, "noise": round(noise, 3), "classes": classes}
-    return Drawn(name, inputs, y, D, about)
+    return StudyData(name, inputs, y, D, about)
 
 
-def ask(draw: Callable[[int], Drawn], number: int, budget: float, device: str) -> dict[str, Any]:
-    """Draw a data set, and ask the advisor about it."""
-    return asked(draw(number), budget, device)
+def ask(draw: Callable[[int], StudyData], number: int, budget: float, device: str) -> dict[str, Any]:
+    """Draw a data set and ask the advisor about it."""
+    return ask_about(draw(number), budget, device)
 
 
-def asked(drawn: Drawn, budget: float, device: str) -> dict[str, Any]:
-    """Ask the advisor about one data set, and say whether it is right."""
+def ask_about(drawn: StudyData, budget: float, device: str) -> dict[str, Any]:
+    """Ask the advisor about one data set and return its answer, with whether it is right."""
     found = advise(drawn.X, drawn.y, budget=budget, device=device, quiet=True).record
     low, high = found.interval
     D = drawn.intrinsic
@@ -136,13 +138,13 @@ def asked(drawn: Drawn, budget: float, device: str) -> dict[str, Any]:
     }
 
 
-def expected(drawn: Drawn) -> str:
-    """What the advisor should say where there is no D."""
+def expected(drawn: StudyData) -> str:
+    """Return the verdict that is right for data without a D."""
     return "noise" if drawn.about.get("kind") == "noise" else "one-head"
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """Count what is right, by kind of data; a settled answer is right where it is D, and of a control one head."""
+    """Count right answers by kind of data; a settled answer is right if it is D, or one head for a control."""
     kinds = {kind: [row for row in rows if row["name"].startswith(kind)] for kind in ("task", "control", "noise")}
     settled = [row for row in (*kinds["task"], *kinds["control"]) if row["settled"]]
     return {
@@ -160,18 +162,18 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def main() -> int:
-    """Ask about every data set of the study, and count."""
+    """Ask about every data set of the study and count the right answers."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
-    parser.add_argument("--budget", type=float, default=300.0, help="seconds for each data set")
+    parser.add_argument("--budget", type=float, default=300.0, help="seconds per data set")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first of each kind")
+    parser.add_argument("--first", type=int, default=0, help="number of the first data set of each kind")
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--controls", type=int, default=10)
     parser.add_argument("--noise", type=int, default=2)
-    parser.add_argument("--at-once", type=int, default=1, help="questions at once")
-    parser.add_argument("--cores", type=int, help="cores for each of them; without, they are threads of one process")
-    parser.add_argument("--result", action="store_true", help="write the outcome as a result file too")
+    parser.add_argument("--at-once", type=int, default=1, help="questions asked at a time")
+    parser.add_argument("--cores", type=int, help="cores per question (default: threads of one process)")
+    parser.add_argument("--result", action="store_true", help="also write the outcome as a result file")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     drawers = {
@@ -187,7 +189,7 @@ def main() -> int:
     start = time.monotonic()
     rows, failed = ask_all(jobs, options.out / "advisor-study-rows.json", at_once=options.at_once, cores=options.cores)
     if failed:
-        print(f"{failed} questions have no answer: ask again to resume")
+        print(f"{failed} questions have no answer: run the same command again to resume")
         return 1
     with (options.out / "advisor-study.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))

@@ -1,10 +1,10 @@
-"""Is today's code as fast as it was? Commands and trainings of two commits, in turns, in one run.
+"""Is today's code as fast as it was? Time commands and trainings of two commits, in turns.
 
     python -m benchmarks.before_after --before COMMIT [--repeats N]
 
-runs each question in a process of its own, the old code and the new one in turns, so that a machine that slows down
-slows both. A ratio is new over old, of the fastest repetitions; below 1 is faster. It prints a table and writes
-benchmarks/results/before-after.json.
+runs every question in new processes, with the old code and the new code in turns, so that a slow moment of the machine
+affects both. A ratio is new over old for the fastest repetitions; below 1 is faster. The script prints a table and
+writes benchmarks/results/before-after.json.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ task = hc.make_task("sum-of-maxima", intrinsic=3, dim=3, length=length)
 spec = hc.ModelSpec(dim=3, length=length, heads=3, head_dim=8, hidden=32)
 recipe = dict(warmup=10, train_size=2000, validation_size=200)
 hc.train(task, spec, hc.TrainSpec(steps=20, **recipe), seed=0)  # compiles or loads the kernels
-begun = time.perf_counter()
+start = time.perf_counter()
 hc.train(task, spec, hc.TrainSpec(steps=steps, **recipe), seed=0)
-print(time.perf_counter() - begun)
+print(time.perf_counter() - start)
 """
 SWEEP = """
 import time
@@ -42,9 +42,9 @@ import headcount as hc
 task = hc.make_task("sum-of-maxima", intrinsic=2, dim=2, length=8)
 options = dict(heads=range(1, 4), seeds=4, warmup=10)
 hc.sweep(task, steps=20, **options)
-begun = time.perf_counter()
+start = time.perf_counter()
 hc.sweep(task, steps=1000, **options)
-print(time.perf_counter() - begun)
+print(time.perf_counter() - start)
 """
 
 
@@ -60,7 +60,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Row:
-    """What one question took, in seconds."""
+    """The times of one question, in seconds."""
 
     title: str
     before: list[float]
@@ -71,14 +71,14 @@ class Row:
 
     @classmethod
     def of(cls, title: str, before: Sequence[float], after: Sequence[float]) -> Row:
-        """Compare repetitions of both codes."""
+        """Compare the repetitions of the old and the new code."""
         medians = statistics.median(after) / statistics.median(before)
-        old, new = ([round(seconds, 4) for seconds in some] for some in (before, after))
+        old, new = ([round(seconds, 4) for seconds in times] for times in (before, after))
         return cls(title, old, new, round(min(after) / min(before), 3), round(medians, 3))
 
 
 def questions(repeats: int) -> list[Question]:
-    """Return all questions; cheap ones are asked more often."""
+    """Return all questions; cheap ones have more repetitions."""
     return [
         Question("import headcount", ("-c", "import headcount"), 5 * repeats),
         Question("headcount --help", ("-m", "headcount", "--help"), 5 * repeats),
@@ -95,16 +95,16 @@ def ask(question: Question, source: Path) -> float:
     """Return the seconds that one repetition took."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, *(word.replace("{folder}", folder) for word in question.arguments)]
-        begun = time.perf_counter()
+        start = time.perf_counter()
         done = subprocess.run(command, env=environment(source), capture_output=True, text=True, cwd=folder, check=False)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
     if done.returncode:
         raise SystemExit(f"{question.title}: {done.stderr}")
     return float(done.stdout.split()[-1]) if question.prints_seconds else seconds
 
 
 def in_turns(question: Question, before: Path, after: Path, timer: Callable[[Question, Path], float] = ask) -> Row:
-    """Ask both codes in turns, once more than counts: the first time fills caches."""
+    """Time the old and the new code in turns; the first repetition fills caches and does not count."""
     old, new = [], []
     for repetition in range(question.repeats + 1):
         pair = [(old, before), (new, after)]
@@ -114,7 +114,7 @@ def in_turns(question: Question, before: Path, after: Path, timer: Callable[[Que
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print and write down."""
+    """Time all questions, print a table and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", required=True, help="the commit to compare with")
     parser.add_argument("--repeats", type=int, default=5, help="repetitions of each training (default: 5)")

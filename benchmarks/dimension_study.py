@@ -1,9 +1,9 @@
-"""Is the estimate of D right? Tasks drawn by seed, each trained with 1 to 8 heads at two lengths; nobody picks them.
+"""Is the estimate of D right? Train tasks that are drawn by seed, not by hand, with 1 to 8 heads at two lengths.
 
     python -m benchmarks.dimension_study OUT [--device cuda] [--part 1/8]
 
-trains what is left of the study on a store in OUT and writes OUT/dimension-study.csv, a row a trial, which
-`tests/analysis` reads: the answers are checked without a GPU.
+trains the remaining tasks of the study into a store in OUT and writes OUT/dimension-study.csv with a row per trial.
+`tests/analysis` reads it, so the answers are checked without a GPU.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headcount.tasks import GeneralizedRetrieval, parse_task
 from headcount.tasks.expressions import Expr, in_torch
 
 HEADS = list(range(1, 9))
-OUTER = ["sum", "product", "sum-product", "square", "tanh", "exp"]
+OUTER_MAPS = ["sum", "product", "sum-product", "square", "tanh", "exp"]
 TRAIN = {"steps": 10_000, "train_size": 32_768, "learning_rate": 5e-3, "evaluations": 4}
 COLUMNS = [
     "run",
@@ -42,7 +42,7 @@ COLUMNS = [
 
 
 def task_spec(number: int) -> dict[str, Any]:
-    """Draw the number-th task of the study: D, family, d, N, index sets and outer map by seed."""
+    """Draw a task of the study by its number: D in turn, family, d, N, index sets and outer map by seed."""
     rng = np.random.default_rng([20_261_116, number])
     D = 2 + number % 5
     family = str(rng.choice(["sum-of-maxima", "quadratic-basins", "sphere-anchors"]))
@@ -51,11 +51,11 @@ def task_spec(number: int) -> dict[str, Any]:
         dim = int(D + rng.integers(0, 3))
         task = {"family": family, "dim": dim, "draw": "orthonormal"}
     else:
-        # room for D minimisers that lie apart
+        # leaves room for D minimisers far from each other
         dim = int(rng.integers(2 if D < 4 else 3, 5))
-        task = {"family": family, "dim": dim, "outer": str(rng.choice(OUTER))}
+        task = {"family": family, "dim": dim, "outer": str(rng.choice(OUTER_MAPS))}
     lengths = [12, 24] if rng.random() < 0.5 else [16, 32]
-    # T·d > n·h for every head count of the study: otherwise one wide layer may copy the whole sequence
+    # keeps T·d > n·h for every head count: otherwise one wide layer could copy the whole sequence
     head_dim = 2 if lengths[0] * dim <= 4 * HEADS[-1] else 4
     model = {
         "head_dim": head_dim,
@@ -63,16 +63,16 @@ def task_spec(number: int) -> dict[str, Any]:
         "positions": "none" if sets == "all" else "concatenated",
     }
     for _ in range(1000):
-        whole = {"intrinsic": D, "sets": sets, "seed": int(rng.integers(10_000)), **task}
-        if fair(whole, lengths[0]):
-            return {"task": whole, "lengths": lengths, "model": model}
-    raise RuntimeError(f"no fair task of {whole}")  # pyright: ignore[reportPossiblyUnboundVariable]
+        spec = {"intrinsic": D, "sets": sets, "seed": int(rng.integers(10_000)), **task}
+        if is_fair(spec, lengths[0]):
+            return {"task": spec, "lengths": lengths, "model": model}
+    raise RuntimeError(f"no fair task of {spec}")  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
-def fair(task: dict[str, Any], length: int) -> bool:
-    """Whether every z_i carries half of an even share of the variance or more, and the minimisers lie apart.
+def is_fair(task: dict[str, Any], length: int) -> bool:
+    """Whether every z_i carries at least half of its even share of the variance, and the minimisers lie apart.
 
-    The share of z_i is its total effect: how much the target moves when z_i alone is drawn again.
+    The share of z_i is its total effect: how much the target changes when z_i alone is drawn again.
     """
     made = parse_task({**task, "length": length})
     assert isinstance(made, GeneralizedRetrieval)
@@ -84,14 +84,14 @@ def fair(task: dict[str, Any], length: int) -> bool:
         other[:, i] = z[:, i].roll(1)
         if float((outer(other) - y).square().mean() / 2 / y.var()) < 0.5 / D:
             return False
-    # tokens nearest to each minimiser, on average: two that are often the same token are not apart
+    # two minimisers whose nearest token is often the same do not lie apart
     at = made.positions(made.sample(2000, 0, dtype=torch.float64))
     same = [(at[:, i] == at[:, j]).double().mean() for i in range(D) for j in range(i)]
     return max(map(float, same), default=0.0) < 0.35
 
 
 def control_spec(number: int) -> dict[str, Any]:
-    """Draw a control: one look-up, or none at all."""
+    """Draw a control by its number: a task with one look-up, or with none."""
     rng = np.random.default_rng([20_261_117, number])
     dim = int(rng.integers(2, 5))
     if number % 2:
@@ -102,7 +102,7 @@ def control_spec(number: int) -> dict[str, Any]:
 
 
 def names(first: int = 0) -> list[str]:
-    """Return fifty tasks and ten controls; `first` = 50 draws others than those with which the rule was chosen."""
+    """Return the names of fifty tasks and ten controls; those with `first` = 50 were not used to choose the rule."""
     return [f"study-{first + n:02d}" for n in range(50)] + [f"control-{first + n:02d}" for n in range(10)]
 
 
@@ -114,12 +114,14 @@ def sweep_of(name: str) -> SweepSpec:
 
 
 def main() -> int:
-    """Train what is left, and write the table of all that is finished."""
+    """Train the remaining tasks and write the table of all finished trials."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--part", default="1/1", help="which share of the tasks: processes may work side by side")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first task: 50 is a fresh study")
+    parser.add_argument(
+        "--part", default="1/1", help="which part of the tasks to train, so that processes can share the work"
+    )
+    parser.add_argument("--first", type=int, default=0, help="number of the first task; 50 is a fresh study")
     parser.add_argument("--seconds", type=float, default=1e9)
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))

@@ -1,8 +1,8 @@
-"""The GPU kernels in one run: precision and determinism, tuning, profile, speed (`benchmarks/speed.py` has the peers).
+"""Check and time the GPU kernels: precision and determinism, tuning, profile, speed (peers: `benchmarks/speed.py`).
 
     python -m benchmarks.gpu_check OUT [check] [tune] [profile] [time]
 
-prints tables and writes OUT/gpu_check.json, with check also OUT/gpu-precision.json. Without names: check and time.
+prints tables and writes OUT/gpu_check.json, and with check also OUT/gpu-precision.json. The default is check and time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from results import write_result
 
 DIM, HIDDEN, HEADS, HEAD_DIM, BATCH, SAMPLES = 4, 32, 4, 8, 256, 8000
 LENGTHS = (8, 32, 128)
-WHAT = (
+WHAT_IS_CHECKED = (
     "worst relative error over models and tensors against float64, beside the same in float32 PyTorch; "
     "bits from run to run and alone against stacked"
 )
@@ -74,13 +74,13 @@ STEP_CASES: list[tuple[dict[str, Any], int, int, dict[str, Any]]] = [
 ]
 
 
-def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
-    """Whether the first models have the same bits."""
+def same_bits(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    """Whether the models of `b` have the same bits as the first models of `a`."""
     return all(torch.equal(a[k][: len(b[k])], b[k]) for k in a)
 
 
 def check_pool(case: tuple[Any, ...]) -> dict[str, Any]:
-    """Errors of the pooling against float64, beside those of the float32 twin; two runs and one model, bit for bit."""
+    """Return errors of the pooling and of its float32 twin against float64, and whether repeats give the same bits."""
     data = cases.draw(case, "cuda")
     assert cases.is_exact(data["x"], data["W1"], data["hidden_bias"])
     exact, twin = (cases.pooled_and_gradients(pool_plain, data, t) for t in (torch.float64, torch.float32))
@@ -89,12 +89,15 @@ def check_pool(case: tuple[Any, ...]) -> dict[str, Any]:
     u = torch.einsum("std,mdk->mstk", data["x"], data["W1"]) + data["hidden_bias"][:, None]
     scale = exact["pooled"].flatten(1).shape[1] ** 0.5 * u.flatten(1).abs().amax(1).double()  # ‖d_pooled‖ ~ its root
     row = {"kind": "pool", "case": str(case), **cases.judge(ours, twin, exact, scale, case[-1] >= 1e3)}
-    row |= {"kernel": explain("pool_tokens", data["x"], data["score"])[0].why_not is None, "repeats": same(ours, again)}
-    return row | ({"alone": same(ours, alone)} if row["kernel"] else {})  # the twin's library may cut as it likes
+    row |= {
+        "kernel": explain("pool_tokens", data["x"], data["score"])[0].why_not is None,
+        "repeats": same_bits(ours, again),
+    }
+    return row | ({"alone": same_bits(ours, alone)} if row["kernel"] else {})  # the twin's library may cut as it likes
 
 
 def check_step(options: dict[str, Any], models: int, batch: int, more: dict[str, Any]) -> dict[str, Any]:
-    """The same for loss and gradient of a whole step."""
+    """Return the same for the loss and gradient of a whole step."""
     flat, data = cases.draw_step(options, models, batch, device="cuda", **more)
     results = [cases.step_twin(flat, data, t) for t in (torch.float64, torch.float32)]
     single = {k: v[:1].clone() if v is not None and k not in ("X", "mask") else v for k, v in data.items()}
@@ -103,23 +106,23 @@ def check_step(options: dict[str, Any], models: int, batch: int, more: dict[str,
     scale, extreme = torch.linalg.vector_norm(results[0][1], dim=1), more.get("size", 1.0) >= 1e3
     row = {"kind": "step", "case": f"{options} M={models} B={batch} {more}"}
     row |= cases.judge(ours, twin, exact, scale, extreme)
-    return row | {"repeats": same(ours, again), "alone": same(ours, alone)}
+    return row | {"repeats": same_bits(ours, again), "alone": same_bits(ours, alone)}
 
 
 def check_adam() -> dict[str, Any]:
-    """One step of Adam against float64: a few units in the last place of the terms."""
+    """Return the error of one step of Adam against float64: a few units in the last place of the terms."""
     (error, rests), (twin, _) = cases.adam_error(adam_triton, "cuda"), cases.adam_error(adam_plain, "cuda")
     passes = error < 1e-6 and rests
     return {"kind": "adam", "case": "", "worst": "", "error": error, "twin": twin, "limit": 1e-6, "passes": passes}
 
 
 def check() -> list[dict[str, Any]]:
-    """Every case in a process of its own: compiling takes longer than all the rest."""
-    todo: list[tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]] = [(check_adam, ())]
-    todo += [(check_step, case) for case in STEP_CASES] + [(check_pool, (case,)) for case in POOL_CASES]
+    """Check every case in a process of its own, since compiling takes longer than everything else."""
+    cases_to_run: list[tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]] = [(check_adam, ())]
+    cases_to_run += [(check_step, case) for case in STEP_CASES] + [(check_pool, (case,)) for case in POOL_CASES]
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(14, get_context("spawn"), max_tasks_per_child=1) as workers:
-        for (function, args), future in [(one, workers.submit(one[0], *one[1])) for one in todo]:
+        for (function, args), future in [(one, workers.submit(one[0], *one[1])) for one in cases_to_run]:
             try:
                 row = future.result()
             except Exception as error:
@@ -131,7 +134,7 @@ def check() -> list[dict[str, Any]]:
     return rows
 
 
-def stack(models: int, length: int, **options: Any) -> StackTrainer:
+def make_stack(models: int, length: int, **options: Any) -> StackTrainer:
     """The paper's synthetic model, stacked."""
     spec = ModelSpec(dim=DIM, length=length, heads=HEADS, head_dim=HEAD_DIM, hidden=HIDDEN)
     g = torch.Generator(device="cuda").manual_seed(0)
@@ -143,7 +146,7 @@ def stack(models: int, length: int, **options: Any) -> StackTrainer:
 
 
 def timed(function: Callable[[], Any], repeats: int = 5) -> float:
-    """The median of several runs, in seconds."""
+    """Return the median time of several runs, in seconds."""
     function()
     times: list[float] = []
     for _ in range(repeats):
@@ -156,7 +159,7 @@ def timed(function: Callable[[], Any], repeats: int = 5) -> float:
 
 
 def tune() -> list[dict[str, Any]]:
-    """Time forward and backward of the pooling alone for many ways to cut the batch."""
+    """Time forward and backward of the pooling alone for several tile sizes."""
     import triton
 
     rows: list[dict[str, Any]] = []
@@ -169,32 +172,36 @@ def tune() -> list[dict[str, Any]]:
                 tuning: dict[str, Any] = {"tokens": tokens, "warps": warps, "tiles": tiles, "registers": registers}
                 out = pool_triton(**data, **tuning)
                 d = torch.randn_like(out)
-                there: Any = triton.testing.do_bench(
+                forward: Any = triton.testing.do_bench(
                     lambda q=data, t=tuning: pool_triton(**q, **t), warmup=10, rep=30, return_mode="median"
                 )
-                back: Any = triton.testing.do_bench(
+                backward: Any = triton.testing.do_bench(
                     lambda o=out, g=d, q=leaves: torch.autograd.grad(o, q, g, retain_graph=True),
                     warmup=10,
                     rep=30,
                     return_mode="median",
                 )
-                rows.append({"T": length, **tuning, "forward": there / models * 1e3, "backward": back / models * 1e3})
+                rows.append(
+                    {"T": length, **tuning, "forward": forward / models * 1e3, "backward": backward / models * 1e3}
+                )
                 print({k: round(v, 3) for k, v in rows[-1].items()}, flush=True)
     return rows
 
 
 def profile() -> list[dict[str, Any]]:
-    """Where the time of one step goes, kernel by kernel, in µs a model."""
+    """Return the time of one step by kernel, in µs per model."""
     rows: list[dict[str, Any]] = []
     for length in LENGTHS:
-        trainer = stack(256, length)
+        trainer = make_stack(256, length)
         trainer.run(20)
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             trainer.run(10)
             torch.cuda.synchronize()
-        events: list[Any] = sorted(seen.key_averages(), key=lambda e: -e.device_time_total)
+        events: list[Any] = sorted(profiler.key_averages(), key=lambda e: -e.device_time_total)
         total = sum(e.device_time_total for e in events) / 2560
-        print(f"T = {length}: {total:.2f} µs of kernels a model-step, {sum(e.count for e in events) / 10:.0f} kernels")
+        print(
+            f"T = {length}: {total:.2f} µs of kernels per model-step, {sum(e.count for e in events) / 10:.0f} kernels"
+        )
         for event in events[:22]:
             each = event.device_time_total / 2560
             rows.append({"T": length, "kernel": event.key[:90], "us": each, "count": event.count / 10})
@@ -203,11 +210,11 @@ def profile() -> list[dict[str, Any]]:
 
 
 def ours() -> dict[str, float]:
-    """µs a model-step of a whole training step, everything included."""
+    """Return the time of a whole training step, in µs per model."""
     out: dict[str, float] = {}
     for length in LENGTHS:
         for models in (256, 1024):
-            trainer = stack(models, length)
+            trainer = make_stack(models, length)
             steps = 2 * trainer.block
             out[f"T={length} models={models}"] = timed(lambda t=trainer, s=steps: t.run(s), 3) / steps / models * 1e6
             print(f"ours T={length} models={models}: {out[f'T={length} models={models}']:.2f} µs", flush=True)
@@ -216,7 +223,7 @@ def ours() -> dict[str, float]:
 
 
 def main() -> None:
-    """Run what was asked for, print tables, write the JSON."""
+    """Run the requested parts, print tables and write the JSON."""
     folder, names = Path(sys.argv[1]), sys.argv[2:] or ["check", "time"]
     result: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
     steps: dict[str, Callable[[], Any]] = {"check": check, "tune": tune, "profile": profile, "time": ours}
@@ -228,8 +235,8 @@ def main() -> None:
             (folder / "gpu_check.json").write_text(json.dumps(result, indent=1))
         if name == "check" and name in result:
             counts = {"cases": len(result[name]), "pass": sum(row["passes"] for row in result[name])}
-            told = {"what": WHAT, "cases": result[name]}
-            write_result("gpu-precision", told, seeds=[7], counts=counts, device=result["device"], folder=folder)
+            content = {"what": WHAT_IS_CHECKED, "cases": result[name]}
+            write_result("gpu-precision", content, seeds=[7], counts=counts, device=result["device"], folder=folder)
     print("\nµs per model-step, optimiser included; batch 256, d = 4, N = 32, h = 4, n = 8")
     table = (
         {

@@ -1,9 +1,9 @@
-"""How long does mining take? 12,000 queries × 64 candidates over all passages of an MS MARCO folder.
+"""How long does mining take? Time 12,000 queries × 64 candidates over all passages of an MS MARCO folder.
 
     python -m benchmarks.mining_speed OUT --data DIR [--embeddings DIR] [--queries 12000]
 
-reads the folder, turns texts into vectors of frozen word embeddings, mines with both searches and all guards, prints
-the seconds of each part, and writes OUT/mining-speed.json.
+reads the folder, turns texts into vectors of frozen word embeddings, mines with both searches and all checks, prints
+the seconds of each part and writes OUT/mining-speed.json.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from headcount.datasets.msmarco import Tokens, mine, read_marco, read_model
 from results import write_result
 
-LENGTH = 64
+CANDIDATES = 64
+"""Candidates per query, the positive included."""
 
 
 def main(arguments: Sequence[str] | None = None) -> Path:
-    """Read, mine, print, write; return the file."""
+    """Time reading, vectors and mining; return the result file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--embeddings", type=Path)
     parser.add_argument("--queries", type=int, default=12_000)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     clock, seconds = time.perf_counter(), dict[str, float]()
 
     def lap(name: str) -> None:
@@ -37,16 +38,16 @@ def main(arguments: Sequence[str] | None = None) -> Path:
         seconds[name], clock = round(time.perf_counter() - clock, 1), time.perf_counter()
         print(f"{name}: {seconds[name]} s", flush=True)
 
-    pieces, tables = read_model(asked.embeddings)
-    collection = read_marco(asked.data)
+    pieces, tables = read_model(options.embeddings)
+    collection = read_marco(options.data)
     lap("reading")
     vectors = Tokens.of(collection, pieces, quiet=True).vectors(tables.words)
     lap("vectors")
-    found = mine(collection, LENGTH, seed=0, queries=asked.queries, embeddings=vectors, quiet=True)
+    found = mine(collection, CANDIDATES, seed=0, queries=options.queries, embeddings=vectors, quiet=True)
     lap("mining")
-    asked.out.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
     counts = {"queries": len(found.query), "candidates": found.passages.shape[1], "passages": len(collection.passages)}
-    return write_result("mining-speed", {"seconds": seconds}, seeds=[0], counts=counts, folder=asked.out)
+    return write_result("mining-speed", {"seconds": seconds}, seeds=[0], counts=counts, folder=options.out)
 
 
 if __name__ == "__main__":

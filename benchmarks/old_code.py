@@ -1,4 +1,4 @@
-"""The package as it was at a commit, unpacked into a folder of its own, to be measured beside today's."""
+"""Unpack the package as it was at a commit, to measure it beside today's code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REPO = Path(__file__).resolve().parent.parent
 
 
 def unpack_code(commit: str, folder: Path) -> Path:
-    """Unpack the package of a commit below a folder; return what goes on PYTHONPATH."""
+    """Unpack the package of a commit into a folder; return the path for PYTHONPATH."""
     archive = folder / "code.tar"
     git = ["git", "-C", str(REPO), "archive", "-o", str(archive), commit, "src/headcount"]
     subprocess.run(git, check=True)
@@ -22,5 +22,5 @@ def unpack_code(commit: str, folder: Path) -> Path:
 
 
 def environment(source: Path) -> dict[str, str]:
-    """Return the environment of a process that imports the package from `source`, one thread a process."""
+    """Return the environment of a process that imports the package from `source` and uses one thread."""
     return {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}

@@ -1,9 +1,9 @@
-"""Keep what `headcount reproduce --scale paper` trained as small files: a row a trial, and the errors of every cell.
+"""Save the runs of `headcount reproduce --scale paper` as small files: a row per trial, and the errors of every cell.
 
     python -m benchmarks.paper_runs STORE
 
-reads the runs of a store and writes benchmarks/results/paper-NAME.csv and .json for each; `tests/paper` reads them
-again, and the documents quote them.
+reads the runs of a store and writes benchmarks/results/paper-NAME.csv and .json for each. The tests read them again,
+and the documents quote them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headcount.reproduction import ITEMS, plan_of, trials_csv
 from headcount.store import Run, Store
 from headcount.sweeps import SweepSpec, stored_runs
 
-EXTRA = {"table4-longer": Path(__file__).resolve().parent.parent / "src/headcount/specs/table4-longer.toml"}
+EXTRA_SPECS = {"table4-longer": Path(__file__).resolve().parent.parent / "src/headcount/specs/table4-longer.toml"}
 
 
 def slug(text: str) -> str:
@@ -34,8 +34,8 @@ def slug(text: str) -> str:
     return re.sub(r"[^\w]+", "-", text).strip("-")
 
 
-def key(run: Run) -> list[str]:
-    """Return where a panel's errors stand: setting, length, target, hidden size, head size."""
+def cell_path(run: Run) -> list[str]:
+    """Return the keys under which a panel's errors are stored: setting, length, target, hidden size, head size."""
     found = [slug(str(run.values["setting"]))] if "setting" in run.values else []
     for name, letter in (("length", "T"), ("target", "draw"), ("hidden", "N"), ("head_dim", "n")):
         if name in run.values:
@@ -44,14 +44,14 @@ def key(run: Run) -> list[str]:
 
 
 def errors(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return best, median and worst error of every cell, nested by what sets the panels apart."""
+    """Return the best, median and worst error of every cell, nested by the values in which the panels differ."""
     found: dict[str, Any] = {}
     for run in runs:
         at = found
-        for part in key(run):
+        for part in cell_path(run):
             at = at.setdefault(part, {})
         for heads in sorted({t.heads for t in run.trials}):
-            # as the rows show them, so that the rows give the same
+            # rounded like the rows of the CSV file, so that these give the same
             level = [float(f"{t.nmse:.5g}") for t in run.trials if t.heads == heads and t.nmse is not None]
             if level:
                 at[f"h{heads}"] = {
@@ -66,7 +66,7 @@ def errors(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def computed(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return what the analysis makes of the rows: answers, slopes in T and reversals."""
+    """Return the analysis of the runs: answers, slopes in T and reversals."""
     analysis = analyse(runs)
     answers = {
         slug(d.setting) or "all": {"estimate": d.estimate, "low": d.low, "high": d.high, "sentence": d.sentence}
@@ -83,8 +83,8 @@ def computed(runs: Sequence[Run]) -> dict[str, Any]:
     return {"answers": answers, "slopes": slopes, "reversals": reversals}
 
 
-def keep(name: str, spec: SweepSpec, runs: Sequence[Run], folder: Path = RESULTS) -> None:
-    """Write one run's two files."""
+def write_run(name: str, spec: SweepSpec, runs: Sequence[Run], folder: Path = RESULTS) -> None:
+    """Write the two files of one run."""
     found, origin = computed(runs), runs[0].provenance
     write_text(folder / f"paper-{name}.csv", trials_csv(runs))
     trials = dict(Counter(trial.state for run in runs for trial in run.trials))
@@ -105,21 +105,21 @@ def keep(name: str, spec: SweepSpec, runs: Sequence[Run], folder: Path = RESULTS
 
 
 def main() -> int:
-    """Write the files of every run that the store has."""
+    """Write the files of every finished run in the store."""
     parser = argparse.ArgumentParser()
     parser.add_argument("store", type=Path)
     options = parser.parse_args()
     specs = {item.spec: plan_of(item.spec, "paper").sweep() for item in ITEMS.values() if item.data is None}
-    specs |= {name: SweepSpec.parse(read_toml(path), where=name) for name, path in EXTRA.items()}
+    specs |= {name: SweepSpec.parse(read_toml(path), where=name) for name, path in EXTRA_SPECS.items()}
     with Store.open(options.store, read_only=True) as store:
         for name, spec in specs.items():
             if spec.name not in store.runs():
                 continue
             runs = stored_runs(store, spec.name, spec)
             if any(run.left_out for run in runs):
-                print(f"{name} is not finished, and is not kept")
+                print(f"{name} is not finished, so it was skipped")
             else:
-                keep(name, spec, runs)
+                write_run(name, spec, runs)
     return 0
 
 

@@ -1,9 +1,10 @@
-"""Keep what `headcount reproduce marco | cifar --scale paper` trained as small files: a row a trial, and every cell.
+"""Save the runs of `headcount reproduce marco | cifar --scale paper` as small files: a row per trial, and every cell.
 
     python -m benchmarks.real_runs STORE [--name long] [--folder benchmarks/results]
 
-reads the runs of a store and writes real-KIND.csv and .json for each (real-KIND-NAME with a name, which also keeps a
-run that is not finished, and says how many trials it lacks); the tests and the documents read them again.
+reads the runs of a store and writes real-KIND.csv and .json for each. With --name the files are real-KIND-NAME, and a
+run that is not finished is saved too, with the number of trials that are missing. The tests and the documents read the
+files again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from headcount.sweeps import stored_runs, stored_spec
 
 
 def accuracies(kind: str, runs: Sequence[Run]) -> dict[str, Any]:
-    """Return mean, deviation and number of seeds of every cell that has one, by part, length and heads."""
+    """Return mean, deviation and number of seeds of every cell with results, by part, length and heads."""
     found: dict[str, Any] = {}
     for (part, heads, length), cell in read_cells(kind, runs).items():
         mean, deviation = mean_and_deviation(cell.results)
@@ -36,7 +37,7 @@ def accuracies(kind: str, runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def pieces(store: Store, run: str) -> list[dict[str, Any]]:
-    """Return the processes that trained a run: when each began, how many trials it ended, and how long that took."""
+    """Return the processes that trained a run: when each began, how many trials it finished, and how long it took."""
     found: dict[str, list[float]] = {}
     for trial in store.trials(run=run, states=FINISHED):
         if trial.provenance is not None:
@@ -51,12 +52,12 @@ def _seconds(time: str) -> float:
     return datetime.fromisoformat(time).timestamp()
 
 
-def keep(kind: Any, name: str, store: Store, run: str, folder: Path) -> None:
-    """Write one run's two files."""
+def write_run(kind: Any, name: str, store: Store, run: str, folder: Path) -> None:
+    """Write the two files of one run."""
     runs, spec, times = stored_runs(store, run), stored_spec(store, run).data(), pieces(store, run)
     left = sum(sum(one.left_out.values()) for one in runs)
     if left and not name:
-        print(f"{run} is not finished, and is not kept")
+        print(f"{run} is not finished, so it was skipped (--name saves it all the same)")
         return
     stem = f"real-{kind}-{name}" if name else f"real-{kind}"
     on_train = analyse(runs, on="train")
@@ -80,18 +81,18 @@ def keep(kind: Any, name: str, store: Store, run: str, folder: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files of both runs, as far as the store has them."""
+    """Write the files of both runs, if the store has them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", type=Path)
     parser.add_argument("--name", default="")
     parser.add_argument("--folder", type=Path, default=RESULTS)
     parser.add_argument("--scale", default="paper")
-    asked = parser.parse_args(arguments)
-    with Store.open(asked.store, read_only=True) as store:
+    options = parser.parse_args(arguments)
+    with Store.open(options.store, read_only=True) as store:
         for kind in ("marco", "cifar"):
-            run = f"{kind}-{asked.scale}"
+            run = f"{kind}-{options.scale}"
             if run in store.runs():
-                keep(kind, asked.name, store, run, asked.folder)
+                write_run(kind, options.name, store, run, options.folder)
     return 0
 
 

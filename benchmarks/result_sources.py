@@ -1,12 +1,14 @@
-"""Which code each result file depends on: the one table, and what a file says of it (`make stale` compares).
+"""Which code each result file depends on: one table, and what result files record about it (`make stale` compares).
 
-A result has parts. *measured*: what was trained, built, attacked or counted. *timed*: how long it took. *computed*:
-what the analysis made of the rows that are kept. A part with keys covers those keys of the file alone, one without
-covers all of it. Its entries are where the code behind it begins; all that they reach counts (benchmarks/source.py).
+A result has up to three parts. *measured*: what was trained, built, attacked or counted. *timed*: how long it took.
+*computed*: what the analysis computed from the saved rows. A part with keys covers only those keys of the file; a part
+without keys covers the whole file. Its entries are the definitions where the code behind it begins, and everything that
+they reach counts (benchmarks/source.py).
 
-The choice: for errors, the training step with its data, batches, start and kernels, not who schedules trials, shows
-progress or stores them; for timings, all that runs while the clock does. Reading users' files counts for the advisor
-alone. A GPU's kernels and a CPU's are kept apart where a result comes from one of them.
+How entries are chosen: an error depends on the training step with its data, batches, initial weights and kernels, but
+not on the code that schedules trials, shows progress or stores them. A timing depends on everything that runs while the
+clock does. Reading users' files counts only for the advisor. If a result comes from a GPU alone or a CPU alone, the
+other's kernels do not count.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ RESULTS = HERE / "results"
 
 @dataclass(frozen=True)
 class Part:
-    """What a part of a result depends on, and the keys of the file that it covers (none: all)."""
+    """The entries that a part of a result depends on, and the keys of the file that it covers (none: all)."""
 
     entries: tuple[str, ...]
     keys: tuple[str, ...] = ()
@@ -89,16 +91,16 @@ READERS = (
     "recheck.witness:verify_witness",
 )
 ADVICE = ("advisor.advice:advise",)
-WORDS = ("words.answer", "words.configuration", "page", "tables", "charts", "configuration")
-SHOWN = sorted(
+WORDING_MODULES = ("words.answer", "words.configuration", "page", "tables", "charts", "configuration")
+RENDER_MODULES = sorted(
     ".".join(path.relative_to(REPO / "src/headcount").with_suffix("").parts)
     for path in (REPO / "src/headcount/render").rglob("*.py")
 )
-UNSAID = (*(f"!advisor.{name}" for name in WORDS), *(f"!{name}" for name in SHOWN))
-"""How an answer is worded and drawn does not change it."""
+NO_WORDING = (*(f"!advisor.{name}" for name in WORDING_MODULES), *(f"!{name}" for name in RENDER_MODULES))
+"""Excludes the wording and drawing of an answer, which do not change it."""
 SEARCH = ("advisor.search:Search", "advisor.data:material", "advisor.data:prepared")
 STUDY = ("benchmarks.advisor_study:study_task", "benchmarks.advisor_study:study_control")
-FEW = ("benchmarks.few_sequences_study:ask_real", "benchmarks.few_sequences_study:ask_truth")
+FEW_SEQUENCES = ("benchmarks.few_sequences_study:ask_real", "benchmarks.few_sequences_study:ask_truth")
 VIT = (
     "benchmarks.peers.vit:plain_loop",
     "benchmarks.peers.vit:stacked_loop",
@@ -110,12 +112,12 @@ BENCH = (
     "benchmarks.peers.sweep:run_sweep_bench",
     *("!models.files", "!tasks.task", "!tasks.retrieval", "!tasks.controls", "!tasks.arrays"),
 )
-"""All that runs while the clock does. Tasks are not among it: their sequences are drawn before the clock starts."""
-KEPT = Part(ANALYSIS, ("answers", "slopes", "reversals"))
+"""Everything that runs while the clock does, so not the tasks: their sequences are drawn before it starts."""
+KEPT_ANALYSIS = Part(ANALYSIS, ("answers", "slopes", "reversals"))
 
 TABLE: dict[str, dict[str, Part]] = {
     "advisor-speed-*": {"timed": Part(("cli.advise:advise", *ADVICE))},
-    "advisor-study*": {"measured": Part((*ADVICE, *UNSAID, *STUDY))},
+    "advisor-study*": {"measured": Part((*ADVICE, *NO_WORDING, *STUDY))},
     "attack-built": {"measured": Part((*ATTACK, *BUILD))},
     "bench-*": {"timed": Part(BENCH)},
     "built-tasks": {
@@ -135,7 +137,7 @@ TABLE: dict[str, dict[str, Part]] = {
         "computed": Part(ANALYSIS),
     },
     "every-encoder": {"measured": Part(("theory.bounds.lipschitz", "theory.bounds.reach", *ON_CORES))},
-    "few-sequences": {"measured": Part((*SEARCH, *FEW))},
+    "few-sequences": {"measured": Part((*SEARCH, *FEW_SEQUENCES))},
     "few-sequences-synthetic": {"measured": Part((*SEARCH, "benchmarks.few_sequences_study:ask_synthetic"))},
     "float64-rounding": {
         "measured": Part(
@@ -149,9 +151,9 @@ TABLE: dict[str, dict[str, Part]] = {
     "mining-speed": {"timed": Part(MINING)},
     "mutated-inputs": {"measured": Part(READERS)},
     "paper-cell": {"measured": Part(("training.loop:train", *DATA))},
-    "paper-table4-longer": {"measured": Part((*ON_CORES, "specs/table4-longer.toml")), "computed": KEPT},
+    "paper-table4-longer": {"measured": Part((*ON_CORES, "specs/table4-longer.toml")), "computed": KEPT_ANALYSIS},
     "paper-times": {"timed": Part(("sweeps.run:run_on_store", *NO_FILES))},
-    "paper-*": {"measured": Part(ON_GPU), "computed": KEPT},
+    "paper-*": {"measured": Part(ON_GPU), "computed": KEPT_ANALYSIS},
     "precision-marco": {"measured": Part((*MARCO, "benchmarks.precision_study:compare"))},
     "precision-cifar": {"measured": Part((*CIFAR, "benchmarks.precision_study:compare"))},
     "real-marco*": {
@@ -171,11 +173,11 @@ TABLE: dict[str, dict[str, Part]] = {
     "store-scale": {"timed": Part(("store.store:Store", "cli.runs:runs", "benchmarks.store_scale:measure"))},
     "vit-speed-*": {"timed": Part(VIT)},
 }
-"""Result files by the form of their name, the first that fits; every result file has one (a test holds it)."""
+"""The parts of result files by a pattern for their names; the first match counts. A test checks that all have one."""
 
 
 def parts_of(name: str) -> dict[str, Part]:
-    """The parts of a result by its name."""
+    """Return the parts of a result by its name."""
     for form, parts in TABLE.items():
         if fnmatchcase(name, form):
             return parts
@@ -184,13 +186,13 @@ def parts_of(name: str) -> dict[str, Part]:
 
 @functools.cache
 def source_now() -> Source:
-    """The code of this checkout."""
+    """Return the code of this checkout."""
     return Source.of_folders(REPO / "src" / "headcount", HERE)
 
 
 @functools.cache
 def source_at(commit: str) -> Source:
-    """The code of a commit; LookupError where the history has none."""
+    """Return the code of a commit; raise LookupError if the history does not have it."""
     git = ["git", "-C", str(REPO), "-c", "safe.directory=*", "archive", commit, "src/headcount"]
     scripts = subprocess.run([*git, "benchmarks"], capture_output=True, check=False)
     done = scripts if scripts.returncode == 0 else subprocess.run(git, capture_output=True, check=False)
@@ -210,29 +212,29 @@ def source_at(commit: str) -> Source:
 
 
 def date_of(commit: str) -> str:
-    """The day of a commit, which the history has."""
+    """Return the date of a commit that the history has."""
     git = ["git", "-C", str(REPO), "-c", "safe.directory=*", "show", "-s", "--format=%cs", commit]
     return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def _told(name: str, part: str) -> dict[str, Any]:
-    """What a kept result file says of the source of a part; nothing where there is none."""
+def _recorded_part(name: str, part: str) -> dict[str, Any]:
+    """Return what an existing result file records about the source of a part; empty if there is no such file."""
     file = RESULTS / f"{name}.json"
     return json.loads(file.read_text(encoding="utf-8"))["source"].get(part, {}) if file.exists() else {}
 
 
 def recorded(name: str, trained: str | None = None) -> dict[str, Any]:
-    """What a new result file says of its source: for every part its entries, their hash, the commit and the date.
+    """Return what a new result file records about its source: entries, hash, commit and date of every part.
 
-    The code is that of this checkout. Rows that were trained before, at the commit `trained`, have the code of that
-    commit (of the first, where several trained them).
+    The code is that of this checkout. For rows that were trained earlier, at the commit `trained`, it is the code of
+    that commit (of the first, if there are several).
     """
     found: dict[str, Any] = {}
     now, before = provenance()["commit"], str(trained or "").split(",")[0].rstrip("+")
     for key, part in parts_of(name).items():
         earlier = before and not str(now).startswith(before) and key != "computed"
-        if earlier and (told := _told(name, key)).get("commit") == trained:  # entries may have moved since
-            found[key] = told
+        if earlier and (kept_part := _recorded_part(name, key)).get("commit") == trained:  # entries may have moved
+            found[key] = kept_part
             continue
         source, commit = (source_at(before), trained) if earlier else (source_now(), now)
         date = date_of(before) if earlier else datetime.now(UTC).date().isoformat()

@@ -1,14 +1,16 @@
 """A hash of the code behind a result, which formatting and moves do not change.
 
-It is taken over definitions, not over files. From some entries (a function, a class or a whole module) names are
-followed to the definitions they mean, through imports, and from those on; every definition that is reached counts by
-its own name and its syntax tree. Left out are positions, comments, docstrings, imports, `__all__`, what errors say,
-types of parameters and casts, which change nothing that runs, and the names of modules, also in strings:
-`from a.b import c as d`, `d(1)` and `import a.e as e`, `e.c(1)` are the same. So a file may be formatted, renamed,
-split or joined, as long as the imports follow.
+The hash covers definitions, not files. It starts from some entries (a function, a class or a whole module), follows the
+names that they use through imports to their definitions, and continues from there. Every definition that is reached
+counts with its own name and its syntax tree.
 
-What only an object's type decides is not followed: a method counts where its class is named, in code or in an
-annotation. Bound to nothing that can be seen, such as a class in a registry of another module, it is an entry.
+Ignored is everything that does not change what runs: positions, comments, docstrings, imports, `__all__`, the text of
+errors, types of parameters, casts, and the names of modules, also in strings. `from a.b import c as d`, `d(1)` and
+`import a.e as e`, `e.c(1)` count as equal. So files may be formatted, renamed, split or joined, as long as the imports
+follow.
+
+Calls that depend on the type of an object are not followed: a method counts if its class is named, in code or in an
+annotation. A class that is only named in a registry of another module must be an entry itself.
 """
 
 from __future__ import annotations
@@ -25,15 +27,15 @@ from pathlib import Path
 from typing import Any, cast
 
 PACKAGE = "headcount"
-NOT_COUNTED = ("errors", "files", "progress", "provenance", "origin", "source", "spec")
+UNCOUNTED_NAMES = ("errors", "files", "progress", "provenance", "origin", "source", "spec")
 UNCOUNTED = tuple(
-    f"{PACKAGE}.{room}.{name}" for room in ("core", "base") for name in NOT_COUNTED
+    f"{PACKAGE}.{room}.{name}" for room in ("core", "base") for name in UNCOUNTED_NAMES
 )  # base: until it moved
-"""Modules that no figure depends on: what errors, files, specs and progress look like, where a result came from."""
+"""Modules that do not affect any figure: errors, files, specs, progress, and the provenance of results."""
 DOTTED = re.compile(rf"\b{PACKAGE}(?:\.\w+)+")
-UNSEEN = ("ctx", "kind", "type_comment")
-"""Fields of syntax trees that say nothing which the others do not."""
-TYPES = ("annotation", "returns")
+IGNORED_FIELDS = ("ctx", "kind", "type_comment")
+"""Redundant fields of syntax trees."""
+TYPE_FIELDS = ("annotation", "returns")
 """Fields of functions and their parameters that only a type checker reads."""
 Place = tuple[str, str]
 """A module and a name in it."""
@@ -41,7 +43,7 @@ Place = tuple[str, str]
 
 @dataclass
 class _Module:
-    """A parsed module: what its names are bound to, and statements that bind none."""
+    """A parsed module: its imports, its definitions by name, and the statements that bind no name."""
 
     name: str
     package: str
@@ -60,15 +62,15 @@ class Source:
 
     @classmethod
     def of_folders(cls, package: Path, scripts: Path) -> Source:
-        """The package in a folder, with the scripts of another beside it."""
+        """Read the package in one folder, and the scripts in another."""
         beside = {f"{scripts.name}/{name}": text for name, text in _texts(scripts, ".py").items()}
         return cls.of_files(_texts(package, ".py", ".toml", ".json"), beside)
 
     @classmethod
     def of_files(cls, package: Mapping[str, str], scripts: Mapping[str, str] | None = None) -> Source:
-        """The texts of a package's files by their path in it, and of scripts by theirs, their folder included.
+        """Take the texts of a package's files by their path in it, and of scripts by their path with its folder.
 
-        In a folder without an `__init__.py` scripts are modules of their bare names, as they are to each other.
+        In a folder without an `__init__.py`, scripts are modules by their bare names.
         """
         scripts = scripts or {}
         modules = {f"{PACKAGE}/{path}": text for path, text in package.items() if path.endswith(".py")}
@@ -79,15 +81,15 @@ class Source:
         return cls(texts, {path: text for path, text in package.items() if not path.endswith(".py")})
 
     def definitions(self, entries: Sequence[str]) -> dict[str, str]:
-        """What entries reach, as a digest by name and module; data files by their name.
+        """Return all definitions that the entries reach, as digests by module and name; data files by their name.
 
         An entry is `room.module:name` or `room.module` of the package, `benchmarks.script:name`, or a data file
-        `room/file.toml`; `!room.module` is not followed. A name that has moved is found where it stands now, if only
-        one has it.
+        `room/file.toml`; `!room.module` is not followed. A name that has moved is found in its new module, if only one
+        module defines it.
         """
         found: dict[str, str] = {}
         places: list[Place] = []
-        ended = {*UNCOUNTED, *(f"{PACKAGE}.{entry[1:]}" for entry in entries if entry.startswith("!"))}
+        excluded = {*UNCOUNTED, *(f"{PACKAGE}.{entry[1:]}" for entry in entries if entry.startswith("!"))}
         for entry in entries:
             if entry.startswith("!"):
                 continue
@@ -98,7 +100,7 @@ class Source:
         seen: set[Place] = set()
         while places:
             place = places.pop()
-            if place in seen or place[0] in ended:
+            if place in seen or place[0] in excluded:
                 continue
             seen.add(place)
             digest, used = self._definition(place)
@@ -108,17 +110,17 @@ class Source:
         return found
 
     def hash(self, entries: Sequence[str]) -> str:
-        """The hash of all that entries reach: the same wherever it stands."""
+        """Return the hash of all definitions that the entries reach, wherever they are."""
         return hashlib.sha256("\n".join(sorted(self.definitions(entries).values())).encode()).hexdigest()[:32]
 
     def _definition(self, place: Place) -> tuple[str, list[Place]]:
-        """The digest of one definition, or of a module's statements without names, and what it uses."""
+        """Return the digest of one definition, or of a module's statements without names, and what it uses."""
         if place not in self._read:
             name, module = place[1], self._module(place[0])
             statements = module.definitions.get(name, []) if name else module.loose
             text = "\n".join(self._text(module, statement) for statement in statements)
             used = [target for statement in statements for target in self._used(module, statement)]
-            # reaching a name runs its module
+            # whoever uses a name also runs its module
             self._read[place] = _digest(name, text) if text else "", [*used, *([(place[0], "")] if name else [])]
         return self._read[place]
 
@@ -126,7 +128,7 @@ class Source:
         path, _, name = entry.partition(":")
         module = path if path in self.texts else f"{PACKAGE}.{path}"
         if not name and module in self.texts:
-            return self._whole(module)
+            return self._all_names(module)
         if module in self.texts and name in self._module(module).definitions:
             return [(module, name)]
         others = [other for other in self.texts if name and name in self._module(other).definitions]
@@ -134,7 +136,7 @@ class Source:
             raise LookupError(f"the source has no {entry!r}, and {len(others) or 'no'} modules define {name!r}")
         return [(others[0], name)]
 
-    def _whole(self, module: str) -> list[Place]:
+    def _all_names(self, module: str) -> list[Place]:
         return [(module, name) for name in ("", *self._module(module).definitions)]
 
     def _module(self, name: str) -> _Module:
@@ -144,11 +146,11 @@ class Source:
             )
         return self._parsed[name]
 
-    def resolve(self, module: _Module, name: str, asked: frozenset[Place] = frozenset()) -> list[Place]:
-        """What a name of a module means: a definition, a module (its name empty), or nothing of ours."""
+    def resolve(self, module: _Module, name: str, visited: frozenset[Place] = frozenset()) -> list[Place]:
+        """Return what a name in a module means: definitions, modules (with an empty name), or nothing of ours."""
         if name in module.definitions:
             return [(module.name, name)]
-        if (module.name, name) in asked:  # a door that offers what is not there
+        if (module.name, name) in visited:  # a door that offers what is not there
             return []
         found: list[Place] = []
         for origin, imported in module.imports.get(name, ()):
@@ -156,11 +158,11 @@ class Source:
             if inner in self.texts:
                 found.append((inner, ""))
             elif origin in self.texts:
-                found += self.resolve(self._module(origin), imported, asked | {(module.name, name)})
+                found += self.resolve(self._module(origin), imported, visited | {(module.name, name)})
         return found
 
     def _text(self, module: _Module, value: Any) -> str:
-        """A syntax tree without what a move or a formatter may change, the same in every version of Python."""
+        """Return a syntax tree as text, without anything that a move, a formatter or a version of Python may change."""
         if isinstance(value, list):
             nodes = [node for node in cast("list[Any]", value) if not (isinstance(node, ast.stmt) and _is_silent(node))]
             return "[" + ",".join(self._text(module, node) for node in nodes) + "]"
@@ -178,13 +180,13 @@ class Source:
         if not isinstance(value, ast.AST):
             return repr(DOTTED.sub(PACKAGE, value) if isinstance(value, str) else value)
         typed = isinstance(value, ast.arg | ast.FunctionDef | ast.AsyncFunctionDef)
-        unseen = (*UNSEEN, *TYPES) if typed else UNSEEN
-        fields = ((name, getattr(value, name, None)) for name in value._fields if name not in unseen)
+        ignored = (*IGNORED_FIELDS, *TYPE_FIELDS) if typed else IGNORED_FIELDS
+        fields = ((name, getattr(value, name, None)) for name in value._fields if name not in ignored)
         inner = (f"{name}={self._text(module, one)}" for name, one in fields if one is not None and one != [])
         return f"{type(value).__name__}({','.join(inner)})"
 
     def _used(self, module: _Module, statement: ast.stmt) -> Iterator[Place]:
-        """What a statement names: definitions, attributes of modules, modules as such, and modules in strings."""
+        """Yield what a statement names: definitions, attributes of modules, modules, and modules in strings."""
         taken: set[ast.AST] = set()
         for node in _walk(statement):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -193,23 +195,23 @@ class Source:
                         taken.add(node.value)
                         inner = self._module(place[0])
                         whole = f"{place[0]}.{node.attr}"
-                        yield from self._whole(whole) if whole in self.texts else self.resolve(inner, node.attr)
+                        yield from self._all_names(whole) if whole in self.texts else self.resolve(inner, node.attr)
             if isinstance(node, ast.Name) and node not in taken:
                 for place in self.resolve(module, node.id):
-                    yield from [place] if place[1] else self._whole(place[0])
+                    yield from [place] if place[1] else self._all_names(place[0])
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 for dotted in DOTTED.findall(node.value):
                     if dotted in self.texts and dotted != module.name:
-                        yield from self._whole(dotted)
+                        yield from self._all_names(dotted)
 
 
 def source_of(entries: Sequence[str], source: Source) -> dict[str, Any]:
-    """What a result file says of the code it was measured with: the entries, and the hash of all that they reach."""
+    """Return what a result file records about its code: the entries, and the hash of everything that they reach."""
     return {"entries": list(entries), "hash": source.hash(entries)}
 
 
 def _texts(folder: Path, *suffixes: str) -> dict[str, str]:
-    """The texts of a folder's files of some kinds, by their path in it."""
+    """Return the texts of a folder's files with some suffixes, by their path in it."""
     paths = (path for path in sorted(folder.rglob("*.*")) if path.suffix in suffixes)
     kept = {path.relative_to(folder).as_posix(): path for path in paths if "__pycache__" not in path.parts}
     return {name: path.read_text(encoding="utf-8") for name, path in kept.items()}
@@ -220,7 +222,7 @@ def _module_name(path: str) -> str:
 
 
 def _data(path: str, text: str) -> str:
-    """A data file's values, whatever its formatting and comments."""
+    """Return a data file's values as text, without its formatting and comments."""
     return json.dumps(tomllib.loads(text) if path.endswith(".toml") else json.loads(text), sort_keys=True)
 
 
@@ -228,7 +230,7 @@ def _digest(name: str, content: str) -> str:
     return hashlib.sha256(f"{name}\n{content}".encode()).hexdigest()
 
 
-@functools.lru_cache(maxsize=4096)  # states of the code share most of their files
+@functools.lru_cache(maxsize=4096)  # different commits share most of their files
 def _parse(name: str, text: str, *, is_package: bool) -> _Module:
     tree = ast.parse(text)
     module = _Module(name, name if is_package else name.rpartition(".")[0])
@@ -252,7 +254,7 @@ def _parse(name: str, text: str, *, is_package: bool) -> _Module:
 
 
 def _bound(statement: ast.stmt) -> list[str]:
-    """The names that a statement of a module binds, those of imports apart."""
+    """Return the names that a statement of a module binds, except by imports."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [statement.name]
     if isinstance(statement, ast.If | ast.Try | ast.With):
@@ -264,7 +266,7 @@ def _bound(statement: ast.stmt) -> list[str]:
 
 
 def _is_silent(statement: ast.stmt) -> bool:
-    """Whether a statement without names does nothing that counts: a docstring, imports, what a script begins with."""
+    """Whether a statement without names is ignored: a docstring, imports, or the main guard of a script."""
     if isinstance(statement, ast.If) and ast.unparse(statement.test).endswith(("TYPE_CHECKING", "'__main__'")):
         return True
     text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
@@ -273,7 +275,7 @@ def _is_silent(statement: ast.stmt) -> bool:
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes, but for what errors say; an attribute comes before the name that it is taken from."""
+    """Yield all nodes except the text of errors; an attribute comes before the name that it belongs to."""
     yield node
     if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
         yield from _walk(node.exc.func)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed [--device cuda] [--sweep [--steps N]] [--skip ROW] [--out FILE] [--json]
 
-prints a table; with --out it also keeps the result as it grows, so that a run that is cut off leaves what it has.
+prints a table. With --out it also writes the result after every part, so that an interrupted run keeps what it has.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ INTERRUPTED = 130
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports bad usage as one line, like every other error."""
+    """A parser that reports bad usage in one line, like every other error."""
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message} ({PROGRAM} --help lists what is allowed)")
 
 
-def whole(text: str) -> int:
-    """Read a whole number."""
+def whole_number(text: str) -> int:
+    """Parse a whole number."""
     try:
         return int(text)
     except ValueError:
@@ -40,40 +40,42 @@ def whole(text: str) -> int:
 
 
 def read_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line; BadInput where it cannot be read."""
+    """Parse the command line; raise BadInput if it is wrong."""
     parser = _Parser(
         prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    parser.add_argument("--sweep", action="store_true", help="also a whole sweep, table 2 of the paper, beside JAX")
     parser.add_argument(
-        "--steps", type=whole, help="steps of the sweep's trials (default: 2000, and 100 of a sample on a CPU)"
+        "--sweep", action="store_true", help="also time a whole sweep, table 2 of the paper, beside JAX"
+    )
+    parser.add_argument(
+        "--steps", type=whole_number, help="steps of the sweep's trials (default: 2000; on a CPU 100 for a sample)"
     )
     parser.add_argument(
         "--skip",
         action="append",
         default=[],
         metavar="ROW",
-        help="leave a row (vmap, jax, ...) or the table (steps) out; repeat it",
+        help="leave out a row (vmap, jax, ...) or the whole table (steps); may be repeated",
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the result as JSON to this file too")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the result as JSON to this file")
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
-    if "" in arguments:  # as a path it would be this folder
-        raise BadInput(f"an empty text is no value: {PROGRAM} --help lists what is allowed")
+    if "" in arguments:  # as a path it would mean the current folder
+        raise BadInput(f"an empty argument is not allowed: {PROGRAM} --help lists what is")
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         raise BadInput(f"unknown option {unknown[0]!r}: {nearest(unknown[0], parser._option_string_actions)}")
     if options.steps is not None and not options.sweep:
-        raise BadInput("--steps is the length of the sweep's trials: add --sweep")
+        raise BadInput("--steps sets the length of the sweep's trials: add --sweep")
     if options.out is not None:
         if options.out.is_dir():
-            raise BadInput(f"--out {options.out} is a folder: give the name of a file")
+            raise BadInput(f"--out {options.out} is a folder: give a file name")
         check_writable(options.out.absolute().parent)
     return options
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Time everything, and print and keep the result."""
+    """Time everything, print the result and write it to --out."""
     from benchmarks.peers import run
 
     out: Path | None = options.out
@@ -88,13 +90,13 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def show(result: dict[str, Any], device: str) -> None:
-    """Print a result as tables; in a pipe they are wide and plain."""
-    from benchmarks.peers.steps import Plan
+    """Print a result as tables; in a pipe they have a fixed width."""
+    from benchmarks.peers.steps import BenchPlan
     from benchmarks.peers.tables import steps_table, sweep_lines, sweep_table
 
     at_terminal = sys.stdout.isatty()
     terminal = Terminal(width=None if at_terminal else 110, soft_wrap=not at_terminal)
-    table = steps_table(result, Plan(device=device).rows)
+    table = steps_table(result, BenchPlan(device=device).rows)
     if table is not None:
         terminal.print(table)
     if "sweep" in result:
@@ -108,8 +110,8 @@ def show(result: dict[str, Any], device: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options and measure; return the exit status, 2 after an error in one line."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin stand still where others use the cores
+    """Measure; return the exit status, which is 2 after an error in one line."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads would take cores from the others
     with guarded_streams():
         try:
             measure(read_options(sys.argv[1:] if arguments is None else arguments))

@@ -1,12 +1,12 @@
-"""Which figures were measured with other code than today's? Every result file names its source and a hash of it.
+"""Which figures were measured with other code than today's? Every result file records its source and a hash of it.
 
-    python -m benchmarks.stale                 list them: file, part, when it was measured, what has changed
-    python -m benchmarks.stale --renew FILE    take over today's hash, where a sample comes out equal bit by bit
+    python -m benchmarks.stale                 list them: file, part, date of measurement, what has changed
+    python -m benchmarks.stale --renew FILE    record today's hash if a sample gives the same bits
     python -m benchmarks.stale --mark          mark stale figures in README and docs with their date, unmark others
 
-Timings are never renewed: measure them again. Errors are renewed by a sample that is computed anew: the analysis from
-the rows that are kept, a model trained or built again from its seed. Where no sample is cheap, a part is refused, and
-the exit status is 2.
+Timings are never renewed: measure them again. Errors are renewed if a sample, computed again, is equal: the analysis of
+the saved rows, or a model trained or built again from its seed. If no sample is cheap, the part is refused and the exit
+status is 2.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from benchmarks.source import Source, source_of
 from headcount.core import provenance, write_json, write_text
 
 Result = dict[str, Any]
-SHOWN = 4
-"""How many changed definitions a line names."""
+MAX_SHOWN_DEFINITIONS = 4
+"""Changed definitions that a line names."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Stale:
     date: str
     commit: str | None
     entries: tuple[str, ...] = ()
-    """Where its source began, by the names of then."""
+    """The entries of its source, by the names that they had then."""
 
     def covers(self, fragment: str) -> bool:
         """Whether a place in the file belongs to the part."""
@@ -54,24 +54,26 @@ class Stale:
 
 
 def stale_parts(file: Path, source: Source | None = None) -> list[Stale]:
-    """The parts of a result file that were measured with other code than this; a part without a hash is one."""
+    """Return the parts of a result file that were measured with other code than this, or that have no hash."""
     result = json.loads(file.read_text(encoding="utf-8"))
     found: list[Stale] = []
     for name, part in parts_of(file.stem).items():
-        told = result.get("source", {}).get(name, {})
-        if told.get("hash") != (source or source_now()).hash(part.entries):
-            date = told.get("date") or str(result["provenance"]["time"])[:10]
-            found.append(Stale(file, name, date, told.get("commit"), tuple(told.get("entries", ()))))
+        recorded_source = result.get("source", {}).get(name, {})
+        if recorded_source.get("hash") != (source or source_now()).hash(part.entries):
+            date = recorded_source.get("date") or str(result["provenance"]["time"])[:10]
+            found.append(
+                Stale(file, name, date, recorded_source.get("commit"), tuple(recorded_source.get("entries", ())))
+            )
     return found
 
 
 def all_stale(folder: Path = RESULTS) -> list[Stale]:
-    """The stale parts of all result files."""
+    """Return the stale parts of all result files."""
     return [one for file in sorted(folder.glob("*.json")) for one in stale_parts(file)]
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Say which definitions differ, by name; a definition that only moved does not."""
+    """Return which definitions differ, by name; a definition that only moved does not count."""
     old, new = Counter(before.values()), Counter(after.values())
     gone = {_name(at): at for at, digest in before.items() if digest not in new}
     come = {_name(at): at for at, digest in after.items() if digest not in old}
@@ -82,9 +84,9 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> str:
         ("gone", [gone[name] for name in gone if name not in come]),
     ):
         if these:
-            more = f" and {len(these) - SHOWN} more" if len(these) > SHOWN else ""
+            more = f" and {len(these) - MAX_SHOWN_DEFINITIONS} more" if len(these) > MAX_SHOWN_DEFINITIONS else ""
             names = [at.removeprefix("headcount.") for at in sorted(these)]
-            lines.append(f"{label} {', '.join(names[:SHOWN])}{more}")
+            lines.append(f"{label} {', '.join(names[:MAX_SHOWN_DEFINITIONS])}{more}")
     return "; ".join(lines) or "other entries in the table"
 
 
@@ -93,11 +95,11 @@ def _name(place: str) -> str:
 
 
 def what_changed(one: Stale) -> str:
-    """Compare with the commit that a part was measured at, as far as the history has it."""
+    """Return what has changed since the commit at which a part was measured, if the history has it."""
     if one.commit is None:
         return "the file names no source"
-    today, told, reason = parts_of(one.file.stem)[one.part].entries, one.entries, ""
-    for entries in (told, today):  # as they were called then, or the same names where the file does not say
+    today, recorded_entries, reason = parts_of(one.file.stem)[one.part].entries, one.entries, ""
+    for entries in (recorded_entries, today):  # the names of then, or today's if the file does not record them
         try:
             before = source_at(one.commit.rstrip("+")).definitions(entries)
             return changes(before, source_now().definitions(today))
@@ -109,8 +111,8 @@ def what_changed(one: Stale) -> str:
 # -- renewing ------------------------------------------------------------------------------------------------
 
 
-def _digits(value: Any) -> str:
-    """Every bit of a result, as text."""
+def _exact_text(value: Any) -> str:
+    """Return a result as text that shows every bit."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -129,7 +131,7 @@ def _study_rows(result: Result) -> dict[str, Any]:
 
 
 def _demo_run(result: Result) -> dict[str, Any]:
-    """The twelve models, trained and analysed again by the command; their times are their own."""
+    """Train and analyse the twelve models again with the command; their times are not compared."""
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "headcount", "demo", "--json", "--out", str(Path(folder) / "demo")]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -140,7 +142,7 @@ def _demo_run(result: Result) -> dict[str, Any]:
 
 
 def _built_tasks(result: Result) -> dict[str, Any]:
-    """Three of the tasks, built, rechecked and attacked again; their times are their own."""
+    """Build, recheck and attack three of the tasks again; their times are not compared."""
     from test_build import judge
 
     rows = list(result["rows"])
@@ -152,7 +154,7 @@ def _built_tasks(result: Result) -> dict[str, Any]:
 
 
 def _paper_cell(result: Result) -> dict[str, Any]:
-    """One of the six models, trained again by the plain loop."""
+    """Train one of the six models again with the plain loop."""
     from test_train import cell
 
     return {"nmse": {**result["nmse"], "3": [cell(3, 0, 8000), *result["nmse"]["3"][1:]]}}
@@ -167,75 +169,80 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("dimension-study-fresh", "computed"): _study_rows,
     ("paper-cell", "measured"): _paper_cell,
 }
-"""What computes some keys of a result again, by result and part; the rows of the paper's tables have one too."""
+"""Functions that compute some keys of a result again, by result and part; `_paper_rows` does it for paper-*."""
 
 
 def sample_of(name: str, part: str) -> Sample | None:
-    """What can compute a part of a result again within a minute; None where nothing can."""
+    """Return a function that computes a sample of a part again within a minute; None if there is none."""
     if part == "computed" and name.startswith("paper-"):
         return _paper_rows
     return SAMPLES.get((name, part))
 
 
 def refusal(one: Stale, result: Result, sample: Sample | None) -> str | None:
-    """Why a part cannot be renewed; None where a sample of it is equal bit by bit."""
+    """Return why a part cannot be renewed; None if a sample of it is equal bit by bit."""
     if one.part == "timed":
-        return f"a timing is renewed by measuring alone (it was measured on {one.date})"
+        return f"a timing cannot be renewed: measure it again (it was measured on {one.date})"
     if sample is None:
         return "no sample of it is cheap: measure it again"
     for key, value in sample(result).items():
-        if _digits(value) != _digits(result[key]):
-            return f"{key} comes out otherwise with today's code: measure or compute it again"
+        if _exact_text(value) != _exact_text(result[key]):
+            return f"{key} differs with today's code: measure or compute it again"
     return None
 
 
 def renew(file: Path, sample: Callable[[str, str], Sample | None] = sample_of) -> dict[str, str | None]:
-    """Take over today's hash for the stale parts that a sample attests; return why the others are refused."""
+    """Record today's hash for the stale parts whose sample is equal; return by part why the others are refused."""
     result: Result = json.loads(file.read_text(encoding="utf-8"))
     found = {one.part: refusal(one, result, sample(file.stem, one.part)) for one in stale_parts(file)}
     origin = provenance()
     for part in (part for part, reason in found.items() if reason is None):
-        told = source_of(parts_of(file.stem)[part].entries, source_now())
-        told |= {"commit": origin["commit"], "renewed": datetime.now(UTC).date().isoformat()}
-        result["source"] = {**result.get("source", {}), part: {**result.get("source", {}).get(part, {}), **told}}
+        renewed_source = source_of(parts_of(file.stem)[part].entries, source_now())
+        renewed_source |= {"commit": origin["commit"], "renewed": datetime.now(UTC).date().isoformat()}
+        result["source"] = {
+            **result.get("source", {}),
+            part: {**result.get("source", {}).get(part, {}), **renewed_source},
+        }
     if None in found.values():
         write_json(file, result)
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """List what is stale, renew a file, or mark the documents."""
+    """List stale figures, renew a file, or mark the documents."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--renew", type=Path, metavar="FILE")
     chosen.add_argument("--mark", action="store_true")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        if asked.renew is not None:
-            parts = renew(asked.renew)
+        if options.renew is not None:
+            parts = renew(options.renew)
             for part, reason in parts.items():
-                print(f"{asked.renew.name} ({part}): {reason or 'renewed'}", file=sys.stderr if reason else sys.stdout)
+                print(
+                    f"{options.renew.name} ({part}): {reason or 'renewed'}", file=sys.stderr if reason else sys.stdout
+                )
             if not parts:
-                print(f"{asked.renew.name}: nothing is stale")
+                print(f"{options.renew.name}: nothing is stale")
             return 2 if any(parts.values()) else 0
     except (LookupError, OSError, ValueError) as error:
         print(f"stale: {error}", file=sys.stderr)
         return 2
     found = all_stale()
-    if asked.mark:
+    if options.mark:
         from documents import document_paths
-        from marks import marked
+        from marks import with_marks
 
         for document in document_paths(REPO):
             text = document.read_text(encoding="utf-8")
-            if (new := marked(text, document, found)) != text:
+            if (new := with_marks(text, document, found)) != text:
                 write_text(document, new)
                 print(f"marked {document.relative_to(REPO)}")
         return 0
     for one in found:
         print(f"{one.file.name} ({one.part}): measured {one.date}; {what_changed(one)}")
     files, total = {one.file for one in found}, len(list(RESULTS.glob("*.json")))
-    print(f"{len(files)} of {total} result files hold figures whose source has changed since they were measured")
+    print(f"{len(files)} of {total} result files contain figures whose source has changed since they were measured")
     return 0
 
 

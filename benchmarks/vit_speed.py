@@ -1,10 +1,10 @@
-"""Images per second of eight vision transformers: a plain loop, one model after the other, and our stack, in turns.
+"""Compare the training speed of eight vision transformers: a plain loop over the models, and our stack, in turns.
 
     python -m benchmarks.vit_speed OUT [--device cuda] [--smoke] [--profile] [--kernels] [--skip ROW ...]
 
-prints a table and writes OUT/vit-speed-DEVICE.json (…-dropout.json with --dropout). Every row trains the same models
-on frames of side 64 in patches of 4 (257 tokens), h = 8, head size 16, four layers, batches of 128; compiling, capture
-and the first turn are not timed. A ratio is the median over turns of the times of the same turn.
+prints images per second and writes OUT/vit-speed-DEVICE.json (…-dropout.json with --dropout). Every row trains the same
+models on frames of side 64 in patches of 4 (257 tokens), with h = 8, head size 16, four layers and batches of 128.
+Compiling, graph capture and the first turn are not timed. A ratio is the median over turns of the ratio within a turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headcount.training import device_name, find_device
 from headcount.training.feeds import ImagesOnDevice
 from results import write_result
 
-ROWS = {
+DEFAULT_ROWS = {
     "loader_tf32": "plain loop, DataLoader on the CPU, TF32",
     "loader_bf16": "plain loop, DataLoader on the CPU, bf16 autocast",
     "device_tf32": "plain loop, frames on the device, TF32",
@@ -38,12 +38,12 @@ ROWS = {
     "stack_eager": "our stack, bf16, without a graph",
     "stack": "our stack, bf16",
 }
-WITH_KERNELS = {f"stack_{name}": f"our stack, bf16, attention kernel {name}" for name in ATTENTION_KERNELS}
-LABELS = ROWS | WITH_KERNELS
+KERNEL_ROWS = {f"stack_{name}": f"our stack, bf16, attention kernel {name}" for name in ATTENTION_KERNELS}
+ROW_LABELS = DEFAULT_ROWS | KERNEL_ROWS
 
 
 def builders(plan: VitPlan) -> dict[str, Callable[[], Work]]:
-    """Return what makes the work of each row; our own last, so that memory is what the peers leave."""
+    """Return a builder for the work of each row; ours is last, so that it gets the memory that the peers leave."""
     images = drawn_images(plan.images)
     device_images = ImagesOnDevice.of(images, plan.device)
     return {
@@ -62,7 +62,7 @@ def builders(plan: VitPlan) -> dict[str, Callable[[], Work]]:
 
 
 def chosen_kernel(plan: VitPlan) -> str:
-    """Name the attention kernel that our stack found fastest."""
+    """Return the name of the attention kernel that our stack found fastest."""
     if plan.device == "cpu":
         return "torch's choice"
     spec, rows = plan.spec, plan.models * plan.batch
@@ -73,7 +73,7 @@ def chosen_kernel(plan: VitPlan) -> str:
 
 
 def measure(plan: VitPlan, skip: Sequence[str] = ()) -> dict[str, Any]:
-    """Time all rows in turns; return images per second and how many times the peers' our stack is."""
+    """Time all rows in turns; return images per second, and how many times longer each row takes than our stack."""
     works, absent = dict[str, Work](), dict[str, str]()
     kind = plan.device.split(":")[0]
     for row, make in builders(plan).items():
@@ -81,16 +81,16 @@ def measure(plan: VitPlan, skip: Sequence[str] = ()) -> dict[str, Any]:
             continue
         try:
             works[row] = make()
-            works[row]()  # the first time: workers start, kernels are chosen
+            works[row]()  # warm-up: workers start, kernels are chosen
             settle(kind)
         except (RuntimeError, OSError) as error:
             works.pop(row, None)
             absent[row] = short_reason(error)
-            print(f"{LABELS[row]}: {absent[row]}", flush=True)
+            print(f"{ROW_LABELS[row]}: {absent[row]}", flush=True)
     times = in_turns(works, plan.turns, kind)
     rows = {
         row: {
-            "label": LABELS[row],
+            "label": ROW_LABELS[row],
             "us_per_model_step": these,
             "images_per_second": plan.batch * 1e6 / statistics.median(these),
         }
@@ -102,7 +102,7 @@ def measure(plan: VitPlan, skip: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def profile(plan: VitPlan) -> str:
-    """Return where the time of our stack goes, kernel by kernel."""
+    """Return the time of our stack by kernel, as a table."""
     device_images = ImagesOnDevice.of(drawn_images(plan.images), plan.device)
     work = stacked_loop(dataclasses.replace(plan, steps=3), device_images, "bf16", graph=False)
     work()
@@ -116,20 +116,20 @@ def profile(plan: VitPlan) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> Path:
-    """Measure, print, write; return the file."""
+    """Measure, and print one line per row; return the result file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--smoke", action="store_true", help="tiny, on any device: shows that all rows run")
+    parser.add_argument("--smoke", action="store_true", help="use tiny sizes on any device, to show that all rows run")
     parser.add_argument("--profile", action="store_true", help="also print the time of each kernel of our step")
-    parser.add_argument("--kernels", action="store_true", help="also our stack on each attention kernel")
-    parser.add_argument("--skip", nargs="*", default=[], choices=sorted(ROWS))
+    parser.add_argument("--kernels", action="store_true", help="also time our stack with each attention kernel")
+    parser.add_argument("--skip", nargs="*", default=[], choices=sorted(DEFAULT_ROWS))
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--turns", type=int, default=5)
-    asked = parser.parse_args(arguments)
-    device = find_device("cpu" if asked.smoke and not torch.cuda.is_available() else asked.device)
-    plan = VitPlan(device=str(device), dropout=asked.dropout, turns=asked.turns, workers=min(8, cores()))
-    if asked.smoke:
+    options = parser.parse_args(arguments)
+    device = find_device("cpu" if options.smoke and not torch.cuda.is_available() else options.device)
+    plan = VitPlan(device=str(device), dropout=options.dropout, turns=options.turns, workers=min(8, cores()))
+    if options.smoke:
         plan = VitPlan(
             device=str(device),
             side=32,
@@ -143,20 +143,20 @@ def main(arguments: Sequence[str] | None = None) -> Path:
             steps=2,
             turns=2,
             workers=0,
-            dropout=asked.dropout,
+            dropout=options.dropout,
         )
-    found = measure(plan, [*asked.skip, *([] if asked.kernels else WITH_KERNELS)])
-    if asked.profile:
+    found = measure(plan, [*options.skip, *([] if options.kernels else KERNEL_ROWS)])
+    if options.profile:
         print(profile(plan))
     for row, one in found["rows"].items():
         times = f"{found['times_ours'][row]:6.2f}×" if row in found["times_ours"] else ""
         print(f"{one['label']:<50} {one['images_per_second']:>12,.0f} images/s  {times}")
     found |= {"attention": chosen_kernel(plan), "hardware": device_name(device), "cores": cores()}
-    asked.out.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
     counts = {"models": plan.models, "steps": plan.steps, "turns": plan.turns, "batch": plan.batch}
     name = f"vit-speed-{device.type}" + ("-dropout" if plan.dropout else "")
     return write_result(
-        name, found, seeds=list(range(plan.models)), counts=counts, device=str(device), folder=asked.out
+        name, found, seeds=list(range(plan.models)), counts=counts, device=str(device), folder=options.out
     )
 
 

@@ -7,10 +7,10 @@ The text holds one number, and it must be the file's value rounded to the digits
 holds the fraction. Text that links to a string must be that string.
 
 A statement about many rows ("all", "at most", a ratio of cells) is computed from them: the text before
-<!-- computed: NAME --> is what the function NAME of tests/computed returns.
+<!-- computed: NAME --> must be what the function NAME of tests/computed returns.
 
-A figure that says nothing about our rows (a number of the paper, a setting) says so on its line:
-<!-- not measured: REASON -->, where REASON begins as one of REASONS.
+A figure that is not about our rows (a number of the paper, a setting) needs a comment on its line:
+<!-- not measured: REASON -->, where REASON begins like one of REASONS.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FIGURE = re.compile(
 
 
 def claim_problems(document: Path, results: Path) -> list[str]:
-    """Check all claims of one document against the result files, and look for figures that are no claims."""
+    """Check all claims of one document against the result files, and find figures that are not claims."""
     if not document.is_file():
         return [f"{document.name} does not exist"]
     text = "\n".join(split(document.read_text(encoding="utf-8"))[1])
@@ -82,14 +82,14 @@ def claim_problems(document: Path, results: Path) -> list[str]:
             found.append((_line(text, match.start()), f"[{shown}]({match[2]}): {problem}"))
     for line, figure in _figures(text):
         if line not in exempt:
-            found.append((line, f"{figure!r} is no link to a result file (see tests/claims.py)"))
+            found.append((line, f"{figure!r} is not a link to a result file (see tests/claims.py)"))
     return [f"{document.name}:{line}: {problem}" for line, problem in sorted(found)]
 
 
 def _without_computed(text: str, results: Results) -> tuple[str, list[tuple[int, str]]]:
-    """Return the text with what is computed and right blanked out, and what is not right."""
+    """Return the text with correct computed statements blanked out, and the problems of the others."""
     problems: list[tuple[int, str]] = []
-    right: list[tuple[int, int]] = []
+    correct: list[tuple[int, int]] = []
     for mark in MARK.finditer(text):
         name = mark[1]
         if name not in COMPUTED:
@@ -98,21 +98,21 @@ def _without_computed(text: str, results: Results) -> tuple[str, list[tuple[int,
         try:
             stated = COMPUTED[name](results)
         except Exception as error:
-            problems.append((_line(text, mark.start()), f"computed: {name}: the rows do not bear it: {error!r}"))
+            problems.append((_line(text, mark.start()), f"computed: {name}: the rows do not support it: {error!r}"))
             continue
         words = r"\s+".join(map(re.escape, stated.split()))
         phrase = re.search(rf"(?<![\w.,−-]){words}[.,;:)]*\s*\Z", text[: mark.start()])
         if phrase is None:
             problems.append((_line(text, mark.start()), f"computed: {name}: the rows say {stated!r}"))
         else:
-            right.append(phrase.span())
-    for start, end in right:
+            correct.append(phrase.span())
+    for start, end in correct:
         text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
     return text, problems
 
 
 def _figures(text: str) -> Iterator[tuple[int, str]]:
-    """Figures outside of claims; the text of other links counts as prose."""
+    """Yield figures outside claims; the text of other links counts as prose."""
 
     def keep_text(match: re.Match[str]) -> str:
         is_claim = match[2].partition("#")[0].endswith(".json") and "://" not in match[2]
@@ -125,32 +125,32 @@ def _figures(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _claim_problem(shown: str, file: Path, fragment: str, results: Path) -> str | None:
-    """Compare one claim with its file."""
+    """Compare one claim with its file; return the problem, if there is one."""
     if not file.is_relative_to(results):
         return "the file is not in benchmarks/results"
     if not file.is_file():
-        return "there is no such result file"
+        return "no such result file"
     if not fragment:
-        return "state the place in the file, #like.this" if NUMBER.search(shown) else None
+        return "add the place in the file, #like.this" if NUMBER.search(shown) else None
     value: Any = json.loads(file.read_text(encoding="utf-8"))
     for part in fragment.split("."):
         try:
             value = value[int(part)] if isinstance(value, list) else value[part]
         except (KeyError, IndexError, TypeError, ValueError):
-            return f"the file holds no {fragment!r} (stopped at {part!r})"
+            return f"the file has no {fragment!r} (stopped at {part!r})"
     if isinstance(value, str):
         return None if shown == value else f"the file says {value!r}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"{fragment!r} is not a number"
     numbers = NUMBER.findall(shown)
     if len(numbers) != 1:
-        return "the text of a claim holds exactly one number"
+        return "the text of a claim must contain exactly one number"
     scaled = Decimal(repr(value)) * (100 if "%" in shown else 1)
     return None if rounds_to(scaled, numbers[0]) else f"the file says {value}"
 
 
 def rounds_to(value: Decimal, shown: str) -> bool:
-    """Whether a value, rounded to the digits shown, is what is shown; a tie may go either way."""
+    """Whether a value, rounded to the digits shown, equals the shown number; a tie may be rounded either way."""
     figure = Decimal(shown.replace(",", "").replace("−", "-"))
     step = Decimal((0, (1,), int(figure.as_tuple().exponent)))
     ways = (ROUND_HALF_EVEN, ROUND_HALF_UP, ROUND_HALF_DOWN)
@@ -162,5 +162,5 @@ def _line(text: str, offset: int) -> int:
 
 
 def _blank(match: re.Match[str]) -> str:
-    """Spaces of the same length, so that lines keep their numbers."""
+    """Return spaces of the same length, so that lines keep their numbers."""
     return re.sub(r"[^\n]", " ", match[0])

@@ -1,18 +1,19 @@
-"""Documents that run: fenced blocks of Markdown, executed in order, one process and one folder a document.
+"""Documents that run: execute the fenced blocks of Markdown files, with one process and one folder per document.
 
-Processes of documents and of plain commands are forks of one that has imported the libraries, and nothing else.
+The blocks of a document run in order. The processes of documents and of plain commands are forks of a process that has
+imported the libraries and nothing else.
 
-    python     executed; the blocks of one document share their names
-    output     what the python block before it prints
-    console    `$ ` starts a command, `> ` continues it, the other lines are its output; a last line
+    python     is executed; the blocks of a document share their names
+    output     is what the python block before it prints
+    console    `$ ` starts a command, `> ` continues it, and the other lines are its output; a last line
                `(exit status 2)` expects failure. Commands of make are resolved with `make -n`, not run;
-               a plain `headcount …` is run in a fork, anything else by bash
-    toml       begins with a comment: a kind, or the file name (`# sweep.toml`) for later blocks
+               a plain `headcount …` runs in a fork, anything else in bash
+    toml       begins with a comment: its kind, or a file name (`# sweep.toml`) for later blocks
     json       must parse
-    text, bibtex, math, no tag: shown only; a command in them is an error, so that nothing escapes
+    text, bibtex, math, no tag: is only shown; a command in it is an error, because it would never be tested
 
-In expected output `...` stands for anything within a line, and alone on its line for any number of lines.
-As a script, `python -P tests/documents.py`, it imports the libraries and waits for what to run (`serve`).
+In expected output `...` stands for anything within a line, or for any number of lines if it is alone on its line.
+As a script (`python -P tests/documents.py`) this module imports the libraries and waits for requests (`serve`).
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-SHOWN = ("", "text", "bibtex", "math")
+SHOWN_ONLY = ("", "text", "bibtex", "math")
 COMMAND = re.compile(r"(?:\$ |(?:headcount|make|pip|pip3|python|python3|git|cd|uv|source|export) \S)")
-MAKE = re.compile(r"make(?: [^;&|]*)?")
-PLAIN = re.compile(r"headcount(?: [\w./=,:+-]+)*")
-"""A command that means to the shell what it says."""
+MAKE_COMMAND = re.compile(r"make(?: [^;&|]*)?")
+PLAIN_COMMAND = re.compile(r"headcount(?: [\w./=,:+-]+)*")
+"""A command without any characters that are special to the shell."""
 LIBRARIES = (
     "torch",
     "numba",
@@ -54,13 +55,13 @@ LIBRARIES = (
     "flint",
     "transformers.models.gpt2.modeling_gpt2",
 )
-"""Seven seconds a process; nothing of headcount is among them, so that every process imports that itself."""
-CONSOLE_TIMEOUT, DOCUMENT_TIMEOUT = 300, 900
+"""Importing these takes seven seconds; headcount is not among them, so that every process imports it itself."""
+CONSOLE_SECONDS, DOCUMENT_SECONDS = 300, 900
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; `line` is that of its first line of content."""
+    """A fenced block; `line` is the number of its first line of content."""
 
     line: int
     language: str
@@ -78,12 +79,12 @@ class Command:
 
 
 def document_paths(repo: Path) -> list[Path]:
-    """The documents whose blocks and figures are checked; README.md must exist."""
+    """Return the documents whose blocks and figures are checked; README.md must exist."""
     return [repo / n for n in ("README.md", "CONTRIBUTING.md")] + sorted((repo / "docs").rglob("*.md"))
 
 
 def split(text: str) -> tuple[list[Block], list[str]]:
-    """Return the fenced blocks, and the lines of prose with all fenced lines blank."""
+    """Return the fenced blocks, and the lines of the text with all fenced lines blank."""
     blocks: list[Block] = []
     prose: list[str] = []
     fence: re.Match[str] | None = None
@@ -109,7 +110,7 @@ def split(text: str) -> tuple[list[Block], list[str]]:
 
 
 def commands(block: Block) -> Iterator[Command | str]:
-    """Read a console block; a string is a complaint."""
+    """Yield the commands of a console block; a string is a problem."""
     current: Command | None = None
     for number, line in enumerate(block.text.splitlines(), block.line):
         if line.startswith("$ "):
@@ -132,26 +133,26 @@ def commands(block: Block) -> Iterator[Command | str]:
 
 
 def expected_output(document: Path, command: str) -> list[str]:
-    """The output that a document promises for a command, for a test that runs the command itself."""
+    """Return the output that a document shows for a command, for a test that runs the command itself."""
     for block in split(document.read_text(encoding="utf-8"))[0]:
         for item in commands(block) if block.language == "console" else ():
-            if isinstance(item, Command) and bare(item.text) == command:
+            if isinstance(item, Command) and without_comment(item.text) == command:
                 return item.expected
     raise LookupError(f"{document.name} has no command {command!r}")
 
 
-def bare(command: str) -> str:
-    """A command without its trailing comment."""
+def without_comment(command: str) -> str:
+    """Return a command without its trailing comment."""
     return re.sub(r"\s+#\s.*$", "", command)
 
 
 def matches(expected: Sequence[str], actual: Sequence[str]) -> bool:
-    """Compare output line by line; `...` is the only wildcard."""
+    """Whether output agrees line by line; `...` is the only wildcard."""
     patterns = [
         None if line.strip() == "..." else ".*".join(map(re.escape, line.rstrip().split("..."))) for line in expected
     ]
 
-    ends = {0}  # how many lines of the output the patterns so far can stand for
+    ends = {0}  # how many lines of the output the patterns so far can match
     for pattern in patterns:
         if pattern is None:
             ends = set(range(min(ends, default=len(actual) + 1), len(actual) + 1))
@@ -160,13 +161,13 @@ def matches(expected: Sequence[str], actual: Sequence[str]) -> bool:
     return len(actual) in ends
 
 
-def escapes(text: str) -> Iterator[str]:
-    """Commands that no one would run: in blocks of other kinds, or in code blocks made by indentation."""
+def unrun_commands(text: str) -> Iterator[str]:
+    """Yield commands that would never run: in blocks of other kinds, or in code blocks made by indentation."""
     blocks, prose = split(text)
     for block in blocks:
         if block.language in ("python", "console", "output", "toml", "json"):
             continue
-        if block.language not in SHOWN:
+        if block.language not in SHOWN_ONLY:
             known = "console (for commands), python, output, toml, json or text"
             yield f"{block.line}: a block of kind {block.language!r} is never run: use {known}"
         elif any(COMMAND.match(line.strip()) for line in block.text.splitlines()):
@@ -177,10 +178,10 @@ def escapes(text: str) -> Iterator[str]:
 
 
 class Runner:
-    """Execute the blocks of one document in the current folder."""
+    """Executes the blocks of one document in the current folder."""
 
-    def __init__(self, repo: Path, document: Path, not_run: Sequence[str], nursery: Nursery) -> None:
-        self.repo, self.document, self.nursery = repo, document, nursery
+    def __init__(self, repo: Path, document: Path, not_run: Sequence[str], fork_server: ForkServer) -> None:
+        self.repo, self.document, self.fork_server = repo, document, fork_server
         self.not_run = [re.compile(pattern) for pattern in not_run]
         self.names: dict[str, Any] = {"__name__": "__main__"}
         self.printed: list[str] | None = None
@@ -191,7 +192,7 @@ class Runner:
 
     def run(self) -> list[str]:
         text = self.document.read_text(encoding="utf-8")
-        self.problems += [f"{self.document.name}:{problem}" for problem in escapes(text)]
+        self.problems += [f"{self.document.name}:{problem}" for problem in unrun_commands(text)]
         for block in split(text)[0]:
             action = getattr(self, f"run_{block.language}", None)
             if action is not None:
@@ -239,22 +240,24 @@ class Runner:
         for command in commands(block):
             if isinstance(command, str):
                 self.problems.append(f"{self.document.name}:{command}")
-            elif not any(pattern.fullmatch(bare(command.text)) for pattern in self.not_run):
+            elif not any(pattern.fullmatch(without_comment(command.text)) for pattern in self.not_run):
                 self.run_command(command)
 
     def run_command(self, command: Command) -> None:
-        make = MAKE.fullmatch(bare(command.text))
+        make = MAKE_COMMAND.fullmatch(without_comment(command.text))
         text, folder = (command.text, Path.cwd()) if make is None else (f"make -n{command.text[4:]}", self.repo)
         program = shutil.which("headcount", path=environment()["PATH"])
         try:
-            if program is not None and PLAIN.fullmatch(bare(text)):
-                done = self.nursery.run("command", [program, *shlex.split(bare(text))[1:]], CONSOLE_TIMEOUT)
+            if program is not None and PLAIN_COMMAND.fullmatch(without_comment(text)):
+                done = self.fork_server.run(
+                    "command", [program, *shlex.split(without_comment(text))[1:]], CONSOLE_SECONDS
+                )
             else:
                 done = subprocess.run(
                     ["bash", "-c", f"set -o pipefail\n{text}"],
                     cwd=folder,
                     env=environment(),
-                    timeout=CONSOLE_TIMEOUT,
+                    timeout=CONSOLE_SECONDS,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
@@ -262,7 +265,7 @@ class Runner:
                     check=False,
                 )
         except subprocess.TimeoutExpired:
-            return self.report(command.line, f"`{command.text}` ran longer than {CONSOLE_TIMEOUT} s")
+            return self.report(command.line, f"`{command.text}` ran longer than {CONSOLE_SECONDS} s")
         output = done.stdout.splitlines()
         if done.returncode != command.status:
             tail = "\n    ".join(output[-8:])
@@ -277,16 +280,16 @@ class Runner:
             self.report(line, "\n    ".join(parts))
 
 
-class Nursery:
-    """Asks a process that serves (below) for children of it, one at a time."""
+class ForkServer:
+    """A client of a process that runs `serve`: it has requests executed in forks of that process, one at a time."""
 
     def __init__(self, requests: TextIO, answers: TextIO) -> None:
         self.requests, self.answers = requests, answers
 
     @classmethod
     @contextlib.contextmanager
-    def started(cls) -> Iterator[Nursery]:
-        """With a process of its own, that has imported LIBRARIES."""
+    def started(cls) -> Iterator[ForkServer]:
+        """Start a new process that has imported LIBRARIES."""
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "encoding": "utf-8"}
         with subprocess.Popen([sys.executable, "-P", __file__], env=environment(), **pipes) as process:
             assert process.stdin is not None
@@ -295,23 +298,23 @@ class Nursery:
 
     @classmethod
     @contextlib.contextmanager
-    def forked(cls) -> Iterator[Nursery]:
-        """With a fork of this process as it is now: what comes to pass here later, its children do not see."""
-        (asked, ask), (told, tell) = os.pipe(), os.pipe()
+    def forked(cls) -> Iterator[ForkServer]:
+        """Start a fork of this process as it is now; its children do not see later changes here."""
+        (request_read, request_write), (answer_read, answer_write) = os.pipe(), os.pipe()
         if (pid := os.fork()) == 0:
-            os.close(ask)
-            os.close(told)
-            with os.fdopen(asked) as requests, os.fdopen(tell, "w") as answers:
+            os.close(request_write)
+            os.close(answer_read)
+            with os.fdopen(request_read) as requests, os.fdopen(answer_write, "w") as answers:
                 serve(requests, answers)
             os._exit(0)
-        os.close(asked)
-        os.close(tell)
-        with os.fdopen(ask, "w") as requests, os.fdopen(told) as answers:
+        os.close(request_read)
+        os.close(answer_write)
+        with os.fdopen(request_write, "w") as requests, os.fdopen(answer_read) as answers:
             yield cls(requests, answers)
         os.waitpid(pid, 0)
 
     def run(self, kind: str, arguments: Sequence[str], limit: float) -> subprocess.CompletedProcess[str]:
-        """A command (program, arguments…) or a document (see `_document`) in the current folder; what it wrote."""
+        """Run a command (program, arguments…) or a document (see `_document`) in the current folder."""
         with tempfile.NamedTemporaryFile() as output:
             request = [kind, list(arguments), str(Path.cwd()), output.name, limit]
             print(json.dumps(request), file=self.requests, flush=True)
@@ -322,26 +325,26 @@ class Nursery:
 
 
 def serve(requests: Iterable[str], answers: TextIO) -> None:
-    """Fork for every line of JSON; answer with the exit status, null where the time was up."""
+    """Fork for every request, a line of JSON; answer with the exit status, or null after a timeout."""
     forks = multiprocessing.get_context("fork")
     for line in requests:
         kind, arguments, folder, output, limit = json.loads(line)
         process = forks.Process(
-            target=_be,
+            target=_run_role,
             args=({"command": _command, "document": _document}[kind], *arguments),
             kwargs={"folder": folder, "output": output},
         )
         process.start()
         process.join(limit)
-        late = process.exitcode is None
-        if late:
+        timed_out = process.exitcode is None
+        if timed_out:
             process.kill()
             process.join()
-        print(json.dumps(None if late else process.exitcode), file=answers, flush=True)
+        print(json.dumps(None if timed_out else process.exitcode), file=answers, flush=True)
 
 
-def _be(role: Any, *arguments: str, folder: str, output: str) -> None:
-    """The forked process: nothing on standard input, its output in a file."""
+def _run_role(role: Any, *arguments: str, folder: str, output: str) -> None:
+    """Run a function in the forked process, with an empty standard input and the output in a file."""
     nothing, file = os.open(os.devnull, os.O_RDONLY), os.open(output, os.O_WRONLY | os.O_APPEND)
     for descriptor, source in enumerate((nothing, file, file)):
         os.dup2(source, descriptor)
@@ -350,29 +353,29 @@ def _be(role: Any, *arguments: str, folder: str, output: str) -> None:
 
 
 def _command(program: str, *arguments: str) -> None:
-    """The very script that is on PATH."""
+    """Run the script that is on PATH."""
     sys.argv = [program, *arguments]
     runpy.run_path(program, run_name="__main__")
 
 
 def _document(repo: str, document: str, report: str, *not_run: str) -> None:
-    """All blocks of a document; its commands are forks of this process as it is before the first."""
+    """Run all blocks of a document; its commands are forks of this process as it was before the first block."""
     sys.path.insert(0, "")
-    with Nursery.forked() as nursery:
-        problems = Runner(Path(repo), Path(document), not_run, nursery).run()
+    with ForkServer.forked() as fork_server:
+        problems = Runner(Path(repo), Path(document), not_run, fork_server).run()
     Path(report).write_text(json.dumps(problems), encoding="utf-8")
 
 
 def environment() -> dict[str, str]:
-    """This environment's programs first on PATH, and nothing inherited from an outer make or terminal."""
+    """Return an environment with this Python's programs first on PATH and nothing from an outer make or terminal."""
     dropped = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "COLUMNS", "LINES", "FORCE_COLOR")
     kept = {key: value for key, value in os.environ.items() if key not in dropped}
     programs = str(Path(sys.executable).parent)
     return {**kept, "PATH": f"{programs}{os.pathsep}{kept.get('PATH', '')}", "MPLBACKEND": "Agg"}
 
 
-def run_document(nursery: Nursery, repo: Path, document: Path, not_run: Sequence[str] = ()) -> list[str]:
-    """Execute a document in a process and an empty folder of its own; return what went wrong."""
+def run_document(fork_server: ForkServer, repo: Path, document: Path, not_run: Sequence[str] = ()) -> list[str]:
+    """Execute a document in its own process and an empty folder; return the problems."""
     if not document.is_file():
         return [f"{document.name} does not exist"]
     with tempfile.TemporaryDirectory() as folder:
@@ -382,9 +385,9 @@ def run_document(nursery: Nursery, repo: Path, document: Path, not_run: Sequence
         arguments = [str(repo), str(document), str(report), *not_run]
         try:
             with contextlib.chdir(inside):
-                done = nursery.run("document", arguments, DOCUMENT_TIMEOUT)
+                done = fork_server.run("document", arguments, DOCUMENT_SECONDS)
         except subprocess.TimeoutExpired:
-            return [f"{document.name}: ran longer than {DOCUMENT_TIMEOUT} s"]
+            return [f"{document.name}: ran longer than {DOCUMENT_SECONDS} s"]
         if done.returncode != 0 or not report.exists():
             return [f"{document.name}: the document's process died ({done.returncode}): {done.stdout[-2000:]}"]
         return json.loads(report.read_text(encoding="utf-8"))

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from benchmarks import speed
 from benchmarks.peers import floor, run, steps, sweep, tables, turns, vmap
 from benchmarks.peers.jax import Jax, JaxTraining
-from benchmarks.peers.sweep_plan import Sweep
+from benchmarks.peers.sweep_plan import BenchSweep
 from benchmarks.peers.torch_layers import TorchLayers, one_at_a_time
-from benchmarks.peers.turns import RATE, Absent
+from benchmarks.peers.turns import LEARNING_RATE, PeerUnavailable
 from headcount.core.text.terminal import Terminal
 from headcount.models.transformer.reference import Transformer
 from headcount.models.transformer.spec import ModelSpec
@@ -30,13 +30,13 @@ from support import Cli
 
 Predict = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 SPEC = ModelSpec(dim=3, length=5, heads=2, head_dim=4, hidden=6)
-TINY = steps.Plan(lengths=(4,), turns=1, batch=8, samples=32, compiled=False, work=0.01, models=2)
+TINY = steps.BenchPlan(lengths=(4,), turns=1, batch=8, samples=32, compiled=False, work=0.01, models=2)
 needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
 
 
-def tiny_sweep(heads: tuple[int, ...] = (1, 2), total: int = 30) -> Sweep:
+def tiny_sweep(heads: tuple[int, ...] = (1, 2), total: int = 30) -> BenchSweep:
     train = TrainSpec(steps=total, warmup=5, batch=16, train_size=64, validation_size=32, evaluations=3)
-    return Sweep(train, heads=heads, lengths=(4,), seeds=2, hidden=8)
+    return BenchSweep(train, heads=heads, lengths=(4,), seeds=2, hidden=8)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def one_sequence() -> Part:
 
 def reference_after(count: int) -> dict[str, Tensor]:
     model, part = Transformer(SPEC, seed=1), one_sequence()
-    optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
+    optimiser = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
     for _ in range(count):
         optimiser.zero_grad()
         (model(part.X) - part.y).square().mean().backward()
@@ -152,9 +152,9 @@ def text_of(table: Any) -> str:
     return console.export_text()
 
 
-def tiny_result(monkeypatch: pytest.MonkeyPatch, plan: steps.Plan = TINY, **options: Any) -> dict[str, Any]:
+def tiny_result(monkeypatch: pytest.MonkeyPatch, plan: steps.BenchPlan = TINY, **options: Any) -> dict[str, Any]:
     monkeypatch.setattr(run, "help_seconds", lambda: 0.2)
-    monkeypatch.setattr(run, "peak", lambda _: (1e11, "100 GFLOP/s, made up"))
+    monkeypatch.setattr(run, "peak_rate", lambda _: (1e11, "100 GFLOP/s, made up"))
     return run.run_bench(plan.device, plan=plan, quiet=True, **options)
 
 
@@ -182,7 +182,7 @@ def test_every_row_has_times_or_a_reason(monkeypatch, no_jax):
 
 def test_the_result_can_be_committed_and_is_saved_as_it_grows(monkeypatch, no_jax, tmp_path):
     saved: list[set[str]] = []
-    plan = steps.Plan(**{**vars(TINY), "lengths": (4, 6), "skip": ("nn_mha", "class_query", "reference", "vmap")})
+    plan = steps.BenchPlan(**{**vars(TINY), "lengths": (4, 6), "skip": ("nn_mha", "class_query", "reference", "vmap")})
     result = tiny_result(monkeypatch, plan, save=lambda r: saved.append(set(r)), sweep=True, trials=tiny_sweep((1,)))
     assert shape_problems({**result, "provenance": {**result["provenance"], "commit": "0" * 12}}, "bench-cpu") == []
     assert json.loads(json.dumps(result, allow_nan=False)) == result
@@ -195,7 +195,7 @@ def test_the_result_can_be_committed_and_is_saved_as_it_grows(monkeypatch, no_ja
 def test_ours_must_run(monkeypatch):
     monkeypatch.setattr(steps, "cpu_engine", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        tiny_result(monkeypatch, steps.Plan(**{**vars(TINY), "skip": tuple(steps.PEERS)}))
+        tiny_result(monkeypatch, steps.BenchPlan(**{**vars(TINY), "skip": tuple(steps.PEERS)}))
 
 
 def test_turns_are_taken_in_turn():
@@ -238,7 +238,7 @@ def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_way_of_a_gpu(monkeypatch, pretended_gpu, no_jax):
-    plan = steps.Plan(**{**vars(TINY), "device": "cuda", "skip": ("engine_1024",)})
+    plan = steps.BenchPlan(**{**vars(TINY), "device": "cuda", "skip": ("engine_1024",)})
     result = run.run_bench("cuda", plan=plan, quiet=True, sweep=True, trials=tiny_sweep((2,)))
     assert result["name"] == "bench-h200"
     assert result["provenance"]["machine"]["device"] == "NVIDIA H200"
@@ -266,10 +266,10 @@ def test_a_result_is_named_after_the_hardware(device, name):
 
 def test_an_unknown_gpu_has_no_floor(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H2000")
-    rate, words = floor.peak("cuda")
+    rate, words = floor.peak_rate("cuda")
     assert rate == 0
     assert "H2000" in words
-    assert floor.peak("cpu")[0] > 1e8
+    assert floor.peak_rate("cpu")[0] > 1e8
 
 
 # -- the sweep --------------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def test_an_unknown_gpu_has_no_floor(monkeypatch):
 
 def test_the_floor_counts_every_shape():
     paper = sweep.sweep_of("cuda")
-    assert floor.flop_a_token(paper.model(4, 8)) == 2304
+    assert floor.flop_per_token(paper.model(4, 8)) == 2304
     assert (len(paper.shapes), paper.seeds, paper.train.steps, paper.train.warmup) == (25, 16, 2000, 200)
     found = sweep.floor_of(paper, (67e12, "as stated"), 10.0)
     tokens = 16 * 2000 * 256 * (8 + 16 + 32 + 64 + 128)
@@ -325,7 +325,7 @@ def test_jax_without_that_device_is_absent(monkeypatch):
             raise RuntimeError(f"Unknown backend {name}")
 
     monkeypatch.setitem(sys.modules, "jax", Hollow)
-    with pytest.raises(Absent, match="JAX is installed without cuda"):
+    with pytest.raises(PeerUnavailable, match="JAX is installed without cuda"):
         Jax("cuda")
 
 
@@ -340,8 +340,8 @@ BAD = {
     "no steps": (["--sweep", "--steps", "0"], "at least 1"),
     "half a step": (["--sweep", "--steps", "2.5"], "whole number"),
     "out below a file": (["--out", "/dev/null/result.json"], "choose another"),
-    "a folder as out": (["--out", "/dev"], "give the name of a file"),
-    "out without a value": (["--out", ""], "an empty text"),
+    "a folder as out": (["--out", "/dev"], "give a file name"),
+    "out without a value": (["--out", ""], "an empty argument"),
     "unknown flag": (["--devise", "cpu"], "did you mean '--device'"),
     "half a flag": (["--dev", "cpu"], "did you mean '--device'"),
     "a flag without its value": (["--device"], "--help lists what is allowed"),
@@ -379,13 +379,13 @@ def test_a_gpu_that_is_not_there_gets_one_line(capsys):
 
 
 def test_the_command_prints_and_writes(monkeypatch, no_jax, capsys, tmp_path: Path):
-    plan = steps.Plan(**{**vars(TINY), "skip": ("vmap",)})
+    plan = steps.BenchPlan(**{**vars(TINY), "skip": ("vmap",)})
     result = tiny_result(monkeypatch, plan, sweep=True, trials=tiny_sweep((1,)))
     monkeypatch.setattr(run, "run_bench", lambda *_, **__: result)
     for flag in ([], ["--json"]):
         assert speed.main(["--sweep", "--out", str(tmp_path / "a.json"), *flag]) == 0
         out = capsys.readouterr().out
-        assert json.loads(out) == result if flag else "nn.MultiheadAttention, all rows ask" in out
+        assert json.loads(out) == result if flag else "nn.MultiheadAttention, all rows are queries" in out
         assert flag or "arithmetic floor" in out
     assert json.loads((tmp_path / "a.json").read_text()) == result
 

@@ -12,8 +12,7 @@ import pytest
 import headcount
 from documents import (
     Command,
-    Nursery,
-    bare,
+    ForkServer,
     commands,
     document_paths,
     environment,
@@ -21,6 +20,7 @@ from documents import (
     matches,
     run_document,
     split,
+    without_comment,
 )
 from support import REPO
 
@@ -39,14 +39,14 @@ def read(document: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery.started() as ready:
-        yield ready
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer.started() as server:
+        yield server
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=NAMES)
-def test_a_document_runs(document: Path, nursery: Nursery):
-    problems = run_document(nursery, REPO, document, NOT_RUN)
+def test_a_document_runs(document: Path, fork_server: ForkServer):
+    problems = run_document(fork_server, REPO, document, NOT_RUN)
     assert not problems, "\n" + "\n".join(problems)
 
 
@@ -62,7 +62,7 @@ def test_relative_links_lead_somewhere(document: Path):
 
 def test_output_shown_for_make_is_compared_somewhere():
     shown = [
-        bare(item.text)
+        without_comment(item.text)
         for document in DOCUMENTS
         for block in split(read(document))[0]
         if block.language == "console"
@@ -181,24 +181,24 @@ BROKEN = {
 }
 
 
-def test_a_good_document_passes(tmp_path, nursery):
+def test_a_good_document_passes(tmp_path, fork_server):
     (tmp_path / "page.md").write_text(GOOD)
-    assert run_document(nursery, REPO, tmp_path / "page.md", NOT_RUN) == []
+    assert run_document(fork_server, REPO, tmp_path / "page.md", NOT_RUN) == []
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_document_is_reported(case, tmp_path, nursery):
+def test_a_broken_document_is_reported(case, tmp_path, fork_server):
     text, problem = BROKEN[case]
     (tmp_path / "page.md").write_text(text)
-    problems = run_document(nursery, REPO, tmp_path / "page.md", NOT_RUN)
+    problems = run_document(fork_server, REPO, tmp_path / "page.md", NOT_RUN)
     assert len(problems) == 1, problems
     assert problems[0].startswith(f"page.md:{problem}")
 
 
-def test_a_missing_document_and_a_dying_one_are_reported(tmp_path, nursery):
-    assert run_document(nursery, REPO, tmp_path / "README.md")
+def test_a_missing_document_and_a_dying_one_are_reported(tmp_path, fork_server):
+    assert run_document(fork_server, REPO, tmp_path / "README.md")
     (tmp_path / "page.md").write_text("```python\nimport os\nos._exit(0)\n```")
-    assert "died" in run_document(nursery, REPO, tmp_path / "page.md")[0]
+    assert "died" in run_document(fork_server, REPO, tmp_path / "page.md")[0]
 
 
 def test_wildcards():

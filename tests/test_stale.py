@@ -14,7 +14,7 @@ from benchmarks import result_sources as sources
 from benchmarks import stale
 from benchmarks.result_sources import BENCH
 from benchmarks.source import Source
-from marks import mark_problems, marked
+from marks import mark_problems, with_marks
 from results import RESULTS
 from support import REPO
 
@@ -257,7 +257,7 @@ def test_a_timing_is_never_renewed(result: Path, capsys: pytest.CaptureFixture[s
     outdated(result, "timed")
     before = result.read_bytes()
     assert stale.main(["--renew", str(result)]) == 2
-    assert "a timing is renewed by measuring alone" in capsys.readouterr().err
+    assert "a timing cannot be renewed: measure it again" in capsys.readouterr().err
     assert result.read_bytes() == before
 
 
@@ -265,7 +265,7 @@ def test_a_timing_is_never_renewed(result: Path, capsys: pytest.CaptureFixture[s
     ("again", "complaint"),
     [
         (None, "no sample of it is cheap"),
-        (lambda _: {"rows": [1.5000000000000002]}, "rows comes out otherwise"),
+        (lambda _: {"rows": [1.5000000000000002]}, "rows differs with today's code"),
     ],
 )
 def test_an_error_without_equal_bits_is_not_renewed(again: Any, complaint: str, result: Path):
@@ -281,7 +281,7 @@ def test_an_error_with_equal_bits_is_renewed(result: Path):
     outdated(result, "timed")
     found = stale.renew(result, lambda _name, _part: lambda _: {"rows": [1.5]})
     assert found["measured"] is None
-    assert "measuring alone" in found["timed"]
+    assert "cannot be renewed" in found["timed"]
     assert [one.part for one in stale.stale_parts(result)] == ["timed"]
     assert json.loads(result.read_text())["source"]["measured"]["renewed"]
 
@@ -334,21 +334,21 @@ def stale_of(page: Path) -> list[Any]:
 def test_a_marked_figure_passes(case: str, page: Path):
     page.write_text(f"# Page\n\n{MARKED[case]}")
     assert mark_problems(page, stale_of(page)) == []
-    assert marked(page.read_text(), page, stale_of(page)) == page.read_text()
+    assert with_marks(page.read_text(), page, stale_of(page)) == page.read_text()
 
 
 @pytest.mark.parametrize("case", UNMARKED)
 def test_an_unmarked_figure_is_reported_and_can_be_marked(case: str, page: Path):
     page.write_text(f"# Page\n\n{UNMARKED[case]}")
     assert mark_problems(page, stale_of(page))
-    page.write_text(marked(page.read_text(), page, stale_of(page)))
+    page.write_text(with_marks(page.read_text(), page, stale_of(page)))
     assert mark_problems(page, stale_of(page)) == []
-    page.write_text(marked(page.read_text(), page, []))
+    page.write_text(with_marks(page.read_text(), page, []))
     assert "code changed since" not in page.read_text()
 
 
 def test_many_stale_figures_share_one_mark_below_the_title(page: Path):
     page.write_text("# Page\n\n" + f"It takes {FIGURE}.\n\n" * 8)
-    page.write_text(marked(page.read_text(), page, stale_of(page)))
+    page.write_text(with_marks(page.read_text(), page, stale_of(page)))
     assert page.read_text().count(MARK) == 1
     assert mark_problems(page, stale_of(page)) == []

@@ -43,7 +43,7 @@ def difference(spoil: str | None = None) -> float:
     w = {n: t + 0.2 * torch.randn(t.shape, generator=rng) for n, t in initial_weights(PLAN.spec, 1).items()}
     frames = torch.randn(3, 3, 32, 32, generator=rng)
     own = dict(w) if spoil is None else {**w, spoil: w[spoil].flip(0)}
-    model = PlainViT(PLAN.spec, PLAN.patch).take(own)
+    model = PlainViT(PLAN.spec, PLAN.patch).copy_weights(own)
     return float((model(frames) - encode(PLAN.spec, w, cut_patches(frames, PLAN.patch))).abs().max())
 
 
@@ -92,7 +92,7 @@ def test_the_measurement_runs_tiny(
     path = script.main([str(tmp_path / "out"), "--smoke", "--device", "cpu", "--kernels", "--skip", "stack_eager"])
     result = json.loads(path.read_text())
     assert not shape_problems(result, path.stem)
-    assert set(result["rows"]) == set(script.LABELS) - {"stack_eager"}
+    assert set(result["rows"]) == set(script.ROW_LABELS) - {"stack_eager"}
     assert result["absent"] == {}
     for row, one in result["rows"].items():
         assert len(one["us_per_model_step"]) == 2
@@ -106,7 +106,7 @@ def test_a_row_that_cannot_run_is_told(script: Any, monkeypatch: pytest.MonkeyPa
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(script, "plain_loop", broken)
-    found = script.measure(PLAN, skip=["stack_eager", "stack_float32", *script.WITH_KERNELS])
+    found = script.measure(PLAN, skip=["stack_eager", "stack_float32", *script.KERNEL_ROWS])
     assert set(found["rows"]) == {"stack"}
     assert found["absent"]["loader_bf16"] == "out of memory"
 

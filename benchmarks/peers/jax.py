@@ -1,7 +1,7 @@
-"""Many models at once in JAX: jit, vmap over models, lax.scan over steps, batches drawn on the device.
+"""A peer: many models at once in JAX, with jit, vmap over models, lax.scan over steps and batches drawn on the device.
 
-JAX is no dependency: it is looked for when asked for. The weights are those of our reference by name. All products
-are in float32 (precision "highest"; JAX's own default on a GPU would be TF32, which is coarser than what we compare).
+JAX is not a dependency; it is imported only when it is used. The weights have the names of our reference's. All
+products are in float32 (precision "highest"), because JAX's default on a GPU, TF32, is less precise than our engine.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from benchmarks.peers.turns import RATE, Absent
+from benchmarks.peers.turns import LEARNING_RATE, PeerUnavailable
 from headcount.training import Part
 
 Tree = dict[str, Any]
 
 
 class Jax:
-    """JAX on one device, with equation 4 and Adam written for it."""
+    """JAX on one device, with equation 4 and Adam."""
 
     def __init__(self, device: str) -> None:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or JAX takes most of the memory from torch
         try:
             self.jax: Any = importlib.import_module("jax")
         except ImportError:
-            raise Absent("JAX is not installed") from None
+            raise PeerUnavailable("JAX is not installed") from None
         try:
             self.device = self.jax.devices(device)[0]
         except RuntimeError:
-            raise Absent(f"JAX is installed without {device}") from None
+            raise PeerUnavailable(f"JAX is installed without {device}") from None
 
     def put(self, value: Any) -> Any:
-        """Place an array, or a tree of arrays, on the device; jit then runs there."""
+        """Move an array or a tree of arrays to the device, where jit then runs."""
         return self.jax.device_put(value, self.device)
 
     def arrays(self, part: Part) -> tuple[Any, Any]:
@@ -43,13 +43,13 @@ class Jax:
         return self.put(part.X.cpu().numpy()), self.put(part.y.cpu().numpy())
 
     def start(self, weights: Mapping[str, Tensor], seed: int = 0) -> tuple[Tree, Tree, Tree, Any]:
-        """Return the state of a stack before its first step: weights, Adam's moments, key of the batches."""
+        """Return the initial state of a stack: weights, Adam's moments and the key of the batches."""
         w = {name: self.put(tensor.detach().cpu().numpy()) for name, tensor in weights.items()}
         zero = self.jax.tree.map(self.jax.numpy.zeros_like, w)
         return w, zero, self.jax.tree.map(self.jax.numpy.zeros_like, w), self.put(self.jax.random.key(seed))
 
     def predict(self, w: Tree, x: Any) -> Any:
-        """Equation 4 for one model: y[batch, out_dim] from x[batch, length, dim]."""
+        """Return y[batch, out_dim] for x[batch, length, dim]: equation 4 for one model."""
         jax, jnp = self.jax, self.jax.numpy
         inner, outer, at, F = "encoder.inner", "encoder.outer", "layers.0.attention", "layers.0.feedforward.layers"
         with jax.default_matmul_precision("highest"):
@@ -64,13 +64,13 @@ class Jax:
             return hidden @ w[f"{F}.1.weight"].T + w[f"{F}.1.bias"]
 
     def rates(self, rates: Sequence[float], done: int = 0) -> tuple[Any, Any]:
-        """Return Adam's step sizes and roots after `done` steps, with its corrections in, worked out in float64."""
+        """Return Adam's step sizes and roots after `done` steps, with bias corrections, computed in float64."""
         t, rate = np.arange(done + 1, done + len(rates) + 1), np.asarray(rates)
         size, root = rate / (1 - 0.9**t), 1 / np.sqrt(1 - 0.999**t)
         return self.put((size.astype(np.float32), root.astype(np.float32)))
 
     def adam(self, w: Tree, m: Tree, v: Tree, g: Tree, size: Any, root: Any) -> tuple[Tree, Tree, Tree]:
-        """One step of Adam, as torch defines it."""
+        """Return the state after one step of Adam, as torch defines it."""
         jnp, over = self.jax.numpy, self.jax.tree.map
         m = over(lambda a, b: 0.9 * a + 0.1 * b, m, g)
         v = over(lambda a, b: 0.999 * a + 0.001 * b * b, v, g)
@@ -108,8 +108,8 @@ class JaxTraining:
         self.program = self.peer.jax.jit(self.peer.steps(self.models, batch), donate_argnums=0)
 
     def run(self) -> int:
-        """Take the steps and wait for them; return how many model-steps that was."""
-        rates = self.peer.rates([RATE] * self.steps, self.done)
+        """Take the steps and wait for them; return the number of model-steps."""
+        rates = self.peer.rates([LEARNING_RATE] * self.steps, self.done)
         self.state = self.peer.jax.block_until_ready(self.program(self.state, rates, self.X, self.y))
         self.done += self.steps
         return self.steps * self.models

@@ -1,7 +1,8 @@
-"""The sweep in JAX: one jit + vmap program a shape, over all its seeds, from our first weights.
+"""The sweep in JAX: one jit + vmap program per shape for all its seeds, starting from our initial weights.
 
 A program takes the steps up to the next evaluation and evaluates. All programs are compiled first, a few side by side,
-as JAX's makers advise (XLA itself keeps its tuning runs on a GPU apart); then the shapes train one after the other.
+as JAX's documentation advises (XLA itself separates its tuning runs on a GPU). Then the shapes train one after the
+other.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from benchmarks.peers.jax import Jax
-from benchmarks.peers.sweep_plan import Errors, Sweep
+from benchmarks.peers.sweep_plan import BenchSweep, Errors
 from benchmarks.peers.vmap import stacked_weights
 from headcount.core import Progress, cores
 from headcount.training import Dataset
@@ -20,7 +21,7 @@ from headcount.training import Dataset
 class JaxSweep:
     """All trials of a sweep on one device."""
 
-    def __init__(self, sweep: Sweep, data: dict[int, Dataset], device: str) -> None:
+    def __init__(self, sweep: BenchSweep, data: dict[int, Dataset], device: str) -> None:
         self.sweep, self.peer, train = sweep, Jax(device), sweep.train
         self.rates = [([train.rate(step) for step in part], part[0]) for part in sweep.parts]
         self.arrays = {T: (*self.peer.arrays(d.train), *self.peer.arrays(d.validation)) for T, d in data.items()}
@@ -41,7 +42,7 @@ class JaxSweep:
         return peer.jax.jit(run, donate_argnums=0)
 
     def compile(self, progress: Progress) -> dict[tuple[int, int, int], Any]:
-        """Compile one program a shape and number of steps."""
+        """Compile one program for every shape and number of steps."""
         counts = {len(rates): rates for rates, _ in self.rates}
         keys = [(*shape, count) for shape in self.sweep.shapes for count in counts]
         lowered = [
@@ -60,7 +61,7 @@ class JaxSweep:
             return dict(zip(keys, pool.map(one, range(len(keys))), strict=True))
 
     def train(self, heads: int, length: int, programs: dict[tuple[int, int, int], Any]) -> list[float | None]:
-        """Train one shape; return the final error of every seed, None where it diverged."""
+        """Train one shape; return the final error of every seed, None if it diverged."""
         state, error = self.peer.start(self.weights[heads, length]), None
         for rates, done in self.rates:
             program = programs[heads, length, len(rates)]
@@ -70,9 +71,9 @@ class JaxSweep:
 
 
 def jax_twin(
-    sweep: Sweep, data: dict[int, Dataset], device: str, progress: Progress
+    sweep: BenchSweep, data: dict[int, Dataset], device: str, progress: Progress
 ) -> tuple[dict[str, float], Errors]:
-    """Train everything by JAX; return the seconds of training and of compiling, and the errors."""
+    """Train everything with JAX; return the seconds of training and of compiling, and the errors."""
     runner = JaxSweep(sweep, data, device)
     start = time.perf_counter()
     programs = runner.compile(progress)

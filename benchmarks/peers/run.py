@@ -1,4 +1,4 @@
-"""One run of the bench: the table of steps, then on request the sweep; one result with its provenance."""
+"""Run the benchmark: the table of steps, then the sweep if requested, as one result with its provenance."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import torch
 
-from benchmarks.peers.floor import peak
-from benchmarks.peers.steps import CPU_ROWS, CUDA_ROWS, Plan, check_device, measure
-from benchmarks.peers.sweep import Sweep, run_sweep_bench, sweep_of
+from benchmarks.peers.floor import peak_rate
+from benchmarks.peers.steps import CPU_ROWS, CUDA_ROWS, BenchPlan, check_device, measure
+from benchmarks.peers.sweep import BenchSweep, run_sweep_bench, sweep_of
 from benchmarks.result_sources import recorded
 from headcount.core import BadInput, Progress, cores, nearest, provenance
 from headcount.training import full_precision, start_kernels
@@ -25,7 +25,7 @@ Result = dict[str, Any]
 
 
 def help_seconds(times: int = 7) -> float:
-    """Time `headcount --help`, the median of several."""
+    """Return the median time of several runs of `headcount --help`."""
     seconds: list[float] = []
     for _ in range(times):
         start = time.perf_counter()
@@ -35,7 +35,7 @@ def help_seconds(times: int = 7) -> float:
 
 
 def result_name(device: str, hardware: str) -> str:
-    """Name a result after the hardware: bench-cpu, bench-h200."""
+    """Return the name of a result, after the hardware: bench-cpu or bench-h200, for example."""
     if device == "cpu":
         return "bench-cpu"
     words = re.findall(r"[a-z0-9]+", hardware.lower())
@@ -43,12 +43,12 @@ def result_name(device: str, hardware: str) -> str:
 
 
 def check_skip(skip: Sequence[str], device: str, *, sweep: bool) -> None:
-    """Refuse a name to be left out that is none, and to leave out everything."""
+    """Refuse to skip an unknown row, or everything."""
     rows = CPU_ROWS if device == "cpu" else CUDA_ROWS
     allowed = ["steps", *(row for row in rows if row != "engine")]
     for name in skip:
         if name not in allowed:
-            raise BadInput(f"--skip {name!r} is no part of the bench: {nearest(name, allowed)}")
+            raise BadInput(f"unknown row or table {name!r} for --skip: {nearest(name, allowed)}")
     if "steps" in skip and not sweep:
         raise BadInput("--skip steps leaves nothing to time: add --sweep")
 
@@ -61,21 +61,21 @@ def run_bench(
     skip: Sequence[str] = (),
     quiet: bool = False,
     save: Callable[[Result], None] | None = None,
-    plan: Plan | None = None,
-    trials: Sweep | None = None,
+    plan: BenchPlan | None = None,
+    trials: BenchSweep | None = None,
 ) -> Result:
-    """Measure everything; `save` is called after every part, so that a run that is cut off leaves what it has.
+    """Measure everything; `save` is called after every part, so that an interrupted run keeps what it has.
 
-    `plan` and `trials` are for tests: smaller sizes than the real ones.
+    `plan` and `trials` are smaller sizes for tests.
     """
     check_skip(skip, device, sweep=sweep)
     trials = trials or sweep_of(device, steps)
     check_device(device)
-    plan = plan or Plan(device=device, skip=tuple(skip))
+    plan = plan or BenchPlan(device=device, skip=tuple(skip))
     hardware = "cpu" if device == "cpu" else torch.cuda.get_device_name()
     origin = provenance(hardware)
     cast("dict[str, str]", origin["versions"]).update(_versions("jax", "triton", "numba"))
-    rate = peak(device)
+    rate = peak_rate(device)
     name = result_name(device, hardware)
     result: Result = {
         "name": name,
@@ -100,7 +100,7 @@ def run_bench(
     return result
 
 
-def _steps(result: Result, plan: Plan, rate: float, quiet: bool, keep: Callable[[Result], None]) -> None:
+def _steps(result: Result, plan: BenchPlan, rate: float, quiet: bool, keep: Callable[[Result], None]) -> None:
     threads = torch.get_num_threads()
     with Progress("timing", len(plan.lengths) * plan.turns + 1, quiet=quiet) as progress:
         if plan.device == "cpu":
@@ -108,7 +108,7 @@ def _steps(result: Result, plan: Plan, rate: float, quiet: bool, keep: Callable[
         for length in plan.lengths:
             result[f"T={length}"] = measure(plan, length, rate, progress)
             torch.set_num_threads(threads)
-            gc.collect()  # compiled programs hold on to their arrays in circles
+            gc.collect()  # compiled programs keep their arrays alive in reference cycles
             if plan.device == "cuda":
                 torch.cuda.empty_cache()
             keep(result)

@@ -1,4 +1,4 @@
-"""Which trials the sweep of the bench has."""
+"""The trials of the benchmark's sweep."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from headcount.models.transformer import ModelSpec
 from headcount.training import TrainSpec
 
 Errors = dict[tuple[int, int], list[float | None]]
-"""Final validation NMSE of every seed by (heads, length); None where a trial diverged."""
+"""Final validation NMSE of every seed by (heads, length); None if a trial diverged."""
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """Which trials are trained."""
+class BenchSweep:
+    """The trials to train."""
 
     train: TrainSpec
     heads: tuple[int, ...] = (1, 2, 3, 4, 5)
@@ -36,15 +36,15 @@ class Sweep:
 
     @property
     def programs(self) -> int:
-        """How many programs a shape needs in JAX: one, or two where the last part is shorter."""
+        """How many programs a shape needs in JAX: one, or two if the last part is shorter."""
         return len({len(part) for part in self.parts})
 
     def model(self, heads: int, length: int) -> ModelSpec:
-        """The model of one shape: n = 8, E = 8·h."""
+        """Return the model of one shape: n = 8, E = 8·h."""
         return ModelSpec(dim=4, length=length, heads=heads, head_dim=8, hidden=self.hidden)
 
-    def words(self) -> str:
-        """Say what is run."""
+    def description(self) -> str:
+        """Return the trials in words."""
         t = self.train
         seeds = f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"
         return (

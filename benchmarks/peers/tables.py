@@ -1,4 +1,4 @@
-"""The result of a bench as tables for a terminal."""
+"""Show a benchmark result as tables in a terminal."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-BAR = 16  # characters of the longest bar
+MAX_BAR_CELLS = 16
 
 
 def bar(ratio: float, longest: float) -> str:
-    """Draw a ratio to ours on a logarithmic scale: ours is one block, the slowest is BAR of them."""
+    """Return a bar for a ratio on a logarithmic scale: one block for ours, MAX_BAR_CELLS for the slowest."""
     from math import log
 
     share = log(max(ratio, 1.0)) / log(longest) if longest > 1 else 0.0
-    return "█" * (1 + round(share * (BAR - 1)))
+    return "█" * (1 + round(share * (MAX_BAR_CELLS - 1)))
 
 
 def steps_table(result: Mapping[str, Any], rows: Mapping[str, str]) -> Table | None:
-    """µs per model-step of every row and length, its ratio to ours, or why there is none; None without times."""
+    """Return µs per model-step of every row and length, with its ratio to ours, or why it is missing; None if empty."""
     lengths = [key for key in result if key.startswith("T=")]
     if not lengths:
         return None
@@ -33,7 +33,7 @@ def steps_table(result: Mapping[str, Any], rows: Mapping[str, str]) -> Table | N
     for row, label in rows.items():
         cells = [_cell(result[key], row) for key in lengths]
         reasons = {result[key].get("absent", {}).get(row) for key in lengths}
-        if len(reasons) == 1 and None not in reasons:  # one reason for the whole row is said once
+        if len(reasons) == 1 and None not in reasons:  # state a reason for the whole row only once
             table.add_row(f"{label}: {reasons.pop()}", *("–" for _ in lengths), "")
         else:
             table.add_row(label, *cells, bar(last[row], max(last.values())) if last[row] else "")
@@ -54,21 +54,21 @@ def _cell(times: Mapping[str, Any], row: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits or so: 0.071, 2.3, 50, 4,346."""
+    """Return a number with about three digits: 0.071, 2.3, 50, 4,346."""
     digits = 0 if value >= 20 else 1 if value >= 1 else 3
     return f"{value:,.{digits}f}"
 
 
 def sweep_table(sweep: Mapping[str, Any]) -> Table:
-    """The best error of every shape, ours and JAX's."""
-    mine, theirs = sweep["ours"]["best"], sweep.get("jax", {}).get("best")
+    """Return a table with the best error of every shape, ours and JAX's."""
+    ours, theirs = sweep["ours"]["best"], sweep.get("jax", {}).get("best")
     title = "best NMSE over the seeds: ours" + (" / JAX's" if theirs else "")
     table = _table(title)
     table.add_column("heads", justify="right")
-    lengths = list(next(iter(mine.values())))
+    lengths = list(next(iter(ours.values())))
     for key in lengths:
         table.add_column(key.replace("=", " = "), justify="right")
-    for heads, row in mine.items():
+    for heads, row in ours.items():
         cells = [_error(row[key]) + (f" / {_error(theirs[heads][key])}" if theirs else "") for key in lengths]
         table.add_row(heads.removeprefix("h="), *cells)
     return table
@@ -79,26 +79,26 @@ def _error(value: float | None) -> str:
 
 
 def sweep_lines(sweep: Mapping[str, Any]) -> list[str]:
-    """What the sweep took, in sentences."""
-    mine = sweep["ours"]
+    """Return the times of the sweep in sentences."""
+    ours = sweep["ours"]
     lines = [
         f"{sweep['trials']} trials of {sweep['shapes']} shapes: {sweep['what']}",
-        f"ours: {mine['seconds']:.1f} s ({mine['us_per_model_step']:.2f} µs per model-step)",
-        f"  and {mine['first_call_seconds']:.1f} s for a first call that compiles",
+        f"ours: {ours['seconds']:.1f} s ({ours['us_per_model_step']:.2f} µs per model-step)",
+        f"  plus {ours['first_call_seconds']:.1f} s for a first call that compiles",
     ]
     if "jax" in sweep:
         theirs = sweep["jax"]
         lines.append(f"JAX jit + vmap: {theirs['seconds']:.1f} s ({theirs['us_per_model_step']:.2f} µs per model-step)")
-        lines.append(f"  and {theirs['compile_seconds']:.1f} s to compile, one program a shape")
+        lines.append(f"  plus {theirs['compile_seconds']:.1f} s to compile, one program per shape")
         lines.append(
             f"JAX takes {_number(sweep['jax_over_ours'])} times as long as we do, "
-            f"{_number(sweep['jax_over_ours_with_compiling'])} times with what both compile"
+            f"{_number(sweep['jax_over_ours_with_compiling'])} times with compiling on both sides"
         )
         if "best_error_ours_over_jax" in sweep:
-            apart = sweep["best_error_ours_over_jax"]
+            ratios = sweep["best_error_ours_over_jax"]
             lines.append(
-                f"best errors, ours over JAX's: {apart['median']:.2f} in the median of the shapes, "
-                f"{apart['least']:.2f} to {apart['greatest']:.2f}"
+                f"best errors, ours over JAX's: {ratios['median']:.2f} (median over shapes), "
+                f"{ratios['least']:.2f} to {ratios['greatest']:.2f}"
             )
     else:
         lines.append(f"JAX jit + vmap: {sweep['absent']['jax']}")

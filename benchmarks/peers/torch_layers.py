@@ -1,11 +1,11 @@
-"""What people use instead: the same architecture out of torch's own layers, one model at a time."""
+"""A peer: the same architecture built from torch's own layers, one model at a time."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.turns import RATE, Work
+from benchmarks.peers.turns import LEARNING_RATE, Work
 from headcount.models.transformer import ModelSpec
 from headcount.training import Part
 
@@ -13,8 +13,8 @@ from headcount.training import Part
 class TorchLayers(nn.Module):
     """Equation 4 with nn.MultiheadAttention, as a researcher would write it.
 
-    `all_rows`: every row of [c; e(1); …; e(T)] asks and the first is read, as is usual; otherwise the class token
-    alone asks, the cheapest way to use that layer.
+    With `all_rows` every row of [c; e(1); …; e(T)] is a query and the first output is used, as is usual. Otherwise the
+    class token is the only query, which is the cheapest way to use the layer.
     """
 
     def __init__(self, spec: ModelSpec, *, all_rows: bool) -> None:
@@ -29,17 +29,17 @@ class TorchLayers(nn.Module):
     def forward(self, X: Tensor) -> Tensor:
         """Return y[batch, out_dim]."""
         e = self.encoder(X)
-        asking = self.class_token.expand(len(X), -1, -1)
+        queries = self.class_token.expand(len(X), -1, -1)
         if self.all_rows:
-            asking = torch.cat([asking, e], dim=1)
-        attended, _ = self.attention(asking, e, e, need_weights=False)
-        return self.head((asking + attended)[:, 0])
+            queries = torch.cat([queries, e], dim=1)
+        attended, _ = self.attention(queries, e, e, need_weights=False)
+        return self.head((queries + attended)[:, 0])
 
 
 def one_at_a_time(model: nn.Module, part: Part, batch: int, steps: int, threads: int | None = None) -> Work:
     """Train one model with fused Adam, batches drawn on the device; `threads` are set on a CPU only."""
     model = model.to(part.X.device)
-    optimiser = torch.optim.Adam(model.parameters(), lr=RATE, fused=True)
+    optimiser = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, fused=True)
 
     def work() -> int:
         if threads is not None:

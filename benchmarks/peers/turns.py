@@ -1,4 +1,4 @@
-"""Timing that a noisy machine disturbs alike: everything in turns, several times, compared turn by turn."""
+"""Timing on a noisy machine: everything runs in turns, several times, and is compared within a turn."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TypeVar
 
 import torch
 
-RATE = 1e-3  # of all that is timed step by step: the rate does not change the work
+LEARNING_RATE = 1e-3  # of everything that is timed; it does not change the amount of work
 Key = TypeVar("Key", bound=Hashable)
 Work = Callable[[], int]
-"""Does some training and returns how many model-steps that was."""
+"""Does some training and returns the number of model-steps."""
 
 
-class Absent(Exception):
-    """A peer that cannot run here; the message is the reason that its row shows."""
+class PeerUnavailable(Exception):
+    """Raised by a peer that cannot run here; its row shows the message as the reason."""
 
 
 def settle(device: str) -> None:
-    """Wait until the device has done what it was given: kernels start later than the calls that ask for them."""
+    """Wait until the device has finished, because kernels start later than the calls that launch them."""
     if device == "cuda":
         torch.cuda.synchronize()
 
@@ -28,7 +28,7 @@ def settle(device: str) -> None:
 def in_turns(
     works: Mapping[Key, Work], turns: int, device: str, on_turn: Callable[[int], None] = lambda _: None
 ) -> dict[Key, list[float]]:
-    """Return µs per model-step of every turn; the works have been run before, so that all is compiled."""
+    """Return µs per model-step of every turn; all works must have run before, so that everything is compiled."""
     times: dict[Key, list[float]] = {key: [] for key in works}
     for turn in range(turns):
         for key, work in works.items():
@@ -42,12 +42,12 @@ def in_turns(
 
 
 def ratio(these: Sequence[float], those: Sequence[float]) -> float:
-    """The median over turns of one time over another of the same turn."""
+    """Return the median over turns of the ratio of two times of the same turn."""
     return statistics.median(a / b for a, b in zip(these, those, strict=True))
 
 
 def short_reason(error: BaseException) -> str:
-    """Say in one short line why a peer did not run."""
+    """Return in one short line why a peer did not run."""
     text = f"{type(error).__name__}: {error}"
     if "compiler" in text.lower() and ("c++" in text.lower() or "Cxx" in text or "Cpp" in text):
         return "torch.compile needs a C++ compiler"

@@ -1,8 +1,9 @@
-"""What people use for images: a vision transformer of torch's layers in a plain loop, one model after the other.
+"""A peer for images: a vision transformer of torch's layers in a plain loop, one model after the other.
 
-Four ways to run it: frames made sample by sample on the CPU by a DataLoader's workers, or on the device from tensors
-that lie there; products in TF32, or under bf16 autocast. All else (AdamW, fused, decay on matrices, clipped gradients,
-cosine rate) is what our stack does, and the function is that of `models/encoder/reference.py`, which the tests check.
+There are four variants. Frames are made sample by sample on the CPU by a DataLoader's workers, or on the device from
+tensors stored there; products are in TF32, or under bf16 autocast. Everything else is what our stack does: fused AdamW,
+weight decay on matrices, clipped gradients and a cosine rate. The function is that of `models/encoder/reference.py`,
+which the tests check.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Block(nn.Module):
         self.drop = nn.Dropout(spec.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x[b, t, e] after both."""
+        """Return x[b, t, e] after both parts."""
         b, t, e = x.shape
         q, k, v = self.qkv(self.norm1(x)).reshape(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         o = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, e)
@@ -65,8 +66,8 @@ class PlainViT(nn.Module):
         return self.head(self.norm(self.blocks(x))[:, 0])
 
     @torch.no_grad()
-    def take(self, w: Mapping[str, Tensor]) -> PlainViT:
-        """Take the weights of our encoder, so that both are one function; our attention has no biases."""
+    def copy_weights(self, w: Mapping[str, Tensor]) -> PlainViT:
+        """Copy the weights of our encoder, so that both compute the same function; our attention has no biases."""
         pairs: list[tuple[Tensor, Tensor]] = [
             (self.patches.weight, w["embed.weight"].reshape(self.patches.weight.shape)),
             (cast("Tensor", self.patches.bias), w["embed.bias"]),
@@ -103,7 +104,7 @@ class PlainViT(nn.Module):
 
 @dataclass(frozen=True)
 class VitPlan:
-    """What is timed: the paper's ViT on frames of one side, and how much of it a turn."""
+    """What is timed: the paper's ViT on frames of one side, and how much work a turn has."""
 
     device: str = "cuda"
     side: int = 64
@@ -122,7 +123,7 @@ class VitPlan:
 
     @property
     def spec(self) -> EncoderSpec:
-        """The encoder."""
+        """The spec of the encoder."""
         return EncoderSpec(
             heads=self.heads,
             head_dim=self.head_dim,
@@ -135,12 +136,12 @@ class VitPlan:
         )
 
     def train(self, precision: Literal["float32", "bf16"]) -> RealTrain:
-        """The settings; the rate does not change the work."""
+        """Return the training settings; the learning rate does not change the amount of work."""
         return RealTrain(steps=100_000, warmup=100, batch=self.batch, precision=precision)
 
 
 def drawn_images(count: int) -> Images:
-    """Draw images of noise: what is in them does not change the work."""
+    """Return images of noise: their content does not change the amount of work."""
     rng = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (count + 100, 32, 32, 3), generator=rng).to(torch.uint8)
     labels = torch.randint(10, (count + 100,), generator=rng)
@@ -149,7 +150,7 @@ def drawn_images(count: int) -> Images:
 
 
 class Frames(Dataset[tuple[Tensor, Tensor]]):
-    """One placed, mirrored and normalised frame at a time, as a DataLoader's workers make them."""
+    """Placed, mirrored and normalised frames, made one at a time by a DataLoader's workers."""
 
     def __init__(self, images: Images, side: int, by: ChannelMoments) -> None:
         self.images, self.side, self.by = images, side, by
@@ -166,7 +167,7 @@ class Frames(Dataset[tuple[Tensor, Tensor]]):
 
 
 def _from_loader(plan: VitPlan, images: Images, by: ChannelMoments) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches without end, made on the CPU and sent while the device works."""
+    """Yield batches forever, made on the CPU and copied while the device works."""
     on_gpu = plan.device != "cpu"
     frames = Frames(images, plan.side, ChannelMoments(by.mean.cpu(), by.deviation.cpu()))
     loader = DataLoader(
@@ -184,7 +185,7 @@ def _from_loader(plan: VitPlan, images: Images, by: ChannelMoments) -> Iterator[
 
 
 def _from_device(plan: VitPlan, device_images: ImagesOnDevice) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches endlessly, made on the device that holds the images."""
+    """Yield batches forever, made on the device of the images."""
     count, batch, at = len(device_images.train_labels), plan.batch, device_images.train_pixels.device
     while True:
         index = torch.randint(count, (batch,), device=at)
@@ -197,10 +198,11 @@ def _from_device(plan: VitPlan, device_images: ImagesOnDevice) -> Iterator[tuple
 def plain_loop(
     plan: VitPlan, images: Images, device_images: ImagesOnDevice, source: Source, precision: Precision
 ) -> Work:
-    """Train every model for the steps of a turn, one model after the other; batches go on from turn to turn."""
+    """Return work that trains every model for the steps of a turn, one after the other, on ever new batches."""
     train, device = plan.train("float32"), torch.device(plan.device)
     models = [
-        PlainViT(plan.spec, plan.patch).take(initial_weights(plan.spec, m)).to(device) for m in range(plan.models)
+        PlainViT(plan.spec, plan.patch).copy_weights(initial_weights(plan.spec, m)).to(device)
+        for m in range(plan.models)
     ]
     optimisers, schedules = list[torch.optim.AdamW](), list[torch.optim.lr_scheduler.LambdaLR]()
     for model in models:
@@ -239,7 +241,7 @@ def plain_loop(
 
 
 def _cast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
-    """bf16 autocast, or nothing."""
+    """Return a context with bf16 autocast, or one that does nothing."""
     return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
 
 
@@ -251,7 +253,7 @@ def stacked_loop(
     graph: bool | None = None,
     attention: str | None = None,
 ) -> Work:
-    """Train the same models side by side."""
+    """Return work that trains the same models side by side."""
     feed = ImageFeed(device_images, plan.side, patch=plan.patch)
     trainer = EncoderTrainer(
         plan.spec, plan.train(precision), list(range(plan.models)), feed, plan.device, graph=graph, attention=attention

@@ -1,7 +1,7 @@
-"""Many models at once as torch offers it: torch.func.vmap over a functional model, torch.compile, fused Adam.
+"""A peer: many models at once with torch.func.vmap over a functional model, torch.compile and fused Adam.
 
-The attention is written out, since vmap cannot batch nn.MultiheadAttention's own kernels, and the class token alone
-asks. The weights are those of our reference by name, so that the tests can compare the two functions.
+The attention is written out, because vmap cannot batch the kernels of nn.MultiheadAttention, and the class token is the
+only query. The weights have the names of our reference's, so that the tests can compare the two functions.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.turns import RATE
+from benchmarks.peers.turns import LEARNING_RATE
 from headcount.models.transformer import Flat, ModelSpec, Transformer, split
 from headcount.training import Part
 
 
 def stacked_weights(spec: ModelSpec, seeds: Sequence[int]) -> dict[str, Tensor]:
-    """Return weights[name][models, ...], those that our own trials with these seeds start from."""
+    """Return weights[name][models, ...], with which our own trials with these seeds start."""
     flat = Flat.of(spec)
     theta = torch.from_numpy(np.stack([flat.pack(Transformer(spec, seed=seed)) for seed in seeds]))
     return {name: tensor.clone() for name, tensor in split(flat, theta).items()}
 
 
 def predict(w: Mapping[str, Tensor], X: Tensor) -> Tensor:
-    """Equation 4 for one model: y[batch, out_dim] from X[batch, length, dim]."""
+    """Return y[batch, out_dim] for X[batch, length, dim]: equation 4 for one model."""
     inner, outer, attention, F = "encoder.inner", "encoder.outer", "layers.0.attention", "layers.0.feedforward.layers"
     e = torch.relu(X @ w[f"{inner}.weight"].T + w[f"{inner}.bias"]) @ w[f"{outer}.weight"].T + w[f"{outer}.bias"]
     c = w["class_token"]
@@ -38,25 +38,25 @@ def predict(w: Mapping[str, Tensor], X: Tensor) -> Tensor:
 
 
 class VmapTraining:
-    """A stack of models and the step that moves them all."""
+    """A stack of models that are trained by one compiled step."""
 
     def __init__(self, weights: Mapping[str, Tensor], part: Part, batch: int, *, compiled: bool = True) -> None:
         device = part.X.device
         self.weights = {name: w.to(device, copy=True).requires_grad_() for name, w in weights.items()}
         self.models, self.batch, self.part = len(next(iter(weights.values()))), batch, part
-        self.optimiser = torch.optim.Adam(self.weights.values(), lr=RATE, fused=True)
+        self.optimiser = torch.optim.Adam(self.weights.values(), lr=LEARNING_RATE, fused=True)
 
         def loss(w: dict[str, Tensor], index: Tensor, X: Tensor, y: Tensor) -> Tensor:
             return (predict(w, X[index]) - y[index]).square().mean()
 
         gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(0, 0, None, None))
         if compiled:
-            torch.compiler.reset()  # after another length it would compile for any length, which is slower
+            torch.compiler.reset()  # or it would compile for all lengths after another one, which is slower
             gradient = torch.compile(gradient, dynamic=False)
         self.gradient = gradient
 
     def run(self, steps: int) -> int:
-        """Take some steps; return how many model-steps that was."""
+        """Take some steps; return the number of model-steps."""
         X, y = self.part.X, self.part.y
         for _ in range(steps):
             index = torch.randint(len(X), (self.models, self.batch), device=X.device)

@@ -38,14 +38,14 @@ def test_intervals_cover_and_settled_answers_are_right(study: ModuleType, kept: 
     counts = study.summary(kept["rows"])
     assert kept["counts"] == {**counts, "failed": 0}
     assert counts["covered"] == sum(map(inside, known))
-    assert kept["wilson"] == study.shares(counts)
+    assert kept["wilson"] == study.wilson_intervals(counts)
 
 
 def test_a_wrong_row_is_counted_as_wrong(study: ModuleType, kept: dict[str, Any]) -> None:
     rows = [dict(row) for row in kept["rows"]]
     row = next(row for row in rows if row["draw"] >= 0 and row["covered"])
     row["low"] = row["truth"] + 1
-    before, after = kept["counts"]["covered"], study.summary(study.judged(rows))["covered"]
+    before, after = kept["counts"]["covered"], study.summary(study.with_truth(rows))["covered"]
     assert after == before - 1
 
 

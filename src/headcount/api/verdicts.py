@@ -116,8 +116,8 @@ class PairVerdict(Displayable, WitnessVerdict):
         else:
             text = (
                 f"the targets are at least {round_down(proved.gap)} apart, F's inputs at most "
-                f"{round_up(proved.distance)}; this model's own F errs by at least {round_down(proved.sup_error)} on one "
-                f"of the two ({where}; proved, in exact arithmetic)."
+                f"{round_up(proved.distance)}; this model's own F errs by at least {round_down(proved.sup_error)} on "
+                f"one of the two ({where}; proved, in exact arithmetic)."
             )
         return HOLDS, f"{but}: {text}"
 
