@@ -14,7 +14,7 @@ import headcount as hc
 from headcount.tasks.expressions.tree import Exp, variable
 from headcount.tasks.sampling import ClippedGaussian, Gaussian, Uniform
 from headcount.theory.bounds.calculator import of_share, of_tasks, rows
-from headcount.theory.bounds.counting import LARGEST, Basin, Heads, _exceeds, bites_below_eps, least_width
+from headcount.theory.bounds.counting import MAX_WIDTH, Basin, Heads, _exceeds, bites_below_eps, least_width
 from headcount.theory.bounds.of_task import Segment, outer_slopes, segments
 from headcount.theory.bounds.too_few_heads import counting_width, first_length, root
 
@@ -132,7 +132,7 @@ def test_a_longer_task_is_no_easier(settings: dict[str, object]):
 
 def test_extreme_numbers_are_capped_and_quick():
     sizes = Heads(8, 64, 9)
-    assert least_width(1e-300, [Basin(2000, Fraction(1, 10))], sizes).width == LARGEST
+    assert least_width(1e-300, [Basin(2000, Fraction(1, 10))], sizes).width == MAX_WIDTH
     assert least_width(1e-300, [Basin(500, Fraction(1, 10))], sizes).width == 0
     with pytest.raises(hc.BadInput):
         least_width(0.0, [Basin(500, Fraction(1, 10))], sizes)

@@ -128,7 +128,7 @@ def test_the_gap_is_that_of_the_target_without_a_letter(name: str, parameters: d
 def test_searched_letters_are_no_worse_than_minimisers(monkeypatch: pytest.MonkeyPatch):
     task = retrieval("quadratic-basins", intrinsic=3, length=12)
     found = find_alphabet(task, 2).gap
-    monkeypatch.setattr(lipschitz, "ROUNDS", 0)
+    monkeypatch.setattr(lipschitz, "ROUNDS_PER_CLIMB", 0)
     assert find_alphabet(task, 2).gap <= found / 1.5
 
 

@@ -1,4 +1,4 @@
-"""The theorems as functions: enough heads, too few heads, every encoder, with all constants."""
+"""The theorems as functions, with all constants: enough heads, too few heads, every encoder."""
 
 from __future__ import annotations
 

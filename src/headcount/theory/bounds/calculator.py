@@ -1,4 +1,4 @@
-"""All bounds for given sizes in one answer: what `headcount bounds` prints, row by row."""
+"""All bounds for given sizes: the rows that `headcount bounds` prints."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from headcount.theory.bounds.of_task import segments
 from headcount.theory.bounds.too_few_heads import Exponent, SetRule, all_positions, check, exponents, rounded_down
 
 MAX_ROWS = 2000
+"""Rows of one table."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rows need to know at one length: of a task, or as stated."""
+    """What the rows need to know at one length, taken from a task or stated by the user."""
 
     length: int
     sizes: tuple[int, ...]
     """|S_i| of every basin, exact."""
     variations: tuple[Fraction, ...] | None
-    """How much the target changes along each basin's segment, exact; None where it is not known."""
+    """How much the target changes along each basin's segment, exact; None if unknown."""
     rule: SetRule | None
-    """The smallest |S_i| at other lengths, where a rule is known."""
+    """The smallest |S_i| at other lengths; None if no rule is known."""
     failing: tuple[str, ...] = ()
-    """Assumptions that the task breaks: the theorem then does not speak of it, whatever k is."""
+    """Assumptions that the task breaks; then the theorem does not apply, whatever k is."""
     why: str = ""
-    """Where a task's variations come from, or why they are not known; empty without a task."""
+    """Where a task's variations come from, or why they are unknown; empty without a task."""
 
     @property
     def smallest_set(self) -> int:
@@ -42,7 +43,7 @@ class Facts:
         return min(self.sizes)
 
     def basins(self) -> tuple[Basin, ...]:
-        """Return the basins for the count; none where a variation is not known or an assumption fails."""
+        """Return the basins to count with; none if a variation is unknown or an assumption fails."""
         if self.variations is None or self.failing:
             return ()
         return tuple(Basin(size, variation) for size, variation in zip(self.sizes, self.variations, strict=True))
@@ -60,17 +61,17 @@ class Row:
     printed: Exponent
     sharp: Exponent
     width: float | None
-    """The proved least width of F at ε with all constants; None where the task's variation is not known."""
+    """The proved lower bound on the width of F at ε, with all constants; None if the task's variation is unknown."""
     positions_used: int | None
-    """t, how many of the free positions give that width."""
+    """t, the number of free positions that gives that width."""
     basin: int | None
-    """The basin that decides it, from 1: a model may leave any basin unseen, so the least over all is proved."""
+    """The basin, counted from 1, that gives it: a model may ignore any basin, so only the least over all is proved."""
     bites_below_eps: float | None
     """The ε below which that width exceeds one unit."""
     verdict: str
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON data, the sharp form's numbers at the top."""
+        """Return the row as JSON data, with the numbers of the sharp form at the top level."""
         flat = {key: value for key, value in asdict(self).items() if key not in ("printed", "sharp")}
         return {**asdict(self.sharp), **flat, "printed": asdict(self.printed)}
 
@@ -78,14 +79,14 @@ class Row:
 def of_tasks(
     tasks: Iterable[GeneralizedRetrieval], rule: SetRule | None = None, variation: Fraction | None = None
 ) -> list[Facts]:
-    """Return the facts of one task made at several lengths; `variation` replaces those of all its basins."""
-    studied: dict[Any, tuple[tuple[str, ...], tuple[Fraction, ...] | None, str]] = {}
+    """Return the facts of a task at several lengths; `variation` replaces the variations of all its basins."""
+    studies: dict[Any, tuple[tuple[str, ...], tuple[Fraction, ...] | None, str]] = {}
     found: list[Facts] = []
     for task in tasks:
-        key = (task.f, task.F0, task.law)  # what the length does not change is checked once
-        if key not in studied:
-            studied[key] = _study(task)
-        failing, variations, why = studied[key]
+        key = (task.f, task.F0, task.law)  # these do not depend on the length: check them once
+        if key not in studies:
+            studies[key] = _study(task)
+        failing, variations, why = studies[key]
         if variation is not None:
             variations, why = (variation,) * len(task.S), "stated with --variation"
         sizes = tuple(len(s) for s in task.S)
@@ -96,7 +97,7 @@ def of_tasks(
 
 
 def _study(task: GeneralizedRetrieval) -> tuple[tuple[str, ...], tuple[Fraction, ...] | None, str]:
-    """Return the assumptions that fail, the basins' variations, and where these come from or why there are none."""
+    """Return the assumptions that fail, the basins' variations, and where these come from or why they are unknown."""
     findings = check_assumptions(task).findings
     failing = tuple(f.assumption for f in findings if f.verdict == "fails" and f.assumption != SIZES)
     found = segments(task)
@@ -106,9 +107,9 @@ def _study(task: GeneralizedRetrieval) -> tuple[tuple[str, ...], tuple[Fraction,
 
 
 def family_rule(name: str, settings: Mapping[str, Any]) -> SetRule | None:
-    """Return the smallest |S_i| of a family at any length, by the kind of sets and the share that are set.
+    """Return the rule for the smallest |S_i| of a family at any length, given its settings `sets` and `share`.
 
-    None for what is no family: a task in a file has its sets at one length alone.
+    None if the name is not a family's: a task in a file has its sets at one length only.
     """
     if name not in FAMILIES:
         return None
@@ -123,11 +124,11 @@ def family_rule(name: str, settings: Mapping[str, Any]) -> SetRule | None:
 def of_share(
     lengths: Sequence[int], intrinsic: int, share: Fraction = Fraction(1), variation: Fraction | None = None
 ) -> list[Facts]:
-    """Return what is stated without a task: D sets of ⌈share·T⌉ positions at every length, and one variation."""
+    """Return the facts stated without a task: D sets of ⌈share·T⌉ positions at every length, and one variation."""
     check(intrinsic=intrinsic, length=min(lengths))
     check(length=max(lengths))
     if not Fraction(1, 4) <= share <= 1:
-        raise BadInput(f"each S_i holds a quarter to all of the positions: share must be 0.25 to 1, not {share}")
+        raise BadInput(f"share must be from 0.25 to 1, not {share}: each S_i has a quarter to all of the positions")
 
     def rule(length: int) -> int:
         return math.ceil(share * length)
@@ -137,7 +138,7 @@ def of_share(
 
 
 def check_rows(*, heads: Sequence[int], head_dims: Sequence[int], lengths: Sequence[int], eps: float | None) -> None:
-    """Refuse a table that is too long, and an ε that is none, before the work."""
+    """Reject a table that is too long and an invalid ε, before the work."""
     if eps is not None and not 0 < eps < 1:
         raise BadInput(f"eps must lie between 0 and 1, not {eps}")
     if len(heads) * len(head_dims) * len(lengths) > MAX_ROWS:
@@ -161,26 +162,37 @@ def _row(facts: Facts, intrinsic: int, heads: int, head_dim: int, eps: float | N
         smallest_set=facts.smallest_set,
         rule=facts.rule,
     )
-    width = t = basin = below = None
+    width = t = basin = bites_below = None
     basins, sizes = facts.basins(), Heads(heads, head_dim, intrinsic)
     if basins and heads < intrinsic:
-        below = bites_below_eps(basins, sizes)
+        bites_below = bites_below_eps(basins, sizes)
         if eps is not None:
             proved = least_width(eps, basins, sizes)
             width, t, basin = rounded_down(proved.width), proved.positions, proved.basin + 1
-    verdict = _verdict(sharp, heads, intrinsic, facts.failing, below)
+    verdict = _verdict(sharp, heads, intrinsic, facts.failing, bites_below)
     return Row(
-        heads, head_dim, facts.length, intrinsic, facts.smallest_set, printed, sharp, width, t, basin, below, verdict
+        heads,
+        head_dim,
+        facts.length,
+        intrinsic,
+        facts.smallest_set,
+        printed,
+        sharp,
+        width,
+        t,
+        basin,
+        bites_below,
+        verdict,
     )
 
 
-def _verdict(sharp: Exponent, heads: int, intrinsic: int, failing: Sequence[str], below: float | None) -> str:
-    """Say in a few words what the theorem says here."""
+def _verdict(sharp: Exponent, heads: int, intrinsic: int, failing: Sequence[str], bites_below: float | None) -> str:
+    """Return in a few words what the theorem says here."""
     if heads >= intrinsic:
         return "enough heads: 2 (1) holds"
     if failing:
         return f"assumption {failing[0]} fails here"
-    if sharp.vacuous and below is not None:  # T0 = (n + 1)s + 1: k = 0 and the count still grows
+    if sharp.vacuous and bites_below is not None:  # T0 = (n + 1)s + 1: k = 0 and the count still grows
         return "k = 0, yet the count bites below ε"
     if sharp.vacuous:
         since = sharp.bites_from_length

@@ -1,7 +1,7 @@
-"""The upper bounds 2 (1) and 2 (3) as numbers: what our constructions use, not only the order of it.
+"""The upper bounds 2 (1) and 2 (3) as numbers: the sizes of our constructions instead of orders of magnitude.
 
-The paper says M ≤ C/ε^γ with D heads and M ≤ C/ε^(1+γ) with one wide head, and leaves C open. A construction has no
-C: it has a width, a β and a count, and these are what is returned here, with the error that is proved of them.
+The paper states M ≤ C/ε^γ with D heads and M ≤ C/ε^(1+γ) with one wide head, without giving C. A construction has a
+definite width, β and parameter count. These are returned here, with the construction's proved error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headcount.theory.construct.shallow import shallow
 
 @dataclass(frozen=True)
 class Upper:
-    """One construction for a task at ε. `nonzero` counts the weights of P and F that are not 0."""
+    """The sizes of one construction for a task at ε; `nonzero` counts the nonzero weights of P and F."""
 
     theorem: str
     eps: float
@@ -39,13 +39,13 @@ class Upper:
 
 
 def enough_heads(task: Task, eps: float) -> Upper:
-    """Theorem 2 (1), h = D and n = 2: width, β and count of the construction in `build`."""
+    """Return the sizes of the construction of Theorem 2 (1), h = D and n = 2, in `construct.enough_heads`."""
     built = build(task, eps)
     return _upper("2 (1)", built.model, built.budget.bound, eps, built.beta)
 
 
 def one_wide_head(task: Task, eps: float) -> Upper:
-    """Theorem 2 (3), h = 1 and n = T·d with uniform attention: width and count of the construction in `wide`."""
+    """Return the sizes of the construction of Theorem 2 (3), h = 1 and n = T·d, in `construct.one_wide_head`."""
     built = build_wide(task, eps)
     return _upper("2 (3)", built.model, built.budget.bound, eps, 1.0)
 
@@ -71,7 +71,7 @@ def _upper(theorem: str, model: Any, bound: float, eps: float, beta: float) -> U
 
 
 def uppers(task: Task, eps: float) -> tuple[list[Upper], list[str]]:
-    """Return both constructions for a task, and why one is missing."""
+    """Return both constructions for a task, and the reason for each that is missing."""
     found, missing = list[Upper](), list[str]()
     for make in (enough_heads, one_wide_head):
         try:
@@ -83,10 +83,11 @@ def uppers(task: Task, eps: float) -> tuple[list[Upper], list[str]]:
 
 
 def count_figure(task: Task, eps: Sequence[float]) -> dict[str, Any]:
-    """Return the counts against ε with the theory's slopes, as figure data: γ = 1/2 for pieces of lines.
+    """Return figure data of the counts against ε, with the slopes of the theory; γ = 1/2 for piecewise linear Ψ.
 
-    2 (1) has ε^(−γ). 2 (3) has ε^(−1) thresholds (Lemma 9) and ε^(−γ) units of Ψ: as units that is ε^(−max(1, γ)), but
-    in five layers every threshold reads every unit, which are ε^(−(1 + γ)) weights, the paper's exponent.
+    For 2 (1) the slope is ε^(−γ). The construction of 2 (3) has ε^(−1) thresholds (Lemma 9) and ε^(−γ) units of Ψ, that
+    is ε^(−max(1, γ)) units. But with five layers every threshold reads every unit, which takes ε^(−(1 + γ)) weights,
+    the paper's exponent.
     """
     points: dict[str, list[tuple[float, int]]] = {"2 (1)": [], "2 (3)": []}
     for e in eps:
@@ -124,7 +125,7 @@ def count_figure(task: Task, eps: Sequence[float]) -> dict[str, Any]:
 
 
 def budget_figure(task: GeneralizedRetrieval, built: Built) -> dict[str, Any]:
-    """Return where ε goes, against β and against the encoder's width, as figure data."""
+    """Return figure data of the error budget against β and against the encoder's width."""
     shares, b = built.budget.shares, built.budget
     row = b.output
     betas = (built.beta * np.geomspace(0.05, 20, 60)).tolist()
@@ -132,12 +133,12 @@ def budget_figure(task: GeneralizedRetrieval, built: Built) -> dict[str, Any]:
     low, high = (np.array(side) for side in built.model.box or ((), ()))
     gates = built.model.transformer.layers[0].attention.gates.detach().numpy()  # type: ignore[union-attr]
 
-    def lost(beta: float) -> float:
+    def leakage_error_at(beta: float) -> float:
         total = 0.0
         for i in wanted:
             gate = float(-gates[i].min())
             sizes = {"inside": len(task.S[i]), "outside": task.length - len(task.S[i])}
-            spread = max(gate - built.scale, 0.0)  # the gate is at least the range and 1
+            spread = max(gate - built.scale, 0.0)  # the gate is at least the range plus 1
             total += b.slopes[row][i] * leakage(beta, **sizes, spread=spread, gate=gate).error / built.scale
         return total
 
@@ -153,7 +154,7 @@ def budget_figure(task: GeneralizedRetrieval, built: Built) -> dict[str, Any]:
             break
         psi = sum(b.slopes[row][i] * err for i, err in zip(wanted, net.errors, strict=True))
         widths[max(net.units, 1)] = min(psi, widths.get(net.units, np.inf))
-    at = sorted(widths)
+    unit_counts = sorted(widths)
     constant = {"leakage": shares["leakage"], "feedforward": shares["feedforward"]}
     return {
         "title": f"Where ε = {b.eps:g} goes: {task.name}",
@@ -166,16 +167,16 @@ def budget_figure(task: GeneralizedRetrieval, built: Built) -> dict[str, Any]:
                 "parts": {
                     "feedforward": [shares["feedforward"]] * len(betas),
                     "encoder": [shares["encoder"]] * len(betas),
-                    "leakage": [lost(v) for v in betas],
+                    "leakage": [leakage_error_at(v) for v in betas],
                 },
             },
             {
                 "x_label": "hidden units of the encoder",
-                "x": at,
+                "x": unit_counts,
                 "chosen": built.encoder.units,
                 "parts": {
-                    **{k: [v] * len(at) for k, v in reversed(constant.items())},
-                    "encoder": [widths[n] for n in at],
+                    **{k: [v] * len(unit_counts) for k, v in reversed(constant.items())},
+                    "encoder": [widths[n] for n in unit_counts],
                 },
             },
         ],

@@ -1,50 +1,51 @@
-"""A lower bound over all encoders and attentions: with too few heads, what stands behind them is steep or wrong.
+"""A lower bound over all encoders and attentions: with too few heads, the block behind them is steep or wrong.
 
-*Setting.* Letters e_1, …, e_K are K tokens, and the target of a sequence of letters depends on the set of its letters
-alone, as F0(min f_1, …, min f_D) does. γ is the least change of the target when one letter is left out:
+*Setting.* Letters e_1, …, e_K are K tokens. The target of a sequence of letters depends only on the set of its letters,
+as F0(min f_1, …, min f_D) does. Let γ be the least change of the target when one letter is left out:
 
     γ = min over m of |H(all letters) − H(all letters but e_m)|.
 
-A head has any weights a(x, t) > 0 and any values v(x, t), at the letters in a box with sides Δ_r, and returns o = Σ
-a·v / Σ a, of any dimension. Behind h heads stands any function G of their outputs with |G(o) − G(o')| ≤ R·max_r
-|o_r − o'_r|/Δ_r. In the max norm R = L·Δ, its Lipschitz constant times the diameter of the values; scaling the
-values leaves R as it is. We call R the *reach* over these letters: how far the output can move while every head's
-output crosses the range of its values there.
+A head has any weights a(x, t) > 0 and any values v(x, t), of any dimension, which at the letters lie in a box with
+sides Δ_r. It returns o = Σ a·v / Σ a. The outputs of h heads go through any function G with |G(o) − G(o')| ≤ R·max_r
+|o_r − o'_r|/Δ_r. In the max norm R = L·Δ, the Lipschitz constant of G times the diameter of the values; scaling the
+values does not change R. We call R the *reach* over these letters: how far the output can move while every head's
+output crosses the range of its values at the letters.
 
 *Theorem.* With h < K heads the sup error over sequences of T letters is at least (γ − R/N)/2, where
 
     without positions   N = 1 + ⌈(T − K + 1)/h⌉, which is ⌈T/h⌉ for K = h + 1,
     with positions      N = ⌈⌈T/K⌉/h⌉,                             both for T ≥ K.
 
-*Proof.* Two sequences X, X' that differ in one token, u in X and e_m in X', where every letter but e_m occurs at the
-other positions (so the targets differ by at least γ), and p, p' ≤ 1/N for the weights p = a(u)/(S + a(u)) and p' =
-a(e_m)/(S + a(e_m)) of that token in every head, S the weight of the T − 1 others. Then with c the mean of the others'
-values o = c + p·(v(u) − c) and o' = c + p'·(v(e_m) − c). In each coordinate c and both values lie in an interval of
-length Δ_r: if v(u) and v(e_m) are on the same side of c, o and o' differ by at most max(p, p')·Δ_r; if not, |v(u) −
-c| + |v(e_m) − c| ≤ Δ_r, and they differ by no more either. So the outputs of G are at most R/N apart, the targets at
-least γ, and one of the two errors is at least (γ − R/N)/2.
+*Proof.* We construct two sequences X, X' that differ in one token, which is u in X and e_m in X'. Every letter but e_m
+occurs at the other positions, so the targets differ by at least γ. Let S be the weight of the T − 1 other tokens in a
+head, and let p = a(u)/(S + a(u)) and p' = a(e_m)/(S + a(e_m)) be the shares of the exchanged token. Suppose that
+p, p' ≤ 1/N in every head. With c the mean of the other tokens' values, o = c + p·(v(u) − c) and
+o' = c + p'·(v(e_m) − c). In each coordinate, c and both values lie in an interval of length Δ_r. If v(u) and v(e_m) are
+on the same side of c, then o and o' differ by at most max(p, p')·Δ_r. If not, then |v(u) − c| + |v(e_m) − c| ≤ Δ_r, and
+the same bound holds. So the outputs of G are at most R/N apart and the targets at least γ, and one of the two errors is
+at least (γ − R/N)/2. It remains to construct X and X' with p, p' ≤ 1/N.
 
-Without positions: each head has a top letter, of largest a; let r ≤ h be the number of different ones, and e_m one
-that is no head's. X has each of the K − 1 − r other letters once and the top letters in the remaining T' = T − K + 1
-+ r places: one of them, u, ⌈T'/r⌉ times and the others at least ⌈T'/r⌉ − 1 times. A head whose top letter is u has it
-⌈T'/r⌉ − 1 times among the others, any other head its own as often; no letter is heavier than the top letter, so p, p'
-≤ 1/⌈T'/r⌉. This is least for r = h. u remains in X' since ⌈T'/r⌉ ≥ 2.
+Without positions: each head has a top letter, with the largest a. Let r ≤ h be the number of different top letters, and
+let e_m be a letter that is not a top letter of any head. X has each of the K − 1 − r other letters once, and the top
+letters in the remaining T' = T − K + 1 + r places: one of them, u, ⌈T'/r⌉ times and the others at least ⌈T'/r⌉ − 1
+times. One of the tokens u is exchanged. A head with top letter u has ⌈T'/r⌉ − 1 more tokens u, and every other head has
+at least as many tokens with its own top letter. No letter is heavier than the top letter, so p, p' ≤ 1/⌈T'/r⌉. The
+number ⌈T'/r⌉ is least for r = h, where it is N. The letter u remains in X', since ⌈T'/r⌉ ≥ 2.
 
-With positions: at each position t some letter is no head's top letter there, and one letter e_m is so at ⌈T/K⌉
-positions or more; let P be ⌈T/K⌉ of these. With A_k(t) the largest a of head k at t, head 1 takes the q heaviest
-positions of P by A_1, head 2 the q heaviest of the rest by A_2, and so on, q = ⌈⌈T/K⌉/h⌉ − 1; X has a head's top
-letter at the positions that it took. At a position t of P that is left every head has A_k(t) at most each of its q
-weights, so p, p' ≤ 1/(q + 1) whatever u is. At least K − 1 positions outside P hold every letter but e_m once, and
-any such letter stands at all others.
+With positions: at each position t some letter is not a top letter of any head there, and some letter e_m is such a
+letter at ⌈T/K⌉ positions or more. Let P be ⌈T/K⌉ of these positions, let A_k(t) be the largest a of head k at t, and
+let q = ⌈⌈T/K⌉/h⌉ − 1. Head 1 takes the q positions of P with the largest A_1, head 2 the q of the rest with the largest
+A_2, and so on; X has each head's top letter at the positions that the head took. At a remaining position t of P, every
+head has A_k(t) at most as large as each of its q weights, so p, p' ≤ 1/(q + 1) whatever u is. There are at least K − 1
+positions outside P: they hold every letter but e_m at least once, and all other positions hold any such letter.
 
-*Index sets.* Where f_i is minimised over S_i only, C is the intersection of all S_i. Without positions the letters
-can be arranged so that C, if it has K positions, holds all that matters; with positions T becomes |C|. Outside C
-stand letters other than e_m, so that every minimum is one over the letters but e_m before, and over all of them
-after.
+*Index sets.* If f_i is minimised over S_i only, let C be the intersection of all S_i. Without positions the letters can
+be arranged so that C, if it has K positions, holds everything that matters; with positions, T becomes |C|. Outside C
+there are only letters other than e_m. So in X every minimum is over all letters but e_m, and in X' over all letters.
 
-*Width.* A two-layer F of width M with weights of at most B', B (outer, inner) and an L_act-Lipschitz activation,
-behind W_O with weights at most B_O, has R ≤ L_act·M·B'·B·B_O·E·n·h·Δ. Under Assumptions 1.1 and 1.3 all of these are
-at most 1 and Δ ≤ 2·√E. So within ε only if M·B'·B·B_O ≥ (γ − 2ε)·N/(L_act·E·n·h·Δ).
+*Width.* Consider a two-layer F of width M with outer weights at most B', inner weights at most B and an L_act-Lipschitz
+activation, behind W_O with weights at most B_O. It has R ≤ L_act·M·B'·B·B_O·E·n·h·Δ. Under Assumptions 1.1 and 1.3,
+B', B and B_O are at most 1 and Δ ≤ 2·√E. So a model can be within ε only if M·B'·B·B_O ≥ (γ − 2ε)·N/(L_act·E·n·h·Δ).
 """
 
 from __future__ import annotations
@@ -74,11 +75,11 @@ if TYPE_CHECKING:
 Letter = tuple[float, ...]
 Positions = Literal["none", "any"]
 GAUSSIAN_REACH = 2.5
-"""Letters of a task with Gaussian tokens are sought within so many standard deviations."""
+"""Standard deviations within which letters are searched for tasks with Gaussian tokens."""
 MAX_ALPHABETS = 1000
-"""How many sets of minimisers are tried as a start; whichever letters are taken, their γ is proved."""
-CLIMBS, ROUNDS, TRIED, SHRINK = 4, 150, 256, 0.93
-"""The search for letters: how often, rounds, moved alphabets a round, the step's factor after one without gain."""
+"""Sets of minimisers that are tried as a start; γ is proved for whatever letters are found."""
+CLIMBS, ROUNDS_PER_CLIMB, MOVES_PER_ROUND, STEP_SHRINK = 4, 150, 256, 0.93
+"""The search for letters; a round without gain multiplies the step by `STEP_SHRINK`."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,10 @@ class Alphabet:
     """γ, rounded down."""
     output: int
     common: int
-    """|C|: the positions that all S_i share."""
+    """|C|, the number of positions that all S_i share."""
     length: int
     unit: bool
-    """Whether a letter stands for the point of the unit sphere in its direction."""
+    """Whether a letter means the point of the unit sphere in its direction."""
 
     @property
     def size(self) -> int:
@@ -102,42 +103,42 @@ class Alphabet:
 
     def balls(self) -> list[list[arb]]:
         """Return the letters as balls."""
-        return [_point(letter, self.unit) for letter in self.letters]
+        return [_letter_balls(letter, self.unit) for letter in self.letters]
 
 
 def find_alphabet(task: GeneralizedRetrieval, heads: int, box: Box | None = None) -> Alphabet:
-    """Return h + 1 letters with a large γ, which is proved in ball arithmetic; refused where none can be proved.
+    """Return h + 1 letters with a large γ, proved in ball arithmetic; reject a task without a provable γ > 0.
 
-    The letters are searched for from minimisers of the f_i on, in the box or on the sphere of the task's tokens.
+    The search starts from minimisers of the f_i and keeps to the box or the sphere of the task's tokens.
     """
     size = heads + 1
     if not task.symbolic:
-        raise BadInput(f"{task.name} uses a bare Python function: state f and F0 as expressions to prove a bound")
+        raise BadInput(f"{task.name} uses a bare Python function: a proof needs f and F0 as expressions")
     if size > len(task.f):
         raise BadInput(f"the bound is for fewer heads than D = {len(task.f)}, not {heads}")
     if isinstance(task.law, Marked):
-        raise BadInput(f"every input of {task.name} has each mark exactly once, so that no letter can be left out")
+        raise BadInput(f"every input of {task.name} has each mark exactly once, so no letter can be left out")
     common = len(set(task.S[0]).intersection(*task.S[1:]))
     if common < size:
         raise BadInput(
             f"the index sets S_i of {task.name} share {common} positions: the bound needs h + 1 = {size} in common"
         )
-    sides, unit = _sides(task, box), isinstance(task.law, Sphere)
+    sides, unit = _search_box(task, box), isinstance(task.law, Sphere)
     letters = _search(task, size, sides, unit)
-    values = [_at(task, _point(letter, unit)) for letter in letters]
+    values = [_values_at(task, _letter_balls(letter, unit)) for letter in letters]
     gap, output = _gap(task, values)
     if gap <= 0:
-        raise BadInput(f"no {size} letters of {task.name} were found whose absence provably changes the target")
+        raise BadInput(f"found no {size} letters of {task.name} whose absence provably changes the target")
     return Alphabet(letters, gap, output, common, task.length, unit)
 
 
-def _sides(task: GeneralizedRetrieval, box: Box | None) -> Box:
-    """Return the box in which letters are sought; one that holds what are no inputs of the task is refused."""
-    own, found = task.box, box or task.box
-    if box is not None and own is not None:
-        inside = [all(a <= v <= b for a, v, b in zip(own[0], side, own[1], strict=True)) for side in box]
+def _search_box(task: GeneralizedRetrieval, box: Box | None) -> Box:
+    """Return the box in which to search for letters; reject a box with points that are not inputs of the task."""
+    task_box, found = task.box, box or task.box
+    if box is not None and task_box is not None:
+        inside = [all(a <= v <= b for a, v, b in zip(task_box[0], side, task_box[1], strict=True)) for side in box]
         if not all(inside):
-            raise BadInput(f"letters are inputs of {task.name}: the box must lie within {own[0]} to {own[1]}")
+            raise BadInput(f"letters are inputs of {task.name}: the box must lie within {task_box[0]} to {task_box[1]}")
     if found is None:
         limit = GAUSSIAN_REACH * (task.law.std if isinstance(task.law, Gaussian) else 1.0)
         found = (-limit,) * task.dim, (limit,) * task.dim
@@ -145,11 +146,11 @@ def _sides(task: GeneralizedRetrieval, box: Box | None) -> Box:
 
 
 def _search(task: GeneralizedRetrieval, size: int, sides: Box, unit: bool) -> tuple[Letter, ...]:
-    """Search in floats for letters with a large γ: the best minimisers, then random moves that shrink."""
+    """Search in floats for letters with a large γ: from the best minimisers, by random moves that get smaller."""
     low, high = (torch.tensor(side, dtype=torch.float64) for side in sides)
     minimisers = torch.tensor([find_minimiser(f, sides).points[0] for f in task.f], dtype=torch.float64)
-    some = itertools.islice(itertools.combinations(range(len(task.f)), size), MAX_ALPHABETS)
-    starts = _inside(minimisers[torch.tensor(list(some))], low, high, unit)
+    subsets = itertools.islice(itertools.combinations(range(len(task.f)), size), MAX_ALPHABETS)
+    starts = _inside(minimisers[torch.tensor(list(subsets))], low, high, unit)
     order = _gaps(task, starts).argsort(descending=True)
     climbed = [
         _climb(task, starts[order[k % len(order)]], low, high, unit, generator(k, "letters")) for k in range(CLIMBS)
@@ -160,17 +161,17 @@ def _search(task: GeneralizedRetrieval, size: int, sides: Box, unit: bool) -> tu
 def _climb(
     task: GeneralizedRetrieval, letters: Tensor, low: Tensor, high: Tensor, unit: bool, rng: np.random.Generator
 ) -> tuple[float, Tensor]:
-    """Return γ and the letters after random moves of some coordinates, smaller ones after each round without gain."""
-    best, most, step = letters, float(_gaps(task, letters[None])), 0.3
-    for _ in range(ROUNDS):
-        moves = rng.standard_normal((TRIED, *best.shape)) * (rng.random((TRIED, *best.shape)) < 0.4)
+    """Return γ and the letters after random moves of some coordinates, which shrink after each round without gain."""
+    best, best_gap, step = letters, float(_gaps(task, letters[None])), 0.3
+    for _ in range(ROUNDS_PER_CLIMB):
+        moves = rng.standard_normal((MOVES_PER_ROUND, *best.shape)) * (rng.random((MOVES_PER_ROUND, *best.shape)) < 0.4)
         moved = _inside(best + step * (high - low) * torch.from_numpy(moves), low, high, unit)
         gaps = _gaps(task, moved)
-        if float(gaps.max()) > most:
-            best, most = moved[gaps.argmax()], float(gaps.max())
+        if float(gaps.max()) > best_gap:
+            best, best_gap = moved[gaps.argmax()], float(gaps.max())
         else:
-            step *= SHRINK
-    return most, best
+            step *= STEP_SHRINK
+    return best_gap, best
 
 
 def _inside(letters: Tensor, low: Tensor, high: Tensor, unit: bool) -> Tensor:
@@ -182,7 +183,7 @@ def _inside(letters: Tensor, low: Tensor, high: Tensor, unit: bool) -> Tensor:
 
 
 def _gaps(task: GeneralizedRetrieval, letters: Tensor) -> Tensor:
-    """Return γ of alphabets[count, K, dim] in floats."""
+    """Return γ for alphabets[count, K, dim] in floats."""
     values = task.tokens(letters).transpose(-1, -2)  # [count, K, D]
     F0, size = task.F0, letters.shape[1]
     assert isinstance(F0, Node)
@@ -192,8 +193,8 @@ def _gaps(task: GeneralizedRetrieval, letters: Tensor) -> Tensor:
     return changes.amin(1).amax(-1).nan_to_num(0.0)
 
 
-def _point(letter: Letter, unit: bool) -> list[arb]:
-    """Return a letter as balls: the very doubles, or the point of the unit sphere in their direction."""
+def _letter_balls(letter: Letter, unit: bool) -> list[arb]:
+    """Return a letter as balls: its doubles exactly, or the point of the unit sphere in their direction."""
     x = [ball(v) for v in letter]
     if not unit:
         return x
@@ -201,13 +202,13 @@ def _point(letter: Letter, unit: bool) -> list[arb]:
     return [v / norm for v in x]
 
 
-def _at(task: GeneralizedRetrieval, letter: Sequence[arb]) -> list[arb]:
+def _values_at(task: GeneralizedRetrieval, letter: Sequence[arb]) -> list[arb]:
     """Enclose every f_i at a letter."""
     return [expr_ball.evaluate(f, letter)[0] for f in task.f if isinstance(f, Node)]
 
 
 def _gap(task: GeneralizedRetrieval, values: Sequence[Sequence[arb]]) -> tuple[float, int]:
-    """Return γ of the output that has the largest, rounded down, and which output that is."""
+    """Return the largest γ over the outputs, rounded down, and its output."""
     whole = _target(task, values)
     changes = [
         [abs(a - b) for a, b in zip(whole, _target(task, [*values[:m], *values[m + 1 :]]), strict=True)]
@@ -218,7 +219,7 @@ def _gap(task: GeneralizedRetrieval, values: Sequence[Sequence[arb]]) -> tuple[f
 
 
 def _target(task: GeneralizedRetrieval, values: Sequence[Sequence[arb]]) -> list[arb]:
-    """Enclose the target of a sequence that holds exactly these letters."""
+    """Enclose the target of a sequence with exactly these letters."""
     assert isinstance(task.F0, Node)
     z = [values[0][i] for i in range(len(task.f))]
     for letter in values[1:]:
@@ -227,10 +228,10 @@ def _target(task: GeneralizedRetrieval, values: Sequence[Sequence[arb]]) -> list
 
 
 def copies(alphabet: Alphabet, heads: int, positions: Positions, length: int | None = None) -> int:
-    """Return N of the theorem, at the alphabet's own length or (where every S_i is whole) at another; 0: no bound."""
+    """Return N of the theorem at the alphabet's length, or at another if every S_i has all positions; 0: no bound."""
     T, K = alphabet.length if length is None else length, alphabet.size
     if length is not None and alphabet.common != alphabet.length:
-        raise BadInput("the index sets of the task are those of one length: make the task at the other length")
+        raise BadInput("the task's index sets are defined for one length: make the task at the other length")
     if heads >= K or T < K:
         return 0
     if positions == "none":
@@ -240,22 +241,22 @@ def copies(alphabet: Alphabet, heads: int, positions: Positions, length: int | N
 
 
 def least_error(gap: float, reach: float, number: int) -> float:
-    """Return the proved least sup error (γ − R/N)/2 of every model with this reach, rounded down, or 0."""
-    if number < 1 or not math.isfinite(reach):  # weights so large that their reach is no double
+    """Return the lower bound max(0, (γ − R/N)/2) on the sup error of every model with this reach, rounded down."""
+    if number < 1 or not math.isfinite(reach):  # the reach of huge weights may overflow
         return 0.0
     return rounded_down(max(Fraction(0), (Fraction(gap) - Fraction(reach) / number) / 2))
 
 
 def least_reach(gap: float, eps: float, number: int) -> float:
-    """Return the reach R that every model within ε needs, (γ − 2ε)·N, rounded down; 0 where nothing is needed."""
+    """Return the reach R = (γ − 2ε)·N that every model within ε needs, rounded down, or 0 if that is negative."""
     return rounded_down(max(Fraction(0), (Fraction(gap) - 2 * Fraction(eps)) * number))
 
 
 def least_width(gap: float, eps: float, number: int, *, heads: int, head_dim: int, lipschitz: float = 1.0) -> float:
-    """Return the width that Assumptions 1.1 to 1.3 then ask of a two-layer F, rounded down; E = n·h.
+    """Return the width that a two-layer F then needs under Assumptions 1.1 to 1.3, rounded down; E = n·h.
 
-    The same number bounds width × the largest weights of F and W_O where they are not at most 1. `lipschitz` is that
-    of the activation.
+    Without a limit of 1 on the weights, the same number bounds width × the largest weights of F and W_O. `lipschitz` is
+    the Lipschitz constant of the activation.
     """
     E = heads * head_dim
     return rounded_down(Fraction(least_reach(gap, eps, number)) / (Fraction(lipschitz) * E * E * 2 * root_above(E)))

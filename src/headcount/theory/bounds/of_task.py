@@ -1,14 +1,15 @@
-"""What the count of Theorem 2 (2) needs to know of a task: each basin's index set, and a segment on which it varies.
+"""What the count of Theorem 2 (2) needs to know about a task: each basin's index set and its segment.
 
-For quadratic basins f_i = a_i·|x − c_i|² + b_i under an affine F0, on tokens that fill a box B. All of it is exact:
-numbers of the task are binary fractions, and no square root is taken.
+This covers quadratic basins f_i = a_i·|x − c_i|² + b_i under an affine F0, with tokens that fill a box B. All results
+are exact: the numbers of the task are binary fractions, and no square root is taken.
 
 **Minimisers.** x^(i) is the point of B nearest to c_i, coordinate by coordinate; c_i itself only where it lies in B.
 A projection onto a convex set has (x − x^(i))·(x^(i) − c_i) ≥ 0 for every x in B, so
 
     f_i(x) − f_i(x^(i)) = a_i·(|x − x^(i)|² + 2·(x − x^(i))·(x^(i) − c_i)) ≥ a_i·|x − x^(i)|²        (*)
 
-and x^(i) is the only minimiser on B: (2.1), with the Hessian 2·a_i·I of (2.3). Where two x^(i) coincide (2.2) fails.
+and x^(i) is the only minimiser on B, as (2.1) requires, with the Hessian 2·a_i·I for (2.3). If two x^(i) coincide,
+(2.2) fails.
 
 **Segments.** G_i starts at x^(i) and runs along one axis k, away from the nearer side of the box. With room ρ on that
 axis and g = |x^(i)_k − c_i,k|, which is 0 where c_i,k lies within the box, f_i rises strictly along it, after a
@@ -20,7 +21,7 @@ the nearest other minimiser. G_i ends where f_i has risen by
 so it lies in B; by (*) none of its points is further than r_i/2 from x^(i).
 
 **Apart.** A point y of G_j, or y = x^(j), j ≠ i, has |y − x^(j)| ≤ r_j/2 ≤ |x^(i) − x^(j)|/2, so it is at least
-|x^(i) − x^(j)|/2 ≥ r_i/2 from x^(i), and by (*) f_i(y) is at least f_i at the end of G_i: what `counting` asks for.
+|x^(i) − x^(j)|/2 ≥ r_i/2 from x^(i), and by (*) f_i(y) is at least f_i at the end of G_i, as `counting` requires.
 
 **Variation.** While all other z_j are at their minima the target changes along G_i by exactly |∂F0/∂z_i|·rise_i, in
 the output of F0 where that is most. The paper stays r/4 away from x^(i) to bound a slope from below; steps of equal
@@ -42,13 +43,13 @@ Side = tuple[Fraction, Fraction]
 
 @dataclass(frozen=True)
 class Segment:
-    """The adversary's segment beside one minimiser; all numbers exact."""
+    """The adversary's segment beside one minimiser, in exact numbers."""
 
     minimiser: Point
     """x^(i), the minimiser on the box."""
     axis: int
     towards: int
-    """+1 or −1: the way along the axis."""
+    """+1 or −1, the direction along the axis."""
     rise: Fraction
     """How much f_i rises along the segment."""
     variation: Fraction
@@ -56,7 +57,7 @@ class Segment:
 
 
 def segments(task: GeneralizedRetrieval) -> tuple[Segment, ...] | str:
-    """Return the adversary's segment beside every minimiser, or in words why none is known."""
+    """Return the adversary's segment beside every minimiser, or the reason in words why none is known."""
     if not isinstance(task.law, (Uniform, ClippedGaussian)) or task.box is None:
         return f"{task.law.law} tokens do not fill a box, so a segment may leave their domain"
     basins = [b for f in task.f if (b := basin(f)) is not None]
@@ -72,7 +73,7 @@ def segments(task: GeneralizedRetrieval) -> tuple[Segment, ...] | str:
     if len(set(minimisers)) < len(minimisers):
         return "two minimisers on the box coincide: assumption (2.2) fails"
     if len(minimisers) < 2:
-        return "one basin alone has no other to be apart from: D must be at least 2"
+        return "there is only one basin: D must be at least 2"
     found: list[Segment] = []
     for (centre, scale), at, slope in zip(basins, minimisers, slopes, strict=True):
         along = enumerate(zip(centre, at, sides, strict=True))
@@ -84,7 +85,7 @@ def segments(task: GeneralizedRetrieval) -> tuple[Segment, ...] | str:
 
 
 def basin(f: e.Function) -> tuple[Point, Fraction] | None:
-    """Return centre and scale of f = scale·|x − centre|² + constant, or None where f is not written so."""
+    """Return centre and scale of f = scale·|x − centre|² + constant, or None if f does not have this form."""
     scale = Fraction(1)
     if isinstance(f, e.Affine) and len(f.weight) == 1 and len(f.weight[0]) == 1:
         scale, f = Fraction(f.weight[0][0]), f.of
@@ -100,7 +101,7 @@ def basin(f: e.Function) -> tuple[Point, Fraction] | None:
 
 
 def outer_slopes(F0: e.Function, count: int) -> list[Fraction] | None:
-    """Return |∂F0/∂z_i| for every i, in the output of F0 where it is largest; None where F0 is not affine."""
+    """Return the largest |∂F0/∂z_i| over the outputs of F0, for every i; None if F0 is not affine."""
     rows = _linear(F0)
     if rows is None:
         return None
@@ -118,7 +119,7 @@ def _nearest(centre: Point, sides: list[Side]) -> Point:
 
 
 def _way(centre: Fraction, at: Fraction, side: Side, axis: int) -> tuple[Fraction, int, int]:
-    """Return ρ² + 2·g·ρ for the roomier way along an axis, with the axis and the way."""
+    """Return ρ² + 2·g·ρ for the direction along an axis with more room, the axis and that direction."""
     low, high = side
     towards = 1 if high - at >= at - low else -1
     room = max(high - at, at - low)

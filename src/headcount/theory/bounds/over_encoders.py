@@ -1,4 +1,4 @@
-"""The bound over all encoders as rows: what it says for 1 to D − 1 heads, beside the model built with D heads."""
+"""The bound over all encoders as rows for 1 to D − 1 heads, beside the model built with D heads."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from headcount.theory.construct.enough_heads import build
 
 @dataclass(frozen=True)
 class EveryEncoder:
-    """What the bound says for one head count; `_any` holds with positions of any kind, the rest without."""
+    """The bound for one head count; fields with `_any` hold with positions of any kind, the others without."""
 
     heads: int
     length: int
     gap: float
-    """γ: the least change of the target when one of h + 1 letters is left out, proved."""
+    """γ, the least change of the target when one of h + 1 letters is left out, proved."""
     letters: tuple[tuple[float, ...], ...]
     copies: int
     """N."""
@@ -28,18 +28,18 @@ class EveryEncoder:
     reach: float | None
     """R of the given model, or of the one built with D heads, over the letters of this row; None without either."""
     error: float | None
-    """What every model with that reach and h heads errs by at least."""
+    """The least sup error of every model with that reach and h heads."""
     error_any: float | None
     needed: float | None
-    """The reach that every model within ε has at least; None where no ε was stated."""
+    """The least reach of every model within ε; None if no ε was stated."""
     needed_any: float | None
     width_any: float | None
-    """The width of F that Assumptions 1.1 to 1.3 ask for then."""
+    """The width of F that is then needed under Assumptions 1.1 to 1.3."""
 
 
 @dataclass(frozen=True)
 class Transition:
-    """Rows for h < D; the proved error of the model built with D heads; why something is missing."""
+    """Rows for h < D, the proved error of the model built with D heads, and the reasons for missing entries."""
 
     intrinsic: int
     length: int
@@ -65,7 +65,7 @@ def every_encoder(
             built = build(task, eps, box=box)
             other = built.model
         except BadInput as error:
-            missing.append(f"none at the reach of a model with D heads, which was not built: {error}")
+            missing.append(f"no errors at the reach of a model with D heads, which could not be built: {error}")
     rows = list[EveryEncoder]()
     for h in sorted({h for h in heads if h < task.intrinsic}):
         try:

@@ -1,12 +1,13 @@
 """The reach R of a given model: how far its output can move while every head's output crosses its range of values.
 
-Behind the heads stands G(o) = F(c + W_O o), and between two outputs o, o' in the box of the letters' values
+The heads are followed by G(o) = F(c + W_O o). For two outputs o, o' in the box of the letters' values
 
     |G_k(o) − G_k(o')| ≤ Σ_r sup |∂G_k/∂o_r|·|o_r − o'_r| ≤ R_k·max_r |o_r − o'_r|/Δ_r,   R_k = Σ_r sup |∂G_k/∂o_r|·Δ_r,
 
-because the box is convex and holds the segment between them. The slopes are enclosed by the chain rule in ball
-arithmetic: a unit of F that is on, or off, on the whole box has the slope 1, or 0, and only the others bring all of
-[0, 1]. So R is that of the very weights, the standardisation included, and no product of norms.
+because the box is convex and contains the segment between them. The slopes are enclosed by the chain rule in ball
+arithmetic: a unit of F that is on (or off) on the whole box has slope 1 (or 0), and only the other units have slopes
+anywhere in [0, 1]. So R is computed from the actual weights, including the standardisation, and not as a product of
+norms.
 """
 
 from __future__ import annotations
@@ -58,12 +59,12 @@ def _weights(model: SavedModel) -> Weights:
 
 
 def _values(heads: Heads, letter: list[arb], length: int) -> list[arb]:
-    """Return, an equation each, a ball that holds the values of one letter at all positions (and the class token's)."""
+    """Return, per equation, a ball with the values of one letter at all positions (and the class token's)."""
     return [_hull(row) for row in heads.attend([letter] * length)[2]]
 
 
 def _hull(some: Balls) -> arb:
-    """Return a ball that holds all of them."""
+    """Return a ball that contains all of the given balls."""
     low, high = some[0].lower(), some[0].upper()
     for v in some[1:]:
         low, high = low.min(v.lower()), high.max(v.upper())
@@ -81,12 +82,12 @@ def _slopes(model: Weights, output: arb_mat, box: Balls) -> arb_mat:
         steep = [gelu_slope(v) if kind == "gelu2" else slope(v) for v in pre]
         rows = (matrix(model[name + "weight"]) * slopes).table()
         slopes = arb_mat([[s * g for g in row] for s, row in zip(steep, rows, strict=True)])
-        u = arb_mat([[v.max(arb(0))] for v in pre])  # read again in ReLU networks only: GELU has one such layer
+        u = arb_mat([[v.max(arb(0))] for v in pre])  # only used in ReLU networks: GELU networks have one such layer
     return matrix(model[f"layers.0.feedforward.layers.{last}.weight"]) * slopes
 
 
 def gelu_slope(v: arb) -> arb:
-    """Enclose GELU'(x) = Φ(x) + x·φ(x) over a ball: it rises between −√2 and √2 and falls on both sides of them."""
+    """Enclose GELU'(x) = Φ(x) + x·φ(x) over a ball; it rises between −√2 and √2 and falls outside."""
     found, turn = _gelu_slope_at(v.lower()).union(_gelu_slope_at(v.upper())), arb(2).sqrt()
     for t in (-turn, turn):
         if not (v < t or v > t):
@@ -100,10 +101,10 @@ def _gelu_slope_at(x: arb) -> arb:
 
 
 def hard_pair(model: SavedModel, alphabet: Alphabet) -> torch.Tensor:
-    """Return the two sequences of the theorem's proof for a model, [2, T, dim], in float64."""
+    """Return the two sequences of the theorem's proof for a model, [2, T, dim] in float64."""
     spec = model.transformer.spec
     if alphabet.common != alphabet.length:
-        raise BadInput("a pair is made for tasks that look at all positions")
+        raise BadInput("a hard pair can be made only for tasks whose index sets have all positions")
     letters = torch.tensor([[float(v.mid()) for v in letter] for letter in alphabet.balls()], dtype=torch.float64)
     T, K = alphabet.length, alphabet.size
     a = HeadMap(model.transformer).logits(letters[:, None].expand(K, T, -1))  # [K, heads, T]
@@ -117,16 +118,16 @@ def hard_pair(model: SavedModel, alphabet: Alphabet) -> torch.Tensor:
 
 
 def _without_positions(_: torch.Tensor, top: torch.Tensor, T: int, K: int) -> tuple[list[int], tuple[int, int]]:
-    """Return the letter at every position of X, and which letter takes which position in X'."""
+    """Return the letter at every position of X, and the letter and position that X' exchanges."""
     tops = sorted(set(top[:, 0].tolist()))
     m = next(j for j in range(K) if j not in tops)
     rest = [j for j in range(K) if j != m and j not in tops]
-    turns = [tops[i % len(tops)] for i in range(T - len(rest))]  # the first letter at least as often as any other
+    turns = [tops[i % len(tops)] for i in range(T - len(rest))]  # the first top letter at least as often as any other
     return turns + rest, (m, 0)
 
 
 def _with_positions(a: torch.Tensor, top: torch.Tensor, T: int, K: int) -> tuple[list[int], tuple[int, int]]:
-    """Likewise, where a letter has another weight at every position; `a` are the logarithms [K, heads, T]."""
+    """Return the same for weights that depend on the position; `a` are their logarithms [K, heads, T]."""
     free = [[t for t in range(T) if m not in top[:, t].tolist()] for m in range(K)]
     m = max(range(K), key=lambda j: len(free[j]))
     share = -(T // -K)

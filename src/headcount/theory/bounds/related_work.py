@@ -1,7 +1,7 @@
-"""Related results of the literature, each with its own conditions: what else is known about how many heads are needed.
+"""Related results on how many heads are needed, each with its own conditions.
 
-Only what follows from the statements as they are printed is computed; where a theorem hides a constant, the answer
-says `order` and gives the expression without it.
+Only consequences of the published statements are computed. If a theorem leaves a constant unspecified, the answer has
+the kind `order` and gives the expression without the constant.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from dataclasses import dataclass
 from headcount.core import BadInput
 from headcount.theory.bounds.too_few_heads import check
 
-WRITTEN_OUT = 400
-"""Up to this length the number of primitives is written out; at 400 it has some 100 digits."""
+MAX_EXACT_LENGTH = 400
+"""The number of primitives is computed exactly up to this length; at 400 it has about 100 digits."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """One result: who, what it needs, what it says for these numbers."""
+    """One published result: its source, its conditions, and what it says for these sizes."""
 
     source: str
     conditions: str
     says: str
     value: float | bool | None
     kind: str
-    """`exact`, `order` (up to a constant that the source hides) or `conjecture`."""
+    """`exact`, `order` (up to a constant that the source does not give) or `conjecture`."""
 
 
 def corollary_one(first: int, second: int, length: int) -> Known:
     """Corollary 1: two representations of one target with D1² + D2² ≤ T/50 have D1 = D2.
 
-    Its proof takes γ ≤ max(D1, D2) whatever d is, and joins 2 (1), whose weights are free, to 2 (2), whose are ≤ 1.
+    Its proof takes γ ≤ max(D1, D2) for any d, and combines 2 (1), with free weights, and 2 (2), with weights ≤ 1.
     """
     check(first=first, second=second, length=length)
     applies = 50 * (first**2 + second**2) <= length
@@ -40,7 +40,7 @@ def corollary_one(first: int, second: int, length: int) -> Known:
 
 
 def other_representations(intrinsic: int, length: int) -> Known:
-    """Corollary 1 for a target that has one representation with D: which D' ≠ D no second one can have at this length.
+    """Corollary 1 for a target with a representation of size D: the D' ≠ D that no other representation can have.
 
     D² + D'² ≤ T/50 is D'² ≤ ⌊T/50⌋ − D², so the excluded D' run from 1 to a largest one, without D itself.
     """
@@ -71,13 +71,13 @@ def conjecture_one(depth: int, heads: int, intrinsic: int) -> Known:
 def density_primitives(length: int, dim: int) -> Known:
     """Theorem 1: how many primitives D the density construction needs.
 
-    Minima of x_j and of 1 − x_j over all index sets of size T/4: 2d·C(T, T/4). The paper adds sets that give the order
-    statistics without one index; they are redundant.
+    These are the minima of x_j and of 1 − x_j over all index sets of size T/4: 2d·C(T, T/4). The paper adds sets for
+    the order statistics without one index, which are redundant.
     """
     check(length=length, dim=dim)
     if length % 4:
         raise BadInput(f"the density construction takes a length that is a multiple of 4, not {length}")
-    count = 2 * dim * math.comb(length, length // 4) if length <= WRITTEN_OUT else None
+    count = 2 * dim * math.comb(length, length // 4) if length <= MAX_EXACT_LENGTH else None
     number = f"= {count:,}" if count is not None else f"> 10^{math.floor(_log10_comb(length, length // 4))}"
     return Known(
         "Theorem 1 (its construction)",
@@ -89,7 +89,7 @@ def density_primitives(length: int, dim: int) -> Known:
 
 
 def _log10_comb(n: int, k: int) -> float:
-    """Return log10 of C(n, k), not too large: Stirling's error and rounding are far below 1e-9 of it."""
+    """Return log10 of C(n, k), rounded down: rounding errors are far below 1e-9 of it."""
     return (1 - 1e-9) * (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(10)
 
 
