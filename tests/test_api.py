@@ -157,7 +157,7 @@ def test_bounds_in_python_are_those_of_the_command(headcount_here: Any) -> None:
     [
         ({}, "needs a task"),
         ({"intrinsic": 2, "heads": 0}, "from 1 on"),
-        ({"task": "mean"}, "is not stated as f, S"),
+        ({"task": "mean"}, "is not given by f, S"),
         ({"task": "quadratic-basins", "share": 0.5}, "share is for sizes without a task"),
     ],
 )

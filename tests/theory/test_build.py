@@ -209,14 +209,18 @@ def test_what_cannot_be_built_says_why() -> None:
         return GeneralizedRetrieval([f], None, F0, length=4, **more)
 
     for task, options, said in (
-        (make_task("sum-of-maxima"), {}, "not bounded"),
-        (make_task("mean"), {}, "not stated as f, S and F0"),
+        (make_task("sum-of-maxima"), {}, "unbounded"),
+        (make_task("mean"), {}, "not given by f, S and F0"),
         (one(lambda t: t.sum(-1), dim=2), {}, "bare Python function"),
         (one(largest(x[0], x[1])), {}, "f_1, which uses max, which has kinks"),
         (one(x[0], F0=largest(z[0], 0.5 * z[0])), {}, "F0 uses max"),
         (one(Exp(of=-four)), {}, "(A2) is not met for f_1"),
-        (basins, {"heads": 2}, "at least that, not 2"),
-        (GeneralizedRetrieval([x[0], x[0]], None, variable(2).sum(), length=4), {"heads": 1}, "one minimum twice, f_2"),
+        (basins, {"heads": 2}, "at least 3, not 2"),
+        (
+            GeneralizedRetrieval([x[0], x[0]], None, variable(2).sum(), length=4),
+            {"heads": 1},
+            "same minimum twice, f_2",
+        ),
         (basins, {"eps": 1e9}, "at most"),
         (basins, {"head_dim": 1}, "head_dim ≥ 2"),
         (basins, {"eps": 1e-12}, "out of reach of float64"),

@@ -18,7 +18,7 @@ from headcount.render.bounds import save_errors
 from headcount.theory.bounds.related_work import density_primitives
 from headcount.theory.density.approximant import (
     NAMED,
-    ROUNDING,
+    TOKEN_ROUNDING,
     Approximant,
     evaluate,
     selector_bound,
@@ -81,7 +81,7 @@ def test_recovered_as_by_sorting(length: int, dim: int, q: float) -> None:
     np.testing.assert_allclose(near.value(X), NAMED["wave"].F(expected), rtol=0, atol=1e-12)
     assert near.value(X[0]) == pytest.approx(near.F0(z)[0], abs=1e-14)  # without an axis for many sequences
     if q == math.inf or length == 4:
-        assert np.abs(near.recover(z) - X).max() <= ROUNDING
+        assert np.abs(near.recover(z) - X).max() <= TOKEN_ROUNDING
 
 
 def test_the_comparison_can_fail() -> None:
@@ -110,8 +110,8 @@ def test_the_token_bound_holds_and_a_smaller_one_does_not(length: int, q: float)
     near = Approximant(NAMED["mean"].F, length=length, dim=2, q=q)
     X = np.concatenate([inputs(length, 2), hardest(length, 2, q, 200)])
     worst = np.abs(near.recovered(X) - X).max()
-    assert worst <= near.token_bound + ROUNDING
-    assert worst > 0.9999 * near.token_bound - ROUNDING  # a constant of 0.2778 would be violated
+    assert worst <= near.token_bound + TOKEN_ROUNDING
+    assert worst > 0.9999 * near.token_bound - TOKEN_ROUNDING  # a constant of 0.2778 would be violated
     assert near.token_bound <= selector_constant() / math.sqrt(q) * (1 + 1e-15)
     if q < 0.7:
         assert near.token_bound == pytest.approx(1 / (1 + math.exp(q)))
@@ -121,7 +121,7 @@ def test_the_token_bound_holds_and_a_smaller_one_does_not(length: int, q: float)
 @pytest.mark.parametrize("length", [4, 8, 12])
 def test_the_bound_of_f_holds(name: str, length: int) -> None:
     found = measure(name, length=length, dim=2, q=(1.0, 50.0, 5000.0), samples=200)
-    assert found.exact <= ROUNDING
+    assert found.exact <= TOKEN_ROUNDING
     for row in found.rows:
         assert row.F_proved == selector_bound(length, row.q, NAMED[name].lipschitz)
         assert max(row.F_hardest, row.F_uniform) <= row.F_proved + 1e-12
@@ -157,7 +157,9 @@ def test_without_a_lipschitz_constant_nothing_is_proved_of_f() -> None:
 def test_memory_does_not_grow_with_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     X = inputs(8, 2)
     whole = Approximant(NAMED["mean"].F, length=8, dim=2, q=9.0).recovered(X)
-    monkeypatch.setattr("headcount.theory.density.approximant.NUMBERS", 4 * 2 * 2 * 56 * 3)  # three sequences at a time
+    monkeypatch.setattr(
+        "headcount.theory.density.approximant.MAX_ARRAY_NUMBERS", 4 * 2 * 2 * 56 * 3
+    )  # three sequences at a time
     np.testing.assert_array_equal(Approximant(NAMED["mean"].F, length=8, dim=2, q=9.0).recovered(X), whole)
 
 

@@ -18,7 +18,7 @@ from headcount.tasks import GeneralizedRetrieval
 from headcount.tasks.expressions import Expr, Node, balls, ceil, evaluate, floor
 
 Array = NDArray[np.float64]
-SPLITS = 250  # of the box, for each end of a range
+MAX_SPLITS = 250  # of the box, for each end of a range
 Part = tuple[list[float], list[float]]
 
 
@@ -49,7 +49,7 @@ def _largest(f: Expr, component: int, whole: Part, sign: int) -> float:
     if not all(map(math.isfinite, (*whole[0], *whole[1]))):
         return math.inf
     queue: list[tuple[float, int, Part]] = [(-most(whole), 0, whole)]
-    for n in range(SPLITS):
+    for n in range(MAX_SPLITS):
         low, high = queue[0][2]
         axis = max(range(len(low)), key=lambda k: high[k] - low[k])
         middle = low[axis] + (high[axis] - low[axis]) / 2

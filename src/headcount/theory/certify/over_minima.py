@@ -3,12 +3,12 @@
 The cost does not grow with the number of tokens that are alike. For a cell Z of z-space, over all sequences X with
 z(X) in Z,
 
-1. each head's output lies in a box, by the root of g(c) in the directions ±e_l (`head_range`);
+1. each head's output lies in a box, by the root of g(c) in the directions ±e_l (`enclose.head`);
 2. on that box y = Σ_i w_i·o_i + e, e an interval, by relaxation of F (`relax`), and H = Σ_j Γ_j·z_j + e', by the mean
    value form of F0 on Z;
 3. y − H ≤ Σ_i sup (w_i·o_i − Σ_j γ_ij·z_j) + sup(e − e') + what is left of Γ over Z: each head takes its share of
    every minimum that it follows, and the root of g(c) bounds the difference *jointly*, so that the linear parts
-   cancel; Z is cut into rows for this (`level_view`). The same with signs reversed bounds H − y.
+   cancel; Z is cut into rows for this (`over_minima_cells`). The same with signs reversed bounds H − y.
 
 Every z-cell that some sequence has is covered, a cell without one is dropped by 1 or 3, and the largest bound left is
 the certificate. What stays loose is that heads share tokens (3 adds their suprema), and the cells' widths.

@@ -12,7 +12,7 @@ from headcount.theory.enclose.head import Group, Mask
 from headcount.theory.enclose.head_numba import sweep
 from headcount.theory.enclose.intervals import Array, up
 
-ROWS = 64
+MAX_ROWS_PER_CELL = 64
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class View:
 def _rows(low: Array, high: Array, weight: Array) -> tuple[Array, Array]:
     """Cut a cell of z-space into at most ROWS parts, along the sides whose weighted length is greatest."""
     cuts = np.ones(len(low), dtype=int)
-    while cuts.prod() * 2 <= ROWS:
+    while cuts.prod() * 2 <= MAX_ROWS_PER_CELL:
         cuts[int((weight * (high - low) / cuts).argmax())] *= 2
     edges = [np.linspace(a, b, k + 1) for a, b, k in zip(low, high, cuts, strict=True)]
     for e, a, b in zip(edges, low, high, strict=True):

@@ -1,7 +1,7 @@
 """Branch and bound over boxes of all tokens: for few tokens, and for heads that work against each other.
 
-The view by minima (`certify`) adds the suprema of heads, which share tokens: where trained heads cancel, that is far
-too much. On a box of T tokens, x(t) = m + r∘ξ(t), everything is expanded to second order, all heads together:
+The bound over minima (`over_minima`) adds the suprema of heads, which share tokens: where trained heads cancel, that is
+far too much. On a box of T tokens, x(t) = m + r∘ξ(t), everything is expanded to second order, all heads together:
 
     w_i·o_i = c_i + N_i/A_i,   N_i = Σ_t a_i(t)·(w_i·v_i(t) − c_i),   A_i = Σ_t a_i(t),   c_i any number;
     N_i/A_i = μ_i·N_i + (N_i/A_i)·(1 − μ_i·A_i),                       μ_i any number, near 1/A_i.
@@ -30,13 +30,13 @@ from headcount.theory.enclose.expressions import slopes
 from headcount.theory.enclose.head import Choices, Group, Tops, Weights, bound
 from headcount.theory.enclose.intervals import Array, Interval, down, exp_above, exp_below, interval, matmul, total, up
 
-BATCH = 192
-MOST = 300  # choices of minimising tokens
-FAR = 20.0  # scores that vary by more than this on a box are not expanded
+BOXES_PER_STEP = 192
+MAX_CHOICES = 300  # of minimising tokens
+MAX_SCORE_VARIATION = 20.0  # scores that vary more on a box are not expanded
 
 
 class TokenBoxes:
-    """The boxes left, each with a proved bound of |y − H| on it."""
+    """The boxes that are left, each with a proved bound on |y − H|."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class TokenBoxes:
 
     def step(self, target: float) -> None:
         """Split the worst boxes; what is at most the target is settled and forgotten."""
-        count = min(BATCH, len(self.values))
+        count = min(BOXES_PER_STEP, len(self.values))
         pick = np.argpartition(-self.values, count - 1)[:count]
         low, high, axes, above = self.low[pick], self.high[pick], self.axes[pick], self.values[pick]
         rows, t, k = np.arange(count), axes // low.shape[2], axes % low.shape[2]
@@ -201,7 +201,7 @@ class TokenBoxes:
         D, T = self.member.shape
         joint = np.full(len(alone), -np.inf)
         places = [np.flatnonzero(self.member[j]) for j in range(D)]
-        if np.prod([float(len(p)) for p in places]) > MOST:
+        if np.prod([float(len(p)) for p in places]) > MAX_CHOICES:
             plain = sum_up([slope.size[:, t, k] for t in range(T) for k in range(slope.lo.shape[2])])
             return alone, up(up(rest + plain) + total(-interval(Gamma) * Z, 1).hi)
         can = f_lo <= Z.hi[:, None]  # [K,T,D]: the minimum j may be taken at t
@@ -247,8 +247,10 @@ class _Linear:
         c = (weight * q.mid).sum(1)  # [K,h]: any number
         mu = interval(1.0 / near.mid.sum(1))  # [K,h]: any number
         sigma = up(swing + s.rad)
-        self.sure = (sigma <= FAR).all((1, 2))  # else the expansion is of no use, and its numbers may overflow
-        sigma = np.minimum(sigma, FAR)
+        self.sure = (sigma <= MAX_SCORE_VARIATION).all(
+            (1, 2)
+        )  # else the expansion is of no use, and its numbers may overflow
+        sigma = np.minimum(sigma, MAX_SCORE_VARIATION)
         A = total((at + _around(sigma)).exp(), 1)
         second = (Interval(self.bottom, self.top) - c) * (interval(1.0) - mu * A)  # (N/A)(1 − μA)
         d0 = q - c[:, None]

@@ -16,7 +16,7 @@ import numpy as np
 from headcount.theory.certify.token_cells import Folded
 from headcount.theory.enclose.intervals import Array, Interval, interval, matmul
 
-PIECES = 4
+GELU_PIECES = 4
 _ROOT_HALF = interval(0.5).sqrt()
 _PDF = Interval(np.asarray(0.39894228040143265), np.asarray(0.39894228040143276))  # 1/√(2π) = 0.398942280401432677…
 
@@ -43,7 +43,7 @@ def chord(kind: str, p: Interval) -> tuple[Array, Interval]:
         return alpha, Interval(np.where(kink, np.minimum(found.lo, 0.0), found.lo), found.hi)
     alpha = (gelu(interval(p.hi))[0].mid - gelu(interval(p.lo))[0].mid) / width
     alpha = np.where(p.hi - p.lo > 1e-6 * (1 + p.size), np.clip(alpha, -0.2, 1.2), gelu(interval(p.mid))[1].mid)
-    edges = p.lo + (p.hi - p.lo) * np.linspace(0, 1, PIECES + 1).reshape(-1, *[1] * p.lo.ndim)
+    edges = p.lo + (p.hi - p.lo) * np.linspace(0, 1, GELU_PIECES + 1).reshape(-1, *[1] * p.lo.ndim)
     edges[0], edges[-1] = p.lo, p.hi
     edges = np.maximum.accumulate(edges, 0)  # pieces share their edges, so that nothing lies between them
     piece = Interval(edges[:-1], edges[1:])

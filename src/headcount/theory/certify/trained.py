@@ -1,7 +1,7 @@
 """A proved upper bound of the sup error of a model of the class on a box of tokens.
 
-Two branch and bounds share the time, and the smaller bound is the certificate: over the minima z (`level_boxes`), whose
-cost does not grow with the number of tokens that are alike, and over boxes of all tokens (`token_boxes`), for few
+Two branch and bounds share the time, and the smaller bound is the certificate: over the minima z (`over_minima`), whose
+cost does not grow with the number of tokens that are alike, and over boxes of all tokens (`over_tokens`), for few
 tokens, where heads may work against each other. Both evaluate every bound in arithmetic rounded outward on the stored
 weights: the bound is a statement about exact arithmetic, not about float32 or float64. Beside it stand the worst error
 that a search found, and what a constant would achieve: a bound that is not below that is vacuous.
@@ -26,8 +26,8 @@ from headcount.theory.certify.over_tokens import TokenBoxes
 from headcount.theory.certify.token_cells import fold
 from headcount.theory.certify.worst_found import Box, Worst, check_box, worst_error
 
-SHARED = 0.6  # of the time both ways are tried; then the better one has it all
-FEW = 12  # numbers in a sequence up to which boxes of all tokens are tried
+SHARED_TIME_FRACTION = 0.6  # of the time is shared by both methods; the better one gets the rest
+MAX_NUMBERS_FOR_TOKEN_BOXES = 12  # per sequence
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Certificate:
 
     @property
     def vacuous(self) -> bool:
-        """Whether a constant, which knows nothing of the input, is proved to do as well."""
+        """Whether a constant, which ignores the input, is proved to do as well."""
         return self.bound >= self.constant
 
     def data(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _certify(
     standard = (np.asarray(saved.mean), np.asarray(saved.std))
     placed = saved.transformer.spec.positions != "none"
     ways: list[LevelBoxes | TokenBoxes] = [LevelBoxes(saved, folded, problem, low, high, *standard, placed, seed)]
-    if problem.length * problem.dim <= FEW:
+    if problem.length * problem.dim <= MAX_NUMBERS_FOR_TOKEN_BOXES:
         ways.append(TokenBoxes(folded, problem, low, high, *standard, placed))
     used = [0.0] * len(ways)
     while True:
@@ -123,7 +123,7 @@ def _certify(
         going = [k for k, way in enumerate(ways) if not way.stuck]
         if finished or not going or spent >= seconds:
             break
-        ranks = used if spent < SHARED * seconds else [way.bound for way in ways]
+        ranks = used if spent < SHARED_TIME_FRACTION * seconds else [way.bound for way in ways]
         k = min(going, key=ranks.__getitem__)
         begun = time.monotonic()
         ways[k].step(target)
@@ -142,7 +142,7 @@ def _certify(
 
 
 def covered(saved: SavedModel, task: GeneralizedRetrieval | None = None) -> GeneralizedRetrieval:
-    """Return the task to certify; refuse in one line what no bound is known for."""
+    """Return the task to certify; reject a model or task for which no bound is known."""
     spec = saved.transformer.spec
     for wrong, what in (
         (spec.depth > 1, "depth above 1"),
@@ -153,14 +153,14 @@ def covered(saved: SavedModel, task: GeneralizedRetrieval | None = None) -> Gene
             raise BadInput(f"certify covers models of depth 1 without layer norm; this one has {what}")
     if task is None:
         if saved.task is None or saved.task.get("kind") == "arrays":
-            raise BadInput("the model carries no task: certify needs one whose functions are expressions")
+            raise BadInput("the model has no task: certify needs one whose functions are expressions")
         parsed = parse_task(saved.task)
     else:
         parsed = task
     if not isinstance(parsed, GeneralizedRetrieval):
         raise BadInput(f"certify covers retrieval tasks; {parsed.name} has no f_i and F0")
     if not parsed.symbolic:
-        raise BadInput(f"{parsed.name} uses a bare Python function, of which nothing can be proved: use expressions")
+        raise BadInput(f"{parsed.name} uses a bare Python function, so nothing can be proved: use expressions")
     sizes = (spec.dim, spec.length if spec.positions != "none" else parsed.length, spec.out_dim)
     if sizes != (parsed.dim, parsed.length, parsed.out_dim):
         raise BadInput("the model and the task differ in dim, length or outputs")

@@ -34,10 +34,13 @@ Box = tuple[Sequence[float], Sequence[float]]
 Array = NDArray[np.float64]
 Ranks = NDArray[np.intp]
 
-WORK = 2.5e9  # multiply-adds of one search at effort 1: one to two seconds of one core
-CHUNK = 2_000_000  # hidden numbers held at once
-POOL = 2048
-STEPS = (40, 240)  # of a climb: the upper end bounds the time of small models, where a step costs its overhead only
+SEARCH_WORK = 2.5e9  # multiply-adds of one search at effort 1: one to two seconds of one core
+CHUNK_HIDDEN_NUMBERS = 2_000_000  # hidden numbers held at once
+POOL_SIZE = 2048
+CLIMB_STEPS = (
+    40,
+    240,
+)  # of a climb: the upper end bounds the time of small models, where a step costs its overhead only
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,9 @@ def worst_error(
         raise BadInput(f"effort must be above 0, not {effort}")
     exact = reference(model) if isinstance(model, SavedModel) else model
     predict, cost = folded(model) if isinstance(model, SavedModel) else (model, 64.0 * task.length * task.dim)
-    search = _Search(predict, task, low, high, seed, max(1, int(CHUNK / (cost / 4))))
+    search = _Search(predict, task, low, high, seed, max(1, int(CHUNK_HIDDEN_NUMBERS / (cost / 4))))
     search.deadline = None if seconds is None else time.monotonic() + seconds
-    budget = effort * WORK / cost
+    budget = effort * SEARCH_WORK / cost
     found = search.run(
         int(min(max(budget / 3, 512), max(20_000 * effort, 512), 200_000)), int(max(budget / 4.5, 512)), effort, starts
     )
@@ -115,7 +118,7 @@ class _Search:
         dim, side = self.task.dim, self.high - self.low
         levels = np.linspace(0, 1, {1: 129, 2: 17, 3: 7, 4: 5}.get(dim, 2))
         lattice = np.array(list(itertools.product(levels, repeat=dim))) if dim <= 10 else np.zeros((0, dim))
-        points = [self.low + side * lattice[:POOL], self.low + side * self.rng.random((POOL, dim))]
+        points = [self.low + side * lattice[:POOL_SIZE], self.low + side * self.rng.random((POOL_SIZE, dim))]
         ranks: list[Ranks] = []
         if isinstance(self.task, GeneralizedRetrieval):
             for i in range(len(self.task.f)):  # zoom in on the minimiser of f_i: samples around the best so far
@@ -167,8 +170,8 @@ class _Search:
             pick = np.where(chosen, rank[self.rng.geometric(0.3, (count, 2)).clip(max=n) - 1], pick)
         few = np.where(self.rng.random(count) < 0.6, 1, self.rng.integers(0, T + 1, count))
         order = self.rng.random((count, T)).argsort(1)
-        mine = order < few[:, None]
-        return np.where(mine[..., None], self.pool[pick[:, :1]], self.pool[pick[:, 1:]])
+        at_first_point = order < few[:, None]
+        return np.where(at_first_point[..., None], self.pool[pick[:, :1]], self.pool[pick[:, 1:]])
 
     def _ambiguous(self, count: int) -> Array:
         """One token at (or near) the minimiser of f_i, the others above it by about δ, for δ of every size."""
@@ -216,7 +219,7 @@ class _Search:
         count = int(np.clip(evaluations // 80, 8, 96))
 
         def steps(rows: int) -> int:
-            return int(np.clip(evaluations // 2 // rows, STEPS[0] * min(effort, 1.0), STEPS[1] * effort))
+            return int(np.clip(evaluations // 2 // rows, CLIMB_STEPS[0] * min(effort, 1.0), CLIMB_STEPS[1] * effort))
 
         best: list[Array] = []
         for X in kinds:

@@ -1,8 +1,8 @@
-"""A two-layer network for a function of two or three numbers that is no sum of simpler ones: fitted, then proved.
+"""Fit a two-layer network to a function of up to three numbers that is not a ridge sum, then prove its error.
 
-The units are relu(a·x − knot) for directions a spread evenly and knots spread evenly along each: with these fixed the
-best outer weights are a linear problem. Lawson's rule (weigh every point by its error, solve again) turns least squares
-into the least largest error. What is claimed is what branch and bound then proves of the weights found.
+The units are relu(a·x − knot), with evenly spread directions a and evenly spread knots along each. With these fixed,
+the best outer weights solve a linear problem. Lawson's iteration (weight every point by its error and solve again)
+leads from least squares to the minimax error. The claimed error is the one that branch and bound proves for the result.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from headcount.theory.construct.network import Shallow
 
 Array = NDArray[np.float64]
 MAX_UNITS = 400
-ROUNDS = 12
-MIN_SHARE = 0.01  # of a function's range: the least error in three numbers
+LAWSON_ROUNDS = 12
+MIN_FRACTION_3D = 0.01  # smallest tolerance for a function of three numbers, as a fraction of its range
 
 
 def fit(f: Expr, component: int, tolerance: float, low: Array, high: Array) -> Shallow:
-    """Return a network within the tolerance of one component of f on the box, proved; refused where none is found."""
+    """Return a network that is proved to be within the tolerance of one component of f; reject f if none is found."""
     if not f.smooth:
         kinks = sorted({node.op for node in f.walk()} & {"min", "max", "norm"})
         raise BadInput(f"uses {', '.join(kinks)}, which has kinks: networks are built for smooth functions")
     axes = np.array(sorted(_reads(f, component)))
     if len(axes) > 3:
-        raise BadInput(f"is no sum of functions of one number and reads {len(axes)} numbers: at most 3 can be fitted")
+        raise BadInput(
+            f"is not a sum of functions of one number and reads {len(axes)} numbers: at most 3 can be fitted"
+        )
     middle, half = (low + high)[axes] / 2, (high - low)[axes] / 2
 
     def values(u: Array) -> Array:
@@ -43,10 +45,10 @@ def fit(f: Expr, component: int, tolerance: float, low: Array, high: Array) -> S
 
     coarse, fine = _grid(len(axes), 45 if len(axes) < 3 else 13), _grid(len(axes), 90 if len(axes) < 3 else 24)
     wanted, check = values(coarse), values(fine)
-    if len(axes) == 3 and tolerance < MIN_SHARE * np.ptp(check):  # the boxes to prove it would be millions
+    if len(axes) == 3 and tolerance < MIN_FRACTION_3D * np.ptp(check):  # a proof would take millions of boxes
         raise BadInput(
-            f"is no sum of functions of one number and reads 3 numbers: an error of {tolerance:.3g} is out of reach, "
-            f"{MIN_SHARE * np.ptp(check):.2g} is not: state a larger eps"
+            f"is not a sum of functions of one number and reads 3 numbers: error {tolerance:.3g} is out of reach; "
+            f"{MIN_FRACTION_3D * np.ptp(check):.2g} is not: state a larger eps"
         )
     best = math.inf
     for a, knots in _features(len(axes)):
@@ -78,7 +80,7 @@ def prove(
     high: Array,
     enough: float,
 ) -> float:
-    """Return a proved bound of |network − f| on the box."""
+    """Return a proved bound on |network − f| on the box."""
     before, ctx.prec = ctx.prec, PRECISION
     try:
         below, above = difference(Network(inner, shift, weights, arb(bias)), f, component, low, high, enough)
@@ -92,13 +94,13 @@ def _reads(f: Expr, component: int) -> frozenset[int]:
 
 
 def _grid(dim: int, count: int) -> Array:
-    """Points of [−1, 1]^dim, denser towards the faces, where errors are largest."""
+    """Return points of [−1, 1]^dim, denser towards the faces, where errors are largest."""
     side = -np.cos(np.linspace(0.0, math.pi, count))
     return np.stack([g.ravel() for g in np.meshgrid(*[side] * dim)], axis=1)
 
 
 def _directions(dim: int, count: int) -> Array:
-    """Unit vectors spread over half of the circle or the sphere."""
+    """Return unit vectors spread over half of the circle or the sphere."""
     if dim == 1:
         return np.ones((1, 1))
     if dim == 2:
@@ -110,7 +112,7 @@ def _directions(dim: int, count: int) -> Array:
 
 
 def _features(dim: int) -> Iterator[tuple[Array, Array]]:
-    """Directions and knots of ever larger networks."""
+    """Yield directions and knots of ever larger networks."""
     counts = {1: (1,), 2: (4, 5, 6, 8, 10, 12), 3: (9, 13, 18, 24)}[dim]
     knots = (2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
     sizes = sorted({(p * m, p, m) for p in counts for m in knots if p * m <= MAX_UNITS})
@@ -121,10 +123,10 @@ def _features(dim: int) -> Iterator[tuple[Array, Array]]:
 
 
 def _lawson(units: Array, wanted: Array, tolerance: float) -> tuple[Array, float]:
-    """Return outer weights and bias with nearly the least largest error; given up where that stays far too large."""
+    """Return outer weights and bias with nearly minimax error; stop early if the error stays far too large."""
     design = np.concatenate([units, np.ones((len(units), 1))], axis=1)
     weight, best, found = np.full(len(design), 1.0 / len(design)), math.inf, np.zeros(design.shape[1])
-    for _ in range(ROUNDS):
+    for _ in range(LAWSON_ROUNDS):
         root = np.sqrt(weight)[:, None]
         scaled = design * root
         gram = scaled.T @ scaled
@@ -133,7 +135,7 @@ def _lawson(units: Array, wanted: Array, tolerance: float) -> tuple[Array, float
         error = np.abs(design @ solved - wanted)
         if error.max() < best:
             best, found = float(error.max()), solved
-        if best > 3 * tolerance:  # the largest error is at most a few times that of the best weights
+        if best > 3 * tolerance:  # Lawson's iteration gains at most a small factor
             break
         weight = weight * (error + 1e-3 * error.max() + 1e-300)
         weight /= weight.sum()

@@ -1,4 +1,4 @@
-"""A two-layer ReLU network with the error that is proved of each of its outputs."""
+"""A two-layer ReLU network with a proved error for each of its outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Shallow:
-    """y = outer·relu(inner·x + inner_bias) + outer_bias, and how far each output may be from its function."""
+    """y = outer·relu(inner·x + inner_bias) + outer_bias, with the largest distance of each output from its function."""
 
     inner: Array
     inner_bias: Array

@@ -1,4 +1,4 @@
-"""Theorem 2 (3) as weights: a transformer with one wide head and a five-layer F, whose error is claimed with it.
+"""Theorem 2 (3) as weights: a transformer with one wide head and a five-layer F, together with its claimed error.
 
     e(t)     x(t) − low in the t-th block of R^(T·d): hidden unit (t', j) is relu(x_j − low_j − big·[t ≠ t']), big at
              least the side of the box, so that it is x_j − low_j at position t' and 0 at all others
@@ -46,12 +46,12 @@ from headcount.theory.construct.shallow import exact, shallow
 from headcount.theory.construct.verified import Proved, save_verified, verified
 
 Array = NDArray[np.float64]
-TINY = 1e-9  # what covers rounding, in units of the numbers that are rounded
+ROUNDING_MARGIN = 1e-9  # relative to the rounded numbers
 
 
 @dataclass(frozen=True)
 class BudgetWide:
-    """Where ε goes: the claimed error of every step, and the bound that they and float64's rounding add up to."""
+    """How ε is used: the claimed error of every step, and the bound on their total with float64's rounding."""
 
     eps: float
     encoder: list[float]
@@ -63,7 +63,7 @@ class BudgetWide:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The parts of the bound, for the output where it is largest: Ψ, Lemma 9, Φ."""
+        """The parts of the largest bound: Ψ, Lemma 9, Φ."""
         rows = [
             (float(np.dot(row, self.encoder)), float(np.dot(row, self.maximum)), phi)
             for row, phi in zip(self.slopes, self.feedforward, strict=True)
@@ -73,7 +73,7 @@ class BudgetWide:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """τ_j = start + j·step for j < count, over T: multiples of a power of two, as is start + count·step."""
+    """The stored thresholds τ_j/T = start + j·step for j < count; all, and start + count·step, are exact doubles."""
 
     start: float
     step: float
@@ -82,7 +82,7 @@ class Thresholds:
     @property
     def values(self) -> Array:
         """The thresholds of layer 2."""
-        return self.start + self.step * np.arange(self.count, dtype=np.float64)  # exact: few bits by construction
+        return self.start + self.step * np.arange(self.count, dtype=np.float64)  # exact, since these have few bits
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class BuiltWide:
         return self.model.hash()
 
     def counts(self) -> dict[str, int]:
-        """Count P and F: `parameters` (M) as stored, `nonzero` without zeros, `units` of F that are used."""
+        """Return counts of P and F: `parameters` (M) as stored, `nonzero` without zeros, and the used `units` of F."""
         named = dict(self.model.transformer.tensors())
         parts = [t for name, t in named.items() if name.startswith("encoder.") or ".feedforward." in name]
         layers = [named[f"layers.0.feedforward.layers.{k}.weight"] for k in range(1, 5)]
@@ -121,35 +121,35 @@ class BuiltWide:
 
 @in_range_of_doubles
 def build_wide(task: Task, eps: float, *, box: tuple[tuple[float, ...], tuple[float, ...]] | None = None) -> BuiltWide:
-    """Return a transformer with one head within eps of a task on its input box, as computed in float64; verified."""
+    """Return a verified one-head transformer within eps of a task on its input box, as computed in float64."""
     problem, low, high = check_buildable(task, eps, 2, box)
     f, F0 = [g for g in problem.f if isinstance(g, Node)], problem.F0
     assert isinstance(F0, Node)
     wanted, T = sorted(F0.reads()), problem.length
     ranges = [range_of(g, low, high) for g in f]
     zlow, zhigh = (np.array([r[k] if i in wanted else 0.0 for i, r in enumerate(ranges)]) for k in (0, 1))
-    tiny = TINY * (1 + max(map(abs, (*zlow.tolist(), *zhigh.tolist()))))
-    psi, top, _ = _tolerances(f, F0, slopes_of(F0, zlow, zhigh), zhigh - zlow + tiny, wanted, eps)
-    slack = np.array(psi) + np.array(top) + 10 * tiny  # how far z~_i may be from z_i
-    slopes = slopes_of(F0, zlow - slack, zhigh + slack)  # no smaller than before: the tolerances do not grow
-    psi, top, outer = _tolerances(f, F0, slopes, zhigh - zlow + tiny, wanted, eps)
+    margin = ROUNDING_MARGIN * (1 + max(map(abs, (*zlow.tolist(), *zhigh.tolist()))))
+    psi, top, _ = _tolerances(f, F0, slopes_of(F0, zlow, zhigh), zhigh - zlow + margin, wanted, eps)
+    slack = np.array(psi) + np.array(top) + 10 * margin  # how far z~_i may be from z_i
+    slopes = slopes_of(F0, zlow - slack, zhigh + slack)  # at least those above, so the tolerances do not grow
+    psi, top, outer = _tolerances(f, F0, slopes, zhigh - zlow + margin, wanted, eps)
     names = [f"{problem.name} cannot be built: assumption (A2) is not met for f_{i + 1}, which" for i in wanted]
     encoder = shallow([f[i] for i in wanted], [psi[i] for i in wanted], low, high, names)
     names = [f"{problem.name} cannot be built: assumption (A1) is not met for F0, which"] * F0.out_dim
     feedforward = shallow([F0], outer, zlow - slack, zhigh + slack, names)
     delta, half, thresholds = [0.0] * len(f), [0.0] * len(f), list[Thresholds]()
     for row, i in enumerate(wanted):
-        delta[i] = claim(encoder.errors[row], psi[i], 1e-3 * tiny)
-        least, most = -ranges[i][1] - delta[i] - 10 * tiny, -ranges[i][0] + delta[i] + 10 * tiny  # of y
+        delta[i] = claim(encoder.errors[row], psi[i], 1e-3 * margin)
+        least, most = -ranges[i][1] - delta[i] - 10 * margin, -ranges[i][0] + delta[i] + 10 * margin  # of y
         thresholds.append(_thresholds(least / T, most / T, 2 * top[i] / T))
         half[i] = T * thresholds[-1].step / 2 * (1 + 1e-15)
-    phi = [claim(err, tol, 1e-3 * tiny) for err, tol in zip(feedforward.errors, outer, strict=True)]
+    phi = [claim(err, tol, 1e-3 * margin) for err, tol in zip(feedforward.errors, outer, strict=True)]
     errors = [
         p + sum(s * (d + v) for s, d, v in zip(row, delta, half, strict=True))
         for p, row in zip(phi, slopes, strict=True)
     ]
     budget = BudgetWide(eps, delta, half, phi, slopes, max(errors) * (1 + 1e-12))
-    if not budget.bound <= eps:  # the shares add up to less than eps, unless it is as small as rounding
+    if not budget.bound <= eps:  # the parts add up to less than eps, unless it is as small as rounding
         raise BadInput(f"the construction reaches {budget.bound:.6g}, not eps = {eps:g}: state a larger eps")
     model = _transformer(problem, wanted, encoder, thresholds, feedforward, low, high)
     return verified(BuiltWide(model, budget, encoder, thresholds, feedforward), problem.name)
@@ -158,23 +158,23 @@ def build_wide(task: Task, eps: float, *, box: tuple[tuple[float, ...], tuple[fl
 def _tolerances(
     f: list[Expr], F0: Expr, slopes: list[list[float]], spread: Array, wanted: list[int], eps: float
 ) -> tuple[list[float], list[float], list[float]]:
-    """Share ε: per f_i, per maximum, per output. The maximum has two parts: its units grow fastest."""
+    """Divide ε: return the tolerance per f_i, per maximum and per output; maxima get two parts, as they cost most."""
     bent = [i for i in wanted if f[i].in_dim and not exact(f[i], f[i].in_dim)[0]]
     curved = not all(exact(F0, len(f)))
     steep = [max(max(row[i] for row in slopes), 1e-300) for i in range(len(f))]
     each = 0.999 * eps / (2 + bool(bent) + curved)
-    psi = [min(each / (len(bent) * steep[i]), spread[i]) if i in bent else TINY for i in range(len(f))]
+    psi = [min(each / (len(bent) * steep[i]), spread[i]) if i in bent else ROUNDING_MARGIN for i in range(len(f))]
     top = [min(2 * each / (max(len(wanted), 1) * s), r) for s, r in zip(steep, spread.tolist(), strict=True)]
     return psi, top, [each] * F0.out_dim
 
 
-def _thresholds(low: float, high: float, widest: float) -> Thresholds:
-    """Cover [low, high] by equal steps of at most `widest`, all numbers multiples of one power of two."""
-    unit = 2.0 ** (math.floor(math.log2(widest)) - 16)
-    count = math.ceil((high - low + unit) / (widest - unit))
+def _thresholds(low: float, high: float, max_step: float) -> Thresholds:
+    """Cover [low, high] by equal steps of at most `max_step`, with all numbers multiples of one power of two."""
+    unit = 2.0 ** (math.floor(math.log2(max_step)) - 16)
+    count = math.ceil((high - low + unit) / (max_step - unit))
     steps, start = math.ceil((high - low + unit) / (count * unit)), math.floor(low / unit)
     if abs(start) + (count + 1) * steps > 2**50:
-        raise BadInput("eps is too small against the values of the functions f: state a larger eps")
+        raise BadInput("eps is too small relative to the values of the functions f: state a larger eps")
     return Thresholds(start * unit, steps * unit, count)
 
 
@@ -187,7 +187,7 @@ def _transformer(
     low: Array,
     high: Array,
 ) -> SavedModel:
-    """Put the weights in their places."""
+    """Return the model with all weights set."""
     T, dim, S = task.length, task.dim, [task.S[i] for i in wanted]
     used = sorted(set[int]().union(*S))
     pairs, blocks = sum(tau.count for tau in thresholds), T * dim
@@ -213,7 +213,7 @@ def _transformer(
         feedforward="relu5",
     )
     model = Transformer(spec, dtype=torch.float64)
-    at: dict[str, Array] = {}  # the weights themselves, seen as arrays
+    at: dict[str, Array] = {}  # views of the weights as arrays
     for name, parameter in model.named_parameters():
         parameter.data.zero_()
         at[name] = parameter.data.numpy()

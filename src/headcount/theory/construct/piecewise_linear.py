@@ -1,8 +1,8 @@
-"""Broken lines within a stated distance of functions of one number, proved by their second derivatives.
+"""Piecewise linear functions within a given distance of functions of one number, proved by second derivatives.
 
-On a piece of length L the chord lies above f by at most L²/8·max(f'', 0) and below it by at most L²/8·max(−f'', 0). For
-an f that bends one way only, moving the whole line by half of that towards f halves the error: f'' = 2 and an error
-of δ need pieces of sqrt(8δ), so that their number grows like δ^(−1/2).
+On a piece of length L the chord lies above f by at most L²/8·max(f'', 0) and below f by at most L²/8·max(−f'', 0). If f
+bends only one way, moving the whole line by half of that towards f halves the error. For f'' = 2, an error of δ allows
+pieces of length sqrt(8δ), so their number grows like δ^(−1/2).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from headcount.tasks.expressions import Expr, ball, ceil, floor, jets
 from headcount.tasks.expressions import in_numpy as expr_numpy
 
 Array = NDArray[np.float64]
-MOST = 20_000  # pieces
+MAX_PIECES = 20_000
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Knots that all functions share, the values there[functions, knots], and the proved errors."""
+    """Knots that all functions share, the values[functions, knots] there, and the proved errors."""
 
     knots: Array
     values: Array
@@ -38,7 +38,7 @@ def bend(g: Expr, low: float, high: float) -> tuple[float, float]:
 
 
 def pieces(functions: Sequence[Expr], tolerances: Sequence[float], low: float, high: float) -> Pieces:
-    """Cover [low, high] by as few pieces as a greedy walk needs, each within every function's tolerance."""
+    """Cover [low, high] greedily by few pieces, each within every function's tolerance."""
     one_way = [bend(g, low, high) for g in functions]
     signs = [1.0 if a >= 0 else -1.0 if b <= 0 else 0.0 for a, b in one_way]
 
@@ -61,8 +61,8 @@ def pieces(functions: Sequence[Expr], tolerances: Sequence[float], low: float, h
             b = high
         worst = [max(w, err) for w, err in zip(worst, errors(a, b), strict=True)]
         knots.append(b)
-        if len(knots) > MOST or not b > a:
-            raise BadInput(f"needs more than {MOST} pieces for an error of {min(tolerances):.3g}")
+        if len(knots) > MAX_PIECES or not b > a:
+            raise BadInput(f"needs more than {MAX_PIECES:,} pieces for an error of {min(tolerances):.3g}")
     at = np.array(knots)
     values = np.stack([expr_numpy.evaluate(g, at[:, None])[:, 0] for g in functions])
     shift = [sign * err for sign, err in zip(signs, worst, strict=True)]  # a convex f lies below its chords
@@ -77,7 +77,7 @@ def _longest(fits: Callable[[float, float], bool], a: float, longest: float) -> 
     while not fits(a, a + low):
         high, low = low, low / 2
         if low < 1e-9 * max(1.0, abs(a)):
-            raise BadInput(f"bends too sharply at {a:.6g} for a broken line in float64")
+            raise BadInput(f"bends too sharply at {a:.6g} for a piecewise linear approximation in float64")
     while high > 1.02 * low:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if fits(a, a + middle) else (low, middle)

@@ -1,4 +1,4 @@
-"""Constructions are computed in doubles: where the numbers of a task leave their range, one line says so."""
+"""A decorator for constructions, which are computed in doubles: report a task whose numbers leave their range."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ R = TypeVar("R")
 
 
 def in_range_of_doubles(make: Callable[Concatenate[Task, P], R]) -> Callable[Concatenate[Task, P], R]:
-    """Refuse a task where floats overflow. NumPy gives an infinity, which no proof accepts: no warning of it."""
+    """Reject a task for which doubles overflow; NumPy's infinities need no warning, as no proof accepts them."""
 
     @functools.wraps(make)
-    def made(task: Task, *args: P.args, **options: P.kwargs) -> R:
+    def wrapper(task: Task, *args: P.args, **options: P.kwargs) -> R:
         try:
             with np.errstate(all="ignore"):
                 return make(task, *args, **options)
         except ArithmeticError:
-            raise BadInput(f"{task.name} cannot be built: its numbers leave the range of doubles: scale it") from None
+            raise BadInput(
+                f"{task.name} cannot be built: its numbers leave the range of doubles (scale the task)"
+            ) from None
 
-    return made
+    return wrapper

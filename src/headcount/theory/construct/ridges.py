@@ -1,7 +1,7 @@
 """Expressions as sums of functions of one number: f(x) = w·x + b + Σ_k g_k(a_k·x).
 
-A two-layer network approximates each g_k by a broken line, whatever the dimension of x. Quadratic basins, sums and
-everything made of one linear form are of this kind; a product of two different forms is not.
+A two-layer network can approximate each g_k by a piecewise linear function, whatever the dimension of x. Quadratic
+basins, sums, and all functions of one linear form have this form; a product of two different linear forms does not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Direction = tuple[float, ...]
 
 @dataclass(frozen=True)
 class RidgeSum:
-    """weight·x + bias + Σ functions[a](a·x); a direction along one axis is that unit vector."""
+    """weight·x + bias + Σ functions[a](a·x); a direction along one axis is stored as the unit vector."""
 
     weight: Direction
     bias: float
@@ -28,12 +28,12 @@ class RidgeSum:
 
     @property
     def constant(self) -> bool:
-        """Whether x is not read."""
+        """Whether the function does not depend on x."""
         return not self.functions and not any(self.weight)
 
 
 def ridges(node: Expr, dim: int) -> list[RidgeSum | None]:
-    """Take every component of a tree apart; None for one that is no such sum."""
+    """Return every component of a tree as a ridge sum, or None for a component that is not one."""
     zero = (0.0,) * dim
     match node:
         case e.Variable():
@@ -60,7 +60,7 @@ def _unit(j: int, dim: int) -> Direction:
 
 
 def _total(parts: Iterable[tuple[float, RidgeSum | None]], bias: float, zero: Direction) -> RidgeSum | None:
-    """Σ w·part + bias."""
+    """Return Σ w·part + bias."""
     weight, functions = np.array(zero), dict[Direction, Expr]()
     for w, part in parts:
         if w == 0.0:
@@ -74,10 +74,10 @@ def _total(parts: Iterable[tuple[float, RidgeSum | None]], bias: float, zero: Di
 
 
 def along(part: RidgeSum) -> tuple[Direction, Expr] | None:
-    """Return a sum that reads one linear form as a function of it, with the form."""
+    """Return a sum that reads a single linear form as that form and a function of it; None for other sums."""
     axes = [j for j, w in enumerate(part.weight) if w]
     if not part.functions:
-        if len(axes) == 1:  # the axis itself is the form: the factor goes into the function
+        if len(axes) == 1:  # the axis is the form, and the factor belongs to the function
             return _unit(axes[0], len(part.weight)), e.affine([[part.weight[axes[0]]]], [part.bias], e.variable(1))
         return part.weight, e.variable(1) + part.bias
     if len(part.functions) > 1:
@@ -91,7 +91,7 @@ def along(part: RidgeSum) -> tuple[Direction, Expr] | None:
 
 
 def _apply(node: e.Power | e.Exp | e.Tanh | e.Softplus, part: RidgeSum) -> RidgeSum | None:
-    """φ of a sum that reads one form."""
+    """Return φ of a sum that reads a single form; None for other sums."""
     if part.constant:
         at = e.constant([part.bias], 1)
         value = expr_numpy.evaluate(node.model_copy(update={"of": at}), np.zeros(1))
@@ -104,7 +104,7 @@ def _apply(node: e.Power | e.Exp | e.Tanh | e.Softplus, part: RidgeSum) -> Ridge
 
 
 def _product(parts: list[RidgeSum | None], zero: Direction) -> RidgeSum | None:
-    """A product whose factors read one form in all; constants are factors of it."""
+    """Return a product whose nonconstant factors all read the same form; None for other products."""
     if any(part is None for part in parts):
         return None
     known = [part for part in parts if part is not None]

@@ -1,8 +1,8 @@
-"""Two-layer ReLU networks near given functions, with the error that is proved of each.
+"""Two-layer ReLU networks near given functions, with proved errors.
 
-Sums of functions of one number become broken lines (`ridges`, `pieces`): a unit relu(a·x − knot) for every knot, shared
-by all functions that read the same form; affine parts take one unit a coordinate, relu(x_j − low_j), which is linear
-on the box. What is no such sum is fitted (`fit`).
+Ridge sums become piecewise linear (`ridges`, `piecewise_linear`), with a unit relu(a·x − knot) for every knot, shared
+by all functions that read the same form. Affine parts take one unit per coordinate, relu(x_j − low_j), which is linear
+on the box. All other functions are fitted (`fit`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from headcount.theory.construct.piecewise_linear import bend, pieces
 from headcount.theory.construct.ridges import Direction, RidgeSum, ridges
 
 Array = NDArray[np.float64]
-ROOM = 0.9  # of a tolerance is used: who checks it by enclosures must have some
+TOLERANCE_FRACTION = 0.9  # of a tolerance is used; the verifier's enclosures need the rest
 
 
 def exact(f: Expr, dim: int) -> list[bool]:
-    """For every component, whether it is affine: no error, whatever the tolerance."""
+    """Return for every component whether it is affine, and so represented without error."""
     return [part is not None and not part.functions for part in ridges(f, dim)]
 
 
 def difficulty(f: Expr) -> float:
-    """How much of an error budget a function should get beside others: 1 for a broken line, more for a fit."""
+    """Return a function's weight in sharing an error budget: 1 for a piecewise linear network, more for a fit."""
     if ridges(f, f.in_dim)[0] is not None:
         return 1.0
     return {1: 1.0, 2: 3.0}.get(len(f.reads()), 6.0)
@@ -40,7 +40,7 @@ def shallow(
 ) -> Shallow:
     """Return one network for all components of all functions.
 
-    tolerances[k] is that of the k-th component, and names[k] begins the line that says why it cannot be built.
+    tolerances[k] is for the k-th component, and names[k] begins the message if that component cannot be built.
     """
     dim = len(low)
     parts = [part for f in functions for part in ridges(f, dim)]
@@ -59,11 +59,11 @@ def shallow(
 def _lines(
     parts: Sequence[RidgeSum | None], tolerances: Sequence[float], low: Array, high: Array, names: Sequence[str]
 ) -> Shallow:
-    """The network of all parts that are sums of functions of one number; the others are 0."""
+    """Return the network of all parts that are ridge sums; the outputs of the other parts are 0."""
     dim, count = len(low), len(parts)
     rows, shifts, columns = list[Array](), list[float](), list[Array]()
     bias, errors = np.zeros(count), [0.0] * count
-    shares = [_shares(part, ROOM * tol, low, high) for part, tol in zip(parts, tolerances, strict=True)]
+    shares = [_shares(part, TOLERANCE_FRACTION * tol, low, high) for part, tol in zip(parts, tolerances, strict=True)]
     slopes, lowest = np.zeros((count, dim)), dict[int, int]()
     for k, part in enumerate(parts):
         if part is not None:
@@ -101,16 +101,17 @@ def _lines(
         bias -= slopes[:, j] * shifts[lowest[j]]
     inner, shift = np.array(rows).reshape(len(rows), dim), np.array(shifts)
     outer = np.array(columns).reshape(len(rows), count).T.copy()
-    most = np.maximum(inner, 0) @ high + np.minimum(inner, 0) @ low + shift  # the units' largest values
-    size = np.abs(outer) @ np.abs(most) + np.abs(bias)  # what rounding is relative to
-    claimed = [err / ROOM + 1e-12 * (1 + float(s)) for err, s in zip(errors, size, strict=True)]
+    unit_maxima = np.maximum(inner, 0) @ high + np.minimum(inner, 0) @ low + shift  # the units' largest values
+    size = np.abs(outer) @ np.abs(unit_maxima) + np.abs(bias)  # what rounding is relative to
+    claimed = [err / TOLERANCE_FRACTION + 1e-12 * (1 + float(s)) for err, s in zip(errors, size, strict=True)]
     return Shallow(inner, shift, outer, bias, claimed)
 
 
 def _shares(part: RidgeSum | None, tolerance: float, low: Array, high: Array) -> dict[Direction, float]:
-    """Divide a tolerance among the forms by the cube root of their curvature: that takes the fewest pieces.
+    """Divide a tolerance δ among the forms so that the number of pieces is least.
 
-    n_a ~ L_a·sqrt(c_a/δ_a) pieces with Σ δ_a = δ: least where δ_a is as (L_a²·c_a)^(1/3).
+    A form a of length L_a and curvature c_a takes about L_a·sqrt(c_a/δ_a) pieces. With Σ δ_a = δ, their sum is least
+    for δ_a proportional to (L_a²·c_a)^(1/3).
     """
     if part is None or not part.functions:
         return {}
@@ -123,7 +124,7 @@ def _shares(part: RidgeSum | None, tolerance: float, low: Array, high: Array) ->
 
 
 def extent(a: Direction, low: Array, high: Array) -> tuple[float, float]:
-    """Return the range of a·x on the box, a little wider where it is a sum."""
+    """Return the range of a·x on the box, slightly widened if several coordinates contribute."""
     w = np.array(a)
     if np.count_nonzero(w) == 1:
         ends = (w * low).sum(), (w * high).sum()
@@ -134,7 +135,7 @@ def extent(a: Direction, low: Array, high: Array) -> tuple[float, float]:
 
 
 def _join(net: Shallow, other: Shallow, k: int) -> Shallow:
-    """Add the units of a network with one output, for output k."""
+    """Return a network with the units of a one-output network added to output k."""
     outer = np.zeros((len(net.outer), other.units))
     outer[k] = other.outer[0]
     bias = net.outer_bias.copy()

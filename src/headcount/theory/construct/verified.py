@@ -1,4 +1,4 @@
-"""The last step of every construction: its own files go through `recheck`, and float64's rounding joins the claim."""
+"""The last step of every construction: `recheck` verifies its files, and float64's rounding is added to the claim."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headcount.models import SavedModel
 from headcount.recheck import Checked, CheckedWide, Verdict, verify
 
 Proved = Checked | CheckedWide
-ROUNDING_ROOM = 1.01  # another machine adds the same bounds in another order
+ROUNDING_ROOM = 1.01  # a margin for machines that add the bounds in another order
 
 
 class Construction(Protocol):
@@ -25,7 +25,7 @@ class Construction(Protocol):
 
     @property
     def proved(self) -> Proved | None:
-        """What `recheck` proved of it."""
+        """What `recheck` proved, None before."""
 
     @property
     def model(self) -> SavedModel:
@@ -45,8 +45,8 @@ def save_verified(
 ) -> Verdict:
     """Write a model folder with its certificate, and return the verdict on the files as they lie on the disk.
 
-    They are read again and verified before the folder gets its name: where the certificate does not hold, an error
-    says why, and nothing is left behind.
+    The files are read again and verified before the folder gets its name. If the certificate does not hold, an error
+    is raised, and nothing is left behind.
     """
     verdicts = list[Verdict]()
 
@@ -54,16 +54,16 @@ def save_verified(
         verdicts.append(verify(written))
         if not verdicts[-1].holds:
             reason = verdicts[-1].reason
-            raise BadInput(f"what was built cannot be verified ({reason}): state another eps, and report it")
+            raise BadInput(f"the construction cannot be verified ({reason}): try another eps, and report this")
 
     model.save(folder, {"certificate.json": certificate, **(extra or {})}, check)
     return verdicts[-1]
 
 
 def verified(built: C, name: str) -> C:
-    """Return a construction with what `recheck` proves of its files and a bound for float64; refuse one that fails.
+    """Return a construction with the result of `recheck` on its files and a bound for float64; reject it if this fails.
 
-    built claims what holds in exact arithmetic so far; name is the task's, for messages.
+    built: claims a bound in exact arithmetic. name: the task's, for messages.
     """
     with tempfile.TemporaryDirectory() as folder:
         proved = save_verified(built.model, built.certificate(), Path(folder) / "built").proved
@@ -72,7 +72,7 @@ def verified(built: C, name: str) -> C:
     bound = (budget.bound + rounding) * (1 + 1e-15)
     if not bound <= budget.eps:
         raise BadInput(
-            f"{name}: eps = {budget.eps:g} is out of reach of float64, whose rounding adds up to {rounding:.3g} to "
-            f"{budget.bound:.6g}: state a larger eps"
+            f"{name}: eps = {budget.eps:g} is out of reach of float64: rounding adds up to {rounding:.3g} to the exact "
+            f"bound {budget.bound:.6g} (state a larger eps)"
         )
     return replace(built, budget=replace(budget, bound=bound, rounding=rounding), proved=proved)  # type: ignore[type-var]

@@ -49,10 +49,10 @@ from headcount.core import BadInput
 from headcount.tasks.expressions import ball
 
 Array = NDArray[np.float64]
-LENGTHS = (4, 8, 12)
-NUMBERS = 2**24
-"""What one array may hold: 128 MiB; a few are held at a time."""
-ROUNDING = 2.0**-50
+SUPPORTED_LENGTHS = (4, 8, 12)
+MAX_ARRAY_NUMBERS = 2**24
+"""Numbers in one array, that is 128 MiB; a few arrays exist at a time."""
+TOKEN_ROUNDING = 2.0**-50
 """Bounds are proved for real numbers; doubles in [0, 1] add less than this to a recovered token."""
 
 
@@ -82,16 +82,16 @@ class Approximant:
     """F as a function F0 of D = `intrinsic` minima: exactly (q = ∞), or with the paper's selector at a finite q."""
 
     def __init__(self, F: Callable[[Array], Any], *, length: int, dim: int = 1, q: float = math.inf) -> None:
-        if type(length) is not int or length not in LENGTHS:  # 8.0 is no size
+        if type(length) is not int or length not in SUPPORTED_LENGTHS:  # 8.0 is not a size
             raise BadInput(f"the density construction is built for a length of 4, 8 or 12, not {length}")
         if type(dim) is not int or dim < 1:
-            raise BadInput(f"dim must be a whole number from 1 on, not {dim}")
+            raise BadInput(f"dim must be a whole number of at least 1, not {dim}")
         if not q > 0:
             raise BadInput(f"q must be a number above 0, not {q}")
         self.F, self.length, self.dim, self.q = F, length, dim, q
         self.S, self._with = _sets(length)
         self.intrinsic = 2 * dim * len(self.S)
-        most = NUMBERS // (2 * self.S.size)
+        most = MAX_ARRAY_NUMBERS // (2 * self.S.size)
         if dim > most:
             raise BadInput(
                 f"D = 2d·C(T, T/4) = {self.intrinsic:,} primitives do not fit in memory: "
@@ -129,7 +129,7 @@ class Approximant:
 
     def recovered(self, X: Array) -> Array:
         """Return the recovered sequences of many, X[count, length, dim], a part at a time to save memory."""
-        size = max(1, NUMBERS // 4 // (2 * self.dim * self.S.size))
+        size = max(1, MAX_ARRAY_NUMBERS // 4 // (2 * self.dim * self.S.size))
         return np.concatenate([self.recover(self.features(X[i : i + size])) for i in range(0, len(X), size)])
 
     @property

@@ -11,8 +11,8 @@ import numpy as np
 
 from headcount.core import BadInput, generator, nearest
 from headcount.theory.density.approximant import (
+    MAX_ARRAY_NUMBERS,
     NAMED,
-    NUMBERS,
     Approximant,
     Array,
     evaluate,
@@ -68,7 +68,7 @@ class Density:
         }
 
     def figure(self) -> dict[str, Any]:
-        """Return the data of the picture (drawn in `render/bounds.py`): plain values only."""
+        """Return the data of the picture that `render.bounds` draws: plain values only."""
 
         def series(name: str, style: str, tone: str, key: str) -> dict[str, Any]:
             return {"name": name, "style": style, "tone": tone, "y": [getattr(row, key) for row in self.rows]}
@@ -120,19 +120,19 @@ def measure(
     if not q or not all(0 < number < math.inf for number in q):
         raise BadInput(f"q takes finite numbers above 0, not {', '.join(map(str, q)) or 'none'}")
     if lipschitz is not None and not 0 <= lipschitz < math.inf:
-        raise BadInput(f"the Lipschitz constant must be a number from 0 on, not {lipschitz}")
+        raise BadInput(f"the Lipschitz constant must be a finite number of at least 0, not {lipschitz}")
     exact = Approximant(function, length=length, dim=dim)
-    most = NUMBERS // 2 // (length * dim)
+    most = MAX_ARRAY_NUMBERS // 2 // (length * dim)
     if not 1 <= samples <= most or seed < 0:
         raise BadInput(f"samples must be from 1 to {most:,} here and seed from 0 on, not {samples} and {seed}")
     uniform = generator(seed, "density").random((samples, length, dim))
-    plain = _far(exact.recovered(uniform), uniform)
+    plain = _largest_distance(exact.recovered(uniform), uniform)
     rows: list[Row] = []
     for number in q:
         built = Approximant(function, length=length, dim=dim, q=number)
         hard = hardest(length, dim, number, samples, seed)
         (easy_tokens, easy_F), (hard_tokens, hard_F) = (_errors(built, X, lipschitz) for X in (uniform, hard))
-        plain = max(plain, _far(exact.recovered(hard), hard))
+        plain = max(plain, _largest_distance(exact.recovered(hard), hard))
         rows.append(
             Row(
                 q=float(number),
@@ -166,7 +166,7 @@ def hardest(length: int, dim: int, q: float, count: int, seed: int = 0) -> Array
     return np.round(np.clip(X, 0, 1) * 2.0**53) / 2.0**53
 
 
-def _far(near: Array, X: Array) -> float:
+def _largest_distance(near: Array, X: Array) -> float:
     return float(np.abs(near - X).max())
 
 
@@ -184,4 +184,4 @@ def _errors(built: Approximant, X: Array, lipschitz: float | None) -> tuple[floa
             if wrong.any():
                 least = float((by[wrong] / np.maximum(over[wrong], 1e-300)).max())
                 raise BadInput(f"F has a Lipschitz constant of at least {least:.4g} in the max norm, not {lipschitz:g}")
-    return _far(near, X), float(change.max())
+    return _largest_distance(near, X), float(change.max())

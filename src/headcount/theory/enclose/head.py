@@ -1,4 +1,4 @@
-"""The range of a head by the root of g(c): a proof needs only one evaluation of g, rounded upward.
+"""The range of a head from the root of g(c); a proof needs only one evaluation of g, rounded upward.
 
     w·o − γ·z ≤ c  for all sequences   ⟺   Σ_t a(t)·(w·v(t) − γ·z − c) ≤ 0,     since o = Σ a·v/Σ a and Σ a > 0.
 
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from headcount.theory.enclose.intervals import Array, down, exp_above, exp_below, up
 
 Mask = NDArray[np.bool_]
-ROUNDS = 60
+MAX_NEWTON_STEPS = 60
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def bound(tops: Tops, choices: Choices, a: Weights, *, joint: bool) -> Array:
     scale = np.where(usable, np.abs(most) + np.abs(least), 1.0) + 1e-300
     index, margin = np.flatnonzero(usable), 1e-12
     with np.errstate(all="ignore"):
-        for step in range(ROUNDS):
+        for step in range(MAX_NEWTON_STEPS):
             if not len(index):
                 break
             found, slope = g(c[index], _tops(tops, index), _rows(choices, index), _cut(a, index))

@@ -1,4 +1,4 @@
-"""The fast twin of `head_range.bound`, compiled: row after row, each with its own Newton steps.
+"""The compiled, fast twin of `head.bound`: row after row, each with its own Newton steps.
 
 Rows share one bound c, so a row whose g(c) ≤ 0 at the bound of the rows before it costs one evaluation, and one whose
 tokens all lie below c costs none. Rounding is outward as in `intervals`: x + (|x|·2⁻⁵² + 2⁻¹⁰⁷⁴) is at or above the

@@ -3,7 +3,7 @@
     G = sup { |H_j(X) − H_j(X')| : X, X' in box^T, o(X) = o(X') }.
 
 With the encoder and the attention layer fixed, half of G is exactly the least sup error in output j that any continuous
-feed-forward block can reach, provided that W_O forgets nothing of o (a left inverse proves it). A search for colliding
+feed-forward block can reach, provided that W_O is injective (proved by a left inverse). A search for colliding
 pairs bounds G from below; here it is bounded from above, by best-first branch and bound over pairs of boxes
 (`pair_bounds`), so that it is enclosed. By symmetry only H_j(X) − H_j(X') is maximised, and positions that are alike
 are sorted by their first coordinate, in X and in X'.
@@ -28,9 +28,9 @@ from headcount.theory.certify.worst_found import Box, check_box
 from headcount.theory.enclose.intervals import Array
 from headcount.theory.irreducible.pair_bounds import Examined, PairBounds
 
-BATCH = 512
-EVEN = 0.6  # how much the length of a side counts beside its part in the remainders
-ROOM = 1_000_000  # numbers of boxes' corners, per coordinate of a pair: about 100 MB
+PAIRS_PER_STEP = 512
+SIDE_WEIGHT = 0.6  # weight of a side's length beside its part in the remainders, when choosing the side to cut
+MAX_STORED_NUMBERS = 1_000_000  # of the boxes' corners, per coordinate of a pair: about 100 MB
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ def enclosable(saved: SavedModel, task: GeneralizedRetrieval) -> GeneralizedRetr
     tensors = {name: t.detach().double().numpy() for name, t in saved.transformer.tensors()}
     value, output = (tensors[f"layers.0.attention.{name}"] for name in ("value", "output"))
     live = [output[i, :, k] for i in range(len(value)) for k in range(value.shape[1]) if value[i, k].any()]
-    if live and not _forgets_nothing(np.stack(live, axis=1)):
+    if live and not _is_injective(np.stack(live, axis=1)):
         raise BadInput("W_O is not proved to be injective: equal outputs of the heads are not all that F confuses")
     return problem
 
 
-def _forgets_nothing(W: Array) -> bool:
+def _is_injective(W: Array) -> bool:
     """Whether a left inverse is proved: |I − Y·W|, rounding included, has row sums below 1."""
     if W.shape[0] < W.shape[1]:
         return False
@@ -132,7 +132,7 @@ class _Pairs:
 
     def step(self) -> None:
         """Halve the pairs with the largest bounds, across the coordinate that matters most."""
-        count = min(BATCH, len(self.value))
+        count = min(PAIRS_PER_STEP, len(self.value))
         pick = np.argpartition(-self.value, count - 1)[:count]
         low, high, value = self.low[pick], self.high[pick], self.value[pick]
         axis = self._axis(low, high, self.cost[pick])
@@ -140,7 +140,7 @@ class _Pairs:
         low, high = low.reshape(count, -1), high.reshape(count, -1)
         middle = 0.5 * low[rows, axis] + 0.5 * high[rows, axis]
         cut = (low[rows, axis] < middle) & (middle < high[rows, axis])
-        if not cut.any() or self.low.size > ROOM * shape[2] * shape[3] * 2:
+        if not cut.any() or self.low.size > MAX_STORED_NUMBERS * shape[2] * shape[3] * 2:
             self.stuck = True
             return
         rest = np.ones(len(self.value), dtype=bool)
@@ -158,7 +158,7 @@ class _Pairs:
         share = cost / np.maximum(cost.max((1, 2, 3), keepdims=True), 1e-300)
         wide = (high - low) / self.whole
         wide = wide / np.maximum(wide.max((1, 2, 3), keepdims=True), 1e-300)
-        return (wide * (share + EVEN)).reshape(len(low), -1).argmax(1)
+        return (wide * (share + SIDE_WEIGHT)).reshape(len(low), -1).argmax(1)
 
     def _take(self, low: Array, high: Array, above: Array) -> None:
         """Examine pairs of boxes and keep those whose bound is above the target."""

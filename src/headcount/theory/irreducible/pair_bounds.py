@@ -8,7 +8,7 @@ z_j being the least f_j(x(t)). A minimum with a negative weight is f_j of one to
 least one is tried; one with a positive weight may be replaced by any average of the f_j(x(t)), which μ chooses. The
 right side is affine in the coordinates ξ of the pair up to remainders of second order: linear parts cancel, so that the
 bound is exact to second order where collisions are transversal. The multipliers come from a small linear program
-in floats (`pair_lp`); what they prove is evaluated in interval arithmetic, whatever they are.
+in floats (`dual_simplex`); what they prove is evaluated in interval arithmetic, whatever they are.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from headcount.theory.irreducible.dual_simplex import multipliers
 from headcount.theory.irreducible.injective import injective
 from headcount.theory.irreducible.rows import Mask, Ranks, Rows, programs, sides, signed, stack_rows
 
-MOST = 24  # choices of minimising tokens, on average over a batch
-STEPS = 200
+MAX_MEAN_CHOICES = 24  # of minimising tokens, on average over a batch
+MAX_SIMPLEX_STEPS = 200
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class PairBounds:
         places = np.arange(T)[:, None]
         fixed = np.where(chosen[:, :, None] == places, weight[:, :, None], 0.0)  # [n,2,T,D]
         averaged = (weight > 0)[:, :, None] & self.member.T  # rows of μ
-        duals, rays, empty = multipliers(*programs(rows, weight, Z, fixed, averaged), STEPS)
+        duals, rays, empty = multipliers(*programs(rows, weight, Z, fixed, averaged), MAX_SIMPLEX_STEPS)
         y = signed(duals, m, averaged.reshape(len(weight), -1))
         y[:, m:] += fixed.reshape(len(weight), -1)
         bound, coef = self._proved(rows, y, weight, Z)
@@ -178,7 +178,7 @@ class PairBounds:
 def _choices(pair: Ranks, weight: Array, can: Mask) -> tuple[Ranks, Ranks]:
     """For all minima with negative weight all tokens that can be least: pairs [n] and tokens [n, 2, D], −1 for none."""
     D, T = weight.shape[2], can.shape[2]
-    chosen, most = np.full((len(pair), 2, D), -1), MOST * len(pair)
+    chosen, most = np.full((len(pair), 2, D), -1), MAX_MEAN_CHOICES * len(pair)
     for s, j in itertools.product(range(2), range(D)):
         negative = weight[pair, s, j] < 0
         some = can[pair, s, :, j]

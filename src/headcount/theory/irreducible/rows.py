@@ -63,7 +63,7 @@ def sides(x: Interval) -> Interval:
 
 
 def programs(rows: Rows, weight: Array, Z: Interval, fixed: Array, averaged: Mask) -> Program:
-    """The linear programs of `pair_lp`: the coordinates ξ, then z_j by side; a row an output, then one an f_j(x(t))."""
+    """Return linear programs for `dual_simplex`: columns ξ, then z_j by side; rows of outputs, then of f_j(x(t))."""
     n, R, N = rows.slope.lo.shape
     D, m = weight.shape[2], rows.outputs
     slope, base, rad = rows.slope.mid, rows.base.mid, rows.base.rad
