@@ -10,7 +10,7 @@ from headcount.advisor.decide import decide
 from headcount.advisor.engine import BATCH, EVALUATIONS, TrialEngine
 from headcount.advisor.record import Challenge
 from headcount.advisor.trials import Outcome, Wanted
-from headcount.analysis import HeadsNeeded
+from headcount.analysis import POOR_ERROR, HeadsNeeded
 from headcount.models.transformer import Positions
 from headcount.sweeps import ModelOptions
 from headcount.tasks.arrays import Codes, category_codes

@@ -159,7 +159,7 @@ class PairVerdict(Displayable, WitnessVerdict):
             "Error of F, at least": proved.sup_error,
             "Distance from the stated sequences, at most": proved.radius,
         }
-        rounded = {name: below if name.endswith("at least") else above for name in numbers}
+        rounded = {name: round_down if name.endswith("at least") else round_up for name in numbers}
         columns = [Column(name="What is bounded", kind="text", key=True), Column(name="Proved here")]
         rows = [[name, rounded[name](value)] for name, value in numbers.items() if value is not None]
         table = Table(caption="What was proved", columns=columns, rows=rows)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headcount.analysis import NO_TRAINING_ERROR, NO_WRONG_ANSWER, Analysis, Dimension, Part, Reason, fits
-from headcount.render.charts.series import known_dimensions, level, where
+from headcount.render.charts.series import drawable, known_dimensions, level, where
 from headcount.render.words.errors import blind_note, terms_of
 from headcount.render.words.headline import Headline, split
 from headcount.render.words.heads_needed import comparison
