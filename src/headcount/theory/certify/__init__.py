@@ -1,4 +1,4 @@
-"""How wrong a trained model is at worst: bounds proved over boxes, and the worst error found."""
+"""The largest error of a trained model: proved upper bounds over boxes, and the worst error found."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How well a constant does: a proved upper bound of the least sup error of a constant on a box of tokens.
+"""A proved upper bound on the sup error of the best constant over a box of tokens.
 
-All targets H_k lie between the two ends of an enclosure over the box; its midpoint errs by at most half its width. An
-enclosure that is too wide gives a bound that is too large, so a certified error above it is worth less than a constant.
+All targets H_k lie in an enclosure over the box, and its midpoint errs by at most half its width. This bound may be too
+large, but not too small: a model with a certified error above it is not shown to be better than a constant.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Part = tuple[list[float], list[float]]
 
 
 def constant_error(task: GeneralizedRetrieval, low: Array, high: Array) -> float:
-    """Return an upper bound of the sup error of the best constant over the box; infinite where none is found."""
+    """Return an upper bound on the sup error of the best constant over the box; infinity if none is found."""
     ranges = [range_over(f, 0, low.tolist(), high.tolist()) for f in task.f if isinstance(f, Node)]
     assert isinstance(task.F0, Node)
     ends = [range_over(task.F0, k, *map(list, zip(*ranges, strict=True))) for k in range(task.F0.out_dim)]
@@ -33,7 +33,7 @@ def constant_error(task: GeneralizedRetrieval, low: Array, high: Array) -> float
 
 
 def range_over(f: Expr, component: int, low: Sequence[float], high: Sequence[float]) -> tuple[float, float]:
-    """Enclose a component of f over a box: it is cut where the enclosure of a part reaches farthest."""
+    """Enclose a component of f over a box by splitting the part whose enclosure reaches farthest."""
     whole = (list(low), list(high))
     return -_largest(f, component, whole, -1), _largest(f, component, whole, 1)
 

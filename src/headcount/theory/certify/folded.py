@@ -24,8 +24,8 @@ def folded(saved: SavedModel) -> tuple[Predict, float]:
     """Return the same function for gradients and speed, and its cost in multiply-adds a sequence.
 
     With depth 1 the scores are fixed vectors dotted with the hidden layer, and values are projected after pooling:
-    W_O,i W_V,i (W2 Σ_t w_i(t) u(t) + b2). What has more layers, layer norms or the class token among its keys goes by
-    the reference model.
+    W_O,i W_V,i (W2 Σ_t w_i(t) u(t) + b2). Models with more layers, layer norms or the class token among the keys are
+    evaluated by the reference model.
     """
     twin = copy.deepcopy(saved.transformer).double().requires_grad_(False)
     spec = twin.spec

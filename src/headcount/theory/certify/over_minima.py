@@ -1,17 +1,18 @@
 """Branch and bound over the minima z = (z_1, …, z_D), not over tokens.
 
-The cost does not grow with the number of tokens that are alike. For a cell Z of z-space, over all sequences X with
-z(X) in Z,
+The cost does not grow with the number of tokens that are alike. For a cell Z of z-space, and for all sequences X with
+z(X) in Z:
 
 1. each head's output lies in a box, by the root of g(c) in the directions ±e_l (`enclose.head`);
 2. on that box y = Σ_i w_i·o_i + e, e an interval, by relaxation of F (`relax`), and H = Σ_j Γ_j·z_j + e', by the mean
    value form of F0 on Z;
-3. y − H ≤ Σ_i sup (w_i·o_i − Σ_j γ_ij·z_j) + sup(e − e') + what is left of Γ over Z: each head takes its share of
-   every minimum that it follows, and the root of g(c) bounds the difference *jointly*, so that the linear parts
-   cancel; Z is cut into rows for this (`over_minima_cells`). The same with signs reversed bounds H − y.
+3. y − H ≤ Σ_i sup (w_i·o_i − Σ_j γ_ij·z_j) + sup(e − e') + the rest of Γ·z over Z: each head takes a part of every
+   minimum that it follows, and the root of g(c) bounds the difference *jointly*, so that the linear parts cancel. Z is
+   cut into rows for this (`over_minima_cells`). The same with signs reversed bounds H − y.
 
-Every z-cell that some sequence has is covered, a cell without one is dropped by 1 or 3, and the largest bound left is
-the certificate. What stays loose is that heads share tokens (3 adds their suprema), and the cells' widths.
+All cells with some sequence are covered, cells without any are dropped in step 1 or 3, and the largest bound left is
+the certificate. The bound is loose because heads share tokens, while step 3 adds their suprema, and because cells have
+width.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class _Box:
 
 
 class LevelBoxes:
-    """The cells of z-space that are left, each with a proved bound of |y − H| over the sequences with z in it."""
+    """The cells of z-space that are left, each with a proved bound on |y − H| over the sequences with z in it."""
 
     def __init__(
         self,
@@ -104,19 +105,19 @@ class LevelBoxes:
         self._settle()
 
     def _settle(self) -> None:
-        """Take the worst cell's bound; some sequence has its z somewhere, so without cells nothing new is claimed."""
+        """Take the worst cell's bound; every sequence has its z somewhere, so without cells the old bound remains."""
         self.stuck = not self.heap
         self.bound = self.bound if self.stuck else -self.heap[0].key
 
     def _add(self, low: Array, high: Array, above: float) -> None:
-        """Bound a cell and keep it, unless no sequence has its z there; a part is never worse than the whole."""
+        """Bound a cell and keep it, unless no sequence has its z there; a part's bound is at most that of the whole."""
         self.boxes += 1
         found, axis = self.examine(low, high)
         if found > -np.inf:
             heapq.heappush(self.heap, _Box(-min(found, above), next(self.ties), low, high, axis))
 
     def examine(self, low: Array, high: Array) -> tuple[float, int]:
-        """Bound |y − H| over the sequences with z in [low, high]; −∞ where there are none. Also: where to cut."""
+        """Return a bound on |y − H| over sequences with z in [low, high], −∞ if there are none, and the axis to cut."""
         with np.errstate(all="ignore"):
             found, axis = self._examine(low, high)
         return (np.inf if np.isnan(found) else found), axis
@@ -134,7 +135,7 @@ class LevelBoxes:
         L, rest = relax(self.model, o, self.mean, self.std)
         Gamma, rest_H, bend = self._target(low, high)
         if not (np.isfinite(L).all() and np.isfinite(Gamma).all() and np.isfinite([*rest.size, *rest_H.size]).all()):
-            return np.inf, int((high - low).argmax())  # what overflows proves nothing
+            return np.inf, int((high - low).argmax())  # overflow proves nothing
         best = -np.inf
         for k in range(len(L)):
             tail = rest[k] - rest_H[k]
@@ -164,7 +165,7 @@ class LevelBoxes:
         return np.array(Gamma), Interval(np.array(lo), np.array(hi)), bend
 
     def _one(self, view: View, w: Array, Gamma: Array, low: Array, high: Array) -> float:
-        """An upper bound of Σ_i w_i·o_i − Σ_j Γ_j z_j: every head is given its share of every Γ_j."""
+        """Return an upper bound on Σ_i w_i·o_i − Σ_j Γ_j z_j, with every Γ_j divided among the heads."""
         n, heads = self.model.head_dim, self.model.heads
         parts = w.reshape(heads, n)
         gamma = np.einsum("hn,hnj->hj", parts, self.follow)  # how far head i moves with z_j
@@ -174,13 +175,13 @@ class LevelBoxes:
         for i in range(heads):
             left = left - gamma[i]
             value = float(up(value + view.difference(i, n, parts[i], gamma[i])))
-        for part in (-left * Interval(low, high)).hi:  # what the shares leave of Γ: rounding, or all of it
+        for part in (-left * Interval(low, high)).hi:  # the rest of Γ: rounding, or all of it
             value = float(up(value + part))
         return value
 
 
 def _groups(task: GeneralizedRetrieval, placed: bool) -> tuple[list[Group], list[frozenset[int]]]:
-    """Positions that are alike: the same weights, the same index sets."""
+    """Return groups of positions that are alike, with the same weights and the same index sets."""
     sets = [frozenset(j for j, s in enumerate(task.S) if t in s) for t in range(task.length)]
     if placed:
         return [Group(1, t) for t in range(task.length)], sets
@@ -189,9 +190,9 @@ def _groups(task: GeneralizedRetrieval, placed: bool) -> tuple[list[Group], list
 
 
 def _follow(saved: SavedModel, task: GeneralizedRetrieval, low: Array, high: Array, seed: int) -> Array:
-    """How a head's output moves with each minimum, by least squares on random sequences: [heads, head_dim, D].
+    """Return how each head's output follows each minimum, [heads, head_dim, D], by least squares on random sequences.
 
-    Only a guide to which z_j a head is compared with: any choice gives a bound.
+    This only decides which z_j a head is compared with; any choice gives a valid bound.
     """
     model = saved.transformer
     X = low + (high - low) * generator(seed, "certify").random((2000, task.length, task.dim))
@@ -212,6 +213,6 @@ def _follow(saved: SavedModel, task: GeneralizedRetrieval, low: Array, high: Arr
         return none
     try:
         found = np.linalg.lstsq(design, o.reshape(len(o), -1), rcond=None)[0][:-1]
-    except np.linalg.LinAlgError:  # numbers near the largest doubles
+    except np.linalg.LinAlgError:  # for numbers near the largest doubles
         return none
     return np.moveaxis(np.asarray(found, dtype=np.float64).reshape(-1, *o.shape[1:]), 0, -1)

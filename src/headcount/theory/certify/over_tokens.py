@@ -1,4 +1,4 @@
-"""Branch and bound over boxes of all tokens: for few tokens, and for heads that work against each other.
+"""Branch and bound over boxes of all tokens, for few tokens and for heads that cancel each other.
 
 The bound over minima (`over_minima`) adds the suprema of heads, which share tokens: where trained heads cancel, that is
 far too much. On a box of T tokens, x(t) = m + r∘ξ(t), everything is expanded to second order, all heads together:
@@ -64,11 +64,11 @@ class TokenBoxes:
 
     @property
     def left(self) -> int:
-        """How many boxes are not settled."""
+        """The number of boxes that are not settled."""
         return len(self.values)
 
     def step(self, target: float) -> None:
-        """Split the worst boxes; what is at most the target is settled and forgotten."""
+        """Split the worst boxes; boxes with a bound of at most the target are settled and dropped."""
         count = min(BOXES_PER_STEP, len(self.values))
         pick = np.argpartition(-self.values, count - 1)[:count]
         low, high, axes, above = self.low[pick], self.high[pick], self.axes[pick], self.values[pick]
@@ -95,7 +95,7 @@ class TokenBoxes:
             self.values, self.axes = self.values[~done], self.axes[~done]
 
     def _sort(self, low: Array, high: Array) -> NDArray[np.bool_]:
-        """Tighten boxes, in place, to sorted sequences of the positions that are alike; say which have any."""
+        """Tighten boxes, in place, to sequences sorted over positions that are alike; return which boxes have any."""
         for places in self.groups:
             for s, t in itertools.pairwise(places):
                 low[:, t, 0] = np.maximum(low[:, t, 0], low[:, s, 0])
@@ -104,7 +104,7 @@ class TokenBoxes:
         return np.asarray((low <= high).all((1, 2)))
 
     def examine(self, low: Array, high: Array) -> tuple[Array, NDArray[np.intp]]:
-        """Bound max_k |y_k − H_k| on boxes [boxes, T, dim]; also the coordinate to cut."""
+        """Return bounds on max_k |y_k − H_k| on boxes [boxes, T, dim], and the coordinate to cut in each."""
         if not len(low):
             return np.zeros(0), np.zeros(0, dtype=np.intp)
         with np.errstate(all="ignore"):
@@ -132,7 +132,7 @@ class TokenBoxes:
         s, sJ, v, vJ = (gather(i) for i in range(4))  # s[K,T,h], sJ[K,T,dim,h], v[K,T,hn], vJ[K,T,dim,hn]
         swing = sum_up([sJ.size[:, :, k] for k in range(dim)])
         bottom, top = down(s.lo - swing), up(s.hi + swing)
-        most = top.max(1, keepdims=True)  # one shift a head, which the softmax does not see
+        most = top.max(1, keepdims=True)  # one shift per head, which leaves the softmax unchanged
         a = Weights(exp_below(down(bottom - most)), exp_above(up(top - most)))  # [K,T,h]
         s = s - s.hi.max(1, keepdims=True)
         o = self._outputs(v, vJ, a)
@@ -158,7 +158,7 @@ class TokenBoxes:
         known = [x.reshape(K, -1) for part in (s, sJ, v, vJ) for x in (part.lo, part.hi)]
         known += [x.reshape(K, -1) for x in (f0, fJ, fR, f_lo, f_hi, L, Gamma)]
         sound = np.logical_and.reduce([np.isfinite(x).all(1) for x in known]) & ~np.isnan(best)
-        return np.where(sound, best, np.inf), cost.reshape(K, -1).argmax(1)  # what overflows proves nothing
+        return np.where(sound, best, np.inf), cost.reshape(K, -1).argmax(1)  # overflow proves nothing
 
     def _outputs(self, v: Interval, vJ: Interval, a: Weights) -> Interval:
         """The box of all heads' outputs: coordinate by coordinate the root of g(c)."""
@@ -274,7 +274,7 @@ class _Linear:
 
 
 def _alike(task: GeneralizedRetrieval) -> list[list[int]]:
-    """The positions that belong to the same index sets."""
+    """Return the groups of positions that belong to the same index sets."""
     groups: dict[tuple[bool, ...], list[int]] = {}
     for t in range(task.length):
         groups.setdefault(tuple(t in s for s in task.S), []).append(t)

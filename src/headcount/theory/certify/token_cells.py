@@ -1,4 +1,4 @@
-"""What one token can do: its scores, values and f_j on small cells of the token's box, enclosed for all heads at once.
+"""Scores, values and f_j of one token on small cells of the token's box, enclosed for all heads at once.
 
 A head sees tokens one by one, so a table over cells of R^dim serves every sequence, of any length. On a cell with
 centre m and half sides r, x = m + r∘ξ with ξ in [−1, 1]^dim, every quantity is enclosed as

@@ -1,4 +1,4 @@
-"""The worst error found by search: a lower bound of the sup error, measured, never more than that.
+"""The worst error found by search: a measured lower bound on the sup error.
 
 Starts of five kinds, and from the best of each an ascent that only accepts what is better:
 
@@ -54,7 +54,7 @@ class Worst:
 
 
 def check_box(box: Box | None, dim: int) -> tuple[Array, Array]:
-    """Return the corners of a box of tokens; what is unbounded, empty or of another dimension is refused."""
+    """Return the corners of a box of tokens; reject a box that is unbounded, empty or of another dimension."""
     if box is None:
         raise BadInput("the tokens are not bounded: state a box, its lower and its upper corner")
     low, high = (np.asarray([float(v) for v in side]) for side in box)
@@ -110,7 +110,7 @@ class _Search:
         self.pool, self.ranks = self._pool()
 
     def late(self) -> bool:
-        """Whether the time is over."""
+        """Return whether the time is over."""
         return self.deadline is not None and time.monotonic() > self.deadline
 
     def _pool(self) -> tuple[Array, list[Ranks]]:
@@ -206,7 +206,7 @@ class _Search:
                 e = (self.predict(x) - self.task.value(x)).abs().amax(-1)
                 if gradient and e.requires_grad:
                     slopes[k : k + self.chunk] = torch.autograd.grad(e.sum(), x)[0].nan_to_num(0.0).numpy()
-            values[k : k + self.chunk] = e.detach().nan_to_num(-1.0).numpy()  # what is no number is no worst error
+            values[k : k + self.chunk] = e.detach().nan_to_num(-1.0).numpy()  # NaN never counts as the worst error
         self.tried += len(X)
         return values, slopes
 

@@ -1,7 +1,7 @@
 """Expressions over many boxes at once: value and gradient, enclosed in intervals rounded outward.
 
-The gradient of a tree with kinks (min, max, norm) is enclosed in the sense of Clarke: where several arguments can be
-the least one, the hull of their gradients. For such gradients too the mean value theorem holds on a box:
+For trees with kinks (min, max, norm) the generalised gradient of Clarke is enclosed: if several arguments can be the
+least one, this is the hull of their gradients. The mean value theorem holds for these gradients too: on a box,
 f(x) − f(m) = Σ_k g_k·(x_k − m_k) for some g in the enclosure.
 """
 
@@ -18,14 +18,14 @@ from headcount.theory.enclose.intervals import Interval, interval
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """One number over many boxes: its value [boxes], and its gradient, one interval [boxes] a coordinate."""
+    """A scalar over many boxes: its value [boxes], and its gradient, one interval [boxes] per coordinate."""
 
     value: Interval
     gradient: list[Interval]
 
 
 def slopes(node: e.Expr, x: Sequence[Interval]) -> list[Slope]:
-    """Enclose a tree and its gradient over boxes, given by one interval [boxes] a coordinate."""
+    """Enclose a tree and its gradient over boxes, given as one interval [boxes] per coordinate."""
     zero, one = interval(np.zeros_like(x[0].lo)), interval(np.ones_like(x[0].lo))
     match node:
         case e.Variable():
@@ -77,7 +77,7 @@ def _chain(u: Slope, value: Interval, first: Interval) -> Slope:
 
 
 def _derivative(node: e.Power | e.Exp | e.Tanh | e.Softplus, u: Interval) -> tuple[Interval, Interval]:
-    """φ and φ' over intervals."""
+    """Enclose φ and φ' over intervals."""
     match node:
         case e.Power():
             return u.power(node.exponent), u.power(node.exponent - 1) * float(node.exponent)
@@ -93,14 +93,14 @@ def _derivative(node: e.Power | e.Exp | e.Tanh | e.Softplus, u: Interval) -> tup
 
 
 def _softplus(at: Interval) -> Interval:
-    """log(1 + e^u) at points: −log of σ(−u) by log1p, whose result is widened as those of the other functions."""
+    """Enclose log(1 + e^u) at points, by logaddexp, whose result is widened like those of the other functions."""
     found = np.logaddexp(0.0, at.lo)
     wide = np.abs(found) * 2.0**-46 + 2.0**-1000
     return Interval(np.maximum(found - wide, 0.0), found + 2 * wide)
 
 
 def _least(parts: Sequence[Slope]) -> Slope:
-    """The minimum: its gradient is the hull over the arguments that can be least somewhere in the box."""
+    """Enclose the minimum; its gradient is the hull over the arguments that can be least somewhere in the box."""
     top = np.minimum.reduce([p.value.hi for p in parts])
     value = Interval(np.minimum.reduce([p.value.lo for p in parts]), top)
     gradient: list[Interval] = []

@@ -6,18 +6,18 @@ Tokens enter one by one, so the largest value of the sum is Σ_t max over what t
 
     g(c) = Σ_t max_x a(x, t)·(w·v(x, t) − γ·z − c)
 
-decreases in c: *any* c with g(c) ≤ 0 is a bound, however it was found, and the root is the exact one. Here "what a
-token may be" is a set of cells, a factor a(x) > 0 lies in [a_lo, a_hi] on each, and
+decreases in c. So *any* c with g(c) ≤ 0 is a bound, however it was found, and the root is the exact bound. Here each
+token lies in one of a set of cells, the factor a(x) > 0 lies in [a_lo, a_hi] on each cell, and
 
     max over a cell ≤ (p − c)·(a_hi where p > c, else a_lo),      p ≥ w·v − γ·z on the cell.
 
-**The minimum as a token.** z_j = f_j of one token of S_j, the special one, and f_j ≥ z_j at all the others. With z_j
-in [ζ_lo, ζ_hi] the special token may be only where f_j meets [ζ_lo, ζ_hi], and there γ·z_j is γ·f_j(x) itself, which
-cancels against w·v(x); the others only where f_j ≥ ζ_lo, with γ·z_j at its worse end. A second minimum has a special
-token of its own, or the same one. Which position is special is a maximum over positions. So the largest w·o − γ·z_j
-is found at a cost that does not grow with the number of tokens that are alike.
+**The minimum as a token.** The minimum z_j is f_j at one token of S_j, the special token, and f_j ≥ z_j at all others.
+If z_j lies in [ζ_lo, ζ_hi], then the special token can only be where f_j meets [ζ_lo, ζ_hi], and there γ·z_j is
+γ·f_j(x) itself, which cancels against w·v(x). The other tokens can only be where f_j ≥ ζ_lo, with γ·z_j at its worse
+end. A second minimum has its own special token, or the same one. We take the maximum over the positions that can be
+special. So the largest w·o − γ·z_j is found at a cost that does not grow with the number of tokens that are alike.
 
-exp(β·score) is shifted by one number a row before it is taken, which multiplies g by a positive constant.
+The scores of a row are shifted by one number before exp, which multiplies g by a positive constant.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_NEWTON_STEPS = 60
 
 @dataclass(frozen=True)
 class Group:
-    """Positions that are alike: how many, which kind of position they are."""
+    """Positions that are alike: their number and their kind."""
 
     count: int
     kind: int
@@ -43,10 +43,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Choices:
-    """What tokens may be, by rows (sub-intervals of z_j, or one row for all): masks [groups, rows, cells].
+    """The cells that tokens may lie in, per row (a sub-interval of z_j, or one row for all): masks [groups, rows,
+    cells].
 
-    `first` and `second` mark the cells of the two special tokens, `both` those of one that is both; None where there
-    is no such token.
+    `first` and `second` are the cells of the two special tokens, `both` those of a token that is both; None if there is
+    no such token.
     """
 
     groups: list[Group]
@@ -58,7 +59,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Tops:
-    """Upper bounds of w·v − Σ_j γ_j·z_j on cells [groups, rows, cells], of a free token and of the special ones."""
+    """Upper bounds on w·v − Σ_j γ_j·z_j on cells [groups, rows, cells], for free and for special tokens."""
 
     free: Array
     first: Array
@@ -68,14 +69,14 @@ class Tops:
 
 @dataclass(frozen=True)
 class Weights:
-    """exp(score) between two bounds [groups, rows, cells], shifted by one number a row."""
+    """Lower and upper bounds on exp(score) [groups, rows, cells], shifted by one number per row."""
 
     lo: Array
     hi: Array
 
 
 def weights(score_lo: Array, score_hi: Array, choices: Choices) -> Weights:
-    """Return the attention weights of one head, score[kinds, cells], shifted by the largest of every row."""
+    """Return bounds on one head's weights from its scores [kinds, cells], shifted by the largest score of each row."""
     kinds = [group.kind for group in choices.groups]
     low, high = score_lo[kinds][:, None], score_hi[kinds][:, None]
     shift = np.where(choices.free, high, -np.inf).max((0, 2), keepdims=True)
@@ -86,9 +87,9 @@ def weights(score_lo: Array, score_hi: Array, choices: Choices) -> Weights:
 
 
 def g(c: Array, tops: Tops, choices: Choices, a: Weights) -> tuple[Array, Array]:
-    """Evaluate g at c[rows], rounded upward; also minus its slope (a float, for Newton's step only).
+    """Return g at c[rows], rounded upward, and minus its slope (a float, used only for Newton's step).
 
-    −∞ means that no sequence is like this row.
+    The value −∞ means that no sequence belongs to the row.
     """
     free, weight = _largest(tops.free, c, a, choices.free)
     counts = np.array([group.count for group in choices.groups], dtype=float)[:, None]
@@ -122,7 +123,7 @@ def _at(x: Array, k: NDArray[np.intp]) -> Array:
 
 
 def _largest(p: Array, c: Array, a: Weights, mask: Mask) -> tuple[Array, Array]:
-    """The largest a·(p − c) over the cells of a mask, and the weight there: [groups, rows]."""
+    """Return the largest a·(p − c) over the cells of a mask, and the weight there: [groups, rows]."""
     gap = up(p - c[:, None])
     weight = np.where(gap > 0, a.hi, a.lo)
     value = np.where(mask, up(gap * weight), -np.inf)
@@ -132,11 +133,12 @@ def _largest(p: Array, c: Array, a: Weights, mask: Mask) -> tuple[Array, Array]:
 
 
 def bound(tops: Tops, choices: Choices, a: Weights, *, joint: bool) -> Array:
-    """Return c[rows] with g(c) ≤ 0 proved: upper bounds of w·o − γ·z; joint: rows share one, the largest of theirs.
+    """Return upper bounds c[rows] on w·o − γ·z, with g(c) ≤ 0 proved; if `joint`, all rows get the largest bound.
 
-    g is convex and decreasing, so Newton's step from anywhere ends at or below the root: it starts from the largest p
-    and then climbs, with a margin that grows until g ≤ 0 is seen, by the outward evaluation. Where that fails the
-    largest p is the answer: no average exceeds what it averages. −∞ where no sequence is like the row.
+    Since g is convex and decreasing, a Newton step from anywhere ends at or below the root. The iteration starts from
+    the largest p and then climbs, with a growing margin, until the evaluation rounded outward shows g ≤ 0. If that
+    fails, the answer is the largest p, since no average exceeds all of its values. The bound is −∞ for a row to which
+    no sequence belongs.
     """
     rows = max(tops.free.shape[1], choices.free.shape[1])
     least = np.where(choices.free, tops.free, np.inf).min((0, 2))

@@ -1,6 +1,6 @@
 """The compiled, fast twin of `head.bound`: row after row, each with its own Newton steps.
 
-Rows share one bound c, so a row whose g(c) ≤ 0 at the bound of the rows before it costs one evaluation, and one whose
+Rows share one bound c, so a row with g(c) ≤ 0 at the bound of the earlier rows costs one evaluation, and a row whose
 tokens all lie below c costs none. Rounding is outward as in `intervals`: x + (|x|·2⁻⁵² + 2⁻¹⁰⁷⁴) is at or above the
 next float, since |x|·2⁻⁵² is at least one unit in the last place of a normal x; exp is widened by 16 such units.
 """
@@ -96,11 +96,11 @@ def sweep(
     j1: int,
     j2: int,
 ) -> float:
-    """Return a proved upper bound of w·o − Σ_j γ_j·z_j over all rows; −∞ where no sequence has its z in one.
+    """Return a proved upper bound on w·o − Σ_j γ_j·z_j over all rows; −∞ if no sequence has its z in any row.
 
     plain[kinds, cells] ≥ w·v; own[3, kinds, cells] ≥ w·v − γ·f for the special tokens of j1, of j2 and of both;
     ends[rows, D] ≥ −γ_j·z_j; s_lo, s_hi[kinds, cells]; f_lo, f_hi[cells, D]; free[groups, cells]; low, high[rows, D];
-    members[groups, D]. Where there is one minimum only, j2 = j1, and the second special token is the first.
+    members[groups, D]. If there is only one minimum, then j2 = j1, and the second special token is the first.
     """
     groups, cells, rows, D = len(counts), plain.shape[1], low.shape[0], low.shape[1]
     lo, hi = np.empty((groups, cells)), np.empty((groups, cells))
@@ -135,7 +135,7 @@ def sweep(
                     flag |= 2
                 flags[q, size] = flag
                 t0 = _up(plain[k, m] + rest0)
-                if not t0 < np.inf:  # overflow, or no number: nothing is proved
+                if not t0 < np.inf:  # overflow or NaN: nothing is proved
                     return np.inf
                 t1 = min(t0, _up(own[0, k, m] + rest1))
                 t2 = min(t0, _up(own[1, k, m] + rest2))
@@ -148,7 +148,7 @@ def sweep(
             possible = possible and size > 0
         if not possible:
             continue
-        if most <= bound:  # no average exceeds what it averages
+        if most <= bound:  # no average exceeds all of its values
             continue
         for q in range(groups):
             for n in range(sizes[q]):

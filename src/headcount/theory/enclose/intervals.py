@@ -1,10 +1,10 @@
 """Interval arithmetic on arrays, rounded outward: every real result lies between `lo` and `hi`.
 
-NumPy's + − × ÷ and sqrt round to nearest, so the real result lies within one neighbour of the float
-(`np.nextafter`), also where it is subnormal. exp, tanh and erf are not correctly rounded: their results are widened
-by `ULPS` neighbours' worth, relative (2⁻⁵² each), which a test compares with arbitrary precision, and by `TINY`,
-which covers results that are subnormal or flushed to 0. Matrix products go by middle and radius: in whatever order
-BLAS adds, |fl(Σ_k a_k b_k) − Σ_k a_k b_k| ≤ γ·Σ_k |a_k||b_k| with γ = k·u/(1 − k·u), u = 2⁻⁵³ (Higham, section 3.1).
+NumPy's + − × ÷ and sqrt round to nearest, so the real result lies between the two neighbours of the float
+(`np.nextafter`), even if it is subnormal. exp, tanh and erf are not correctly rounded: their results are widened by a
+relative `ULPS`·2⁻⁵², which a test checks in arbitrary precision, and by `TINY`, which covers results that are subnormal
+or flushed to 0. Matrix products use middle and radius: in whatever order BLAS adds,
+|fl(Σ_k a_k b_k) − Σ_k a_k b_k| ≤ γ·Σ_k |a_k||b_k| with γ = k·u/(1 − k·u), u = 2⁻⁵³ (Higham, section 3.1).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _LARGEST = 709.0  # exp above this is treated as +∞, below its negative as 0: 
 
 
 def up(x: Array | float) -> Array:
-    """The next float above."""
+    """Return the next float above."""
     return np.nextafter(x, np.inf)
 
 
 def down(x: Array | float) -> Array:
-    """The next float below."""
+    """Return the next float below."""
     return np.nextafter(x, -np.inf)
 
 
@@ -117,17 +117,17 @@ class Interval:
         return _rising(self, lambda e: _widened(_erf(e.lo), _erf(e.hi), 1.0))
 
     def sqrt(self) -> Interval:
-        """√x of what is not negative; an end below 0 counts as 0."""
+        """√x; an end below 0 counts as 0."""
         lo, hi = np.sqrt(np.maximum(self.lo, 0.0)), np.sqrt(np.maximum(self.hi, 0.0))
         return Interval(np.maximum(down(lo), 0.0), up(hi))
 
     def reciprocal(self) -> Interval:
-        """1/x of what is above 0."""
+        """1/x for x > 0."""
         return Interval(down(1.0 / self.hi), up(1.0 / self.lo))
 
 
 def interval(x: Interval | Array | float) -> Interval:
-    """Take exact floats as intervals of width 0."""
+    """Return exact floats as intervals of width 0."""
     if isinstance(x, Interval):
         return x
     exact = np.asarray(x, dtype=np.float64)
@@ -135,13 +135,13 @@ def interval(x: Interval | Array | float) -> Interval:
 
 
 def exp_above(x: Array) -> Array:
-    """An upper bound of e^x; +∞ where x is above 709."""
+    """Return an upper bound on e^x; +∞ for x above 709."""
     with np.errstate(over="ignore", under="ignore"):
         return np.where(x > _LARGEST, np.inf, up(np.exp(np.clip(x, -_LARGEST, _LARGEST)) * (1 + _WIDE)) + TINY)
 
 
 def exp_below(x: Array) -> Array:
-    """A lower bound of e^x, never below 0; 0 where x is below −600."""
+    """Return a lower bound on e^x, at least 0; 0 for x below −600."""
     found = down(np.exp(np.clip(x, -600.0, _LARGEST)) * (1 - _WIDE))
     return np.where(x < -600.0, 0.0, found)
 
