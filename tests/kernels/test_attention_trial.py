@@ -49,7 +49,7 @@ def test_our_own_kernel_is_timed_where_it_applies(monkeypatch: pytest.MonkeyPatc
     assert not trial.narrow_preferred.get()
 
 
-def test_there_is_nothing_to_try_in_float32_on_a_cpu_or_for_few_tokens() -> None:
+def test_no_trial_in_float32_on_a_cpu_or_for_few_tokens() -> None:
     cuda = torch.device("cuda", 0)
     assert attention_needs_trial(33, torch.bfloat16, cuda)
     assert not attention_needs_trial(32, torch.bfloat16, cuda)

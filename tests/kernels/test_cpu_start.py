@@ -21,7 +21,7 @@ def draw():
     return compiled, theta, g.standard_normal((7, 5, 3)), g.standard_normal((7, 1))
 
 
-def test_what_runs_came_from_disk():
+def test_the_kernels_that_run_come_from_disk():
     from headcount.kernels.step.numba_cache import is_on_disk, run
 
     compiled, theta, X, _ = draw()
@@ -32,7 +32,7 @@ def test_what_runs_came_from_disk():
     assert not run.stats.cache_misses
 
 
-def test_any_layout_runs_the_one_code():
+def test_any_memory_layout_runs_the_same_code():
     from headcount.kernels.step.numba import run
 
     compiled, theta, X, y = draw()

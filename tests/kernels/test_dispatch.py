@@ -92,7 +92,7 @@ def test_a_step_on_a_core() -> None:
     assert reasons("step_on_core", "depth above 1") == ["the kernels do not cover depth above 1", None]
 
 
-def test_a_step_on_a_core_why_numba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_on_a_core_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = "numba or threadpoolctl cannot be imported here (No module named 'threadpoolctl')"
     monkeypatch.setitem(sys.modules, "threadpoolctl", None)
     dispatch._why_numba_is_missing.cache_clear()
@@ -198,7 +198,7 @@ def test_an_unknown_operation_is_named() -> None:
 # -- what is said --------------------------------------------------------------------------------------------
 
 
-def test_a_reason_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     dispatch._log_once.cache_clear()
     with caplog.at_level(logging.INFO, logger=dispatch.__name__):
         for _ in range(2):
@@ -209,7 +209,7 @@ def test_a_reason_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_train_says_why_a_model_takes_another_way(headcount_here: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_train_logs_why_a_model_uses_another_path(headcount_here: Any, caplog: pytest.LogCaptureFixture) -> None:
     dispatch._log_once.cache_clear()
     sizes = ["--heads", 1, "--steps", 2, "--batch", 4, "--train-size", 8, "--length", 4, "--depth", 2]
     done = headcount_here("train", "sum-of-maxima", *sizes, "--out", "m")
@@ -453,7 +453,7 @@ LIES: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_an_implementation_that_says_it_applies_and_does_not_is_found(lie: str) -> None:
+def test_an_implementation_that_wrongly_claims_to_apply_is_detected(lie: str) -> None:
     right = OPERATIONS["add_norm"].implementations[-1]
     made = Operation("add_norm", (Implementation("wrong", LIES[lie], lambda *_: None), right))
     assert made.choose(torch.zeros(1)).name == "wrong"  # it is believed: so it must be compared

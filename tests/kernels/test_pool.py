@@ -155,7 +155,7 @@ def assert_near(got: np.ndarray, wanted: np.ndarray, *, spoil: bool = False) -> 
     assert error <= max(1e-12 * np.abs(wanted).max(), 1e-30), error
 
 
-def test_dispatcher_says_once_why_it_is_plain(caplog):
+def test_dispatcher_logs_once_why_it_is_plain(caplog):
     dispatch._log_once.cache_clear()
     data = draw(CASES[0])
     with caplog.at_level(logging.INFO):

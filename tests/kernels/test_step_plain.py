@@ -129,7 +129,7 @@ def test_a_wrong_derivative_is_rejected(part: str, monkeypatch: pytest.MonkeyPat
         check(case)
 
 
-def test_each_tensor_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_tensor_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gradient that is off in one tensor alone is rejected, whichever it is."""
     options = {"dim": 3, "length": 6, "heads": 3, "head_dim": 2, "hidden": 9, "positions": "gates", "beta": "learned"}
     case = make_case(np.random.default_rng(6), np.float64, options, 20, masked=True)

@@ -196,7 +196,7 @@ def test_triton_in_the_interpreter(repo, check):
     assert done.stdout.strip() == "agrees", done.stderr[-3000:]
 
 
-def test_the_judge_refuses_small_errors_and_gaps():
+def test_the_comparison_detects_small_errors_and_gaps():
     exact = {"W": torch.ones(3, 4, dtype=torch.float64), "zero": torch.zeros(3, 2, dtype=torch.float64)}
     scale = torch.ones(3, dtype=torch.float64)
     assert cases.judge(exact, exact, exact, scale, False)["passes"]
@@ -207,7 +207,7 @@ def test_the_judge_refuses_small_errors_and_gaps():
         assert not cases.judge(wrong, exact, exact, scale, True)["passes"], name
 
 
-def test_adams_error_sees_a_wrong_constant():
+def test_adams_error_detects_a_wrong_constant():
     from headcount.kernels.adam.plain import adam_plain
 
     def wrong(theta, grad, *rest):

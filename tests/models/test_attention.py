@@ -98,7 +98,7 @@ def test_the_causal_hint_does_not_hide_added_keys(extra):
 
 
 @pytest.mark.parametrize("kind", ["bool", "float"])
-def test_a_query_that_sees_no_key_gets_what_torch_gives(kind):
+def test_a_query_without_visible_keys_behaves_as_in_torch(kind):
     theirs, ours = pair()
     hidden = torch.zeros(QUERIES, KEYS, dtype=torch.bool)
     hidden[2] = True

@@ -56,7 +56,7 @@ def test_the_same_seed_draws_torchs_weights(options):
 
 @pytest.mark.parametrize("options", [{}, {"kdim": 4}, {"bias": False, "batch_first": False}, {"add_bias_kv": True}])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_there_and_back_to_the_bit(options, dtype):
+def test_conversion_to_torch_and_back_is_exact(options, dtype):
     theirs = pair(add_zero_attn=True, dropout=0.25, **options)[0].to(dtype).eval()
     theirs.out_proj.weight.requires_grad_(False)
     state = torch.random.get_rng_state()
@@ -92,7 +92,7 @@ def test_state_dict_and_deepcopy():
 
 @pytest.mark.parametrize("gone", [[0], [2], [1, 3], [0, 1, 2], [], [1, 1]])
 @pytest.mark.parametrize("head_dim", [2, 5])
-def test_removed_heads_are_heads_at_zero(gone, head_dim):
+def test_removing_heads_equals_zeroing_them(gone, head_dim):
     torch.manual_seed(7)
     layer = Attention(8, 4, head_dim=head_dim, add_bias_kv=True, batch_first=True, dtype=torch.float64).eval()
     for p in layer.parameters():
@@ -121,7 +121,7 @@ def test_removed_heads_are_heads_at_zero(gone, head_dim):
 
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("layout", ["batch first", "batch second", "unbatched"])
-def test_a_hook_reaches_what_the_heads_give(need_weights, layout):
+def test_a_hook_can_replace_head_outputs(need_weights, layout):
     torch.manual_seed(7)
     layer = Attention(EMBED, HEADS, head_dim=4, batch_first=layout == "batch first", dtype=torch.float64)
     given = inputs(batch_first=layer.batch_first, batched=layout != "unbatched")
@@ -144,7 +144,7 @@ def test_a_hook_reaches_what_the_heads_give(need_weights, layout):
     assert not any("head_outputs" in name for name in layer.state_dict())
 
 
-def test_a_mask_for_every_head_that_there_was_fits_after_a_removal():
+def test_a_mask_for_all_former_heads_fits_after_removal():
     torch.manual_seed(7)
     layer = Attention(EMBED, 4, head_dim=2, batch_first=True, dtype=torch.float64)
     mask = torch.randn(BATCH * 4, QUERIES, KEYS, dtype=torch.float64)
@@ -162,7 +162,7 @@ def test_a_mask_for_every_head_that_there_was_fits_after_a_removal():
 
 
 @pytest.mark.parametrize("options", [{}, {"kdim": 4, "vdim": 7}, {"bias": False}, {"add_bias_kv": True}])
-def test_the_numbers_of_torchs_layer_can_be_shared(options):
+def test_weights_can_be_shared_with_torchs_layer(options):
     theirs = pair(**options)[0]
     theirs.out_proj.weight.requires_grad_(False)
     ours = Attention.from_torch(theirs, copy=False)

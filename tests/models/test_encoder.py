@@ -121,7 +121,7 @@ def test_groups_of_rows_and_products_a_model_change_nothing(
 
 
 @pytest.mark.parametrize("options", [CLASS, {**EACH, "depth": 4}])
-def test_what_a_step_holds_is_foreseen(options: dict[str, Any]) -> None:
+def test_peak_memory_of_a_step_is_predicted(options: dict[str, Any]) -> None:
     spec = EncoderSpec(**{**options, "heads": 8, "head_dim": 8, "tokens": 65, "depth": 4})
     theta = torch.stack([pack(spec, initial_weights(spec, seed)) for seed in range(2)]).requires_grad_()
     kept = dict[int, int]()
@@ -148,7 +148,7 @@ def test_read_positions_are_the_scores_there() -> None:
     assert torch.allclose(forward(case.spec, case.theta, case.X, case.mask, read=read), whole[..., read], rtol=1e-12)
 
 
-def test_padding_is_not_seen() -> None:
+def test_padding_is_ignored() -> None:
     for options in (CLASS, EACH):
         case = Case(options, True)
         assert case.mask is not None
@@ -218,7 +218,7 @@ def _no_shift(w: dict[str, Tensor], norm: str, weight: Tensor) -> tuple[Tensor, 
         ("_normalise", lambda u: nn.functional.layer_norm(u, u.shape[-1:], eps=1e-2)),
     ],
 )
-def test_sabotage_is_seen(
+def test_sabotage_is_detected(
     options: dict[str, Any], name: str, twin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = Case(options, False)

@@ -162,7 +162,7 @@ def test_groups_of_rows_change_nothing(options, monkeypatch):
 
 
 @pytest.mark.parametrize("options", GENERAL)
-def test_fused_and_written_scores_are_the_reference_both(options, monkeypatch):
+def test_fused_and_plain_attention_equal_the_reference(options, monkeypatch):
     """Short sequences take written scores unless told otherwise: the fused kernel meets all options here."""
     monkeypatch.setattr(stacked_module, "_MAX_UNFUSED_TOKENS", 0)
     compare(forward, options, True)
@@ -253,7 +253,7 @@ def test_saturated(function, dtype):
         check_saturated(function, case, spoil=3 * BOUND[dtype])
 
 
-def test_forward_takes_the_collapsed_way_where_it_can():
+def test_forward_uses_the_collapsed_path_if_possible():
     for options in (*COLLAPSED, *FIVE, *GENERAL):
         flat, theta, X, index, _ = stack(options)
         chosen = forward_general if options in GENERAL else forward_collapsed
@@ -263,7 +263,7 @@ def test_forward_takes_the_collapsed_way_where_it_can():
 
 
 @pytest.mark.parametrize("options", [*FIVE, *GENERAL])
-def test_the_whole_step_is_asked_for_collapsed_models_alone(options, monkeypatch):
+def test_whole_step_is_used_only_for_collapsed_models(options, monkeypatch):
     flat, theta, X, index, mask = stack(options)
 
     def whole_step(theta, sizes):

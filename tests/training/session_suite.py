@@ -1,4 +1,4 @@
-"""What every session must do, whatever it trains: a class of tests that a new kind passes by supplying two methods.
+"""What every session must do, whatever it trains: a class of tests for which a new kind supplies two methods.
 
 Derive from `SessionSuite`, name the class `Test…`, and say how members are made and how a session begins with them.
 What a kind cannot do it states in `RESUMES`, `COUNTS_WHEN_CUT` and `TOLERANCE`; everything else is the same for all.
@@ -24,7 +24,7 @@ MAX_WINDOWS = 500
 
 
 def run(session: Session[Any], windows: int = MAX_WINDOWS, window: int | None = None) -> dict[str, Ending]:
-    """Drive a session as the runner does, so many windows long at most; return how its trials ended."""
+    """Drive a session as the runner does, for at most this many windows; return how its trials ended."""
     ended: dict[str, Ending] = {}
     stop = threading.Event()
     for _ in range(windows):
@@ -46,7 +46,7 @@ def run(session: Session[Any], windows: int = MAX_WINDOWS, window: int | None = 
 
 
 def check_ends(members: Members, begin: Begin) -> None:
-    """Every trial ends exactly once, with a record of itself; then nothing is left."""
+    """Check that every trial ends exactly once, with its record, and that no trial remains."""
     session = begin(members)
     assert [name for name, _ in session.unfinished_members()] == [name for name, _ in members]
     ended = run(session)
@@ -63,14 +63,14 @@ def check_ends(members: Members, begin: Begin) -> None:
 
 
 def check_windows(members: Members, begin: Begin) -> None:
-    """However long the windows are, trials end with the same bits."""
+    """Check that trials end with the same bits for any length of the windows."""
     one, other = (run(begin(members), window=window) for window in (3, 1000))
     for name, ending in one.items():
         assert_same(ending, other[name])
 
 
 def check_resumes(members: Members, begin: Begin) -> None:
-    """A trial that goes on from its checkpoint ends as if it had never been interrupted, to the bit."""
+    """Check that a trial resumed from its checkpoint ends with the same bits as an uninterrupted one."""
     whole, first = run(begin(members)), begin(members)
     run(first, windows=2, window=3)
     assert first.unfinished, "too short to be interrupted: give the trials more steps"
@@ -87,13 +87,13 @@ def check_resumes(members: Members, begin: Begin) -> None:
 
 
 def read_back(moments: Moments) -> Moments:
-    """Return a checkpoint as a store gives it back."""
+    """Return a checkpoint as a store would return it."""
     arrays = {name: np.array(values) for name, values in moments.arrays().items()}
     return Moments.of(moments.step, arrays, list(moments.curve))
 
 
 def check_snapshots(members: Members, begin: Begin) -> None:
-    """What a snapshot holds stays as it was when trials go on."""
+    """Check that snapshots do not change when training continues."""
     session = begin(members)
     run(session, windows=2, window=3)
     saved = dict(session.snapshots())
@@ -108,7 +108,7 @@ def check_snapshots(members: Members, begin: Begin) -> None:
 
 
 def check_company(members: Members, begin: Begin, tolerance: float) -> None:
-    """A trial alone ends as it does beside the others."""
+    """Check that a trial ends the same alone and together with others."""
     together = run(begin(members))
     for member in members:
         ((name, alone),) = run(begin([member])).items()
@@ -119,7 +119,7 @@ def check_company(members: Members, begin: Begin, tolerance: float) -> None:
 
 
 def check_stop(members: Members, begin: Begin, counts: bool) -> None:
-    """Told to stop between two windows, all can be kept: as checkpoints, or for good where trials count as they are."""
+    """Check that a session stopped between two windows gives checkpoints, or results if unfinished trials count."""
     session = begin(members)
     run(session, windows=2, window=3)
     stop = threading.Event()
@@ -142,7 +142,7 @@ def check_stop(members: Members, begin: Begin, counts: bool) -> None:
 
 
 def assert_same(one: Ending, other: Ending) -> None:
-    """Compare two endings of one trial, all but the time that it took."""
+    """Compare two endings of one trial in everything but the time."""
     assert isinstance(one.outcome, Trial)
     assert isinstance(other.outcome, Trial)
     assert one.outcome.model_copy(update={"seconds": 0}) == other.outcome.model_copy(update={"seconds": 0})
@@ -153,17 +153,17 @@ def assert_same(one: Ending, other: Ending) -> None:
 
 
 class SessionSuite:
-    """The tests; `members` and `begin` are the kind's own."""
+    """The tests; each kind of session implements `members` and `begin`."""
 
     RESUMES = True
-    """Whether it has checkpoints."""
+    """Whether the session has checkpoints."""
     COUNTS_WHEN_CUT = False
-    """Whether a trial that is told to stop counts as it stands, instead of going on later."""
+    """Whether a trial that is stopped early counts as a result instead of being resumed later."""
     TOLERANCE = 0.0
-    """By which share a trial beside others may differ from one alone."""
+    """Relative difference allowed between a trial alone and together with others."""
 
     def members(self) -> Members:
-        """Return trials that may train together, from their start; none of them diverges."""
+        """Return trials that can train together from the beginning; none of them diverges."""
         raise NotImplementedError
 
     def begin(self, members: Members) -> Session[Any]:

@@ -1,4 +1,4 @@
-"""Candidates as batches against a slow twin: compose each pair, add the three embeddings, take the means by segment."""
+"""Candidate batches against a slow twin: compose each pair, add the three embeddings, average by segment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def world(tmp_path_factory):
 
 
 def embedded(tokens, tables, query: int, passage: int, most: int):
-    """One pair: the sum of the three embeddings at each token, and the segments."""
+    """Return, for one pair, the sum of the three embeddings at each token, and the segments."""
     pair = tokens.pairs(np.array([query]), np.array([passage]), most)
     ids, segments, mask = (torch.from_numpy(part[0].astype(np.int64)) for part in pair)
     summed = tables.words.double()[ids] + tables.positions.double()[: len(ids)] + tables.segments.double()[segments]

@@ -1,4 +1,4 @@
-"""The stack of encoders against a plain loop, and every model against itself alone, resumed, beside a ruin."""
+"""Stacks of encoders against a plain loop, and every model against itself alone, resumed, and with a diverged one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS: list[dict[str, Any]] = [{"readout": "class"}, {"readout": "each"}, {"read
 
 
 def stack(feed: TinyFeed, seeds: list[int] = SEEDS, taken: int = 0, **options: Any) -> EncoderTrainer:
-    """A trainer that has taken some steps; options of the model and of training are told apart by name."""
+    """Return a trainer that has taken some steps; `options` may be of the model or of training."""
     of_train = {k: v for k, v in options.items() if k in RealTrain.model_fields}
     of_model = {k: v for k, v in options.items() if k in EncoderSpec.model_fields}
     kept = {k: v for k, v in options.items() if k not in {**of_train, **of_model}}
@@ -37,7 +37,7 @@ def stack(feed: TinyFeed, seeds: list[int] = SEEDS, taken: int = 0, **options: A
 
 
 def plain(feed: TinyFeed, spec: EncoderSpec, train: RealTrain, seed: int, steps: int) -> tuple[Tensor, list[float]]:
-    """The loop that everybody writes: the reference, torch's AdamW with two groups, torch's clipping, in float64."""
+    """Train by the usual loop in float64: the reference, torch's AdamW with two groups, torch's clipping."""
     w = {name: tensor.double().requires_grad_() for name, tensor in initial_weights(spec, seed).items()}
     groups = [[w[name] for name in w if has_weight_decay(name) is pulled] for pulled in (True, False)]
     decays = (train.weight_decay, 0.0)
@@ -61,7 +61,7 @@ def plain(feed: TinyFeed, spec: EncoderSpec, train: RealTrain, seed: int, steps:
 
 
 def deviation(kind: dict[str, Any], **options: Any) -> float:
-    """The largest difference of weights and losses between the stack and the plain loop after some steps."""
+    """Return the largest difference of weights and losses between the stack and the plain loop after some steps."""
     feed = TinyFeed(**kind, dtype=torch.float64)
     trainer = stack(feed, dtype=torch.float64, **options)
     losses = trainer.run(9)
@@ -78,7 +78,7 @@ def test_the_stack_trains_as_a_plain_loop(kind: dict[str, Any]) -> None:
     assert deviation(kind) < 1e-9
 
 
-def test_so_it_does_with_smoothing_and_with_a_clip_that_never_bites() -> None:
+def test_the_stack_trains_as_a_plain_loop_with_smoothing_and_an_inactive_clip() -> None:
     assert deviation(KINDS[0], label_smoothing=0.1, clip=1e6) < 1e-9
 
 
@@ -94,8 +94,8 @@ def _shared_norm(gradient: Tensor) -> Tensor:
         ("stacked_indices", lambda key, *rest: encoder_batches(key.roll(1), *rest)),
     ],
 )
-def test_sabotage_is_seen(name: str, twin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """One norm for all, decay on all, the neighbour's batches."""
+def test_sabotage_is_detected(name: str, twin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sabotage: one norm for all models, decay on all weights, a neighbour's batches."""
     monkeypatch.setattr(encoder_train, name, twin)
     assert deviation(KINDS[0]) > 1e-5
 
@@ -150,7 +150,7 @@ def test_a_batch_made_inside_the_step_is_the_same() -> None:
     assert torch.equal(outside.theta, inside.theta)
 
 
-def test_a_model_that_diverges_is_frozen_and_disturbs_nobody() -> None:
+def test_a_diverged_model_is_frozen_without_affecting_others() -> None:
     sound, ruined = stack(TinyFeed("class"), dropout=0.2), stack(TinyFeed("class", poison=(0, 4)), dropout=0.2)
     sound.run(4), ruined.run(4)
     before = ruined.theta[1].clone()
@@ -216,7 +216,7 @@ def test_only_read_positions_count() -> None:
     assert float(found["accuracy"][1]) == pytest.approx(float((scores.argmax(1) == y).double().mean()))
 
 
-def test_a_ruin_is_never_right() -> None:
+def test_nan_scores_never_count_as_right() -> None:
     trainer = stack(TinyFeed("class"))
     trainer.theta[1] = torch.nan
     found = trainer.evaluate("validation")

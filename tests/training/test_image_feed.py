@@ -1,4 +1,4 @@
-"""Frames as batches against a slow twin that pads one image at a time; augmentation by seed, step and place alone."""
+"""Frame batches against a slow twin that pads one image at a time; augmentation depends on seed, step and place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEEDS = (5, 2)
 
 
 def slow(images, image: np.ndarray, side: int, patch: int, row: int, column: int, flip: bool) -> np.ndarray:
-    """One frame: mirror, pad with the edge, normalise, cut; in plain loops."""
+    """Return one frame by plain loops: mirror, pad with the edge, normalise, cut."""
     train = images.train_pixels.numpy().astype(np.float64).reshape(-1, 3)
     image = image[:, ::-1] if flip else image
     frame = np.pad(image, ((row, side - 32 - row), (column, side - 32 - column), (0, 0)), mode="edge")
@@ -45,7 +45,7 @@ def test_training_frames(side, patch, flips):
             assert np.abs(X[m, b].numpy() - twin).max() < 1e-5
 
 
-def test_who_stands_beside_does_not_matter():
+def test_frames_do_not_depend_on_other_trials():
     feed = ImageFeed(ImagesOnDevice.of(pictures(), "cpu"), 48)
     together = feed.train(INDEX, 4, SEEDS)[0]
     for m, seed in enumerate(SEEDS):
@@ -57,7 +57,7 @@ def test_who_stands_beside_does_not_matter():
     assert torch.equal(again, together)
 
 
-def test_evaluation_is_at_fixed_spots():
+def test_evaluation_uses_fixed_offsets():
     images = pictures()
     device_images = ImagesOnDevice.of(images, "cpu")
     feed = ImageFeed(device_images, 64, data_seed=1)

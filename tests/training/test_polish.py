@@ -1,4 +1,4 @@
-"""L-BFGS on a stack: as good as torch's on one model, every model as if alone, never worse than the start."""
+"""L-BFGS on a stack: as good as torch's on one model, each model as if alone, never worse than at the start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headcount.training.lbfgs import polish
 
 
 def valley(models: int = 4, size: int = 30):
-    """Curved valleys of condition 1e4, each model with its own: Σ c_j (t_j − a_j t_{j−1}²)² + |t − 1|²/100."""
+    """Return curved valleys of condition 1e4, one per model: Σ c_j (t_j − a_j t_{j−1}²)² + |t − 1|²/100."""
     g = torch.Generator().manual_seed(0)
     c = torch.logspace(0, 4, size - 1, dtype=torch.float64)
     a = 0.5 + 0.5 * torch.rand(models, size - 1, generator=g, dtype=torch.float64)
@@ -54,7 +54,7 @@ def test_every_model_as_if_alone():
     torch.testing.assert_close(together[:1], alone, rtol=1e-9, atol=1e-12)
 
 
-def test_never_worse_and_what_is_not_finite_stands_still():
+def test_loss_never_rises_and_non_finite_models_do_not_move():
     function, start = valley()
     start[1, 0] = torch.nan
     better = polish(function, start, 15)

@@ -1,4 +1,4 @@
-"""Every kind of session passes the one suite, and sessions that break a promise do not."""
+"""Every kind of session passes the common suite, and sessions that violate the interface do not."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def jobs(change: dict[str, Any] | None = None, model: dict[str, Any] | None = No
 
 
 class _Alone(SessionSuite):
-    """A kind that trains one trial: the others have a session each."""
+    """A kind of session with a single trial: each trial gets its own session."""
 
     change: ClassVar[dict[str, Any]] = {}
     model: ClassVar[dict[str, Any]] = {}
@@ -81,7 +81,7 @@ class TestOnACore(_Alone):
         return CoreSession(members)
 
     def test_windows_do_not_matter(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A core's windows are counted in tokens."""
+        """Vary the windows in tokens, the unit of a core's windows."""
         from session_suite import assert_same, run
 
         from headcount.training import on_cores

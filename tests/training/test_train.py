@@ -1,4 +1,4 @@
-"""The plain training loop: reproducible, honest about divergence, and able to show the paper's transition."""
+"""The plain training loop: it is reproducible, reports divergence, and shows the paper's transition."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_same_arguments_same_weights() -> None:
     ],
 )
 def test_all_shapes_train(options: dict[str, object]) -> None:
-    """Every weight gets a gradient, and a few steps lower the error."""
+    """Check that every weight gets a gradient and that a few steps reduce the error."""
     task = make_task("quadratic-basins", length=6, outer="vector", sets="bands")
     spec = ModelSpec(dim=2, length=6, out_dim=3, **options)
     recipe = TrainSpec(steps=200, warmup=10, batch=64, train_size=500, validation_size=200, learning_rate=1e-2)
@@ -117,7 +117,7 @@ def test_data_are_standardised_and_disjoint() -> None:
     assert torch.allclose(y, task.value(data.validation.X.double()), atol=1e-6)
 
 
-def test_divergence_is_seen_and_kept() -> None:
+def test_divergence_is_detected_and_recorded() -> None:
     task = make_task("sum-of-maxima")
     trained = train(
         task,

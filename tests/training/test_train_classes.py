@@ -18,7 +18,7 @@ RECIPE = hc.TrainSpec(steps=200, warmup=20, batch=32)
 
 
 def saved(folder, labels=("cold", "warm"), name="data.npz", **kinds):
-    """Sequences whose label says whether a token of them is large."""
+    """Return sequences whose label says whether one of their tokens is large."""
     X = np.random.default_rng(0).random((400, 5, 2))
     y = np.array(labels)[(X[..., 0].max(1) > 0.87).astype(int)]
     np.savez(folder / name, X=X, y=y, **kinds)
