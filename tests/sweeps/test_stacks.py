@@ -322,7 +322,7 @@ def test_a_sweep_on_a_store_through_stacks(tmp_path: Path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["cuda", "cuda:7", "tpu", "", "cuda:x", "cuda:٣", "cuda:99999999999999999999"])
-def test_a_device_that_is_not_there_is_one_line(name, monkeypatch):
+def test_a_missing_device_is_one_line(name, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(hc.BadInput) as caught:
         find_device(name)
@@ -330,7 +330,7 @@ def test_a_device_that_is_not_there_is_one_line(name, monkeypatch):
 
 
 def test_warming_up_a_missing_device_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is said of it here: whoever asks for the device is told."""
+    """`find_device` reports a missing device; `warm_up_device` does not."""
     before, complaints = threading.active_count(), list[object]()
     monkeypatch.setattr(threading, "excepthook", complaints.append)
     for name in ("cpu", "cuda:97", "cudas"):
@@ -340,5 +340,5 @@ def test_warming_up_a_missing_device_is_silent(monkeypatch: pytest.MonkeyPatch) 
             thread.join(60)
     assert threading.active_count() <= before
     assert complaints == []
-    with pytest.raises(hc.BadInput, match="not found"):
+    with pytest.raises(hc.BadInput, match="cuda:97 not found"):
         find_device("cuda:97")
