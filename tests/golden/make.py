@@ -1,9 +1,8 @@
 """Write the data of the golden test: PYTHONPATH=src:tests python -m golden.make
 
-To be run only when a change is meant: of hashes, of the store, of the formats or of results. Whatever then differs in
-tests/golden/data is part of that change and belongs into its commit message. A move of modules changes nothing here but
-the imports in names.py. `python -m golden.make results` writes the parts alone that are named: hashes, store, models,
-statements, results.
+Run it only if a change of hashes, store, formats or results is intended. Whatever then differs in tests/golden/data is
+part of that change and belongs in its commit message. Moving modules changes only the imports in names.py.
+`python -m golden.make results` writes only the parts that are named: hashes, store, models, statements, results.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ import headcount as hc
 from golden import names, observe
 from golden.observe import DATA, Json
 
-os.environ["HEADCOUNT_COMMIT"] = "golden"  # provenance names no commit of the day
+os.environ["HEADCOUNT_COMMIT"] = "golden"  # provenance must not name today's commit
 
 
 def write(name: str, value: Any) -> None:
-    """Write JSON data, a line for each entry of its first two levels: a change is then seen in a diff."""
+    """Write JSON data with a line for each entry of its first levels, so that a diff shows what changed."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1)
     if len(text) > 20_000:
         text = _short(value)
@@ -40,7 +39,7 @@ def write(name: str, value: Any) -> None:
 
 
 def _short(value: Any, depth: int = 0) -> str:
-    """Write the first levels a line each and what is below them on one line."""
+    """Return JSON with a line for each entry of the first levels and deeper values on one line."""
     plain = json.dumps(value, ensure_ascii=False, allow_nan=False)
     if depth == 3 or len(plain) < 120 or not isinstance(value, dict | list):
         return plain
@@ -97,7 +96,7 @@ def interrupt(store: Any, sources: observe.RealSources, name: str) -> None:
 
 
 def make_store() -> None:
-    """Train the golden store, and keep what its reader and the command line say of it."""
+    """Train the golden store; write what its reader and the command line return."""
     target = DATA / "store"
     shutil.rmtree(target, ignore_errors=True)
     with TemporaryDirectory() as place:
@@ -135,7 +134,7 @@ MODELS: dict[str, tuple[Json, torch.dtype]] = {
 
 
 def random_model(options: Json, dtype: torch.dtype) -> Any:
-    """Return a model none of whose tensors is 0 or as it was initialised."""
+    """Return a model in which no tensor is zero or at its initial value."""
     sizes = {"dim": 2, "length": 4, "out_dim": 2, "heads": 2, "head_dim": 2, "hidden": 4, **options}
     model = hc.Transformer(hc.ModelSpec(**sizes), seed=3, dtype=dtype)
     draw = torch.Generator().manual_seed(5)
@@ -146,7 +145,7 @@ def random_model(options: Json, dtype: torch.dtype) -> Any:
 
 
 def make_models() -> None:
-    """Write models of every option of the format, and what they answer."""
+    """Write models with every option of the format, and their predictions."""
     shutil.rmtree(DATA / "models", ignore_errors=True)
     task = hc.make_task("quadratic-basins", intrinsic=2, dim=2, length=4, outer="vector").data()
     for name, (options, dtype) in MODELS.items():
@@ -169,7 +168,7 @@ def make_models() -> None:
 
 
 def make_statements() -> None:
-    """Write certificates of both kinds and witnesses, and what verifying them says."""
+    """Write certificates of both kinds and witnesses, and what `recheck` prints about them."""
     shutil.rmtree(DATA / "statements", ignore_errors=True)
     (DATA / "statements").mkdir(parents=True)
     flat = ["min-plus-max", "--length", "4"]
@@ -189,13 +188,13 @@ def make_statements() -> None:
         assert found.kind == kind, f"{name}: the search found a pair that is {found.kind}"
         found.save(DATA / "statements" / name)
     for path in (DATA / "statements").glob("*/*.*"):
-        if path.suffix in (".png", ".html"):  # pictures are no statements
+        if path.suffix in (".png", ".html"):  # pictures are not statements
             path.unlink()
     write("statements.json", observe.rechecked())
 
 
 def make_results() -> None:
-    """Train and measure anew."""
+    """Write what is trained and measured."""
     with TemporaryDirectory() as place:
         sources = observe.RealSources(Path(place))
         write("results.json", observe.results(sources, Path(place)))

@@ -1,6 +1,6 @@
 """The only place where the golden test names modules inside the package.
 
-Whoever moves a module changes the lines below and nothing else here: what the names return may not change.
+When a module moves, only the imports below change; what the names return must not change.
 """
 
 from __future__ import annotations

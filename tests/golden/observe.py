@@ -1,4 +1,4 @@
-"""What the golden test freezes, as it is found now: JSON data whose floats are exact."""
+"""What the golden test compares, observed now: JSON data with exact floats."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 
 def environment() -> Json:
-    """What the last bits of training and prediction depend on."""
+    """Return what the last bits of training and prediction depend on."""
     packages = ("llvmlite", "numba", "numpy", "scipy", "torch")
     return {
         "cpu": llvm.get_host_cpu_name(),
@@ -43,25 +43,29 @@ def environment() -> Json:
 # -- comparison ---------------------------------------------------------------------------------------------
 
 
-def differences(kept: Any, found: Any, relative: float = 0.0, where: str = "") -> list[str]:
+def differences(golden: Any, found: Any, relative: float = 0.0, where: str = "") -> list[str]:
     """Return every place where two JSON values differ; floats may differ by `relative`, other values not at all.
 
     A float is a JSON number with a point, or a text as `float.hex` writes it. 1 and 1.0 differ.
     """
-    if isinstance(kept, dict) and isinstance(found, dict):
-        lost = [f"{where}.{key}: {'missing' if key in kept else 'new'}" for key in sorted(kept.keys() ^ found.keys())]
-        both = (differences(kept[k], found[k], relative, f"{where}.{k}") for k in kept if k in found)
-        return [*lost, *(line for lines in both for line in lines)]
-    if isinstance(kept, list) and isinstance(found, list):
-        lost = [] if len(kept) == len(found) else [f"{where}: {len(kept)} items kept, {len(found)} found"]
-        both = (differences(a, b, relative, f"{where}[{i}]") for i, (a, b) in enumerate(zip(kept, found, strict=False)))
-        return [*lost, *(line for lines in both for line in lines)]
-    if type(kept) is type(found) and kept == found:
+    if isinstance(golden, dict) and isinstance(found, dict):
+        changed = [
+            f"{where}.{key}: {'missing' if key in golden else 'new'}" for key in sorted(golden.keys() ^ found.keys())
+        ]
+        both = (differences(golden[k], found[k], relative, f"{where}.{k}") for k in golden if k in found)
+        return [*changed, *(line for lines in both for line in lines)]
+    if isinstance(golden, list) and isinstance(found, list):
+        changed = [] if len(golden) == len(found) else [f"{where}: {len(golden)} items kept, {len(found)} found"]
+        both = (
+            differences(a, b, relative, f"{where}[{i}]") for i, (a, b) in enumerate(zip(golden, found, strict=False))
+        )
+        return [*changed, *(line for lines in both for line in lines)]
+    if type(golden) is type(found) and golden == found:
         return []
-    a, b = _float(kept), _float(found)
+    a, b = _float(golden), _float(found)
     if relative and a is not None and b is not None and abs(a - b) <= relative * max(abs(a), abs(b), 1e-6):
         return []
-    return [f"{where}: {kept!r} kept, {found!r} found"]
+    return [f"{where}: {golden!r} kept, {found!r} found"]
 
 
 def _float(value: Any) -> float | None:
@@ -83,7 +87,7 @@ def hexed(values: Any) -> Any:
 
 
 def without(data: Any, keys: Iterable[str]) -> Any:
-    """Return JSON data without some keys, at any depth: what varies from one run to the next."""
+    """Return JSON data without some keys, at any depth."""
     if isinstance(data, dict):
         return {key: without(value, keys) for key, value in data.items() if key not in keys}
     return [without(value, keys) for value in data] if isinstance(data, list) else data
@@ -93,20 +97,20 @@ def without(data: Any, keys: Iterable[str]) -> Any:
 
 
 def listed(hashes: list[str], trials: int) -> Json:
-    """Describe an ordered list of hashes; `trials` is how many there are in all, where only some were computed."""
+    """Describe an ordered list of hashes; `trials` is the number of all trials, of which only some may be hashed."""
     digest = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
     return {"trials": trials, "hashed": len(hashes), "sha256": digest, "first": hashes[:3]}
 
 
-FEW = 300
-"""A spec with more trials than this is hashed for its last seed alone: the seed is one number in each."""
+MAX_HASHED_TRIALS = 300
+"""For a spec with more trials than this only those of its last seed are hashed: seeds differ in one number."""
 
 
 def spec_hashes(spec: Any) -> Json:
     """Return the trials of a sweep or an experiment, in the order in which a store gets them."""
     panels = spec.panels()
     trials = spec.seeds * sum(len(panel.heads) for panel in panels)
-    seeds = range(spec.seeds) if trials <= FEW else [spec.seeds - 1]
+    seeds = range(spec.seeds) if trials <= MAX_HASHED_TRIALS else [spec.seeds - 1]
     return listed([panel.trial(h, seed).hash() for panel in panels for seed in seeds for h in panel.heads], trials)
 
 
@@ -115,7 +119,7 @@ SOURCES = {
     "marco": {**MADE_UP, "passages": 5000, "seed": 0, "embeddings": "1" * 64, "dim": 384, "most": 24},
     "cifar": {**MADE_UP, "classes": 10},
 }
-"""Descriptions of real data that nobody has: hashes of trials need no more."""
+"""Descriptions of real data that do not exist: hashes of trials need nothing else."""
 
 
 def trial_hashes() -> Json:
@@ -171,7 +175,7 @@ FAMILIES: list[tuple[str, Json]] = [
 
 
 def tasks() -> list[Json]:
-    """Return every family with its defaults and with odd options: hash and the tree of expressions."""
+    """Return every family with its defaults and with unusual options: its hash and tree of expressions."""
     made = [(name, options, hc.make_task(name, **options)) for name, options in FAMILIES]
     return [
         {"family": name, "options": options, "hash": task.hash(), "data": task.data() if task.length < 100 else None}
@@ -194,7 +198,7 @@ def values() -> list[Json]:
 
 @contextlib.contextmanager
 def inside(folder: Path) -> Iterator[None]:
-    """Work in a folder, so that what is printed names no absolute path."""
+    """Change to a folder, so that no absolute path is printed."""
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -221,7 +225,7 @@ def command(folder: Path, *arguments: str) -> Json:
 
 
 def dump(folder: Path) -> Json:
-    """Return every row, curve and checkpoint of a store as its own reader tells them."""
+    """Return every row, curve and checkpoint of a store, as its reader returns them."""
     found: Json = {"runs": {}, "trials": {}}
     with names.Store.open(folder, read_only=True) as store:
         for run in store.runs():
@@ -246,30 +250,32 @@ def _array(array: np.ndarray) -> Json:
 
 
 ADDED = ("notices", "cells_lacking_targets", "cells_apart", "fitted_without")
-"""Keys that records of an analysis have got since the data were written: the codes and numbers of its notes."""
+"""Keys that the records of an analysis have gained since the data were written: codes and numbers of its notes."""
 
 
 def store_commands(folder: Path) -> Json:
-    """Return what the command line says of a store, which lies in `folder` as "store".
+    """Return what commands print about the store `folder`/store.
 
-    The analysis of a run without a finished trial says where and when it was made itself; that is left out.
+    The provenance in the analysis of a run without a finished trial is that of the analysis itself; it is left out.
     """
     with names.Store.open(folder / "store", read_only=True) as store:
         ended = {run: any(trial.state == "done" for trial in store.trials(run=run)) for run in store.runs()}
-    asked = [["runs", "--check"], ["runs", "--check", "--json"], ["runs", "--json"]]
-    asked += [["runs", run, "--json"] for run in ended]
-    asked += [["runs", "plain", "--json", "--sort", "error"], ["analyse", "candidates", "--on", "train", "--json"]]
-    found = {" ".join(one): command(folder, *one, "--store", "store") for one in asked}
+    commands = [["runs", "--check"], ["runs", "--check", "--json"], ["runs", "--json"]]
+    commands += [["runs", run, "--json"] for run in ended]
+    commands += [["runs", "plain", "--json", "--sort", "error"], ["analyse", "candidates", "--on", "train", "--json"]]
+    found = {" ".join(one): command(folder, *one, "--store", "store") for one in commands}
     for run, known in ended.items():
-        said = command(folder, "analyse", run, "--json", "--resamples", "200", "--store", "store")
-        found[f"analyse {run} --json"] = said if known else without(said, ("provenance",))
+        output = command(folder, "analyse", run, "--json", "--resamples", "200", "--store", "store")
+        found[f"analyse {run} --json"] = output if known else without(output, ("provenance",))
     return without(found, ADDED)
 
 
 def exported(folder: Path) -> Json:
-    """Return the identity of the best model of some runs of the store in `folder`, taken out by the command line."""
-    asked = {run: ["export", run, "best", "--out", run, "--store", "store", "--json"] for run in ("compiled", "plain")}
-    return {run: command(folder, *one) for run, one in asked.items()}
+    """Return the identity of the best model of some runs of the store in `folder`, exported by the command line."""
+    commands = {
+        run: ["export", run, "best", "--out", run, "--store", "store", "--json"] for run in ("compiled", "plain")
+    }
+    return {run: command(folder, *one) for run, one in commands.items()}
 
 
 def finished(store: Any, run: str) -> list[Json]:
@@ -403,7 +409,7 @@ VARIES = (
     "ratio_low",
     "ratio_high",
 )
-"""Times, ratios of times, and where and when a result was made."""
+"""Times, ratios of times, and provenance."""
 
 
 def sweep_result(folder: Path | None) -> Json:

@@ -1,7 +1,7 @@
-"""What no move of modules may change: hashes, stores, formats, proofs and results, equal to what was kept.
+"""Hashes, stores, formats, proofs and results that no refactoring may change: they equal the golden data.
 
-`make.py` wrote the data. Where processor and libraries are those of data/environment.json, floats that are computed
-anew are compared bit for bit; elsewhere to a relative tolerance, and the test's id says so.
+`make.py` wrote the data. If processor and libraries are those of data/environment.json, recomputed floats are compared
+bit for bit; otherwise with a relative tolerance, and the id of the test says so.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from golden import names, observe
 from golden.observe import DATA, differences, dump
 from support import Cli, tracked_files
 
-KEPT = json.loads((DATA / "environment.json").read_text(encoding="utf-8"))
-CHANGED = differences(KEPT, observe.environment())
-"""How this machine differs from the one whose bits were kept."""
-TRAINING, PREDICTION, ANALYSIS = (0.0, 0.0, 0.0) if not CHANGED else (1e-3, 1e-5, 1e-6)
-"""Relative tolerances: of errors after training, of predictions of kept weights, of numbers read off kept errors."""
+GOLDEN_ENVIRONMENT = json.loads((DATA / "environment.json").read_text(encoding="utf-8"))
+ENVIRONMENT_CHANGES = differences(GOLDEN_ENVIRONMENT, observe.environment())
+"""How this machine differs from the one that wrote the data."""
+TRAINING, PREDICTION, ANALYSIS = (0.0, 0.0, 0.0) if not ENVIRONMENT_CHANGES else (1e-3, 1e-5, 1e-6)
+"""Relative tolerances: of errors after training, of predictions of stored weights, of the analysis of stored errors."""
 bits_or_within = pytest.mark.parametrize(
-    "tolerance", [TRAINING], ids=[f"within-{TRAINING:g}-on-another-machine" if CHANGED else "bit-for-bit"]
+    "tolerance", [TRAINING], ids=[f"within-{TRAINING:g}-on-another-machine" if ENVIRONMENT_CHANGES else "bit-for-bit"]
 )
 
 
-def kept(name: str) -> Any:
+def golden(name: str) -> Any:
     return json.loads((DATA / name).read_text(encoding="utf-8"))
 
 
@@ -39,14 +39,18 @@ def through_json(value: Any) -> Any:
 
 
 def check(name: str, found: Any, tolerance: float = 0.0) -> None:
-    """Compare what is found with a kept file."""
-    different = differences(kept(name), through_json(found), tolerance)
-    machine = f"on another machine: {CHANGED}" if CHANGED else "on a machine like the one that wrote it"
+    """Compare what is found with a golden file."""
+    different = differences(golden(name), through_json(found), tolerance)
+    machine = (
+        f"on another machine: {ENVIRONMENT_CHANGES}"
+        if ENVIRONMENT_CHANGES
+        else "on a machine like the one that wrote it"
+    )
     assert not different, "\n".join([f"{name}: {len(different)} places differ, {machine}", *different[:20]])
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Path:
     """A folder with a copy of the golden store."""
     shutil.copytree(DATA / "store", tmp_path / "store")
     return tmp_path
@@ -75,12 +79,12 @@ def test_inputs_and_targets_of_the_tasks():
 # -- the store ----------------------------------------------------------------------------------------------
 
 
-def test_every_row_curve_and_checkpoint_is_read(here):
-    check("store.json", dump(here / "store"))
+def test_every_row_curve_and_checkpoint_is_read(folder):
+    check("store.json", dump(folder / "store"))
 
 
 def test_the_store_holds_every_kind_of_trial():
-    trials = kept("store.json")["trials"].values()
+    trials = golden("store.json")["trials"].values()
     assert {trial["state"] for trial in trials} == {"done", "diverged", "failed", "pending"}
     assert {"task", "real"} <= {key for trial in trials for key in trial["spec"]}
     begun = [t for t in trials if t["state"] == "pending" and t["checkpoint_step"]]
@@ -89,22 +93,22 @@ def test_the_store_holds_every_kind_of_trial():
     assert any("real" in t["spec"] for t in half_way)
 
 
-def test_what_the_commands_say_of_the_store(here):
-    check("store-commands.json", observe.store_commands(here), ANALYSIS)
-    check("store-exported.json", observe.exported(here), ANALYSIS)
+def test_the_output_of_commands_on_the_store(folder):
+    check("store-commands.json", observe.store_commands(folder), ANALYSIS)
+    check("store-exported.json", observe.exported(folder), ANALYSIS)
 
 
-def test_the_command_in_a_process_of_its_own(here, headcount_cli: Cli):
+def test_the_command_in_a_process_of_its_own(folder, headcount_cli: Cli):
     done = headcount_cli("runs", "--check", "--store", "store")
-    assert (done.returncode, done.stdout) == tuple(kept("store-commands.json")["runs --check"].values())[:2]
+    assert (done.returncode, done.stdout) == tuple(golden("store-commands.json")["runs --check"].values())[:2]
 
 
 @bits_or_within
-def test_unfinished_trials_go_on_as_if_undisturbed(here, tolerance):
+def test_unfinished_trials_resume_as_if_undisturbed(folder, tolerance):
     for spec in observe.unfinished_specs():
-        hc.sweep(spec, store=here / "store", workers=1, quiet=True)
-        hc.sweep(spec, store=here / "whole", workers=1, quiet=True)
-        with names.Store.open(here / "store") as store, names.Store.open(here / "whole") as whole:
+        hc.sweep(spec, store=folder / "store", workers=1, quiet=True)
+        hc.sweep(spec, store=folder / "whole", workers=1, quiet=True)
+        with names.Store.open(folder / "store") as store, names.Store.open(folder / "whole") as whole:
             (failed, *resumed), (_, *undisturbed) = (observe.finished(one, spec.name) for one in (store, whole))
             weights = [observe.weights(one, [trial["hash"] for trial in resumed]) for one in (whole, store)]
         assert failed["state"] == "failed"
@@ -114,9 +118,9 @@ def test_unfinished_trials_go_on_as_if_undisturbed(here, tolerance):
 
 
 @bits_or_within
-def test_unfinished_encoders_go_on_as_if_undisturbed(here, sources, tolerance):
+def test_unfinished_encoders_resume_as_if_undisturbed(folder, sources, tolerance):
     name = observe.REAL[-1]
-    with names.Store.open(here / "store") as store, names.Store.open(here / "whole") as whole:
+    with names.Store.open(folder / "store") as store, names.Store.open(folder / "whole") as whole:
         assert all(0 < trial.checkpoint_step < 12 for trial in store.trials(run=name))
         sources.run(name, store)
         sources.run(name, whole)
@@ -128,9 +132,9 @@ def test_unfinished_encoders_go_on_as_if_undisturbed(here, sources, tolerance):
 # -- models, certificates and witnesses ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(kept("model-outputs.json")))
-def test_what_a_model_answers(name, tmp_path):
-    X, outputs = kept("model-inputs.json")[name], kept("model-outputs.json")[name]
+@pytest.mark.parametrize("name", sorted(golden("model-outputs.json")))
+def test_the_predictions_of_a_model(name, tmp_path):
+    X, outputs = golden("model-inputs.json")[name], golden("model-outputs.json")[name]
     found = observe.predictions(DATA / "models" / name, X)
     assert differences(outputs, found, PREDICTION) == []
     hc.load_model(DATA / "models" / name).save(tmp_path / "again")
@@ -138,7 +142,7 @@ def test_what_a_model_answers(name, tmp_path):
         assert (tmp_path / "again" / file).read_bytes() == (DATA / "models" / name / file).read_bytes()
 
 
-def test_what_recheck_says_of_certificates_and_witnesses():
+def test_rechecks_of_certificates_and_witnesses():
     found = observe.rechecked()
     assert {one["output"]["kind"] for one in found.values()} == {"enough-heads", "one-wide-head", "exact", "near"}
     assert all(one["status"] == 0 for one in found.values())
@@ -152,9 +156,9 @@ def test_what_recheck_says_of_certificates_and_witnesses():
 @pytest.mark.parametrize("where", ["memory", "store"])
 def test_a_sweep(where, tmp_path, tolerance):
     found = through_json(observe.sweep_result(tmp_path / "s" if where == "store" else None))
-    before = kept("results.json")[where]
-    assert differences(before["trials"], found["trials"], tolerance) == [], CHANGED
-    if not CHANGED:  # sentences name rounded numbers
+    before = golden("results.json")[where]
+    assert differences(before["trials"], found["trials"], tolerance) == [], ENVIRONMENT_CHANGES
+    if not ENVIRONMENT_CHANGES:  # sentences contain rounded numbers
         assert differences(before["analysis"], found["analysis"]) == []
     assert before["analysis"].keys() == found["analysis"].keys()
 
@@ -162,14 +166,14 @@ def test_a_sweep(where, tmp_path, tolerance):
 @bits_or_within
 def test_encoders(sources, tmp_path, tolerance):
     found = observe.real_result(sources, tmp_path / "store")
-    assert differences(kept("results.json")["real"], through_json(found), tolerance) == [], CHANGED
+    assert differences(golden("results.json")["real"], through_json(found), tolerance) == [], ENVIRONMENT_CHANGES
 
 
 @bits_or_within
 def test_advice(tolerance):
-    before, found = kept("results.json")["advice"], observe.advice_result()
-    assert differences(before["trials"], through_json(found["trials"]), tolerance) == [], CHANGED
-    if not CHANGED:
+    before, found = golden("results.json")["advice"], observe.advice_result()
+    assert differences(before["trials"], through_json(found["trials"]), tolerance) == [], ENVIRONMENT_CHANGES
+    if not ENVIRONMENT_CHANGES:
         assert differences(before["record"], found["record"]) == []
     assert before["record"].keys() == found["record"].keys()
 
@@ -177,7 +181,7 @@ def test_advice(tolerance):
 @bits_or_within
 def test_a_probe(tmp_path, tolerance):
     found = through_json(observe.probe_result(tmp_path))
-    assert differences(kept("results.json")["probe"], found, tolerance) == [], CHANGED
+    assert differences(golden("results.json")["probe"], found, tolerance) == [], ENVIRONMENT_CHANGES
 
 
 # -- the comparison itself, and the data --------------------------------------------------------------------
@@ -201,8 +205,8 @@ def turn(values: list[Any], place: int) -> None:
 
 
 @pytest.mark.parametrize("name", SPOILT)
-def test_one_changed_bit_hash_or_row_is_found(name):
-    data = kept(name)
+def test_a_changed_bit_hash_or_row_is_found(name):
+    data = golden(name)
     spoilt = copy.deepcopy(data)
     SPOILT[name](spoilt)
     assert differences(data, data) == []
@@ -210,7 +214,7 @@ def test_one_changed_bit_hash_or_row_is_found(name):
     assert len(differences(spoilt, data)) == 1
 
 
-def test_a_tolerance_is_for_floats_alone():
+def test_a_tolerance_applies_to_floats_only():
     values = [1.0, "0x1.0p+0", 3, "a"]
     assert differences(values, [1.0005, "0x1.001p+0", 3, "a"], 1e-3) == []
     for place, other in enumerate((1.01, "0x1.1p+0", 4, "b")):
@@ -219,16 +223,16 @@ def test_a_tolerance_is_for_floats_alone():
 
 
 @pytest.mark.parametrize("spoil", ["row", "checkpoint"])
-def test_a_spoilt_store_is_not_as_kept(here, spoil):
+def test_a_spoilt_store_differs(folder, spoil):
     if spoil == "row":
-        path = here / "store/trials.sqlite"
+        path = folder / "store/trials.sqlite"
         text = path.read_bytes()
         path.write_bytes(text.replace(b'"seed":1', b'"seed":7', 1))
     else:
-        path = max((here / "store/checkpoints").iterdir(), key=lambda one: one.stat().st_size)
+        path = max((folder / "store/checkpoints").iterdir(), key=lambda one: one.stat().st_size)
         path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1]))
-    assert differences(kept("store.json"), dump(here / "store"))
-    assert observe.command(here, "runs", "--check", "--store", "store")["status"] == 1
+    assert differences(golden("store.json"), dump(folder / "store"))
+    assert observe.command(folder, "runs", "--check", "--store", "store")["status"] == 1
 
 
 def test_a_spoilt_model_is_refused(tmp_path):

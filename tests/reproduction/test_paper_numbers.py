@@ -59,7 +59,7 @@ def test_cells_of_the_paper() -> None:
         (cell,) = [c for c in numbers.cells(table) if (c.heads, c.length) == (heads, length)]
         assert cell.value == value
     assert numbers.statistic("table2") == "mean over seeds"
-    with pytest.raises(BadInput, match="no 'table1'"):
+    with pytest.raises(BadInput, match="no numbers for 'table1'"):
         numbers.cells("table1")
 
 

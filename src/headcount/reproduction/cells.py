@@ -1,4 +1,4 @@
-"""The cells of what was trained for a spec file: every head count at every length, the paper's number beside ours."""
+"""The cells of the runs of a spec file: every head count at every length, the paper's number beside ours."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from headcount.reproduction.items import DATA, RealData, paper_tables
 from headcount.store import Measure, Run, Trial
 
 PARTS: tuple[Part, ...] = get_args(Part)[::-1]
-"""Training before validation, as the paper's tables."""
+"""Training before validation, as in the paper's tables."""
 WORDS: dict[Part, str] = {"train": "training", "validation": "validation"}
 PART_NAMES: dict[Part, str] = {"train": "train", "validation": "valid."}
 """For the columns and rows of tables."""
-DRAWS = 200
+ERROR_RATE_DRAWS = 200
+"""Draws of the seeds behind the intervals of mean error rates."""
 Place = tuple[int, int]  # heads, length
-PATCH = 4
-"""Of the paper's tables, by their lengths: with another patch the same length is another frame."""
+PAPER_PATCH = 4
+"""The side of a patch in the paper's tables: with another patch the same length is another frame."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,17 @@ class ComparedCell:
     diverged: int
     missing: int
     samples: int
-    """How many samples they were measured on; 0 where that is not known."""
+    """The number of samples they were measured on; 0 if unknown."""
     theirs: float | None
     """The paper's number, in the unit of ours."""
     deviation: float | None
     """Its standard deviation over seeds."""
     source: str
-    """Where the paper has it: table 2, h = 4, T = 8."""
+    """The paper's cell: table 2, h = 4, T = 8."""
 
     @property
     def results(self) -> tuple[float, ...]:
-        """Of all finished trials."""
+        """The results of all finished trials."""
         return tuple(result for some in self.draws.values() for result in some)
 
     @property
@@ -66,7 +67,7 @@ class ComparedCell:
 
     @property
     def noise(self) -> float:
-        """The standard error of a mean accuracy: of the seeds, or of counting the samples where that is larger."""
+        """The standard error of a mean accuracy: that of the seeds or of counting the samples, whichever is larger."""
         mean, deviation = mean_and_deviation(self.results)
         if mean is None:
             return math.inf
@@ -76,13 +77,13 @@ class ComparedCell:
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the mean and the standard deviation; a single value has no deviation, and none have neither."""
+    """Return the mean and the standard deviation; a single value has no deviation, an empty sequence has neither."""
     deviation = statistics.stdev(values) if len(values) > 1 else None
     return statistics.fmean(values) if values else None, deviation
 
 
 class Cells(dict[tuple[Part, int, int], ComparedCell]):
-    """By part, head count and length; every head count has a cell at every length."""
+    """The cells by part, head count and length; every head count has a cell at every length."""
 
     @property
     def heads(self) -> list[int]:
@@ -103,10 +104,10 @@ class Cells(dict[tuple[Part, int, int], ComparedCell]):
         return [self[part, heads, length] for heads in self.heads]
 
     def error_rates(self, part: Part, seed: int = 0) -> tuple[list[Place], NDArray[np.float64], int]:
-        """Return places with a result, mean error rates [draw, place], and how many seeds without any error they hold.
+        """Return the places with a result, mean error rates [draw, place], and how many of their seeds have no error.
 
-        Row 0 is the data, the others have the seeds of every place drawn again. An error of 0 counts as half a wrong
-        answer; where the number of samples is not known such a place is left out.
+        Row 0 is the data; in the other rows the seeds of every place are drawn again. An error of 0 counts as half a
+        wrong answer; if the number of samples is unknown, a place with no error at all is left out.
         """
         rng = generator(seed, f"real errors {part}")
         places: list[Place] = []
@@ -117,54 +118,54 @@ class Cells(dict[tuple[Part, int, int], ComparedCell]):
             if of != part or not found.size or (not cell.samples and found.mean() == 0):
                 continue
             zeros += int((found == 0).sum())
-            chosen = rng.integers(0, found.size, (1 + DRAWS, found.size))
+            chosen = rng.integers(0, found.size, (1 + ERROR_RATE_DRAWS, found.size))
             chosen[0] = np.arange(found.size)
-            least = WRONG_ANSWERS_FOR_ZERO / cell.samples if cell.samples else float(found[found > 0].min())
-            rows.append(np.maximum(found[chosen], least).mean(1))
+            for_zero = WRONG_ANSWERS_FOR_ZERO / cell.samples if cell.samples else float(found[found > 0].min())
+            rows.append(np.maximum(found[chosen], for_zero).mean(1))
             places.append((heads, length))
-        return places, np.stack(rows, 1) if rows else np.zeros((1 + DRAWS, 0)), zeros
+        return places, np.stack(rows, 1) if rows else np.zeros((1 + ERROR_RATE_DRAWS, 0)), zeros
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was trained for a spec file, beside the paper."""
+    """The runs of a spec file beside the paper."""
 
     spec: str
     runs: Sequence[Run]
     """Its panels, finished or not."""
     analyses: dict[Part, Analysis]
-    """Of the errors on each part of the data, which may disagree."""
+    """The analyses of the errors on each part of the data, which may disagree."""
     cells: Cells
 
     @property
     def data(self) -> RealData | None:
-        """The real data that they are on; None for a task."""
+        """The real data of the runs; None for a task."""
         return DATA.get(self.spec)
 
     @property
     def analysis(self) -> Analysis:
-        """The analysis of the part that comes first."""
+        """The analysis of the first part."""
         return next(iter(self.analyses.values()))
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many trials are in which state."""
+        """The number of trials in each state that occurs."""
         return {state: n for state, n in self.analyses["validation"].counts.items() if n}
 
 
 def compare(spec: str, runs: Sequence[Run], resamples: int = 1000) -> Comparison:
-    """Read the panels of what was trained for a spec file."""
+    """Return the runs of a spec file beside the paper."""
     cells = read_cells(spec, runs)
     return Comparison(spec, runs, {part: analyse(runs, on=part, resamples=resamples) for part in _parts(spec)}, cells)
 
 
 def _parts(spec: str) -> Sequence[Part]:
-    """Return the parts of the data whose errors are shown: of a task those on fresh sequences alone."""
+    """Return the parts of the data whose errors are shown: for a task only fresh sequences."""
     return PARTS if spec in DATA else ("validation",)
 
 
 def read_cells(spec: str, runs: Sequence[Run]) -> Cells:
-    """Return all cells of what was trained for a spec file, each with the paper's number where it has one."""
+    """Return all cells of the runs of a spec file, each with the paper's number if it has one."""
     _check_kind(spec, runs)
     tables = paper_tables(spec)
     all_heads = sorted({heads for run in runs for heads in planned_heads(run)})
@@ -180,11 +181,13 @@ def read_cells(spec: str, runs: Sequence[Run]) -> Cells:
 
 
 def _check_kind(spec: str, runs: Sequence[Run]) -> None:
-    """Refuse runs that have the name of one on real data, and are on something else."""
+    """Refuse runs with the name of a run on real data that were trained on something else."""
     kinds = {str(run.task.get("kind", run.spec.get("kind", "a task"))) for run in runs}
     if spec in DATA and (kinds != {spec} or any(run.measure != "error rate" for run in runs)):
-        told = ", ".join(sorted(kinds)) or "nothing"
-        raise BadInput(f"the store's run is not on {DATA[spec].name} alone, but on {told}: choose another --store")
+        trained_on = ", ".join(sorted(kinds)) or "nothing"
+        raise BadInput(
+            f"the store's run is not on {DATA[spec].name} alone, but on {trained_on}: choose another --store"
+        )
 
 
 def _cell(spec: str, part: Part, place: Place, panels: Sequence[Run], theirs: numbers.PaperCell | None) -> ComparedCell:
@@ -198,15 +201,15 @@ def _cell(spec: str, part: Part, place: Place, panels: Sequence[Run], theirs: nu
             draws[draw] = (*draws.get(draw, ()), result)
         if rank is not None:
             ranks.append(rank)
-    wanted = sum(planned(run, heads) for run in panels)
+    planned_trials = sum(planned(run, heads) for run in panels)
     return ComparedCell(
         part,
         *place,
         draws,
         tuple(ranks),
-        trials=wanted,
+        trials=planned_trials,
         diverged=sum(trial.state == "diverged" for _, trial in trials),
-        missing=wanted - len(trials),
+        missing=planned_trials - len(trials),
         samples=panels[0].samples.get(part, 0),
         theirs=None if theirs is None else theirs.value / unit,
         deviation=None if theirs is None or theirs.deviation is None else theirs.deviation / unit,
@@ -215,9 +218,9 @@ def _cell(spec: str, part: Part, place: Place, panels: Sequence[Run], theirs: nu
 
 
 def measured(trial: Trial, part: Part, measure: Measure) -> tuple[float | None, float | None]:
-    """Return the error of a finished trial, or its accuracy, and its mean reciprocal rank, as far as it has them.
+    """Return the error (NMSE) or accuracy of a finished trial and its mean reciprocal rank, None for what it lacks.
 
-    Where only the error rate is on record, the accuracy is 1 − that.
+    If only the error rate is on record, the accuracy is 1 minus that.
     """
     if trial.state != "done":
         return None, None
@@ -230,5 +233,5 @@ def measured(trial: Trial, part: Part, measure: Measure) -> tuple[float | None, 
 
 
 def same_frames(run: Run) -> bool:
-    """Whether the paper's cell of the same length is of the same frames: its tables have patches of 4."""
-    return run.task.get("patch", PATCH) == PATCH
+    """Whether the paper's cell of the same length has the same frames: its tables have patches of 4."""
+    return run.task.get("patch", PAPER_PATCH) == PAPER_PATCH

@@ -1,4 +1,4 @@
-"""The pictures of each name, as data: those of every run's page, and the few that only one name needs."""
+"""The charts of each table and figure: those of every run's page, and the few that only one of them needs."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ from headcount.reproduction.law import FittedLaw, laws_of, reversals_of
 from headcount.reproduction.words import signed
 from headcount.store import Run
 
-SHIFT = 5.0
-NEAR = 0.9
+MARK_SHIFT = 5.0
+"""Points by which marks at the same place are moved apart."""
+CLOSE_UP_ACCURACY = 0.9
 """Accuracies from here on are shown once more, closer."""
 TITLES = {part: WORDS[part].capitalize() for part in PARTS}
 HEADS, LENGTH = "Number of attention heads", "Sequence length T"
@@ -45,7 +46,7 @@ OURS = "Solid: ours, mean ± standard deviation over seeds."
 
 
 def charts_of(item: Item, found: Comparison) -> list[Chart]:
-    """Return the pictures of a table or figure, each with a name of its own; empty ones are left out."""
+    """Return the charts of a table or figure, each with its own name; empty ones are left out."""
     charts = _charts(item, found)
     if item.data is None:
         return numbered(charts)
@@ -53,7 +54,7 @@ def charts_of(item: Item, found: Comparison) -> list[Chart]:
     lengths = found.cells.lengths
     if len(lengths) > 1:
         return charts
-    # a line alone has no legend that names its length
+    # a single line has no legend to name its length
     return [chart.model_copy(update={"title": f"{chart.title}, T = {lengths[0]}"}) for chart in charts]
 
 
@@ -92,7 +93,7 @@ def _charts(item: Item, found: Comparison) -> list[Chart]:
 
 
 def paper_values(spec: str, part: Part) -> list[PaperValue]:
-    """Return the paper's errors on a part as a chart shows them, of accuracies 1 − accuracy.
+    """Return the paper's errors on a part of the data, for a chart; of accuracies 1 minus the accuracy.
 
     A range that reaches below zero has no ends, and accuracy 1 has no place on a log scale.
     """
@@ -125,7 +126,7 @@ def _shown(item: Item, heads: int | None) -> bool:
 
 
 def reversal_chart(found: Comparison) -> Chart:
-    """The weighted reversal score against heads, on every part, the paper's as open marks."""
+    """Return the weighted reversal score against heads on every part; the paper's are open marks."""
     series: list[ChartSeries] = []
     scores = reversals_of(found)
     for i, (part, theirs, ours) in enumerate(scores):
@@ -134,8 +135,8 @@ def reversal_chart(found: Comparison) -> Chart:
             Dot(x=float(h), y=one.score, low=one.low, high=one.high, text="" if one.p is None else f"p = {one.p:.2g}")
             for h, one in ours.items()
         ]
-        # marks at one place must not hide each other
-        beside = look(i, 2, (2 * i - 1) * SHIFT) if len(scores) > 1 else look(1, 2)
+        # marks at the same place must not hide each other
+        beside = look(i, 2, (2 * i - 1) * MARK_SHIFT) if len(scores) > 1 else look(1, 2)
         paper = [Dot(x=float(h), y=score) for h, score in theirs.items()]
         series.append(ChartSeries(name=f"ours{of}", style="band", points=points, **look(i, 2)))
         series.append(ChartSeries(name=f"ours{of}", style="line", points=points, **look(i, 2)))
@@ -163,7 +164,7 @@ def reversal_chart(found: Comparison) -> Chart:
 
 
 def settings_charts(analysis: Analysis) -> list[Chart]:
-    """Error against heads, a line for each setting: one chart for each length and hidden size."""
+    """Return error against heads, a line for each setting: one chart for each length and hidden size."""
     charts: list[Chart] = []
     for length, hidden in dict.fromkeys((c.length, c.hidden) for c in analysis.cells):
         series: list[ChartSeries] = []
@@ -193,7 +194,7 @@ def settings_charts(analysis: Analysis) -> list[Chart]:
 
 
 def hidden_charts(analysis: Analysis) -> list[Chart]:
-    """Error against the hidden size N, a chart for each head count, in it a line for each length with its slope."""
+    """Return error against the hidden size N: a chart for each head count, a line for each length with its slope."""
     charts: list[Chart] = []
     for heads in sorted({s.heads for s in analysis.scaling if s.heads is not None}):
         found = sorted((s for s in analysis.scaling if s.heads == heads), key=lambda s: s.length or 0)
@@ -222,7 +223,7 @@ def hidden_charts(analysis: Analysis) -> list[Chart]:
 
 
 def steps_chart(runs: Sequence[Run]) -> Chart:
-    """Error against training steps: a line for each recipe and head count; the recipe is the setting's first part."""
+    """Return error against training steps: a line for each recipe (the first part of a setting) and head count."""
     lines = _best_lines(
         (
             (heads, str(run.values.get("setting", "Adam, ")).split(", ")[0]),
@@ -255,7 +256,7 @@ def steps_chart(runs: Sequence[Run]) -> Chart:
 
 
 def head_dims_chart(runs: Sequence[Run]) -> Chart:
-    """Error against the head size n: a line for each hidden size and kind of F."""
+    """Return error against the head size n: a line for each hidden size and kind of F."""
     lines = _best_lines(
         (
             (run.values.get("hidden", "?"), str(run.values.get("setting", ""))),
@@ -288,11 +289,11 @@ def head_dims_chart(runs: Sequence[Run]) -> Chart:
 
 
 Line = tuple[Any, str]
-"""What tells a line from others: its head count or hidden size, and its recipe or kind of F."""
+"""What identifies a line: its head count or hidden size, and its recipe or kind of F."""
 
 
 def _best_lines(places: Iterable[tuple[Line, int, Sequence[float]]]) -> dict[Line, list[Dot]]:
-    """Return the points of each line, the best of some errors at each place, with their range."""
+    """Return the points of each line: the best of the errors at each place, with their range."""
     lines: dict[Line, list[Dot]] = {}
     for line, x, errors in places:
         if errors:
@@ -303,7 +304,7 @@ def _best_lines(places: Iterable[tuple[Line, int, Sequence[float]]]) -> dict[Lin
 def _error_chart(
     name: str, kind: str, title: str, subtitle: str, x: str, series: Sequence[ChartSeries], caption: str, what: str
 ) -> Chart:
-    """Return a chart of errors against a size, both in log scale; `what` says so in words."""
+    """Return a chart of errors against a size, both in log scale; `what` is its description for readers of the page."""
     points = [p for s in series for p in s.points]
     return Chart(
         id=name,
@@ -319,15 +320,15 @@ def _error_chart(
 
 
 def _lines_alt(what: str, series: Sequence[ChartSeries]) -> str:
-    told = "; ".join(f"{s.name}: {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}" for s in series)
-    return f"Line chart of {what}. {told}."
+    ranges = "; ".join(f"{s.name}: {error_text(s.points[0].y)} to {error_text(s.points[-1].y)}" for s in series)
+    return f"Line chart of {what}. {ranges}."
 
 
 def smallest_hidden(runs: Sequence[Run]) -> dict[tuple[str, float], list[tuple[int, int]]]:
-    """Return by setting and error the smallest hidden size N tried that reaches it, against the head size n.
+    """Return, by setting and error, the head sizes n with the smallest hidden size N tried that reaches the error.
 
-    Of the round errors (1, 1.2, 1.5, 2, 3, 5 or 7 times a power of ten) the three that tell most are taken: the more
-    sizes their lines pass, the better.
+    Of the round errors (1, 1.2, 1.5, 2, 3, 5 or 7 times a power of ten) the three whose lines pass through most sizes
+    are taken.
     """
     best: dict[tuple[str, int], dict[int, float]] = {}
     for run in runs:
@@ -351,7 +352,7 @@ def smallest_hidden(runs: Sequence[Run]) -> dict[tuple[str, float], list[tuple[i
 
 
 def smallest_hidden_chart(runs: Sequence[Run]) -> list[Chart]:
-    """The smallest N that reaches an error against the head size n: a line for each error, for each kind of F."""
+    """Return the smallest N that reaches an error against the head size n: a line for each error and kind of F."""
     found = smallest_hidden(runs)
     settings = list(dict.fromkeys(setting for setting, _ in found))
     levels = sorted({error for _, error in found})
@@ -366,7 +367,7 @@ def smallest_hidden_chart(runs: Sequence[Run]) -> list[Chart]:
         )
         for (setting, error), at in found.items()
     ]
-    told = "; ".join(f"{s.name}: N = {s.points[0].y:g} to {s.points[-1].y:g}" for s in series)
+    ranges = "; ".join(f"{s.name}: N = {s.points[0].y:g} to {s.points[-1].y:g}" for s in series)
     return [
         Chart(
             id="smallest-hidden",
@@ -378,7 +379,7 @@ def smallest_hidden_chart(runs: Sequence[Run]) -> list[Chart]:
             series=series,
             caption="The smallest N tried whose best seed reaches the error; a head size without a point reaches it "
             "with none.",
-            alt=f"Line chart of the smallest hidden size against the head size. {told}.",
+            alt=f"Line chart of the smallest hidden size against the head size. {ranges}.",
         )
     ]
 
@@ -387,19 +388,18 @@ def smallest_hidden_chart(runs: Sequence[Run]) -> list[Chart]:
 
 Pair = tuple[float | None, float | None]
 Value = Callable[[ComparedCell], Pair]
-"""Mean and deviation of what is drawn of a cell, from 0 to 1."""
+"""The mean and deviation that are drawn for a cell, from 0 to 1."""
 
 
 def accuracy_chart(cells: Cells, part: Part) -> Chart:
-    """Accuracy against heads, a line for each length, the paper's dashed in the same colour."""
+    """Return accuracy against heads: a line for each length, the paper's dashed in the same colour."""
     series = _by_length(cells, part, _ours)
     dashed = _by_length(cells, part, _theirs, "dashed")
-    told = f"{OURS} Dashed: the paper's." if dashed else OURS
     return Chart(
         id=f"accuracy-{part}",
         kind="accuracy",
         title=f"{TITLES[part]} accuracy by number of heads",
-        subtitle=told,
+        subtitle=f"{OURS} Dashed: the paper's." if dashed else OURS,
         x=whole_axis(HEADS, cells.heads),
         y=percent_axis(f"{TITLES[part]} accuracy (%)", [*series, *dashed]),
         series=[*dashed, *series],
@@ -409,11 +409,12 @@ def accuracy_chart(cells: Cells, part: Part) -> Chart:
 
 
 def close_charts(cells: Cells, part: Part) -> list[Chart]:
-    """The same with those head counts alone whose accuracies are all near 100 %: the whole chart has one line there."""
+    """Return the same for the head counts whose accuracies are all near 100 %, where lines otherwise coincide."""
     near = [
         h
         for h in cells.heads
-        if (known := [v for c in cells.with_heads(part, h) for v in (c.mean, c.theirs) if v]) and min(known) >= NEAR
+        if (known := [v for c in cells.with_heads(part, h) for v in (c.mean, c.theirs) if v])
+        and min(known) >= CLOSE_UP_ACCURACY
     ]
     if len(near) < 3 or len(near) == len(cells.heads):
         return []
@@ -423,7 +424,7 @@ def close_charts(cells: Cells, part: Part) -> list[Chart]:
 
 
 def rank_chart(cells: Cells, part: Part) -> Chart:
-    """The mean reciprocal rank against heads, a line for each length."""
+    """Return the mean reciprocal rank against heads, a line for each length."""
     series = _by_length(cells, part, _ranks)
     return Chart(
         id=f"mrr-{part}",
@@ -439,7 +440,7 @@ def rank_chart(cells: Cells, part: Part) -> Chart:
 
 
 def length_chart(cells: Cells, part: Part, *, theirs: bool = False) -> Chart:
-    """Accuracy against the length, a line for each head count: ours, or the paper's."""
+    """Return accuracy against the length, a line for each head count: ours, or the paper's."""
     counts, value = cells.heads, _theirs if theirs else _ours
     series: list[ChartSeries] = []
     for i, heads in enumerate(counts):
@@ -462,7 +463,7 @@ def length_chart(cells: Cells, part: Part, *, theirs: bool = False) -> Chart:
 
 
 def law_charts(cells: Cells) -> list[Chart]:
-    """Training errors against heads with the fitted law: without the head counts the paper left out, and with all."""
+    """Return training errors against heads with the law fitted with and without the head counts the paper left out."""
     places, means, zeros = cells.error_rates("train")
     lengths = sorted({length for _, length in places})
     charts: list[Chart] = []
@@ -510,7 +511,7 @@ def _predicted(law: FittedLaw, heads: float, length: int) -> float:
 
 
 def percent_axis(label: str, series: Sequence[ChartSeries]) -> Axis:
-    """A linear axis in percent that holds all values, with round ticks."""
+    """Return a linear axis in percent that holds all values, with round ticks."""
     found = [v for s in series for p in s.points for v in (p.y, p.low, p.high) if v is not None] or [0.0, 100.0]
     low, high = max(min(found), 0.0), min(max(found), 100.0)
     step = next(s for s in (1, 2, 5, 10, 20) if (high - low) / s <= 7)
@@ -546,7 +547,7 @@ def _dots(cells: Iterable[ComparedCell], value: Value, along: str) -> list[Dot]:
 
 
 def _by_length(cells: Cells, part: Part, value: Value, style: Style = "line") -> list[ChartSeries]:
-    """A line for each length, with a band where there are deviations; the dashed ones have neither marks nor band."""
+    """Return a line for each length, with a band if there are deviations; dashed lines have neither marks nor band."""
     lengths = cells.lengths
     series: list[ChartSeries] = []
     for i, length in enumerate(lengths):
@@ -564,9 +565,9 @@ def _by_length(cells: Cells, part: Part, value: Value, style: Style = "line") ->
 
 
 def _alt(what: str, series: Sequence[ChartSeries]) -> str:
-    told = [
+    ranges = [
         f"{s.name}: from {s.points[0].y:.3g} to {s.points[-1].y:.3g}."
         for s in series
         if s.points and s.style in ("line", "rings")
     ]
-    return f"Chart of {what}. {' '.join(told)}".strip()
+    return f"Chart of {what}. {' '.join(ranges)}".strip()

@@ -20,9 +20,10 @@ class Draw(NamedTuple):
 
 
 def nearest_draw(found: Comparison) -> Draw | None:
-    """Return the draw whose errors with too few heads are most like the paper's; with D heads all are alike.
+    """Return the draw whose errors with too few heads are most like the paper's; with D heads all draws are alike.
 
-    Beside a table of means stand means over the seeds, beside any other the best seed. One draw alone is not compared.
+    The paper's means are compared with means over seeds, its other numbers with the best seed. A single draw is not
+    compared.
     """
     intrinsic, level = found.runs[0].intrinsic or 0, statistics.fmean if beside_means(found) else min
     gaps: dict[int, list[float]] = {target: [] for cell in found.cells.values() for target in cell.draws}

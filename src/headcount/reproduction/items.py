@@ -1,4 +1,4 @@
-"""What can be reproduced: one list of the paper's tables and figures, and of the questions beyond it."""
+"""What can be reproduced: the list of the paper's tables and figures, and of the questions beyond it."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ Picture = Literal[
 
 @dataclass(frozen=True)
 class RealData:
-    """One of the paper's real data sets: what it is called, what its folder holds, how much of it the paper has."""
+    """One of the paper's real data sets: its name, what its folder must hold, and how much of it the paper used."""
 
     name: str
     folder: str
-    """The folder inside of --data where both data sets are wanted."""
+    """The name of its folder inside --data if both data sets are needed."""
     holds: str
-    """What a folder of it must hold."""
+    """What its folder must hold."""
     samples: str
     sizes: dict[Part, int]
-    """How many samples the paper has."""
+    """The number of samples that the paper used."""
     unit: float
-    """By what accuracies are multiplied in the paper's tables."""
+    """The factor of accuracies in the paper's tables: 100 for percent."""
 
 
 DATA: dict[str, RealData] = {
@@ -61,22 +61,22 @@ DATA: dict[str, RealData] = {
         unit=100.0,
     ),
 }
-"""The data that a spec file needs, by its name; every other spec is a sweep over a task and needs none."""
+"""The data that a spec file needs, by its name; all other specs are sweeps over a task and need none."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One table or figure: which spec file it needs, what its picture shows, and the paper's table beside it."""
+    """One table or figure: the spec file it needs, what its picture shows, and the paper's table beside it."""
 
     spec: str
     picture: Picture
     """What the picture has on its x axis, or what it shows."""
     table: str | None = None
-    """The paper's table whose numbers stand beside ours."""
+    """The paper's table whose numbers are shown beside ours."""
     part: Part = "validation"
-    """The part of the data that it is about; sweeps over tasks validate on fresh sequences."""
+    """The part of the data that it is about; sweeps over tasks are validated on fresh sequences."""
     heads: tuple[int, ...] | None = None
-    """The head counts that are shown; all of the sweep's, unless stated."""
+    """The head counts that are shown; None for all of the sweep's."""
     note: str = ""
 
     @property
@@ -155,16 +155,16 @@ GROUPS: dict[str, tuple[str, ...]] = {
     group: tuple(name for name, item in ITEMS.items() if group in (_group(name, item), item.spec))
     for group in ("synthetic", "beyond-the-paper", *DATA, "real")
 }
-"""Names that stand for several tables and figures."""
+"""Names of several tables and figures together."""
 
 
 def names_of(name: str) -> tuple[str, ...]:
-    """Return the tables and figures that a name stands for."""
+    """Return the tables and figures that a name means."""
     if name not in ITEMS and name not in GROUPS:
         raise BadInput(f"unknown table or figure {name!r}: {nearest(str(name), [*ITEMS, *GROUPS])}")
     return GROUPS.get(name, (name,))
 
 
 def paper_tables(spec: str) -> dict[Part, str]:
-    """Return the paper's tables that stand beside what a spec file trains, by the part of the data they are about."""
+    """Return the paper's tables about what a spec file trains, by the part of the data they are about."""
     return {item.part: item.table for item in ITEMS.values() if item.spec == spec and item.table is not None}

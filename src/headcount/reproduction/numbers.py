@@ -1,4 +1,4 @@
-"""The paper's own numbers, each known by its table and cell."""
+"""The paper's own numbers, by table and cell."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PaperCell(Spec):
 
     @property
     def cell(self) -> str:
-        """Where it stands: table 2, h = 4, T = 8."""
+        """The name of the cell: table 2, h = 4, T = 8."""
         return f"table {self.table.removeprefix('table')}, h = {self.heads}, T = {self.length}"
 
 
@@ -32,17 +32,17 @@ def _data() -> dict[str, Any]:
 
 
 def source() -> str:
-    """Say which paper, which version."""
+    """Return which paper, in which version, the numbers are from."""
     return str(_data()["source"])
 
 
 def about(table: str) -> str:
-    """Say what a table holds, in a line."""
+    """Return one line about what a table holds."""
     return str(_table(table)["what"])
 
 
 def statistic(table: str) -> str:
-    """Say what the paper did with its seeds: the mean, or nothing that it states."""
+    """Return how the paper combined its seeds, as it states it."""
     return str(_table(table)["statistic"])
 
 
@@ -58,12 +58,12 @@ def fitted_law() -> dict[str, float]:
 
 
 def transition(of: str) -> int:
-    """Return the head count at which the paper sees its transition: of "MS MARCO", "CIFAR-10"."""
+    """Return the head count of the transition that the paper sees on "MS MARCO" or "CIFAR-10"."""
     return int(_data()["transitions"][of])
 
 
 def _table(name: str) -> dict[str, Any]:
     tables: dict[str, Any] = _data()["tables"]
     if name not in tables:
-        raise BadInput(f"the paper has no {name!r} with numbers: {', '.join(tables)} have")
+        raise BadInput(f"the paper has no numbers for {name!r}: it has {', '.join(tables)}")
     return tables[name]

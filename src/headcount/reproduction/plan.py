@@ -1,4 +1,4 @@
-"""What a name trains at a scale: `specs/SPEC.toml` with the changes of [scales.SCALE], before any data are opened."""
+"""What a spec file trains at a scale: `specs/SPEC.toml` with the changes of [scales.SCALE]; no data are opened yet."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class PaperPlan:
     spec: str
     scale: Scale
     stated: dict[str, Any]
-    """The fields of the sweep; on real data those of its spec but for the description of the data."""
+    """The fields of the sweep; on real data those of its spec without the description of the data."""
     opened_with: dict[str, Any]
-    """What the folder of real data is opened with: queries and validation, or train, validation and patch."""
+    """How much real data is read: queries and validation, or train, validation and patch."""
 
     @property
     def name(self) -> str:
@@ -40,7 +40,7 @@ class PaperPlan:
 
     @property
     def title(self) -> str:
-        """What the run is about."""
+        """The title of the run."""
         return str(self.stated["title"])
 
     @property
@@ -55,7 +55,7 @@ class PaperPlan:
         return SweepSpec.parse(self.stated, where=f"{self.spec}.toml, scale {self.scale}")
 
     def on_data(self, source: MarcoData | CifarData) -> RealSpec:
-        """Return the spec on real data, as described by who opened them."""
+        """Return the spec on real data; `source` describes the data that were opened."""
         from headcount.sweeps import RealSpec
 
         return RealSpec.parse({**self.stated, "source": source.data()}, where=f"{self.spec}.toml, scale {self.scale}")
@@ -68,7 +68,7 @@ class PaperPlan:
         return len(self.stated["heads"]) * len(self.stated["lengths"]) * int(self.stated["seeds"])
 
     def amounts(self) -> tuple[list[int], list[int]]:
-        """Return the steps of its trials, and the sizes of their fixed training sets."""
+        """Return the steps of its trials and the sizes of their fixed training sets."""
         if self.data is None:
             trains = [panel.train for panel in self.sweep().panels()]
             return [train.steps for train in trains], [train.train_size for train in trains if not train.fresh]
@@ -77,7 +77,7 @@ class PaperPlan:
 
 
 def plan_of(spec: str, scale: Scale) -> PaperPlan:
-    """Return the run of a spec file at a scale."""
+    """Return the plan of a spec file at a scale."""
     if scale not in SCALES:
         raise BadInput(f"unknown scale {scale!r}: {nearest(str(scale), SCALES)}")
     text = (resources.files("headcount.reproduction") / "specs" / f"{spec}.toml").read_text(encoding="utf-8")
@@ -119,10 +119,10 @@ _ONLY_FOR = {"embeddings": "marco", "entry": "marco", "patch": "cifar"}
 
 @dataclass(frozen=True)
 class RealDataOptions:
-    """Where real data lie and how much of them is taken; None leaves a value to the scale."""
+    """Where real data are and how much of them is used; None leaves a value to the scale."""
 
     data: Path | None = None
-    """The folder of the data; with both data sets, of their folders."""
+    """The folder of the data, or of the folders of both data sets."""
     embeddings: Path | None = None
     entry: Entry = "means"
     patch: int | None = None
@@ -130,7 +130,7 @@ class RealDataOptions:
     validation: int | None = None
 
     def check(self, name: str, specs: Collection[str]) -> None:
-        """Refuse options of data that a name does not need, and values that are not allowed."""
+        """Refuse options for data that a name does not need, and values that are not allowed."""
         if self.entry not in ENTRIES:
             raise BadInput(f"unknown {option('entry')} {self.entry!r}: {nearest(str(self.entry), ENTRIES)}")
         given = {
@@ -152,33 +152,34 @@ class RealDataOptions:
                 check_count(value, key)
 
     def applied(self, plan: PaperPlan) -> PaperPlan:
-        """Return a plan with these options; other data than the scale's give the run another name."""
+        """Return a plan with these options; if they change the scale's data, the run gets another name."""
         if plan.data is None:
             return plan
-        data, marks = dict(plan.opened_with), list[str]()
+        data, suffixes = dict(plan.opened_with), list[str]()
         validation = self.validation or data["validation"]
         if plan.spec == "marco":
             train = self.train or data["queries"] - data["validation"]
-            asked = {"queries": train + validation, "validation": validation}
-            marks += [self.entry] if self.entry != "means" else []
+            sizes = {"queries": train + validation, "validation": validation}
+            suffixes += [self.entry] if self.entry != "means" else []
         else:
-            asked = {"train": self.train or data["train"], "validation": validation}
+            sizes = {"train": self.train or data["train"], "validation": validation}
             if self.patch is not None and self.patch != data["patch"]:
                 _check_patch(self.patch, plan.stated["lengths"])
                 data["patch"] = self.patch
-                marks.append(f"patch{self.patch}")
-        if {k: data[k] for k in asked} != asked:
-            marks.append("-".join(map(str, asked.values())))
+                suffixes.append(f"patch{self.patch}")
+        if {k: data[k] for k in sizes} != sizes:
+            suffixes.append("-".join(map(str, sizes.values())))
         return replace(
-            plan, opened_with={**data, **asked}, stated={**plan.stated, "name": "-".join([plan.name, *marks])}
+            plan, opened_with={**data, **sizes}, stated={**plan.stated, "name": "-".join([plan.name, *suffixes])}
         )
 
     def open(
         self, plan: PaperPlan, cache: Path, *, several: bool, quiet: bool = False
     ) -> MarcoSource | CifarSource | None:
-        """Read the folder of a plan's data, one inside of `data` where `several` are wanted; None where none is given.
+        """Open the data of a plan; return None if it needs none or no folder is given.
 
-        Candidate sets are mined once and kept in `cache`. quiet: no progress.
+        With `several` data sets, its folder is one inside `data`. Candidate sets are mined once and kept in `cache`.
+        quiet: no progress.
         """
         from headcount.sweeps import open_cifar, open_marco
 
@@ -209,5 +210,5 @@ def check_count(value: Any, name: str) -> None:
 
 def _check_patch(patch: int, sides: Sequence[int]) -> None:
     if any(side % patch for side in sides):
-        told = ", ".join(map(str, sides))
-        raise BadInput(f"{option('patch')} {patch} does not divide all sides of the frames ({told}): 2, 4, 8 do")
+        listed = ", ".join(map(str, sides))
+        raise BadInput(f"{option('patch')} {patch} does not divide all sides of the frames ({listed}): use 2, 4 or 8")

@@ -1,4 +1,4 @@
-"""Train what a table or figure needs, or what is left of it, and show theirs and ours: one way for all names."""
+"""Train what a table or figure needs, as far as it is not trained yet, and show the paper's numbers beside ours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headcount.sweeps import CifarSource, MarcoSource, RealSpec, SweepSpec
 
 Sources = Mapping[str, "MarcoSource | CifarSource"]
-"""The data that are opened, by the spec that needs them."""
+"""The opened data, by the spec that needs them."""
 
 
 @dataclass(repr=False)
@@ -39,13 +39,13 @@ class Reproduction(Displayable):
     pages: dict[str, Path] = field(default_factory=dict[str, Path])
     """The page of every spec that has a finished trial."""
     counts: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
-    """How many trials of each run are in which state."""
+    """By run, the number of trials in each state."""
     needs_data: bool = False
     """Whether training goes on only with the folder of the data, which was not given."""
 
     @property
     def unfinished(self) -> int:
-        """How many trials are left."""
+        """The number of trials that are not finished."""
         return sum(states.get("pending", 0) + states.get("running", 0) for states in self.counts.values())
 
     def data(self) -> dict[str, Any]:
@@ -61,10 +61,10 @@ class Reproduction(Displayable):
 
     def print(self, terminal: Terminal) -> None:
         """Print the tables and remarks, where the files are, and what is left."""
-        said: dict[str, set[str]] = {}
+        printed: dict[str, set[str]] = {}
         for one in self.shown:
             terminal.print()
-            print_item(one, terminal, said.setdefault(ITEMS[one.name].spec, set()))
+            print_item(one, terminal, printed.setdefault(ITEMS[one.name].spec, set()))
         for page in self.pages.values():
             terminal.print(f"Page     {page}")
         for line in ending_lines(
@@ -105,9 +105,10 @@ def reproduce(
 ) -> Reproduction:
     """Train what a table or figure of the paper needs, or what is left of it, and show theirs and ours side by side.
 
-    `name` is one of `ITEMS` or `GROUPS`. `out` is the folder to write (reproduce-NAME), `store` the folder of the
-    store; after `seconds` training stops cleanly, and the same call goes on. `workers` cores train (all); `options` say
-    where real data are: without a folder, what is trained already is shown. quiet: no progress.
+    `name` is one of `ITEMS` or `GROUPS`. `out` is the folder to write (default: reproduce-NAME), `store` the folder of
+    the store. After `seconds` training stops cleanly, and the same call continues it. `workers` is the number of cores
+    that train (default: all). `options` say where real data are; without a folder, only trained runs are shown.
+    quiet: no progress.
     """
     from headcount.store import Store
     from headcount.training import find_device
@@ -121,7 +122,7 @@ def reproduce(
     where = find_device(device)
     found = Reproduction(out or Path(f"reproduce-{name}"), scale)
     check_folders(found.folder, {one: ITEMS[one].spec for one in names})
-    sources = _open(name, plans, options, store, quiet)  # before a store is made: the folder may hold something else
+    sources = _open(name, plans, options, store, quiet)  # before a store is created: the folder may hold something else
     closed = [plan for plan in plans if plan.data and plan.spec not in sources]
     found.needs_data = bool(closed)
     with Store.open(store, read_only=closed == plans) as opened:
@@ -145,14 +146,14 @@ def _check_workers(workers: int | None, plans: Sequence[PaperPlan]) -> None:
 
 
 def _open(name: str, plans: Sequence[PaperPlan], options: RealDataOptions, store: Path, quiet: bool) -> Sources:
-    """Open the data of the plans that need some, as far as their folder is given."""
+    """Open the data of the plans that need some, if their folder is given."""
     from headcount.store import Store
 
-    real, kept = [plan for plan in plans if plan.data], (store / "trials.sqlite").exists()
-    if real and options.data is None and not kept:
+    real, stored = [plan for plan in plans if plan.data], (store / "trials.sqlite").exists()
+    if real and options.data is None and not stored:
         raise _no_data(name, real[0])
-    if real and kept:
-        Store.open(store, read_only=True).close()  # a damaged one is told before anything is read or mined
+    if real and stored:
+        Store.open(store, read_only=True).close()  # report damage before anything is read or mined
     opened = {plan.spec: options.open(plan, store / "cache", several=len(real) > 1, quiet=quiet) for plan in real}
     return {spec: source for spec, source in opened.items() if source is not None}
 
@@ -160,7 +161,7 @@ def _open(name: str, plans: Sequence[PaperPlan], options: RealDataOptions, store
 def _no_data(name: str, plan: PaperPlan) -> BadInput:
     holds = plan.data.holds if plan.data else ""
     return BadInput(
-        f"{name} needs data: give {option('data')}, a folder with {holds} (what is trained already is shown without)"
+        f"{name} needs data: give {option('data')}, a folder with {holds} (without it, only trained runs are shown)"
     )
 
 
@@ -175,7 +176,7 @@ def _train(
     end: float | None,
     quiet: bool,
 ) -> dict[str, SweepSpec | RealSpec]:
-    """Train what is left of all plans but those whose data are not at hand; return the specs they were trained by."""
+    """Train what is left of the plans whose data are at hand; return their specs."""
     from headcount.sweeps import run_on_store
 
     trained: dict[str, SweepSpec | RealSpec] = {}
@@ -204,7 +205,7 @@ def _show(
     spec: SweepSpec | RealSpec | None,
     progress: Progress,
 ) -> None:
-    """Show the names of one run, and its page; without a spec, in the precision that has more finished trials."""
+    """Show the tables and figures of one run and write its page; without a spec, use the precision with more trials."""
     from headcount.sweeps import stored_runs
 
     if plan.name not in store.runs():

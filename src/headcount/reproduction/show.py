@@ -1,4 +1,4 @@
-"""From what was trained to what is shown: the tables, pictures and remarks of a name, and the page of a run."""
+"""Write and print what a run shows: the tables, pictures and remarks of a table or figure, and the page of the run."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 ENDINGS = (".png", ".pdf", ".csv", ".md", ".json", ".part")
 STANDARD = ("heads", "lengths", "hidden", "parameters")
-"""Pictures that every run's page shows anyway."""
+"""Pictures that are on every run's page anyway."""
 
 
 @dataclass(frozen=True)
 class ShownItem:
-    """What a name has to show."""
+    """What is shown for a table or figure."""
 
     name: str
     title: str
     sentences: list[str]
-    """What the analyses say of the number of heads."""
+    """The answers of the analyses."""
     tables: list[Table]
     remarks: list[str]
     analysis: Analysis
     files: list[Path]
     size: str
-    """How long its trials train, and how long at the paper scale."""
+    """How long its trials train, and how long they train at the paper scale, in words."""
     charts: list[Chart]
     rows: list[dict[str, Any]]
     """A row for every cell, the paper's number beside ours."""
@@ -59,11 +59,11 @@ class ShownItem:
 
 
 def show_item(name: str, found: Comparison, folder: Path, size: str) -> ShownItem:
-    """Write NAME.md, NAME.csv, trials.csv and the pictures of one name into a folder of its own."""
+    """Write NAME.md, NAME.csv, trials.csv and the pictures of one table or figure into a folder."""
     item, first = ITEMS[name], found.runs[0]
     analysis = found.analyses[item.part]
     title = f"{_named(name)}: {analysis.title}"
-    said, tables, remarks = sentences(found), tables_of(item, title, found), remarks_of(item, found)
+    answers, tables, remarks = sentences(found), tables_of(item, title, found), remarks_of(item, found)
     files: list[Path] = []
     charts = charts_of(item, found)
     for chart in charts:
@@ -71,7 +71,7 @@ def show_item(name: str, found: Comparison, folder: Path, size: str) -> ShownIte
             files.append(folder / f"{chart.id}.{ending}")
             write_bytes(files[-1], picture(chart, ending))
     written = [text for table in tables for text in (f"**{table.caption}**", as_markdown(table), size)]
-    parts = [f"# {title}", *said, *written, *remarks, source_text()]
+    parts = [f"# {title}", *answers, *written, *remarks, source_text()]
     about: dict[str, Any] = {"provenance": first.provenance, "spec": first.spec, "counts": analysis.counts}
     if found.data is not None:
         about["findings"] = [one.data() for one in stated_findings(found.cells, found.spec, found.analysis)]
@@ -81,11 +81,11 @@ def show_item(name: str, found: Comparison, folder: Path, size: str) -> ShownIte
     write_json(folder / "provenance.json", about)
     files += [folder / file for file in (f"{name}.md", f"{name}.csv", "trials.csv", "provenance.json")]
     rows = cell_rows(name, item, found)
-    return ShownItem(name, title, said, tables, remarks, analysis, files, size, charts, rows)
+    return ShownItem(name, title, answers, tables, remarks, analysis, files, size, charts, rows)
 
 
 def _named(name: str) -> str:
-    """Table 2, Figure 1a, or the name as it is."""
+    """Return Table 2 for table2, Figure 1a for figure1a, and other names as they are."""
     for word in ("table", "figure"):
         if name.startswith(word):
             return f"{word.capitalize()} {name.removeprefix(word)}"
@@ -93,57 +93,57 @@ def _named(name: str) -> str:
 
 
 def write_page(found: Comparison, folder: Path, size: str = "") -> Path:
-    """Write the interactive page of a run, with the charts and remarks of all names that it serves."""
+    """Write the interactive page of a run, with the charts and remarks of all tables and figures it belongs to."""
     analysis, extra = found.analysis, dict[str, Chart]()
     items = [item for item in ITEMS.values() if item.spec == found.spec]
     for item in items:
         if item.picture not in STANDARD or len(analysis.settings) > 1:
             extra |= {chart.id: chart for chart in charts_of(item, found)}
-    said = remarks_of(None, found) if paper_tables(found.spec) else []
+    remarks = remarks_of(None, found) if paper_tables(found.spec) else []
     tables: list[Table] = []
-    if found.data is not None:  # the errors that the page shows are those of the first part: the other is told
-        said.insert(0, sentences(found)[-1])
+    if found.data is not None:  # the page shows the errors of the first part: state the answer of the other
+        remarks.insert(0, sentences(found)[-1])
         tables = tables_of(items[0], ACCURACIES, found)
     reference = paper_values(found.spec, analysis.on) if same_frames(found.runs[0]) else []
-    if any(chart.kind == "law" for chart in extra.values()):  # the paper's law is fitted there, and one law is enough
+    if any(chart.kind == "law" for chart in extra.values()):  # the paper's law is fitted there: one law is enough
         analysis = analysis.model_copy(update={"laws": []})
     shown = list(extra.values())
     report = write_run_report(
-        found.runs, analysis, folder, reference or None, remarks=said, extra=shown, tables=tables, scale=size
+        found.runs, analysis, folder, reference or None, remarks=remarks, extra=shown, tables=tables, scale=size
     )
     return report.page
 
 
-def print_item(shown: ShownItem, terminal: Terminal, said: set[str] | None = None) -> None:
-    """Print what a name has to show; where columns do not fit side by side they go below each other, uncut.
+def print_item(shown: ShownItem, terminal: Terminal, printed: set[str] | None = None) -> None:
+    """Print what is shown for a table or figure; columns that do not fit side by side go below each other, uncut.
 
-    Names of one run have most tables and remarks in common: what is in `said` is not said again.
+    Those of one run have most tables and remarks in common: what is in `printed` is not printed again.
     """
-    said = set[str]() if said is None else said
+    printed = set[str]() if printed is None else printed
 
-    def fresh(text: str) -> bool:
-        known = text in said
-        said.add(text)
+    def is_new(text: str) -> bool:
+        known = text in printed
+        printed.add(text)
         return not known
 
     terminal.print(shown.title, style="bold")
-    for text in filter(fresh, shown.sentences):
+    for text in filter(is_new, shown.sentences):
         terminal.print(text)
     for table in shown.tables:
         names = [column.name for column in table.columns]
-        if fresh(repr((names, table.rows))):
+        if is_new(repr((names, table.rows))):
             terminal.print(as_terminal(_for_terminal(table)))
             terminal.print(shown.size)
-    for text in filter(fresh, shown.remarks):
+    for text in filter(is_new, shown.remarks):
         terminal.print(text)
 
 
 TEXTS = ("Setting", "Remark")
-"""Columns of words, which may break between them."""
+"""Columns of text, in which lines may break."""
 
 
 def _for_terminal(table: Table) -> Table:
-    """Say which columns name a row, and which hold words."""
+    """Return a table that marks the columns that name a row and those that hold text."""
     keys = _keys([column.name for column in table.columns])
     columns = [
         column.model_copy(update={"key": i < keys, "kind": "text" if column.name in TEXTS else column.kind})
@@ -153,16 +153,16 @@ def _for_terminal(table: Table) -> Table:
 
 
 def _keys(names: list[str]) -> int:
-    """Count the columns that say what a row is."""
+    """Return how many columns name a row."""
     if "Heads" in names:
         return names.index("Heads") + 1
     return 2 if "what" in names[1:] else 1
 
 
 def check_folders(folder: Path, specs: Mapping[str, str]) -> None:
-    """Refuse, before anything is trained, a place where something of the user's would be replaced or is in the way.
+    """Refuse, before anything is trained, a folder where a user's files would be overwritten or are in the way.
 
-    `specs` has the spec of every name: each name has a folder, and each spec one with a page.
+    `specs` has the spec of every name: each name has a folder, and each spec has one with a page.
     """
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file, not a folder: choose another folder")
@@ -175,5 +175,5 @@ def check_folders(folder: Path, specs: Mapping[str, str]) -> None:
         inside = sorted(own.iterdir()) if own.is_dir() else []
         foreign = [p.name for p in inside if p.suffix not in ENDINGS or p.is_dir()]
         if inside and (foreign or not (own / "provenance.json").exists()):
-            told = ", ".join((foreign or [p.name for p in inside])[:3])
-            raise BadInput(f"{own} holds other files ({told}): choose an empty or new folder")
+            listed = ", ".join((foreign or [p.name for p in inside])[:3])
+            raise BadInput(f"{own} holds other files ({listed}): choose an empty or new folder")

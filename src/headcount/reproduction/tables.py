@@ -1,4 +1,4 @@
-"""Theirs and ours, cell by cell: the tables of a name, the draw of the target most like the paper's, CSV files."""
+"""The tables and CSV files of a table or figure, the paper's numbers beside ours."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headcount.reproduction import numbers
 from headcount.reproduction.cells import PART_NAMES, PARTS, Cells, ComparedCell, Comparison, mean_and_deviation
 from headcount.reproduction.draws import beside_means, nearest_draw
 from headcount.reproduction.items import DATA, Item
-from headcount.reproduction.law import DROPPED, LAW_TABLE, FittedLaw, laws_of, reversals_of
+from headcount.reproduction.law import LAW_TABLE, LEFT_OUT_BY_PAPER, FittedLaw, laws_of, reversals_of
 from headcount.reproduction.words import signed
 from headcount.store import Run
 
 
 def tables_of(item: Item, title: str, found: Comparison) -> list[Table]:
-    """Return the tables of a name: its own first, then those that stand behind it."""
+    """Return the tables of a table or figure: its own first, then those with its background."""
     if item.data is None:
         return _of_task(item, title, found)
     ranks = item.picture == "mrr"
@@ -31,7 +31,7 @@ def tables_of(item: Item, title: str, found: Comparison) -> list[Table]:
 
 
 def _of_task(item: Item, title: str, found: Comparison) -> list[Table]:
-    """Return the tables of errors on a task; where settings or hidden sizes vary there is a row for every cell."""
+    """Return the tables of errors on a task; if settings or hidden sizes vary, there is a row for every cell."""
     analysis = found.analysis
     if item.picture == "reversal":
         return [reversal_table(found)]
@@ -42,7 +42,7 @@ def _of_task(item: Item, title: str, found: Comparison) -> list[Table]:
 
 
 Lines = Iterable[tuple[str, list[str]]]
-"""What stands in the rows of one head count: whose numbers they are, and a text for every length."""
+"""The rows of one head count: whose numbers they are, and a text for every length."""
 _BLANK = "\N{NO-BREAK SPACE}"
 
 
@@ -61,9 +61,9 @@ def _by_length(caption: str, what: str, cells: Cells, lines: Callable[[int], Lin
 
 
 def error_table(title: str, found: Comparison, heads: Sequence[int] | None = None) -> Table:
-    """Return errors in the paper's shape, of some head counts alone where these are given.
+    """Return errors in the paper's shape, of all head counts or of those given.
 
-    For runs of one setting and one hidden size. Best and median are named for seeds and for draws of the target apart.
+    For runs of one setting and one hidden size. Rows name best and median separately for seeds and draws of the target.
     """
     cells = Cells({place: cell for place, cell in found.cells.items() if heads is None or cell.heads in heads})
     spreads = {(c.heads, c.length): c for c in found.analysis.cells}
@@ -123,7 +123,7 @@ def _factor(factor: float | None) -> str:
 def accuracy_table(title: str, found: Comparison, first: Part = "train") -> Table:
     """Return accuracies in the paper's shape: for every head count the paper's and ours, on both parts.
 
-    `first` is the part whose table of the paper this is: it comes first. Ours is mean ± standard deviation over seeds.
+    `first` is the part that the paper's table is about; it comes first. Ours are mean ± standard deviation over seeds.
     """
     cells, unit = found.cells, DATA[found.spec].unit
     named, digits = ("percent", (1, 2)) if unit == 100 else ("from 0 to 1", (3, 3))
@@ -131,8 +131,8 @@ def accuracy_table(title: str, found: Comparison, first: Part = "train") -> Tabl
     def lines(heads: int) -> Lines:
         for part in sorted(PARTS, key=lambda part: part != first):
             line = cells.with_heads(part, heads)
-            yield f"paper {PART_NAMES[part]}", [_plus(c.theirs, c.deviation, unit, digits) for c in line]
-            yield f"ours {PART_NAMES[part]}", [_plus(*mean_and_deviation(c.results), unit, digits) for c in line]
+            yield f"paper {PART_NAMES[part]}", [_mean_text(c.theirs, c.deviation, unit, digits) for c in line]
+            yield f"ours {PART_NAMES[part]}", [_mean_text(*mean_and_deviation(c.results), unit, digits) for c in line]
         line = cells.with_heads(first, heads)
         if any(c.diverged + c.missing for c in line):
             yield "seeds", [f"{len(c.results)} of {c.trials}" for c in line]
@@ -146,21 +146,21 @@ def rank_table(title: str, cells: Cells) -> Table:
     def lines(heads: int) -> Lines:
         for part in PARTS:
             ranks = [mean_and_deviation(c.ranks) for c in cells.with_heads(part, heads)]
-            yield f"ours {PART_NAMES[part]}", [_plus(*pair, 1.0, (3, 3)) for pair in ranks]
+            yield f"ours {PART_NAMES[part]}", [_mean_text(*pair, 1.0, (3, 3)) for pair in ranks]
 
     return _by_length(f"{title} (mean reciprocal rank)", "mean reciprocal rank", cells, lines)
 
 
-def _plus(mean: float | None, deviation: float | None, unit: float, digits: tuple[int, int]) -> str:
+def _mean_text(mean: float | None, deviation: float | None, unit: float, digits: tuple[int, int]) -> str:
     if mean is None:
         return NONE
-    # without blanks, so that five lengths fit 80 columns
+    # without spaces, so that five lengths fit into 80 columns
     spread = "" if deviation is None else f"±{unit * deviation:.{digits[1]}f}"
     return f"{unit * mean:.{digits[0]}f}{spread}"
 
 
 def sizes_table(found: Comparison) -> Table:
-    """Return how much data and training stand behind the numbers, the paper's beside ours."""
+    """Return how much data and training the numbers are based on, the paper's beside ours."""
     data, first = DATA[found.spec], found.runs[0]
     train: dict[str, Any] = first.spec.get("train") or {}
     steps, batch, count = train.get("steps"), train.get("batch"), first.task.get("train")
@@ -176,7 +176,7 @@ def sizes_table(found: Comparison) -> Table:
         rows.append(["passes over the data", NONE, f"{steps * batch / count:.3g}"])
     columns = [
         Column(name="what", meaning="how much of it"),
-        Column(name="paper", meaning="as stated; – where it is not"),
+        Column(name="paper", meaning="as stated; – if it is not"),
         Column(name="ours", meaning="in this run"),
     ]
     return Table(caption="The size of the data, theirs and ours", columns=columns, rows=rows, marked=None)
@@ -191,7 +191,7 @@ def _count(value: Any) -> str:
 
 def law_table(cells: Cells) -> Table:
     """Return the fitted laws below the one that the paper states."""
-    stated = numbers.fitted_law()
+    stated, left_out = numbers.fitted_law(), ", ".join(map(str, LEFT_OUT_BY_PAPER))
     rows = [["paper, stated", f"{stated['delta']:.2f}", signed(stated["alpha"]), NONE, NONE, NONE]]
     for law in laws_of(cells):
         whose = "ours" if law.ours else LAW_TABLE.replace("table", "table ")
@@ -209,7 +209,7 @@ def law_table(cells: Cells) -> Table:
     columns = [
         Column(
             name="whose",
-            meaning=f"whose errors; some h: without h = {', '.join(map(str, DROPPED))}, as the paper's own fit",
+            meaning=f"whose errors; some h: without h = {left_out}, as the paper's own fit",
         ),
         Column(name="δ", meaning="the power of T that divides h, with 90 % of the draws of seeds"),
         Column(name="α", meaning="the rate in h/T^δ, likewise"),
@@ -217,7 +217,7 @@ def law_table(cells: Cells) -> Table:
         Column(name="cells", meaning="how many it was fitted to; those of accuracy 1 in the paper have no log"),
         Column(name="off", meaning="mean absolute error of log10 on them"),
     ]
-    caption = f"The law Err = c·T^b·exp(α·h/T^δ); some h: without {', '.join(map(str, DROPPED))}"
+    caption = f"The law Err = c·T^b·exp(α·h/T^δ); some h: without {left_out}"
     return Table(caption=caption, columns=columns, rows=rows, marked=None)
 
 
@@ -323,7 +323,7 @@ REQUIRED = {"intrinsic", "heads", "seed", "state", "nmse", "train_nmse"}
 
 
 def cell_rows(name: str, item: Item, found: Comparison) -> list[dict[str, Any]]:
-    """Return every cell with the paper's number beside it; accuracies go from 0 to 1 whatever the paper's unit."""
+    """Return every cell with the paper's number beside it; accuracies go from 0 to 1 never in percent."""
     if item.data is None:
         columns = ON_TASKS
         analysed = [cell for cell in found.analysis.cells if item.heads is None or cell.heads in item.heads]
@@ -344,9 +344,9 @@ def cells_csv(name: str, item: Item, found: Comparison) -> str:
 
 
 def _beside(name: str, cell: ComparedCell) -> dict[str, Any]:
-    """What a row says of every cell."""
-    told = {"paper_cell": cell.source, "paper": cell.theirs, "paper_deviation": cell.deviation}
-    return {"name": name, **{key: getattr(cell, key) for key in ("part", "heads", "length")}, **told}
+    """Return what every row says: name, place, and the paper's number."""
+    paper = {"paper_cell": cell.source, "paper": cell.theirs, "paper_deviation": cell.deviation}
+    return {"name": name, **{key: getattr(cell, key) for key in ("part", "heads", "length")}, **paper}
 
 
 def _accuracies(cell: ComparedCell) -> dict[str, Any]:
@@ -364,7 +364,7 @@ def _accuracies(cell: ComparedCell) -> dict[str, Any]:
 
 
 def trials_csv(runs: Sequence[Run]) -> str:
-    """Return every finished trial as a row: what is left when the store is gone."""
+    """Return every finished trial as a row: all that remains without the store."""
     rows = [
         {**run.values, "intrinsic": run.intrinsic, **trial.model_dump(exclude={"curve"})}
         for run in runs
@@ -375,7 +375,7 @@ def trials_csv(runs: Sequence[Run]) -> str:
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], digits: int = 6) -> str:
-    """Write rows with so many digits; what a row lacks stays empty."""
+    """Return rows as CSV, numbers with so many digits; fields that a row lacks stay empty."""
     return csv_text(columns, ({name: _short(row.get(name), digits) for name in columns} for row in rows))
 
 

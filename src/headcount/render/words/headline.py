@@ -1,4 +1,4 @@
-"""A headline: the answer and its certainty, nothing else; what it rests on stands below it."""
+"""Headlines: the answer and its certainty, nothing else; the grounds are below it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ class Headline(NamedTuple):
 
     claim: str
     mark: str = ""
-    """The mark between the two, for readers who hear or copy the sentence."""
+    """The punctuation between the two, for readers who hear or copy the sentence."""
     grounds: str = ""
 
 
 def split(sentence: str) -> Headline:
-    """Cut a sentence at its first colon or semicolon."""
+    """Split a sentence at its first colon or semicolon."""
     cuts = [sentence.find(mark) for mark in (": ", "; ") if mark in sentence]
     at = min(cuts) if cuts else len(sentence)
     return Headline(sentence[:at], sentence[at : at + 1], sentence[at + 1 :].strip())

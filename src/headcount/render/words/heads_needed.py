@@ -1,4 +1,4 @@
-"""The answer of the one rule in words: one sentence, its reasons with their numbers, the known D beside it."""
+"""The answer of the one rule in words: one sentence, its reasons with their numbers, and the comparison with D."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def answer_in_words(found: Dimension, grounds: Grounds) -> Dimension:
 
 
 def sentence(found: Dimension) -> str:
-    """Say in one sentence what the run shows about the number of heads."""
+    """Return what the run shows about the number of heads, in one sentence."""
     if len(found.errors) < 2:
         return f"Nothing can be said: {_results(found)}, so there is nothing to compare."
     if found.verdict == "too-few":
-        return f"Too few trials to tell: {_hint(found)}, but a single trial may be a lucky or unlucky start."
+        return f"Too few trials to tell: {_tentative(found)}, but a single trial may be a lucky or unlucky start."
     if found.doubted:
-        why = lost_text(found.missing, found.doubted)
-        return f"Unclear: {_hint(found)}, but {why}, so whether fewer than {found.tentative} suffice is not known."
+        why = missing_text(found.missing, found.doubted)
+        return f"Unclear: {_tentative(found)}, but {why}, so whether fewer than {found.tentative} suffice is not known."
     if found.verdict == "no-fall":
         return f"No number of heads stands out: {_flat(found)}."
     if found.fall_share is not None:
@@ -54,7 +54,7 @@ def sentence(found: Dimension) -> str:
             best = f"{heads_text(found.estimate)} {fit} best ({_interval(found)})"
         return f"Unclear: {best}, but {_other(found)}: more seeds, targets or training are needed."
     if found.estimate is None:
-        return (found.rate and turned(found)) or _open(found)
+        return (found.rate and turning_text(found)) or _not_reached(found)
     most, noun, sure = found.head_counts[-1], terms_of(found).noun, f"{terms_of(found).purpose} ({_interval(found)})"
     if found.verdict == "one-head":
         least = found.head_counts[0]
@@ -67,7 +67,7 @@ def sentence(found: Dimension) -> str:
 
 
 def reasons(found: Dimension, grounds: Grounds) -> list[Reason]:
-    """Return the grounds of the answer in words."""
+    """Return the reasons of the answer in words."""
     texts = [_level_text(found, grounds)] if found.errors else []
     if found.pointed is not None and found.pointed > found.head_counts[0]:
         texts.append(_fall_text(found))
@@ -80,11 +80,11 @@ def reasons(found: Dimension, grounds: Grounds) -> list[Reason]:
     if found.shares:
         over = "lengths and sizes (there is one target and one seed)" if grounds.single else "targets and seeds"
         texts.append(f"Drawn again over {over}, with the rule's constants varied too: {_share_text(found)}.")
-    return [Reason(text=text) for text in [*texts, *lost_texts(found.missing, grounds)]]
+    return [Reason(text=text) for text in [*texts, *missing_texts(found.missing, grounds)]]
 
 
 def comparison(found: Dimension, intrinsic: int | None) -> str:
-    """Say what theory predicts for the task, and whether the answer fits."""
+    """Return what theory predicts for the task, and whether the answer fits."""
     if intrinsic is None:
         return "Theory predicts no number of heads for this task, so there is nothing to compare with."
     source = "1 look-up" if intrinsic == 1 else f"{intrinsic} independent look-ups"
@@ -99,8 +99,8 @@ def comparison(found: Dimension, intrinsic: int | None) -> str:
     return f"{built}, which fits." if found.estimate is None else f"{built}, which the interval holds."
 
 
-def _hint(found: Dimension) -> str:
-    """What the errors look like, without claiming it."""
+def _tentative(found: Dimension) -> str:
+    """Say what the errors look like, without claiming it."""
     if found.pointed is None:
         return "no number of heads stands out"
     if found.drop is None:
@@ -112,20 +112,23 @@ def _hint(found: Dimension) -> str:
 
 
 def _begin(found: Dimension, claim: str) -> str:
-    """Begin a sentence with a claim: "probably" where the interval holds more than it says."""
-    said = f"probably {claim}" if found.hedged else claim
-    return said[0].upper() + said[1:]
+    """Return a claim as the beginning of a sentence, with "probably" if the interval holds other head counts."""
+    return _capitalised(f"probably {claim}" if found.hedged else claim)
+
+
+def _capitalised(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _needed(found: Dimension) -> str:
-    """Write how many heads are needed; all that were not tried below the estimate count too."""
+    """Write how many heads are needed, including the untried head counts below the estimate."""
     assert found.estimate is not None
     least = (found.drop_from or 0) + 1
     return heads_text(found.estimate) if found.estimate == least else f"{least} to {heads_text(found.estimate)}"
 
 
-def _open(found: Dimension) -> str:
-    """The fall has no end, or none that is clear."""
+def _not_reached(found: Dimension) -> str:
+    """Say that the fall of the error has no end, or none that is clear."""
     hint = "but no step is clear enough to say how many are needed"
     if (found.low or 0) > found.head_counts[0]:
         hint = f"at least {found.low} are needed"
@@ -134,7 +137,7 @@ def _open(found: Dimension) -> str:
 
 
 def _unsure_fall(found: Dimension) -> str:
-    """Say what the data show, a fall or level errors, and in how few of the draws it is seen."""
+    """Say what the data show, a fall or level errors, and how few of the draws show it too."""
     assert found.fall_share is not None
     before, after, decades = largest_fall(np.log10([error for _, error in found.errors]))
     if decades <= LEVEL_DECADES:
@@ -144,13 +147,13 @@ def _unsure_fall(found: Dimension) -> str:
     smaller = (
         f"with {heads_text(many)} the {terms_of(found).noun} is {times_text(10**decades)} times smaller than with {few}"
     )
-    agreed = math.floor(100 * found.fall_share)  # what is just below 95 % must not read as 95 %
+    agreed = math.floor(100 * found.fall_share)  # a share just below 95 % must not be written as 95 %
     draws = f"only {agreed} % of the draws show" if agreed else "hardly any of the draws shows"
     return f"{smaller}, but {draws} that more heads do better on average"
 
 
 def _span(found: Dimension) -> str:
-    """Say between which errors all head counts lie where there is no fall; a rise is not called level."""
+    """Say between which errors all head counts lie if there is no fall; a rise is not called level."""
     errors = [error for _, error in found.errors]
     low, high = error_text(min(errors)), error_text(max(errors))
     which = f"from {found.head_counts[0]} to {heads_text(found.head_counts[-1])} the {terms_of(found).noun}"
@@ -160,7 +163,7 @@ def _span(found: Dimension) -> str:
 
 
 def _flat(found: Dimension) -> str:
-    """All head counts do about equally well: say how well, for that decides what it means."""
+    """Say how well all head counts do if they do about equally well, and what that means."""
     errors = [error for _, error in found.errors]
     least, most = found.head_counts[0], found.head_counts[-1]
     span = _span(found)
@@ -177,7 +180,7 @@ def _further(found: Dimension) -> str:
 
 
 def _improve(found: Dimension, what: str) -> str:
-    """Say what more heads bring; what rounds to 1.0 times is nothing."""
+    """Say what more heads gain; a factor that rounds to 1.0 is nothing."""
     further = _further(found)
     return f"do not improve {what}" if further == "1.0 times" else f"improve {what} by {further} at most"
 
@@ -240,33 +243,33 @@ def _open_text(found: Dimension) -> str:
     ratio = found.error(before) / found.error(last)
     change = f"{times_text(max(ratio, 1 / ratio))} times {'smaller' if ratio >= 1 else 'larger'}"
     larger = [h for h in found.missing if h > last]
-    more = lost_text(found.missing, larger) if larger else f"more than {last} were not tried"
+    more = missing_text(found.missing, larger) if larger else f"more than {last} were not tried"
     end = "" if found.fall_share is not None else ": no end of the fall is confirmed"
     return f"With {last} heads the {terms_of(found).noun} is {change} than with {before}, and {more}{end}."
 
 
 def _slope_text(heads: int, slope: float, low: float, high: float) -> str:
-    """Say how the error goes with the length at a head count."""
-    effect = "harder" if low > 0 else "easier" if high < 0 else ""
-    said = f"longer sequences are {effect}" if effect else "no clear effect of T"
+    """Say how the error depends on the length at a head count."""
+    direction = "harder" if low > 0 else "easier" if high < 0 else ""
+    effect = f"longer sequences are {direction}" if direction else "no clear effect of T"
     change = f"log error changes by {slope:.2f} per decade of T ({low:.2f} to {high:.2f})"
-    return f"With {heads_text(heads)} {change}: {said}."
+    return f"With {heads_text(heads)} {change}: {effect}."
 
 
-def lost_text(missing: dict[int, str], heads: Sequence[int]) -> str:
-    """Say what became of some head counts without a result: "the trials with 1 and 2 heads have no result yet"."""
-    words = {"diverged": "all diverged", "failed": "failed", "pending": "have no result yet"}
+def missing_text(missing: dict[int, str], heads: Sequence[int]) -> str:
+    """Say why some head counts have no result: "the trials with 1 and 2 heads have no result yet"."""
+    states = {"diverged": "all diverged", "failed": "failed", "pending": "have no result yet"}
     texts: list[str] = []
-    for why, said in words.items():
+    for why, state in states.items():
         some = [h for h in heads if missing[h] == why]
         if some:
             listed = " and ".join(filter(None, [", ".join(map(str, some[:-1])), heads_text(some[-1])]))
-            texts.append(f"the trials with {listed} {said}")
+            texts.append(f"the trials with {listed} {state}")
     return " and ".join(texts)
 
 
-def lost_texts(missing: dict[int, str], grounds: Grounds) -> list[str]:
-    """Count the trials that say nothing, so that nobody takes them for done."""
+def missing_texts(missing: dict[int, str], grounds: Grounds) -> list[str]:
+    """Count the trials without a result, so that nobody takes them for finished."""
     texts: list[str] = []
     if grounds.diverged:
         texts.append(f"{grounds.diverged} of {grounds.finished} finished trials diverged and have no error.")
@@ -274,13 +277,12 @@ def lost_texts(missing: dict[int, str], grounds: Grounds) -> list[str]:
         states = ", ".join(f"{number} {state}" for state, number in sorted(grounds.left_out.items()) if number)
         texts.append(f"{count} more {'trial has' if count == 1 else 'trials have'} no result: {states}.")
     if missing:
-        said = lost_text(missing, list(missing))
-        texts.append(f"{said[0].upper()}{said[1:]}.")
+        texts.append(f"{_capitalised(missing_text(missing, list(missing)))}.")
     return texts
 
 
-def turned(found: Dimension) -> str:
-    """Say so where an error rate is smallest before the last head count: its fall has an end, but that is no answer."""
+def turning_text(found: Dimension) -> str:
+    """Say that an error rate is smallest before the last head count: its fall ends there, but without an answer."""
     heads, least = min(found.errors, key=lambda pair: pair[1])
     most = found.head_counts[-1]
     if heads == most or found.verdict == "no-fall":
@@ -297,7 +299,7 @@ def turned(found: Dimension) -> str:
 
 
 def refused_text(found: Dimension, heads: int) -> str:
-    """Say why the end of a fall is not called a transition."""
+    """Say why the end of a fall of error rates is not called a transition."""
     few = f"where fewer than {MIN_WRONG_ANSWERS} answers are wrong"
     why = f"{few}, too few to tell a step from a fall that has nothing left to learn"
     if found.even is not None:
@@ -308,13 +310,13 @@ def refused_text(found: Dimension, heads: int) -> str:
 
 
 def large_text(found: Dimension) -> list[str]:
-    """Say so where every error rate is too large for any answer."""
+    """Say that every error rate is too large for any answer, if that is so."""
     least = min(error for _, error in found.errors)
     if not found.rate or least <= LARGE_ERROR_RATE:
         return []
     why = "since data, training or size may be what limits it"
-    told = f"above {_percent(LARGE_ERROR_RATE)} wrong answers no number of heads is claimed, {why}"
-    return [f"The smallest {terms_of(found).noun} is {error_text(least)}; {told}."]
+    limit = f"above {_percent(LARGE_ERROR_RATE)} wrong answers no number of heads is claimed, {why}"
+    return [f"The smallest {terms_of(found).noun} is {error_text(least)}; {limit}."]
 
 
 def _percent(share: float) -> str:

@@ -16,7 +16,7 @@ def error_text(error: float) -> str:
 
 
 def times_text(factor: float) -> str:
-    """Write a ratio with two digits: 6.2, 140, 12,000; beyond a million the number says nothing more."""
+    """Write a ratio with two digits: 6.2, 140, 12,000; above a million the exact number does not matter."""
     if factor >= 1e6:
         return "more than a million"
     if factor < 0.1:
@@ -27,7 +27,7 @@ def times_text(factor: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share in per cent; only a whole one is 100 %, and only nothing is 0 %."""
+    """Write a share in percent; only 1 is written as 100 %, and only 0 as 0 %."""
     text = f"{100 * share:.0f}"
     if (text == "100" and share < 1) or (text == "0" and share > 0):
         text = f"{100 * share:.7g}" if share > 0.5 else f"{100 * share:.1g}"

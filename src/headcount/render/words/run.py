@@ -1,4 +1,4 @@
-"""A whole run in words: what became of its trials, what was done, and where it comes from."""
+"""A run in words: its answer, the states of its trials, and what was done."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ RULE = (
     "and what is left is a small part of the variation. A larger number of heads must have been tried to confirm it."
 )
 NO_RECORD = "There is no one known D on record, so there is nothing to compare with."
-RISE = 2.0
-"""From this factor on, an error that rises with the number of heads is told."""
+MIN_RISE = 2.0
+"""From this factor on, an error that rises with the number of heads is mentioned."""
 _STATES = {
     "diverged": "diverged: training blew up, so they have no error",
     "failed": "failed: they ended with an error of the program or the machine (headcount runs RUN says which)",
@@ -45,7 +45,7 @@ _STATES = {
 
 
 def headline(analysis: Analysis) -> Headline:
-    """Return the answer and its certainty, then its grounds; of several settings what they have in common."""
+    """Return the answer and its certainty, then its grounds; for several settings, what they have in common."""
     found = analysis.dimensions
     if len(found) == 1:
         return split(found[0].sentence)
@@ -57,24 +57,24 @@ def headline(analysis: Analysis) -> Headline:
 
 
 def evidence(analysis: Analysis) -> str:
-    """Say what the answer was measured on."""
+    """Return what the answer was measured on."""
     drawn = f" Intervals hold 90 % of {analysis.resamples:,} draws over seeds and targets."
     return f"in this run of {summary(analysis)}.{drawn if analysis.counts.get('done') else ''}"
 
 
 def grounds(found: Dimension, analysis: Analysis) -> list[Reason]:
-    """Return the grounds of an answer, each with what kind of knowledge it is."""
+    """Return the reasons of an answer, each marked as proved, measured or extrapolated."""
     return [*found.reasons, *(Reason(text=text) for text in rises(analysis, found.setting))]
 
 
 def meaning(analysis: Analysis) -> list[str]:
-    """Say what a reader may conclude, and what not."""
+    """Return what a reader may conclude, and what not."""
     points = [terms_of(analysis).meaning, *analysis.notes, MEASURED, MEAN if analysis.measure == "error rate" else BEST]
     return points + [f"{number:,} trials {meaning}." for state, number, meaning in counts(analysis) if state != "done"]
 
 
 def panel_evidence(found: Dimension) -> str:
-    """Say what the answer of one panel was measured on, and how far its seeds support it."""
+    """Return what the answer of one panel was measured on, and how well its seeds support it."""
     trials = sum(row.seeds for row in found.rows)
     source = f"in this run of {trials} trained model{'' if trials == 1 else 's'}, not proved."
     if found.agreement is None:
@@ -93,7 +93,7 @@ def panel_evidence(found: Dimension) -> str:
 
 
 def panel_meaning(run: Run, found: Dimension) -> list[str]:
-    """Say what a reader may conclude of one panel, and what not."""
+    """Return what a reader may conclude from one panel, and what not."""
     points = [terms_of(found).meaning, MEASURED, BEST, RULE]
     if run.intrinsic is not None:
         points.append(
@@ -111,26 +111,26 @@ def panel_meaning(run: Run, found: Dimension) -> list[str]:
 
 
 def counts(analysis: Analysis) -> list[tuple[str, int, str]]:
-    """Return every state that trials are in: its name, how many, and what it means; done comes first."""
+    """Return every state that trials are in: its name, the number of trials, and its meaning; done comes first."""
     found = [("done", analysis.counts.get("done", 0), "finished with an error")]
     found += [(state, n, _STATES.get(state, state)) for state, n in analysis.counts.items() if n and state != "done"]
     return found
 
 
 def summary(analysis: Analysis) -> str:
-    """Count the trials in one line; nothing that went wrong is left out."""
+    """Return the number of trials in each state, in one line."""
     total = sum(analysis.counts.values())
-    told = ", ".join(f"{number:,} {state}" for state, number, _ in counts(analysis))
-    return f"{total:,} trial{'' if total == 1 else 's'}: {told}"
+    states = ", ".join(f"{number:,} {state}" for state, number, _ in counts(analysis))
+    return f"{total:,} trial{'' if total == 1 else 's'}: {states}"
 
 
 def known(analysis: Analysis, runs: Sequence[Run] = ()) -> str:
-    """Compare the estimates with the known D, which they never read; setting by setting where D differs."""
+    """Compare the estimates with the known D, which they never read; by setting if D differs."""
     by_setting = known_dimensions(analysis, runs)
     several = set(by_setting.values())
     if len(several) > 1:
-        told = "; ".join(_compared(d, by_setting.get(d.setting)) for d in analysis.dimensions)
-        return f"The settings were built with D of their own; no estimate reads that. {told}."
+        settings = "; ".join(_compared(d, by_setting.get(d.setting)) for d in analysis.dimensions)
+        return f"The settings were built with D of their own; no estimate reads that. {settings}."
     D = several.pop() if several else analysis.intrinsic
     if D is None and any(run.intrinsic is not None for run in runs):
         return "The tasks of one setting were built with different D, so there is no one D to compare with."
@@ -138,12 +138,12 @@ def known(analysis: Analysis, runs: Sequence[Run] = ()) -> str:
         return "Theory knows no D for this task, so there is nothing to compare with." if runs else NO_RECORD
     if len(analysis.dimensions) == 1:
         return f"{comparison(analysis.dimensions[0], D)} No estimate reads that."
-    told = "; ".join(_compared(d, D) for d in analysis.dimensions)
-    return f"The task was built with D = {D}; no estimate reads that. {told}."
+    each = "; ".join(_compared(d, D) for d in analysis.dimensions)
+    return f"The task was built with D = {D}; no estimate reads that. {each}."
 
 
 def _compared(found: Dimension, D: int | None) -> str:
-    """Compare one setting's estimate with its D."""
+    """Compare the estimate of one setting with its D."""
     if D is None:
         return f"{found.setting}: no D is known"
     label = found.setting if f"D = {D}" in found.setting else f"{found.setting}, D = {D}"
@@ -158,7 +158,7 @@ def _compared(found: Dimension, D: int | None) -> str:
 
 
 def rises(analysis: Analysis, setting: str) -> list[str]:
-    """Say where more heads have a much larger error than fewer: the largest such rise of a setting."""
+    """Return where more heads have a much larger error than fewer: the largest such rise of a setting."""
     found: list[tuple[float, str]] = []
     places = dict.fromkeys((c.length, c.hidden) for c in analysis.cells if c.setting == setting)
     unseen = analysis.measure == "error rate" and analysis.on == "validation"
@@ -168,16 +168,16 @@ def rises(analysis: Analysis, setting: str) -> list[str]:
         known = [(c.heads or 0, drawable(error), c) for c in cells if (error := level(c)) is not None]
         for heads, error, cell in known:
             least, fewer = min(((e, h) for h, e, _ in known if h < heads), default=(error, heads))
-            if error >= RISE * least:
+            if error >= MIN_RISE * least:
                 at = f" ({where(cell)})" if len(places) > 1 else ""
                 larger = f"{times_text(error / least)} times larger than with {fewer}{at}"
-                told = f"With {heads_text(heads)} the {terms_of(analysis).noun} is {larger}. "
-                found.append((error / least, f"{told}More heads can do all that fewer can: {about}."))
+                rise = f"With {heads_text(heads)} the {terms_of(analysis).noun} is {larger}."
+                found.append((error / least, f"{rise} More heads can do all that fewer can: {about}."))
     return [max(found)[1]] if found else []
 
 
 def whole_run(runs: Sequence[Run]) -> Run:
-    """Return the panels of a sweep as one run, with lists where they differ, to be put into words."""
+    """Return the panels of a sweep as one run, with lists where they differ, so that it can be described."""
     first = runs[0]
     varied = {
         key: list(dict.fromkeys(run.values[key] for run in runs if key in run.values))
@@ -200,7 +200,7 @@ def whole_run(runs: Sequence[Run]) -> Run:
 
 
 def task_words(runs: Sequence[Run]) -> tuple[str, str]:
-    """Return the task in words and as a formula; with several lengths T stays a letter."""
+    """Return the task in words and as a formula; with several lengths, T stays a letter."""
     lengths = {run.task.get("length") for run in runs}
     first = runs[0]
     if len(lengths) > 1:
@@ -210,7 +210,7 @@ def task_words(runs: Sequence[Run]) -> tuple[str, str]:
 
 
 def done(runs: Sequence[Run], on: Part = "validation") -> list[tuple[str, str]]:
-    """Return what was done, as pairs of a name and a text; `on` says which errors the page shows."""
+    """Return what was done, as pairs of a name and a text; `on` is the part of the data whose errors are shown."""
     pairs = settings(whole_run(runs), on)
     targets = sorted({run.values["target"] for run in runs if "target" in run.values})
     rates = sorted({run.values["learning_rate"] for run in runs if "learning_rate" in run.values})

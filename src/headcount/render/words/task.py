@@ -1,4 +1,4 @@
-"""A run in plain words: the task, the models and the training, read from the run's own record."""
+"""The task, the models and the training of a run in plain words, read from the run's own record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headcount.store import Run
 
 
 class TaskText(NamedTuple):
-    """A task for people: what it asks, and its formula."""
+    """A task in words, and its formula."""
 
     words: str
     formula: str
@@ -101,7 +101,7 @@ _LOWER = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 def task_text(run: Run) -> TaskText:
-    """Put the task into words; a task of no known family is described by its sizes."""
+    """Return the task in words; a task of unknown family is described by its sizes."""
     if run.task.get("kind") in _REAL:
         return TaskText(_REAL[run.task["kind"]](run.task), "")
     task, family = run.task, section(run, "task")
@@ -119,7 +119,7 @@ def task_text(run: Run) -> TaskText:
 
 
 def settings(run: Run, on: Part = "validation") -> list[tuple[str, str]]:
-    """What was done, as pairs of a name and a text; what the record does not state is left out."""
+    """Return what was done, as pairs of a name and a text; what is not on record is left out."""
     model, train = section(run, "model"), section(run, "train")
     heads = sorted({t.heads for t in run.trials})
     seeds = sorted({t.seed for t in run.trials})
@@ -139,7 +139,7 @@ def settings(run: Run, on: Part = "validation") -> list[tuple[str, str]]:
 
 
 def origin(run: Run) -> list[tuple[str, str]]:
-    """Where the numbers came from."""
+    """Return where the numbers came from, as pairs of a name and a text."""
     made: dict[str, Any] = run.provenance
     versions, machine = _mapping(made.get("versions")), _mapping(made.get("machine"))
     pairs = [
@@ -154,7 +154,7 @@ def origin(run: Run) -> list[tuple[str, str]]:
 
 
 def experiment(run: Run) -> str:
-    """Return the sweep that a run belongs to as the text of a sweep file; JSON where TOML has no form for it."""
+    """Return the sweep that a run belongs to as the text of a sweep file, or as JSON if TOML cannot express it."""
     stated = run.sweep or run.spec
     try:
         return toml_text(stated)
@@ -163,13 +163,13 @@ def experiment(run: Run) -> str:
 
 
 def experiment_title(run: Run) -> str:
-    """Say what the text of `experiment` is."""
+    """Return the title of the text of `experiment`."""
     how = "; saved as a file, headcount sweep FILE runs it again" if run.sweep else ""
     return f"The experiment “{run.name}”, as it was run{how}"
 
 
 def section(run: Run, name: str) -> dict[str, Any]:
-    """One part of the spec, or nothing where the spec has another form."""
+    """Return one part of the spec, or an empty mapping if the spec has another form."""
     return _mapping(run.spec.get(name))
 
 
@@ -194,7 +194,7 @@ def _model(model: dict[str, Any]) -> str:
 
 
 def _positions(model: dict[str, Any]) -> str:
-    if "dropout" in model:  # on real data the task decides about positions
+    if "dropout" in model:  # on real data the task determines the positions
         return ""
     return f"positions: {model['positions']}" if model.get("positions", "none") != "none" else "no positions"
 
@@ -225,7 +225,7 @@ def _validation(train: dict[str, Any], on: Part) -> str:
 
 
 def _samples(run: Run, part: Part, on: Part) -> str:
-    """How many samples of real data a part has, and whether the page's errors are measured on them."""
+    """Return how many samples of real data a part has, and whether the page's errors are measured on them."""
     size, measured = run.task.get(part), run.samples.get(part)
     count = f"{size:,} samples" if isinstance(size, int) else ""
     limited = f"{measured:,} of them" if isinstance(size, int) and measured not in (None, size) else "them"
@@ -233,7 +233,7 @@ def _samples(run: Run, part: Part, on: Part) -> str:
 
 
 def _starts(run: Run, found: int) -> str:
-    """How many random starts there are, and how many were planned where that is more."""
+    """Return the number of random starts, and how many were planned if that is more."""
     planned = run.spec.get("seeds")
     if isinstance(planned, int) and planned > found:
         return f"{found} of {planned} planned random starts"
