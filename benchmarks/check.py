@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.result_sources import RESULTS
 from headcount.core import BadInput, HeadcountError
-from headcount.core.text import guarded_streams, put, tell
+from headcount.core.text import guarded_streams, notify, write_output
 
 SLOW_PEERS = ("vmap", "jax", "reference")
 """Peers that compile for minutes, and our own reference, which changes with our code."""
@@ -63,10 +63,10 @@ def losses(rows: Sequence[Ratio], tolerance: float = MAX_LEAD_LOSS) -> list[Rati
 
 def show(rows: Sequence[Ratio], tolerance: float) -> None:
     """Print both ratios of every peer, and which lead has shrunk."""
-    put(f"{'':8} {'peer':12} {'recorded':>9} {'today':>9} {'change':>8}")
+    write_output(f"{'':8} {'peer':12} {'recorded':>9} {'today':>9} {'change':>8}")
     for row in rows:
         verdict = "  slower than recorded" if row.change < -tolerance else ""
-        put(f"{row.length:8} {row.peer:12} {row.recorded:8.1f}× {row.today:8.1f}× {row.change:+8.0%}{verdict}")
+        write_output(f"{row.length:8} {row.peer:12} {row.recorded:8.1f}× {row.today:8.1f}× {row.change:+8.0%}{verdict}")
 
 
 def read_recorded(path: Path) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows = compare(recorded, run_bench("cpu", skip=SLOW_PEERS))
             show(rows, options.tolerance)
         except HeadcountError as error:
-            tell(str(error))
+            notify(str(error))
             return 2
     return 1 if losses(rows, options.tolerance) else 0
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from headcount import BadInput, HeadcountError
 from headcount.core import check_writable, nearest, write_json
-from headcount.core.text import Terminal, guarded_streams, put, tell
+from headcount.core.text import Terminal, guarded_streams, notify, write_output
 
 PROGRAM = "python -m benchmarks.speed"
 INTERRUPTED = 130
@@ -84,7 +84,7 @@ def measure(options: argparse.Namespace) -> None:
     if out is not None:
         write_json(out, result)
     if options.json:
-        put(json.dumps(result, indent=2, allow_nan=False))
+        write_output(json.dumps(result, indent=2, allow_nan=False))
     else:
         show(result, options.device)
 
@@ -116,13 +116,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             measure(read_options(sys.argv[1:] if arguments is None else arguments))
         except HeadcountError as error:
-            tell(str(error))
+            notify(str(error))
             return 2
         except OSError as error:
-            tell(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+            notify(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
             return 2
         except KeyboardInterrupt:
-            tell("interrupted")
+            notify("interrupted")
             return INTERRUPTED
     return 0
 

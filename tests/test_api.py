@@ -122,7 +122,9 @@ def test_an_old_name_warns_and_works(recwarn: pytest.WarningsRecorder) -> None:
     def old() -> None:
         warn_deprecated("old", "use new", removed="0.3")
 
-    with pytest.warns(DeprecationWarning, match=r"old is deprecated and goes in headcount 0\.3: use new") as caught:
+    with pytest.warns(
+        DeprecationWarning, match=r"old is deprecated and will be removed in headcount 0\.3: use new"
+    ) as caught:
         old()
     assert Path(caught[0].filename) == Path(__file__), "the caller's own line is named"
     with pytest.warns(DeprecationWarning, match="use budget"):

@@ -18,7 +18,7 @@ import sys, headcount.core.machine_code as m
 @m.cached_njit(nogil=True)
 def add(a, b): return a + b
 assert add(2, 3) == 5
-print(m.folder_in_use(), sum(add.stats.cache_hits.values()), add.stats.cache_path)
+print(m.fallback_folder_in_use(), sum(add.stats.cache_hits.values()), add.stats.cache_path)
 """
 ROOMS = """
 from headcount.kernels.step import numba_cache

@@ -20,7 +20,7 @@ from headcount.cli.analyse import analyse as analyse_verb
 from headcount.cli.analyse import show
 from headcount.cli.report import report as report_verb
 from headcount.cli.sweep import sweep as sweep_verb
-from headcount.core import shown
+from headcount.core import display
 from headcount.core.files import write_text
 from headcount.core.text.terminal import Terminal
 from headcount.render.charts.terminal import print_run
@@ -150,7 +150,7 @@ def test_the_rule_is_numbers_and_its_words_are_made_elsewhere(monkeypatch: pytes
     assert told.sentence
     assert told.reasons
     assert told.comparison
-    monkeypatch.setitem(shown._front_door, "words", lambda record, _: record)
+    monkeypatch.setitem(display._registered, "words", lambda record, _: record)
     (bare,) = answers([run])
     assert bare == told.model_copy(update={"sentence": "", "reasons": [], "comparison": ""})
 

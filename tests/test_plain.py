@@ -115,9 +115,9 @@ def test_progress_takes_text_literally(live: bool, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "2000")
     with Progress(EVIL, 2, every=0.0) as progress:
-        progress.show([(EVIL, "1", "2", "3")], ("cell", "trials", "best error", "median"))
-        progress.say(EVIL)
-        progress.line(EVIL)
+        progress.show_table([(EVIL, "1", "2", "3")], ("cell", "trials", "best error", "median"))
+        progress.start(EVIL)
+        progress.print_line(EVIL)
         progress.advance(1, EVIL)
         progress.advance(1, EVIL)
     shown = stream.getvalue()

@@ -22,9 +22,9 @@ def fake_kernel(monkeypatch, *, kernel: object = "a kernel", running: bool = Tru
 
 def work() -> None:
     with Progress("working", 2, every=0.0) as progress:
-        progress.say("starting")
+        progress.start("starting")
         progress.advance(note="half")
-        progress.line("a result")
+        progress.print_line("a result")
         progress.advance(note="done")
 
 

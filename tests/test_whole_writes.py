@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headcount.core.files import whole_folder, write_all, write_bytes, write_json, write_text
+from headcount.core.files import atomic_folder, write_bytes, write_files, write_json, write_text
 
 STDOUT = """
 import sys
@@ -35,10 +35,10 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path: Path) -> None:
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from headcount.core.files import write_all
+from headcount.core.files import write_files
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    write_all(Path(sys.argv[1]), {"a": b"new", "b": bytes(2000)})
+    write_files(Path(sys.argv[1]), {"a": b"new", "b": bytes(2000)})
 except OSError as error:
     print(error.strerror, error.filename)
 """
@@ -49,7 +49,7 @@ def test_a_folder_is_written_whole_or_stays_as_it_was(new: bool, tmp_path: Path)
     """The system refuses the second file in the middle."""
     folder = tmp_path / ("x/y" if new else ".")
     if not new:
-        write_all(folder, {"a": b"old", "b": b"old"})
+        write_files(folder, {"a": b"old", "b": b"old"})
     command = [sys.executable, "-c", LIMITED, str(folder)]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     assert told == f"File too large {folder / 'b'}"
@@ -110,11 +110,11 @@ def write_one(folder: Path) -> None:
 
 
 def write_several(folder: Path) -> None:
-    write_all(folder, {"a.json": b"new"})
+    write_files(folder, {"a.json": b"new"})
 
 
 def write_folder(folder: Path) -> None:
-    with whole_folder(folder) as temporary:
+    with atomic_folder(folder) as temporary:
         write_bytes(temporary / "a.json", b"new")
         write_bytes(temporary / "config.json", b'{"format": "headcount-model"}')
 
@@ -133,7 +133,7 @@ def test_new_files_have_the_mode_that_the_umask_leaves(write, mask: int, tmp_pat
 
 @pytest.mark.parametrize("write", [write_one, write_several, write_folder])
 def test_a_file_that_is_replaced_keeps_its_mode(write, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("headcount.core.files._OURS", {"a.json", "config.json"})
+    monkeypatch.setattr("headcount.core.files._RESULT_FILES", {"a.json", "config.json"})
     folder = tmp_path / "x"
     with umask(0o022):
         write_folder(folder)

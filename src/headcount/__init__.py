@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headcount.core import open_door, set_front_door
+from headcount.core import open_door, register_display
 
 if TYPE_CHECKING:
     from headcount.advisor import Advice as Advice
@@ -78,4 +78,4 @@ class _Results:
         return in_words(record, grounds)
 
 
-set_front_door(view=_Results.view, words=_Results.words)
+register_display(view=_Results.view, words=_Results.words)

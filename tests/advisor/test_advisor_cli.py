@@ -94,7 +94,7 @@ BAD = {
     "width": ({}, ["--embed-dim", "0"], "--embed-dim"),
     "huge width": ({}, ["--embed-dim", "2000000"], "--embed-dim must be a whole number from 1 to 1000000"),
     "endless budget": ({}, ["--budget", "999999999h"], "below 10,000,000 seconds"),
-    "this folder": ({}, ["--out", "."], "this very folder"),
+    "this folder": ({}, ["--out", "."], "the current folder"),
     "no folder": ({}, ["--out", ""], "no value: give one after --out"),
     "the record over data": ({}, ["--json", "other.csv"], "these are data"),
     "steps": ({}, ["--steps", "0"], "headcount: --steps must be 1 or more, not 0"),

@@ -18,7 +18,7 @@ from headcount.advisor.measures import Measurer
 from headcount.advisor.sessions import BestStack
 from headcount.advisor.split import FEW
 from headcount.advisor.trials import Outcome, Wanted
-from headcount.core.concurrent import together
+from headcount.core.concurrent import run_concurrently
 from headcount.core.errors import HeadcountError
 from headcount.kernels import dispatch, explain, pool_tokens, whole_step, without_kernels
 from headcount.kernels.step import plain as step_plain
@@ -196,7 +196,7 @@ def test_a_failure_ends_what_runs_beside_it(
     calls = [fails, lambda: ended.extend(stacks.try_out(slow))]
     start = time.monotonic()
     with pytest.raises(HeadcountError, match="broken"):
-        together(calls[::-1] if late else calls, threads=True, halt=stacks.halt.set)
+        run_concurrently(calls[::-1] if late else calls, threaded=True, on_failure=stacks.halt.set)
     assert stacks.left() == 0
     assert [one.whole for one in ended] == [False]
     assert time.monotonic() - start < 30
@@ -205,9 +205,12 @@ def test_a_failure_ends_what_runs_beside_it(
 def test_work_side_by_side_keeps_its_order() -> None:
     meet = threading.Barrier(2, timeout=30)  # passed by two at once alone
     calls = [lambda n=n: (meet.wait(), n)[1] for n in (1, 2)]
-    assert together(calls, threads=True, halt=lambda: None) == [1, 2]
+    assert run_concurrently(calls, threaded=True, on_failure=lambda: None) == [1, 2]
     order: list[int] = []
-    assert together([lambda: order.append(1), lambda: order.append(2)], threads=False, halt=lambda: None) == [None] * 2
+    assert (
+        run_concurrently([lambda: order.append(1), lambda: order.append(2)], threaded=False, on_failure=lambda: None)
+        == [None] * 2
+    )
     assert order == [1, 2]
 
 

@@ -126,13 +126,13 @@ def scaling(mean: Any, std: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 CONFIGS: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
-    "residual a word": (model(residual="banana"), "model.residual is 'banana': allowed are true and false"),
+    "residual a word": (model(residual="banana"), "model.residual is 'banana': allowed: true, false"),
     "residual a number": (model(residual=0), "model.residual is 0"),
     "dropout in place of a flag": (model(residual=..., dropout=0.0), "unknown key 'dropout'"),
     "a flag missing": (model(residual=...), "residual is missing"),
-    "positions not known": (model(positions="gated"), "model.positions is 'gated': allowed are none"),
+    "positions not known": (model(positions="gated"), "model.positions is 'gated': allowed: none"),
     "positions a list": (model(positions=["gates"]), "model.positions is"),
-    "feedforward not known": (model(feedforward="relu3"), "allowed are gelu2, relu2, relu5"),
+    "feedforward not known": (model(feedforward="relu3"), "allowed: gelu2, relu2, relu5"),
     "beta a word": (model(beta="banana"), "model.beta is 'banana'"),
     "beta below 0": (model(beta=-1.0), "model.beta is -1.0"),
     "beta whole": (model(beta=3), "model.beta is 3"),
@@ -196,13 +196,16 @@ def test_another_provenance_is_the_same_model(copy: Path) -> None:
 TEXTS = {
     "a key twice": (lambda t: t.replace('"dtype"', '"dtype": "float64",\n  "dtype"', 1), "'dtype' occurs twice"),
     "a setting twice": (lambda t: t.replace('"heads"', '"heads": 7, "heads"', 1), "'heads' occurs twice"),
-    "NaN": (lambda t: t.replace('"provenance": {', '"provenance": {"x": NaN,', 1), "NaN is no number"),
-    "beyond the doubles": (lambda t: t.replace('"provenance": {', '"provenance": {"x": 1e999,', 1), "no finite number"),
+    "NaN": (lambda t: t.replace('"provenance": {', '"provenance": {"x": NaN,', 1), "NaN is not a JSON number"),
+    "beyond the doubles": (
+        lambda t: t.replace('"provenance": {', '"provenance": {"x": 1e999,', 1),
+        "finite number",
+    ),
     "deep": (lambda t: t.replace('"provenance": {', f'"provenance": {{"x": {"[" * 300}{"]" * 300},', 1), "too deeply"),
     "very deep": (lambda t: t.replace('"provenance": {', f'"provenance": {{"x": {"[" * 9**5}', 1), "too deeply"),
     "many digits": (lambda t: t.replace('"provenance": {', f'"provenance": {{"x": {"9" * 5000},', 1), "5,000 digits"),
     "not UTF-8": (lambda t: t.replace('"provenance": {', '"provenance": {"x": "\udcff",', 1), "utf-8"),
-    "more after it": (lambda t: t + "{}", "not readable JSON"),
+    "more after it": (lambda t: t + "{}", "not valid JSON"),
 }
 
 
@@ -271,14 +274,14 @@ STORED: dict[str, tuple[Callable[[dict[str, Any], bytes], tuple[Any, bytes]], st
     "a giant shape": (entry(shape=[10**9, 10**9]), "is stored as"),
     "a shape of floats": (entry(shape=[2.0]), "is stored as"),
     "a key more": (entry(more=1), "is stored as"),
-    "metadata": (lambda h, b: ({"__metadata__": {"format": "pt"}, **h}, b), "'__metadata__' is not known"),
+    "metadata": (lambda h, b: ({"__metadata__": {"format": "pt"}, **h}, b), "'__metadata__' is unknown"),
     "a tensor more": (
         lambda h, b: ({**h, "more": {"dtype": "F64", "shape": [0], "data_offsets": [len(b), len(b)]}}, b),
-        "'more' is not known",
+        "'more' is unknown",
     ),
     "a tensor missing": (lambda h, b: (dict(list(h.items())[:-1]), b), "is missing"),
-    "no object": (lambda h, b: ("[]", b), "header is no JSON object"),
-    "no JSON": (lambda h, b: ("{" * 50, b), "not readable JSON"),
+    "no object": (lambda h, b: ("[]", b), "header is not a JSON object"),
+    "no JSON": (lambda h, b: ("{" * 50, b), "not valid JSON"),
 }
 
 
@@ -389,5 +392,5 @@ def test_a_pipe_in_a_model_folder_is_refused_at_once(tmp_path: Path, name: str) 
     build(make_task("min-plus-max", length=3), 0.1).save(tmp_path / "m")
     (tmp_path / "m" / name).unlink()
     os.mkfifo(tmp_path / "m" / name)
-    with pytest.raises(BadInput, match="is no ordinary file"):
+    with pytest.raises(BadInput, match="is not a regular file"):
         load_model(tmp_path / "m")

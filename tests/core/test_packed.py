@@ -56,7 +56,7 @@ def read_apart(path: Path, reader: str) -> tuple[int, str]:
     ("make", "reader", "said"),
     [
         (lambda at: npz_bomb(at / "bomb.npz", 1100), "arrays", "X would take 9.2 GB of memory: at most"),
-        (lambda at: jsonl_bomb(at / "marco", 256), "marco", "as no text does: unpack it first"),
+        (lambda at: jsonl_bomb(at / "marco", 256), "marco", "too much for text: decompress the file first"),
         (lambda at: line_bomb(at / "line", 5000), "marco", "line 1: longer than 16.8 MB"),
     ],
     ids=["npz", "jsonl.gz", "one line"],
@@ -79,13 +79,13 @@ def test_the_twins_of_the_bombs_are_read(tmp_path: Path) -> None:
 
 
 def test_sizes_that_are_allowed() -> None:
-    check_size(packed.FREE_BYTES, 1, "x")
-    check_size(packed.MAX_RATIO * 10**7, 10**7, "x")
-    check_size(packed.MAX_BYTES, packed.MAX_BYTES, "x")
+    check_size(packed.EXEMPT_DATA_BYTES, 1, "x")
+    check_size(packed.MAX_DATA_RATIO * 10**7, 10**7, "x")
+    check_size(packed.MAX_DATA_BYTES, packed.MAX_DATA_BYTES, "x")
     for needed, stored in (
-        (packed.FREE_BYTES + 1, 1),
+        (packed.EXEMPT_DATA_BYTES + 1, 1),
         (10**9 + 1, 10**7),
-        (packed.MAX_BYTES + 1, 10**12),
+        (packed.MAX_DATA_BYTES + 1, 10**12),
         (10**40, 1),
     ):
         with pytest.raises(BadInput, match="x would take .* of memory: at most"):
@@ -153,7 +153,7 @@ def test_tables_with_fewer_rows_than_they_say(tmp_path: Path, monkeypatch: pytes
     whole = pq.ParquetFile.read
     for rows in (0, 29):
         monkeypatch.setattr(pq.ParquetFile, "read", lambda self, rows=rows: whole(self).slice(0, rows))
-        with pytest.raises(BadInput, match=f"the table has {rows} rows, its header says 30"):
+        with pytest.raises(BadInput, match=f"the table has {rows} rows, but its header says 30"):
             ArrayTask.load(tmp_path / "a.parquet")
 
 

@@ -47,16 +47,16 @@ SPOILT: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "slopes flat": (steps(slopes=lambda v: v[0]), "must be a list"),
     "slopes a text": (steps(slopes=lambda v: "steep"), "steps.slopes is 'steep'"),
     "slopes by name": (steps(slopes=lambda v: {"0": v[0]}), "must be a list"),
-    "a slope a text": (steps(slopes=lambda v: [["1.0"] * len(v[0])]), "'1.0' is no number"),
+    "a slope a text": (steps(slopes=lambda v: [["1.0"] * len(v[0])]), "is '1.0': it must be a finite number ≥ 0"),
     "steps larger than the bound": (steps(encoder=lambda v: [9.0] * len(v)), "add up to more than the bound"),
     "slopes larger than the bound": (steps(slopes=lambda v: [[99.0] * len(v[0])]), "add up to more than the bound"),
-    "a step below 0": (steps(encoder=lambda v: [-1.0] * len(v)), "no number from 0 on"),
+    "a step below 0": (steps(encoder=lambda v: [-1.0] * len(v)), "it must be a finite number ≥ 0"),
     "a step longer": (steps(encoder=lambda v: [*v, 0.0]), "does not hold: encoder"),
     "a step missing": (lambda c: {"steps": {k: v for k, v in c["steps"].items() if k != "slopes"}}, "slopes is miss"),
     "steps a list": (lambda c: {"steps": [1]}, "must be a JSON object"),
-    "eps true": (lambda c: {"eps": True}, "eps: true is no number"),
-    "bound a text": (lambda c: {"bound": "0.1"}, "bound: '0.1' is no number"),
-    "eps of 400 digits": (lambda c: {"eps": 10**400}, "is no number"),
+    "eps true": (lambda c: {"eps": True}, "eps is true: it must be a finite number"),
+    "bound a text": (lambda c: {"bound": "0.1"}, "bound is '0.1': it must be a finite number"),
+    "eps of 400 digits": (lambda c: {"eps": 10**400}, "must be a finite number"),
 }
 
 

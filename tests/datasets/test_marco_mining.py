@@ -256,7 +256,7 @@ def test_bad_options(tiny):
         ({"length": 1}, "length is 1: a set has 2 to 64"),
         ({"length": 65}, "length is 65"),
         ({"seed": -1}, "seed is -1"),
-        ({"cache": __file__}, "not a folder that can be written to"),
+        ({"cache": __file__}, "not a writable folder"),
         ({"queries": 0}, "queries is 0: the collection has 48"),
         ({"queries": 49}, "queries is 49"),
         ({"queries": 5, "validation": 5}, "validation is 5"),

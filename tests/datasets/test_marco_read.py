@@ -137,7 +137,7 @@ BAD_LINES = {
     "raised grade": ("qrels.train.tsv", "0 0 100 ²", "line 3: the grade is '²'"),
     "object": ("passages.jsonl", "[1]", "passages.jsonl, line 3: there must be an object with 'id' as text"),
     "kind": ("passages.jsonl", '{"id": 5, "text": "a"}', "line 3: there must be an object with 'id' as text"),
-    "json": ("queries.jsonl", '{"id": "5', "queries.jsonl, line 3 is not readable JSON"),
+    "json": ("queries.jsonl", '{"id": "5', "queries.jsonl, line 3 is not valid JSON"),
     "unknown id": ("queries.jsonl", '{"id":"q","split":"dev","text":"a","pos":["zz"]}', "line 3: .*'zz', which is not"),
     "grades": ("queries.jsonl", '{"id":"q","split":"a","text":"a","pos":[],"rel":[1]}', "line 3: 'rel' must"),
 }
@@ -155,9 +155,12 @@ def test_a_bad_line_is_named(tmp_path, tiny, case):
 @pytest.mark.parametrize(
     ("damage", "pattern"),
     [
-        (lambda raw: raw[: len(raw) // 2], "compressed data end or break"),
-        (lambda raw: b"plain text", "compressed data end or break after line 0"),
-        (lambda raw: raw[:200] + b"\0\xff" * 20 + raw[240:], "compressed data end or break|not UTF-8|not readable"),
+        (lambda raw: raw[: len(raw) // 2], "compressed data are truncated or damaged"),
+        (lambda raw: b"plain text", "compressed data are truncated or damaged after line 0"),
+        (
+            lambda raw: raw[:200] + b"\0\xff" * 20 + raw[240:],
+            "are truncated or damaged|not UTF-8|not valid",
+        ),
         (lambda raw: gzip.compress(b"\xff\xfe\n"), "line 1: not UTF-8"),
     ],
 )

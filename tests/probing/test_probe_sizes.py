@@ -34,7 +34,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("bert", {"hidden_size": 10**6, "num_attention_heads": 4}, "it belongs to another model, or is damaged"),
     ("bert", {"max_position_embeddings": 10**9}, "it belongs to another model, or is damaged"),
     ("gpt2", {"n_embd": 40_000, "n_head": 4}, "it belongs to another model, or is damaged"),
-    ("bert", {"num_hidden_layers": float("nan")}, "NaN is no number in JSON"),
+    ("bert", {"num_hidden_layers": float("nan")}, "NaN is not a JSON number"),
     ("bert", {"hidden_size": 10**400}, ""),
     ("bert", {"hidden_size": "wide"}, ""),
     ("bert", {"num_attention_heads": 0}, ""),

@@ -85,9 +85,9 @@ def test_the_same_as_parquet(tmp_path, text, first, components, options):
 @pytest.mark.parametrize("rows", [1, 7, 31, 10**6])
 def test_read_some_rows_at_a_time(tmp_path, monkeypatch, rows):
     whole = load(tmp_path, GOOD).hash()
-    monkeypatch.setattr(array_csv, "_AT_ONCE", rows)
+    monkeypatch.setattr(array_csv, "_MAX_BLOCK_ROWS", rows)
     assert load(tmp_path, GOOD).hash() == whole
-    refused(tmp_path, GOOD.replace("s2,4", "s2,3"), "3 comes again in line 10")
+    refused(tmp_path, GOOD.replace("s2,4", "s2,3"), "3 is repeated in line 10")
 
 
 @pytest.mark.parametrize(
@@ -131,20 +131,20 @@ CELL = "s2,1,0.5,1,4"  # line 7, but for the numbers
 @pytest.mark.parametrize(
     ("content", "pattern"),
     [
-        ("", "t.csv: the file is empty: the first line names the columns"),
+        ("", "t.csv: the file is empty: the first line must name the columns"),
         ("\ufeff\r\n \n\n", "the file is empty"),
         (HEADER + "\n\n", "the table has no rows"),
-        (GOOD.replace("sequence", "Sequence"), "line 1: there is no column 'sequence': a row is a token"),
-        ("\n\n" + GOOD.replace("position", "place"), "line 3: there is no column 'position'"),
-        (GOOD.replace("target", "y"), r"line 1: there is no column .target.: a row is"),
+        (GOOD.replace("sequence", "Sequence"), "line 1: missing column 'sequence': give one row per token"),
+        ("\n\n" + GOOD.replace("position", "place"), "line 3: missing column 'position'"),
+        (GOOD.replace("target", "y"), r"line 1: missing column .target.: give one row"),
         (GOOD.replace("b,target", "target_1,target_2"), "line 1: the columns of the target are"),
-        (GOOD.replace("b,", "a,"), "line 1: there are two columns 'a'"),
+        (GOOD.replace("b,", "a,"), "line 1: several columns are called 'a'"),
         (GOOD.replace("sequence,position,a,b", "sequence,position,target_0,target_1"), "columns of the target"),
         (GOOD.replace("sequence", "", 1), r"line 1: column 1 has no name: .*index=False"),
         (GOOD.replace(",", ";"), "line 1: the columns are not separated by commas"),
         (GOOD.replace(",", "\t"), "line 1: the columns are not separated by commas"),
         (line(7, CELL.replace("0.5", "half")), "line 7: column 'a' holds the text 'half': it must hold numbers, or be"),
-        (line(7, CELL.replace("0.5", "0,5")), "line 7: 6 values, but the header names 5 columns"),
+        (line(7, CELL.replace("0.5", "0,5")), "line 7: 6 values, but the header has 5 columns"),
         (line(7, CELL.replace(",4", "")), "line 7: 4 values"),
         (line(7, CELL.replace("0.5", "")), "line 7: column 'a' has no value"),
         (line(7, CELL.replace("0.5", " ")), "line 7: column 'a' has no value"),
@@ -154,10 +154,13 @@ CELL = "s2,1,0.5,1,4"  # line 7, but for the numbers
         (line(7, CELL.replace("0.5", "1_000")), "line 7: column 'a' holds the text '1_000'"),
         (line(7, CELL.replace("0.5", "x" * 90)), "holds the text 'x{40}…'"),
         (line(7, CELL.replace("0.5", '"a\nb"')), r"line 7: column 'a' holds the text 'a\\nb'"),
-        (line(7, CELL.replace(",4", ",cat")), "line 7: column 'target' holds the text 'cat': .*; number classes 0, 1"),
+        (
+            line(7, CELL.replace(",4", ",cat")),
+            "column 'target' holds the text 'cat': .*; number the classes 0, 1",
+        ),
         (line(7, CELL.replace(",4", ",nan")), "line 7: column 'target' holds 'nan'"),
         (line(7, CELL.replace(",4", ",")), "line 7: column 'target' has no value"),
-        (line(7, CELL.replace(",4", ",5")), "the target changes within sequence 's2': .* another in line 7"),
+        (line(7, CELL.replace(",4", ",5")), "the target changes within sequence 's2': .* differs in line 7"),
         (line(7, CELL.replace("s2", "")), "line 7: column 'sequence' has no value"),
         (line(7, CELL.replace(",1,0", ",,0")), "line 7: column 'position' has no value"),
         (line(7, CELL.replace(",1,0", ",one,0")), "line 7: column 'position' holds 'one': it must hold whole numbers"),
@@ -167,15 +170,15 @@ CELL = "s2,1,0.5,1,4"  # line 7, but for the numbers
         (line(7, CELL.replace(",1,0", ",-1,0")), "'s2' are not 0, 1, 2, … each once: -1 is too small in line 7"),
         (line(7, CELL.replace(",1,0", ",2,0")), "sequence 's2' .*: 1 is missing before 2 in line 7"),
         (line(7, None), "sequence 's2' are not 0, 1, 2, … each once: 1 is missing before 2 in line 7"),
-        (line(7, CELL + "\n" + CELL), "sequence 's2' .*: 1 comes again in line 8; number the tokens"),
-        (GOOD + CELL, "sequence 's2' .*: 1 comes again in line 33; number the tokens"),
+        (line(7, CELL + "\n" + CELL), "sequence 's2' .*: 1 is repeated in line 8; number the tokens"),
+        (GOOD + CELL, "sequence 's2' .*: 1 is repeated in line 33; number the tokens"),
         (GOOD.replace("s2,0", "s2,5"), "sequence 's2' .*: 0 is missing before 1 in line 7"),
         (line(7, CELL.replace("s2", '"s2')), r"line 7: not CSV \(unexpected end of data\): close every quote"),
         (line(7, CELL.replace("s2", '"s"2')), "line 7: not CSV"),
         (line(7, CELL.replace("0.5", "x" * 200_000)), "line 7: not CSV .field larger"),
         (line(7, CELL.replace("0.5", "1\x00")), "line 7: column 'a' holds the text"),
-        (line(7, CELL.replace("s2", "é")).encode("latin-1"), "line 7: this is not UTF-8"),
-        (GOOD.encode("utf-16"), "line 1: this is not UTF-8"),
+        (line(7, CELL.replace("s2", "é")).encode("latin-1"), "line 7: not UTF-8"),
+        (GOOD.encode("utf-16"), "line 1: not UTF-8"),
         ("\n".join(GOOD.splitlines()[:12]), "4 samples are too few"),
         (b"PK\x03\x04" + bytes(100), "t.csv"),
     ],
@@ -186,7 +189,7 @@ def test_wrong_files(tmp_path, content, pattern):
 
 
 def test_no_header(tmp_path):
-    refused(tmp_path, GOOD.split("\n", 1)[1], "line 1: there is no column 'sequence'")
+    refused(tmp_path, GOOD.split("\n", 1)[1], "line 1: missing column 'sequence'")
 
 
 def test_cut_or_damaged_anywhere(tmp_path):

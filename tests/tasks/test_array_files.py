@@ -63,22 +63,22 @@ def test_npy_with_a_named_second_file(tmp_path):
     np.save(tmp_path / "labels.npy", targets(X))
     task = ArrayTask.load(tmp_path / "features.npy", y=tmp_path / "labels.npy")
     assert task.hash() == ArrayTask.from_arrays(X, targets(X)).hash()
-    unreadable("not clear from this name: call them X.npy and y.npy", tmp_path / "features.npy")
-    unreadable("there is no file .*none.npy", tmp_path / "none.npy")
-    with pytest.raises(BadInput, match=r"there is no file .*gone\.npy"):
+    unreadable("cannot tell the file of targets .*: call the files X.npy and y.npy", tmp_path / "features.npy")
+    unreadable("no such file: .*none.npy", tmp_path / "none.npy")
+    with pytest.raises(BadInput, match=r"no such file: .*gone\.npy"):
         ArrayTask.load(tmp_path / "features.npy", y=tmp_path / "gone.npy")
 
 
 def test_npy_without_its_sibling(tmp_path):
     np.save(tmp_path / "X.npy", inputs())
-    unreadable(r"there is no file .*y\.npy with the targets of .*X\.npy: write it, or", tmp_path / "X.npy")
+    unreadable(r"no such file: .*y\.npy \(the targets of .*X\.npy\): create it, or", tmp_path / "X.npy")
 
 
 def test_files_that_are_not_there_or_not_files(tmp_path):
-    unreadable("there is no file", tmp_path / "data.npz")
+    unreadable("no such file:", tmp_path / "data.npz")
     (tmp_path / "folder.npz").mkdir()
     unreadable("is a folder", tmp_path / "folder.npz")
-    unreadable(r"unknown kind of file '\.feather': allowed: \.csv, \.npy, \.npz, \.parquet", tmp_path / "data.feather")
+    unreadable(r"unknown file type '\.feather': allowed: \.csv, \.npy, \.npz, \.parquet", tmp_path / "data.feather")
     unreadable(r"did you mean '\.npz'", tmp_path / "data.npzz")
     np.savez(tmp_path / "whole.npz", X=inputs(), y=np.arange(SAMPLES))
     unreadable("goes with .npy only", tmp_path / "whole.npz", y="y.npy")
@@ -132,7 +132,7 @@ def test_npy_whose_header_promises_too_much(tmp_path):
     np.save(tmp_path / "X.npy", inputs())
     whole = (tmp_path / "X.npy").read_bytes()
     (tmp_path / "X.npy").write_bytes(whole.replace(b"(12, 5, 3), }          ", b"(12, 5, 9999999999999)}"))
-    unreadable("cannot be read|does not fit into memory", tmp_path / "X.npy")
+    unreadable("cannot be read|does not fit in memory", tmp_path / "X.npy")
 
 
 TRACES: list[str] = []
@@ -168,11 +168,11 @@ def test_pickles_are_never_opened(tmp_path):
 def test_npz_with_other_arrays(tmp_path):
     X, y = inputs(), np.arange(SAMPLES)
     np.savez(tmp_path / "a.npz", X=X)
-    unreadable("there is no array y; found: X; write it with np.savez", tmp_path / "a.npz")
+    unreadable("missing array y; found: X; write it with np.savez", tmp_path / "a.npz")
     np.savez(tmp_path / "b.npz", X=X, y=y, masks=some_mask())
     unreadable("unknown array 'masks': did you mean 'mask'", tmp_path / "b.npz")
     np.savez(tmp_path / "c.npz")
-    unreadable("there is no array X; found: none", tmp_path / "c.npz")
+    unreadable("missing array X; found: none", tmp_path / "c.npz")
     with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
         archive.writestr("X", "text")
     unreadable("X cannot be read", tmp_path / "d.npz")

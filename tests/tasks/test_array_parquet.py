@@ -110,12 +110,12 @@ def _set(name, row, value):
 @pytest.mark.parametrize(
     ("change", "pattern"),
     [
-        (_without("sequence"), "there is no column 'sequence': a row is a token"),
-        (_without("position"), "there is no column 'position'"),
-        (_without("target"), "there is no column .target.: .*target_0"),
+        (_without("sequence"), "missing column 'sequence': give one row per token"),
+        (_without("position"), "missing column 'position'"),
+        (_without("target"), "missing column .target.: .*target_0"),
         (_with(target_1=lambda c: c["target"]), "columns of the target are target, target_1"),
         (_with(targets=lambda c: c["b"]), "columns of the target"),
-        (_without("a", "b"), "no column of features"),
+        (_without("a", "b"), "no feature columns"),
         (_with(a=lambda c: ["x"] * len(c["a"])), "column 'a' holds string: it must hold numbers"),
         (_with(target=lambda c: ["x"] * len(c["a"])), "column 'target' holds string"),
         (
@@ -152,7 +152,7 @@ def test_parquet_with_a_name_twice(tmp_path):
         [pa.array(v) for v in columns.values()], names=["sequence", "position", "a", "target", "a"]
     )
     pq.write_table(table, tmp_path / "t.parquet")
-    unreadable("two columns 'a'", tmp_path / "t.parquet")
+    unreadable("several columns are called 'a'", tmp_path / "t.parquet")
 
 
 def test_parquet_truncated_or_damaged_anywhere(tmp_path):

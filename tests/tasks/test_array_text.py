@@ -76,7 +76,7 @@ def test_text_is_classes_for_the_advisor(tmp_path, way):
 @pytest.mark.parametrize(
     ("way", "text"),
     [
-        ("csv", "line 2: column 'target' holds the text 'low': it must hold numbers; number classes 0, 1, 2"),
+        ("csv", "line 2: column 'target' holds the text 'low': it must hold numbers; number the classes 0, 1, 2"),
         ("parquet", "column 'target' holds string: it must hold numbers, or be left out"),
         ("categories", "column 'target' holds dictionary.*: it must hold numbers"),
         ("npz", "y holds (entries of type <U9: give whole or floating-point|text: give) numbers"),
@@ -100,11 +100,11 @@ def test_a_task_reads_labels_by_the_rules_of_the_advisor(tmp_path, way):
 @pytest.mark.parametrize(
     ("place", "new", "text"),
     [
-        (3, ",7", "line 5: column 'target' holds '7', but text before: it must hold one or the other"),
-        (3, ",nan", "line 5: column 'target' holds 'nan', but text before"),
+        (3, ",7", "line 5: column 'target' holds '7' after text: it must hold only text or only numbers"),
+        (3, ",nan", "line 5: column 'target' holds 'nan' after text"),
         (3, ",", "line 5: column 'target' has no value"),
         (0, ",7", "line 3: column 'target' holds the text 'low': it must hold numbers"),
-        (4, ",other", "the target changes within sequence '1': .* another in line 6"),
+        (4, ",other", "the target changes within sequence '1': .* differs in line 6"),
     ],
 )
 def test_a_slip_among_texts_is_refused_with_its_line(tmp_path, place, new, text):

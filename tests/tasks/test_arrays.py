@@ -76,7 +76,7 @@ def test_split_follows_the_seed():
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, float("nan")])
 def test_split_refuses_a_wrong_fraction(fraction):
-    with pytest.raises(BadInput, match="fraction must lie between 0 and 1"):
+    with pytest.raises(BadInput, match="fraction must be above 0 and below 1"):
         ArrayTask.from_arrays(inputs(), np.arange(SAMPLES)).split(0, fraction)
 
 
@@ -140,7 +140,7 @@ def test_the_task_keeps_its_own_numbers():
 @pytest.mark.parametrize(
     ("shape", "pattern"),
     [
-        ((SAMPLES,), r"or X\[samples, length\] with one number or id a token, not of shape \[12\]"),
+        ((SAMPLES,), r"or X\[samples, length\] with one number or id per token, not of shape \[12\]"),
         ((SAMPLES, 4, 3, 2), r"not of shape \[12, 4, 3, 2\]"),
         ((SAMPLES, 0, 3), r"X is empty \(shape \[12, 0, 3\]\)"),
         ((SAMPLES, 4, 0), "X is empty"),
@@ -209,8 +209,8 @@ def test_not_numbers(bad, pattern):
         ),
         (np.ones(SAMPLES, bool), r"not \[12\]"),
         (np.ones((SAMPLES, LENGTH, DIM), bool), r"not \[12, 5, 3\]"),
-        (np.full((SAMPLES, LENGTH), 2), "only True and False"),
-        (np.full((SAMPLES, LENGTH), np.nan), "only True and False"),
+        (np.full((SAMPLES, LENGTH), 2), r"only True \(real tokens\) and False"),
+        (np.full((SAMPLES, LENGTH), np.nan), r"only True \(real tokens\) and False"),
         (np.full((SAMPLES, LENGTH), "x"), "mask holds entries of type"),
         (np.arange(SAMPLES)[:, None] != np.full(LENGTH, 8), "no real token in sample 8"),
     ],
@@ -251,5 +251,5 @@ def test_a_kind_that_is_none():
     X = np.random.default_rng(0).random((60, 4, 2))
     with pytest.raises(BadInput, match="kind must be auto, regression or classification, not 'ranking'"):
         ArrayTask.from_arrays(X, np.arange(60), kind="ranking")
-    with pytest.raises(BadInput, match='y holds entries of type <U1: .*or state kind="classification"'):
+    with pytest.raises(BadInput, match='y holds entries of type <U1: .*or set kind="classification"'):
         ArrayTask.from_arrays(X, np.array(["a", "b"] * 30))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headcount.core.errors import BadInput
-from headcount.tasks.arrays.codes import MAX_VALUES, category_codes
+from headcount.tasks.arrays.codes import MAX_CATEGORIES, category_codes
 from headcount.tasks.arrays.task import ArrayTask
 
 RNG = np.random.default_rng(0)
@@ -50,8 +50,8 @@ def test_too_many_ids_for_one_hot_are_refused():
         (RNG.integers(0, 50, (30, 40)), True),
         (RNG.integers(0, 2, (30, 40)), False),  # two values: a linear map does it
         (RNG.integers(0, 50, (30, 40)) + 0.5, False),
-        (np.arange(1200).reshape(30, 40) % (MAX_VALUES + 1), False),
-        (np.arange(1200).reshape(30, 40) % MAX_VALUES, True),
+        (np.arange(1200).reshape(30, 40) % (MAX_CATEGORIES + 1), False),
+        (np.arange(1200).reshape(30, 40) % MAX_CATEGORIES, True),
         (RNG.normal(size=(30, 40)), False),
     ],
 )

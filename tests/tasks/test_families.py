@@ -137,25 +137,25 @@ def test_index_sets(intrinsic, length, share):
     [
         ("sum-of-maximum", {}, "unknown task 'sum-of-maximum': did you mean 'sum-of-maxima'"),
         ("sum-of-maxima", {"intrinsics": 3}, "unknown key 'intrinsics': did you mean 'intrinsic'"),
-        ("sum-of-maxima", {"intrinsic": 5, "dim": 4}, "orthonormal: at most dim = 4"),
+        ("sum-of-maxima", {"intrinsic": 5, "dim": 4}, "at most dim = 4 vectors can be orthonormal, not 5"),
         ("sum-of-maxima", {"intrinsic": 9, "dim": 9}, "length must be at least the intrinsic dimension 9"),
         ("sum-of-maxima", {"draw": "given"}, "given: state the vectors"),
         ("sum-of-maxima", {"given": [[1.0] * 4] * 4}, "given: state the vectors"),
         ("sum-of-maxima", {"draw": "given", "given": [[1.0]]}, "given: needs 4 vectors of 4 numbers"),
-        ("sum-of-maxima", {"draw": "normal"}, "draw: .*'gaussian'"),
-        ("sum-of-maxima", {"seed": -1}, "seed: .*got -1"),
-        ("sum-of-maxima", {"intrinsic": 0}, "intrinsic: .*got 0"),
-        ("sum-of-maxima", {"intrinsic": 2.0}, "intrinsic: .*got 2.0"),
-        ("sum-of-maxima", {"share": 0.1}, "share: .*got 0.1"),
+        ("sum-of-maxima", {"draw": "normal"}, "draw must be 'gaussian', .*, not 'normal'"),
+        ("sum-of-maxima", {"seed": -1}, "seed must be .*, not -1"),
+        ("sum-of-maxima", {"intrinsic": 0}, "intrinsic must be .*, not 0"),
+        ("sum-of-maxima", {"intrinsic": 2.0}, "intrinsic must be .*, not 2.0"),
+        ("sum-of-maxima", {"share": 0.1}, "share must be .*, not 0.1"),
         ("sum-of-maxima", {"share": float("nan")}, "share"),
-        ("sum-of-maxima", {"sets": "some"}, "sets: "),
-        ("quadratic-basins", {"outer": "cube"}, "outer: "),
-        ("min-plus-max", {"length": 1}, "length: .*got 1"),
+        ("sum-of-maxima", {"sets": "some"}, "sets must be "),
+        ("quadratic-basins", {"outer": "cube"}, "outer must be "),
+        ("min-plus-max", {"length": 1}, "length must be .*, not 1"),
         ("sparse-regression", {"q": 9}, "length must be at least q = 9"),
-        ("sphere-anchors", {"dim": 1}, "dim: .*got 1"),
-        ("nearest-neighbour", {"length": 1}, "length: .*got 1"),
-        ("mean", {"dim": 0}, "dim: .*got 0"),
-        ("linear", {"length": 0}, "length: .*got 0"),
+        ("sphere-anchors", {"dim": 1}, "dim must be .*, not 1"),
+        ("nearest-neighbour", {"length": 1}, "length must be .*, not 1"),
+        ("mean", {"dim": 0}, "dim must be .*, not 0"),
+        ("linear", {"length": 0}, "length must be .*, not 0"),
     ],
 )
 def test_wrong_parameters_are_refused_with_one_line(name, parameters, pattern):
@@ -169,8 +169,8 @@ def test_wrong_parameters_are_refused_with_one_line(name, parameters, pattern):
     ("change", "pattern"),
     [
         ({"kind": "retrieve"}, "'retrieve'"),
-        ({"length": 9}, "length is stated as 9, but the rest of it makes 8"),
-        ({"dim": 3}, "dim is stated as 3, but the rest of it makes 2"),
+        ({"length": 9}, "length is 9, but the rest of the task gives 8"),
+        ({"dim": 3}, "dim is 3, but the rest of the task gives 2"),
         ({"length": "8"}, "length"),
         ({"law": {"law": "cauchy"}}, "cauchy"),
         ({"law": {"law": "gaussian", "std": 0.0}}, "std"),
@@ -180,8 +180,8 @@ def test_wrong_parameters_are_refused_with_one_line(name, parameters, pattern):
             "cannot draw tokens of dimension 2",
         ),
         ({"law": np.zeros(2)}, "not JSON data"),
-        ({"weight": [[1.0, 2.0], [1.0]]}, "full table"),
-        ({"weight": []}, "full table"),
+        ({"weight": [[1.0, 2.0], [1.0]]}, "rectangular table"),
+        ({"weight": []}, "rectangular table"),
     ],
 )
 def test_wrong_task_data_is_refused_with_one_line(change, pattern):
@@ -194,7 +194,7 @@ def test_wrong_task_data_is_refused_with_one_line(change, pattern):
 
 def test_nearest_neighbour_has_one_law():
     data = make_task("nearest-neighbour").data()
-    with pytest.raises(BadInput, match="law is stated as"):
+    with pytest.raises(BadInput, match="law is .* but the rest of the task gives"):
         parse_task({**data, "law": {"law": "gaussian", "std": 1.0}})
 
 

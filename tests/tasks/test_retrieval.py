@@ -79,7 +79,7 @@ def test_bare_callables_have_no_serial_form(f):
     task = GeneralizedRetrieval(f, None, z2.sum(), length=3, dim=2, name="mine")
     for use in (task.data, task.hash):
         with pytest.raises(
-            BadInput, match=r"mine uses a bare Python function.*state f and F0 as expressions"
+            BadInput, match=r"mine uses a bare Python function.*write f and F0 as expressions"
         ) as caught:
             use()
         assert "\n" not in str(caught.value)
@@ -91,7 +91,7 @@ def test_callables_of_the_wrong_shape_are_refused():
     with pytest.raises(BadInput, match=r"only the last axis may change \(sum\(-1\), not sum\(\)\)"):
         GeneralizedRetrieval([a, b], None, lambda z: z.sum(), length=3)
     task = GeneralizedRetrieval([lambda X: X], None, lambda z: z, length=3, dim=2)
-    with pytest.raises(BadInput, match=r"f\[0\] gives 2 numbers a token"):
+    with pytest.raises(BadInput, match=r"f\[0\] returns 2 numbers per token"):
         task.value(task.sample(2))
     task = GeneralizedRetrieval([lambda X: X.sum()], None, lambda z: z, length=3, dim=2)
     with pytest.raises(BadInput, match="only the last axis may change"):
@@ -157,7 +157,7 @@ def test_sets_may_be_any_whole_numbers():
         ({"f": [a, variable(3)[0]], "dim": 2}, r"f\[1\] maps R\^3 → R\^1"),
         ({"f": [lambda X: X[..., 0]]}, "dim is not clear from the functions f: state it"),
         ({"dim": 3}, r"f\[0\] maps R\^2"),
-        ({"F0": z3.sum()}, "F0 is a function of 3 numbers, but there are 2 functions f"),
+        ({"F0": z3.sum()}, "F0 takes 3 numbers, but there are 2 functions f"),
         ({"length": 1}, "length must be at least D = 2, not 1"),
         ({"length": 0}, "length"),
         ({"length": 3.0}, "length must be a whole number"),

@@ -36,7 +36,16 @@ from headcount.advisor.words.answer import (
     settles,
 )
 from headcount.analysis import HeadsNeeded, Reason
-from headcount.core import BadInput, Progress, Shown, check_own, json_bytes, provenance, together, write_all
+from headcount.core import (
+    BadInput,
+    Displayable,
+    Progress,
+    check_output_folder,
+    json_bytes,
+    provenance,
+    run_concurrently,
+    write_files,
+)
 from headcount.core.text import duration, plain
 from headcount.render import View
 from headcount.render.charts import Chart, picture
@@ -62,7 +71,7 @@ TOO_FEW = "Too few models were trained to tell."
 
 
 @dataclass(frozen=True, eq=False)
-class Advice(Shown):
+class Advice(Displayable):
     """The answer: a record of numbers and words, and the best model that was found."""
 
     record: AdviceRecord
@@ -143,10 +152,10 @@ class Advice(Shown):
 
         folder: where to; one of an earlier advice is replaced. config, witness: as for `page`.
         """
-        check_own(Path(folder), FILES, FILES[0])
+        check_output_folder(Path(folder), FILES, FILES[0])
         page = advice_page(self.record, config, witness or self.looked)
         contents = (json_bytes(self.data(config, witness)), picture(self.figure()), page.encode())
-        write_all(Path(folder), dict(zip(FILES, contents, strict=True)))
+        write_files(Path(folder), dict(zip(FILES, contents, strict=True)))
 
     def figure(self) -> Chart:
         """Error against heads as a chart."""
@@ -342,7 +351,7 @@ def _record(
     else:
         work = []
     try:
-        together([*work, look], threads=engine.gpu, halt=engine.halt.set)
+        run_concurrently([*work, look], threaded=engine.gpu, on_failure=engine.halt.set)
     except KeyboardInterrupt:  # the answer is there: prices and a witness are left out
         engine.interrupt()
     sizes = {"length": stuff.task.length, **search.options.data()}

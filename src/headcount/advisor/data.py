@@ -15,7 +15,7 @@ from torch import Tensor
 from headcount.advisor.split import Split, Splits, plan_splits
 from headcount.core import BadInput
 from headcount.core.text import valid_text
-from headcount.tasks.arrays import VARIED, ArrayTask, Codes, Kind, check_kind, class_labels, one_hot, read_arrays
+from headcount.tasks.arrays import VARY_TARGETS, ArrayTask, Codes, Kind, check_kind, class_labels, one_hot, read_arrays
 from headcount.training import Dataset, Part
 
 FEWEST = 10
@@ -166,7 +166,7 @@ def prepared(
     if bool((task.y == task.y[:1]).all()):
         raise BadInput(
             f"{where}: y is constant ({', '.join(f'{value:g}' for value in task.y[0])}): there is nothing to learn; "
-            f"{VARIED}"
+            f"{VARY_TARGETS}"
         )
     splits = splits or _splits(task, classes, seed, where)
     first = splits.repeats[0][0]

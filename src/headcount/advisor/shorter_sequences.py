@@ -19,7 +19,7 @@ from headcount.advisor.search import Search
 from headcount.advisor.trials import Outcome, Wanted
 from headcount.analysis import Reason
 from headcount.analysis.words import error_text, heads_text
-from headcount.core import together
+from headcount.core import run_concurrently
 from headcount.tasks.arrays import ArrayTask
 from headcount.training import Part
 
@@ -71,7 +71,7 @@ def on_halves(search: Search, best: Outcome, answer: int) -> list[ShorterPoint]:
     lengths = (material.task.length // 2, material.task.length)
     stuffs = [relabelled(material, best, search.seed, length, engine.where) for length in lengths]
     both = [partial(trained, stuff) for stuff in stuffs]
-    return [point for some in together(both, threads=engine.gpu, halt=engine.halt.set) for point in some]
+    return [point for some in run_concurrently(both, threaded=engine.gpu, on_failure=engine.halt.set) for point in some]
 
 
 def in_words(points: list[ShorterPoint]) -> list[Reason]:

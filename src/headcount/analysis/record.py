@@ -13,7 +13,7 @@ from pydantic import Field
 
 from headcount.analysis.by_heads import HeadRow
 from headcount.analysis.measures import Part, Words, words
-from headcount.core import Shown, Spec
+from headcount.core import Displayable, Spec
 from headcount.store import Measure
 
 Tag = Literal["proved", "measured", "extrapolated"]
@@ -315,7 +315,7 @@ class Law(Place):
     """What to know of the fit: δ at the edge of its grid, cells that lack some targets."""
 
 
-class Analysis(Shown, Spec):
+class Analysis(Displayable, Spec):
     """All that a run says."""
 
     run: str

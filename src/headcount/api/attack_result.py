@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headcount.core import BadInput, Shown, renamed_argument
+from headcount.core import BadInput, Displayable, renamed_argument
 from headcount.core.text import duration, plain
 from headcount.models import SavedModel, load_model
 from headcount.render import View
 from headcount.render.pair import picture as pair
-from headcount.tasks import Box, GeneralizedRetrieval, Task, known_task
+from headcount.tasks import Box, GeneralizedRetrieval, Task, saved_task
 from headcount.theory.attack import Witness, conclusions, make_witness, pair_figure, search
 from headcount.theory.irreducible import Enclosed, irreducible_bound
 from headcount.training import find_device
@@ -22,7 +22,7 @@ BUDGET = "55s"
 
 
 @dataclass(frozen=True)
-class AttackResult(Shown):
+class AttackResult(Displayable):
     """Two inputs with (nearly) equal attention output and different targets, with what is proved of them."""
 
     witness: Witness
@@ -129,7 +129,7 @@ def attack(
     limit = duration(renamed_argument("seconds", seconds, "budget", budget, removed="0.3") or BUDGET, "budget")
     saved = model if isinstance(model, SavedModel) else load_model(model)
     stand_in = surrogate if isinstance(surrogate, SavedModel) or surrogate is None else load_model(surrogate)
-    task = task or known_task(saved.task)
+    task = task or saved_task(saved.task)
     found = search.attack(
         saved,
         task,

@@ -9,11 +9,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from headcount.core import BadInput, Shown
+from headcount.core import BadInput, Displayable
 from headcount.core.readers import read_json
 from headcount.models import SavedModel, load_model
 from headcount.render import View
-from headcount.tasks import GeneralizedRetrieval, Task, known_task, parse_task, sized_family
+from headcount.tasks import GeneralizedRetrieval, Task, parse_task, saved_task, sized_family
 from headcount.theory.bounds import (
     Facts,
     Known,
@@ -33,7 +33,7 @@ from headcount.theory.bounds import (
 
 
 @dataclass(frozen=True, repr=False)
-class BoundsResult(Shown):
+class BoundsResult(Displayable):
     """The theorems' bounds: what too few heads cost, proved; what enough heads cost; and what others have shown."""
 
     rows: list[Row]
@@ -178,7 +178,7 @@ def _variation(stated: float | None) -> Fraction | None:
 
 def _own_task(saved: SavedModel, model: SavedModel | str | Path) -> GeneralizedRetrieval:
     """Return the task of a model, whose reach and heads the bound then speaks of."""
-    own = None if saved.task is None else known_task(saved.task)
+    own = None if saved.task is None else saved_task(saved.task)
     if not isinstance(own, GeneralizedRetrieval):
         where = "" if isinstance(model, SavedModel) else f" in {model}"
         raise BadInput(f"the model{where} has no task that is stated as f, S and F0: the bounds do not speak of it")

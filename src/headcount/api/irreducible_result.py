@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from headcount.core import BadInput, Shown, provenance, write_bytes, write_json, write_text
+from headcount.core import BadInput, Displayable, provenance, write_bytes, write_json, write_text
 from headcount.core.readers import read_toml
 from headcount.core.text import duration
 from headcount.render import (
@@ -28,7 +28,7 @@ OURS = {"witnesses", "irreducible.json", "irreducible.md", "irreducible.png"}
 
 
 @dataclass(frozen=True, repr=False)
-class IrreducibleResult(Shown):
+class IrreducibleResult(Displayable):
     """The largest gaps that attacks on trained and random layers found, by head count."""
 
     spec: IrreducibleSpec

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from headcount.analysis import Analysis, Part
 from headcount.analysis import analyse as analyse_runs
-from headcount.core import BadInput, check_folder
+from headcount.core import BadInput, check_replaceable
 from headcount.models import SavedModel
 from headcount.render import check_run_folder, write_run_report
 from headcount.store import Run, Store, damage_in_passing
@@ -46,7 +46,7 @@ def export(run: str, trial: str = "best", *, store: str | Path = STORE, out: str
     run: the run's name. trial: a trial by the beginning of its hash, or "best". store: the folder of the store.
     """
     if out is not None:
-        check_folder(Path(out))
+        check_replaceable(Path(out))
     with Store.open(store, read_only=True) as opened:
         _, saved, history = stored_model(opened, run, trial)
     if out is not None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from headcount.analysis import Analysis, Dimension, analyse, answers, blind_note, head_rows
-from headcount.core import BadInput, Shown, nearest
-from headcount.core.text import plain, tell
+from headcount.core import BadInput, Displayable, nearest
+from headcount.core.text import notify, plain
 from headcount.render import View, tables, write_run_report
 from headcount.render.charts import panels_chart, transition_chart
 from headcount.store import Run, Store
@@ -40,7 +40,7 @@ log = logging.getLogger("headcount")
 
 
 @dataclass(frozen=True)
-class SweepResult(Shown):
+class SweepResult(Displayable):
     """What a sweep found: a run for every panel (one, unless lengths or sizes were varied too), and the answers.
 
     An answer is read off all lengths, hidden sizes and targets of one setting together; there is one, unless the
@@ -73,7 +73,7 @@ class SweepResult(Shown):
         """
         if path is None and not _shows_itself():  # a script has nobody who would display what is returned
             path = Path(f"{self.runs[0].name}.png")
-            tell(f"the picture is in {path}")
+            notify(f"the picture is in {path}")
         return super().plot(path)
 
     def report(self, folder: str | Path) -> Path:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.cli.common import console, print_json
 from headcount.core import BadInput
-from headcount.core.text import below
+from headcount.core.text import round_down
 
 if TYPE_CHECKING:
     from headcount.models import SavedModel
@@ -21,21 +21,21 @@ def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int,
     import numpy as np
     import torch
 
-    from headcount.core import Progress, whole_folder, write_json
+    from headcount.core import Progress, atomic_folder, write_json
     from headcount.render import save_errors
-    from headcount.tasks import GeneralizedRetrieval, known_task
+    from headcount.tasks import GeneralizedRetrieval, saved_task
     from headcount.theory.adversary import POINTS_PER_GRID, run_adversary
 
-    problem = task or known_task(saved.task)
+    problem = task or saved_task(saved.task)
     if not isinstance(problem, GeneralizedRetrieval):
         raise BadInput("the paper's adversary needs a retrieval task of expressions, such as quadratic-basins")
     with Progress("colliding", len(POINTS_PER_GRID), every=5.0, closes=False) as progress:
-        progress.say(f"{len(POINTS_PER_GRID)} grids")
+        progress.start(f"{len(POINTS_PER_GRID)} grids")
         run = run_adversary(saved, problem, seed=seed)
     outside = problem.outside(torch.from_numpy(np.stack([X for c in run.collisions for X in c.X])))
     data = {"in_support": not outside, "not_inputs_because": outside or None, **_data(run)}
     if out is not None:
-        with whole_folder(out) as folder:
+        with atomic_folder(out) as folder:
             write_json(folder / "adversary.json", data)
             save_errors(run.figure(), folder / "adversary.png")
     if json:
@@ -87,7 +87,7 @@ def _table(run: AdversaryRun) -> Table:
     for c, line in zip(run.collisions, run.line(), strict=True):
         distance = f"{c.distance:.3g}" if c.distance > DISTANCE_FLOOR else "rounding"
         width = _width(c)
-        wide = NONE if width is None else below(max(width, 0.0), 3)
+        wide = NONE if width is None else round_down(max(width, 0.0), 3)
         rows.append([f"{c.eps:.3g}", f"{c.gap:.3g}", distance, f"{line:.3g}", wide])
     names = ("ε", "target gap", "distance found", "C·ε^(k+1)", "Lemma 4: width at least")
     return Table(caption="", columns=[Column(name=name) for name in names], rows=rows)

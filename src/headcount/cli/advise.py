@@ -64,7 +64,7 @@ def advise(
     warm_up_device(device)
     from headcount.advisor import FILES, SHORTEST, check_numbers, check_width
     from headcount.advisor import advise as ask
-    from headcount.core import check_own, write_json
+    from headcount.core import check_output_folder, write_json
 
     if file is not None and not json:
         raise BadInput(f"{file}: one data file is enough; a second name is that of the record, with --json")
@@ -84,7 +84,7 @@ def advise(
     if out is None and not json:
         out = PAGES / page_name(data.with_suffix(""), "data")
     if out is not None:
-        check_own(out, FILES, FILES[0])
+        check_output_folder(out, FILES, FILES[0])
     found = ask(
         data,
         budget=seconds,

@@ -15,14 +15,14 @@ from headcount.cli.common import (
     Setting,
     Time,
     Whole,
-    above,
-    below,
     box_text,
     console,
     duration,
     print_json,
     read_box,
     read_task,
+    round_down,
+    round_up,
 )
 from headcount.core import BadInput
 
@@ -70,7 +70,7 @@ def attack(
 ) -> int:
     """Find two inputs with equal attention output and targets far apart: the proof of too few heads."""
     from headcount.api import attack as search
-    from headcount.core import Progress, check_folder, check_writable
+    from headcount.core import Progress, check_replaceable, check_writable
     from headcount.models import load_model
 
     seconds, more = duration(for_), None if enclose is None else duration(enclose)
@@ -79,7 +79,7 @@ def attack(
     if out is not None:
         if out.resolve() == model.resolve():
             raise BadInput(f"--out {out} is the model's own folder, which would be replaced: choose another")
-        check_folder(out)
+        check_replaceable(out)
         check_writable(out.parent)
     saved, stated = load_model(model), _task(task, set_)
     if adversary:
@@ -125,10 +125,10 @@ def attack(
 
 def _check_enclosable(saved: SavedModel, stated: Task | None, own: bool) -> None:
     """Refuse --enclose before the search, where it cannot be done after it."""
-    from headcount.tasks import GeneralizedRetrieval, known_task
+    from headcount.tasks import GeneralizedRetrieval, saved_task
     from headcount.theory.irreducible import enclosable
 
-    task = (stated or known_task(saved.task)) if own else None
+    task = (stated or saved_task(saved.task)) if own else None
     if not isinstance(task, GeneralizedRetrieval):
         raise BadInput("--enclose needs a retrieval task of expressions: here the target is numbers")
     enclosable(saved, task)
@@ -140,7 +140,7 @@ def _enclosed(found: AttackResult, seconds: float) -> Enclosed:
     with Progress("enclosing", seconds, every=5.0, closes=False) as progress:
 
         def on_step(bound: float, left: int, spent: float) -> None:
-            progress.advance(min(spent, seconds) - progress.done, note=f"gap ≤ {above(bound)}, {left} boxes left")
+            progress.advance(min(spent, seconds) - progress.done, note=f"gap ≤ {round_up(bound)}, {left} boxes left")
 
         return found.enclose(seconds, on_step=on_step)
 
@@ -201,11 +201,11 @@ def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> Non
     if witness.shows_a_gap:
         terminal.print(f"  Targets {witness.y[0]:.4g} and {witness.y[1]:.4g}; the model says {said}, measured.")
     if enclosed is not None:
-        lower = below(witness.data["claims"]["sup_error"]) if witness.kind == "exact" else "0"
+        lower = round_down(witness.data["claims"]["sup_error"]) if witness.kind == "exact" else "0"
         where = f" in output {witness.data['output']}" if len(found.unit) > 1 else ""
         ended = "" if enclosed.finished else "; not finished, the upper bound may be far from the truth"
         terminal.print(
-            f"  Proved: the best feed-forward block errs by {lower} to {above(enclosed.bound / 2)}{where} "
+            f"  Proved: the best feed-forward block errs by {lower} to {round_up(enclosed.bound / 2)}{where} "
             f"({enclosed.boxes} pairs of boxes, {enclosed.seconds:.0f} s{ended})."
         )
     cut = ", cut short by the clock: with more time more may be found." if found.cut_short else "."

@@ -16,11 +16,11 @@ from headcount.cli.common import (
     Setting,
     TaskSeed,
     Whole,
-    above,
-    below,
     console,
     print_json,
     read_task,
+    round_down,
+    round_up,
     settings,
 )
 from headcount.core import BadInput
@@ -185,9 +185,11 @@ def _table(found: list[Row], eps: float | None, notes: list[str]) -> Table:
         cells += [_or(row.sharp.bites_from_length), _or(row.sharp.bites_below_head_dim)]
         if known:
             # rounded down: both still hold
-            cells.append(NONE if row.bites_below_eps is None else f"{float(below(row.bites_below_eps, 2)):.1e}")
+            cells.append(NONE if row.bites_below_eps is None else f"{float(round_down(row.bites_below_eps, 2)):.1e}")
             if eps is not None:
-                cells.append(NONE if row.width is None else "≥ 1" if row.width <= 1 else f"≥ {below(row.width, 3)}")
+                cells.append(
+                    NONE if row.width is None else "≥ 1" if row.width <= 1 else f"≥ {round_down(row.width, 3)}"
+                )
         rows.append([*cells, row.verdict])
     return Table(caption="", columns=columns, rows=rows, notes=notes)
 
@@ -242,7 +244,7 @@ def _upper_lines(built: list[Upper], missing: list[str], eps: float | None, leng
         how = f"h = {u.heads}, n = {u.head_dim}, N = {u.hidden}, N of F = {u.hidden_ff}"
         how += f", β = {u.beta:.4g}" if u.theorem == "2 (1)" else ", uniform attention, F of five layers"
         lines.append(
-            f"  Theorem {u.theorem}: {how}: error at most {above(u.bound)} with M = {u.parameters:,} ({u.nonzero:,} "
+            f"  Theorem {u.theorem}: {how}: error at most {round_up(u.bound)} with M = {u.parameters:,} ({u.nonzero:,} "
             f"of P and F are not 0)"
         )
     return lines + [f"  Not built: {line}" for line in missing]

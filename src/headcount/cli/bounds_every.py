@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headcount.cli.common import above, below
+from headcount.cli.common import round_down, round_up
 from headcount.core import BadInput
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ def read_model(
 ) -> tuple[SavedModel, GeneralizedRetrieval]:
     """Return a model and its own task, whose reach and heads the bound then speaks of."""
     from headcount.models import load_model
-    from headcount.tasks import GeneralizedRetrieval, known_task
+    from headcount.tasks import GeneralizedRetrieval, saved_task
 
     if task is not None or lengths or intrinsic is not None or share is not None:
         raise BadInput("--model brings its own task, length, heads and head size: state it alone, or with --eps")
     model = load_model(folder)
-    own = None if model.task is None else known_task(model.task)
+    own = None if model.task is None else saved_task(model.task)
     if not isinstance(own, GeneralizedRetrieval):
         raise BadInput(
             f"the model in {folder} has no task that is stated as f, S and F0: the bounds do not speak of it"
@@ -49,16 +49,19 @@ def every_table(found: Sequence[Transition], eps: float | None, head_dim: int, w
     table = Table(caption="", columns=columns, rows=[], notes=[whose] if whose else [])
     for one in found:
         for row in one.rows:
-            cells = [str(row.heads), str(row.length), below(row.gap, 3), f"{row.copies} | {row.copies_any}"]
+            cells = [str(row.heads), str(row.length), round_down(row.gap, 3), f"{row.copies} | {row.copies_any}"]
             if at:
-                cells += [_maybe(row.reach, above), f"≥ {_maybe(row.error, below)} | {_maybe(row.error_any, below)}"]
+                cells += [
+                    _maybe(row.reach, round_up),
+                    f"≥ {_maybe(row.error, round_down)} | {_maybe(row.error_any, round_down)}",
+                ]
             if eps:
-                cells += [f"≥ {_maybe(row.needed, below)} | {_maybe(row.needed_any, below)}"]
-                cells += [f"≥ {_maybe(row.width_any, below)}"]
+                cells += [f"≥ {_maybe(row.needed, round_down)} | {_maybe(row.needed_any, round_down)}"]
+                cells += [f"≥ {_maybe(row.width_any, round_down)}"]
             table.rows.append(cells)
         if one.built is not None:
             cells = [str(one.intrinsic), str(one.length), NONE, NONE, "as above" if one.rows else NONE]
-            table.rows.append([*cells, f"≤ {above(one.built)}", *([NONE, NONE] if eps else [])])
+            table.rows.append([*cells, f"≤ {round_up(one.built)}", *([NONE, NONE] if eps else [])])
     return table
 
 

@@ -16,12 +16,12 @@ from headcount.cli.common import (
     Setting,
     TaskSeed,
     Whole,
-    above,
     box_text,
     console,
     print_json,
     read_box,
     read_task,
+    round_up,
 )
 from headcount.core import BadInput
 
@@ -55,13 +55,13 @@ def build(
 
     By Theorem 2 (1), with a head for every minimum; with --wide by Theorem 2 (3), with one head of dimension T·d.
     """
-    from headcount.core import check_folder
+    from headcount.core import check_replaceable
     from headcount.render import budget_png
     from headcount.theory.bounds import budget_figure
     from headcount.theory.construct import Built, build_wide, largest_weights, save_verified
     from headcount.theory.construct import build as construct
 
-    check_folder(out)
+    check_replaceable(out)
     problem = read_task(task, intrinsic, length, dim, task_seed, set_, small_sets=True)
     from headcount.tasks import Task
 
@@ -117,9 +117,9 @@ def _show(facts: dict[str, Any], task: Task) -> None:
         f"{facts['parameters_total']:,} in all."
     )
     terminal.print(
-        f"Proved: for all {facts['box']} the error is at most {above(facts['bound'])} ≤ eps = {facts['eps']:g} "
-        f"as computed in float64 (verified from the weights up: {above(facts['rechecked_exact'])} in exact arithmetic, "
-        f"and rounding adds at most {above(facts['rounding'], 2)})."
+        f"Proved: for all {facts['box']} the error is at most {round_up(facts['bound'])} ≤ eps = {facts['eps']:g} "
+        f"as computed in float64 (verified from the weights up: {round_up(facts['rechecked_exact'])} in exact "
+        f"arithmetic, and rounding adds at most {round_up(facts['rounding'], 2)})."
     )
     terminal.print(as_terminal(budget_table(facts["shares"], facts["eps"], terminal.width)))
     terminal.print()

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from headcount.cli.common import BoxSides, Json, Time, Whole, above, box_text, console, duration, print_json, read_box
+from headcount.cli.common import (
+    BoxSides,
+    Json,
+    Time,
+    Whole,
+    box_text,
+    console,
+    duration,
+    print_json,
+    read_box,
+    round_up,
+)
 from headcount.core import BadInput
 
 if TYPE_CHECKING:
@@ -53,7 +64,7 @@ def _sentence(found: Certificate, goal: float) -> str:
     """Say what is proved, what is only measured, and whether the search ended."""
     constant = "no constant is known to do better"
     if math.isfinite(found.constant):
-        constant = f"a constant errs by at most {above(found.constant)}, proved"
+        constant = f"a constant errs by at most {round_up(found.constant)}, proved"
     worst = f"worst error found: {found.worst.error:.4g}, measured"
     if not math.isfinite(found.worst.error):
         worst = "an input was found at which the error as computed is no finite number"
@@ -66,7 +77,7 @@ def _sentence(found: Certificate, goal: float) -> str:
         else f"Not finished, the bound may be far from the truth: {found.left} boxes are left"
     )
     return (
-        f"Proved: the error is at most {above(found.bound)} for all {box}, in exact arithmetic. "
+        f"Proved: the error is at most {round_up(found.bound)} for all {box}, in exact arithmetic. "
         f"{f'Vacuous: {constant}' if found.vacuous else _capital(constant)}. "
         f"{_capital(worst)}. Gap {found.gap:.2f}. "
         f"{ended} ({found.boxes} boxes, {found.seconds:.0f} s)."

@@ -14,10 +14,10 @@ from cyclopts import Parameter, Token
 
 from headcount.core import BadInput
 from headcount.core.readers import parse_json
-from headcount.core.text import above as above
-from headcount.core.text import below as below
 from headcount.core.text import duration as duration
-from headcount.core.text import put, tell
+from headcount.core.text import notify, write_output
+from headcount.core.text import round_down as round_down
+from headcount.core.text import round_up as round_up
 
 if TYPE_CHECKING:
     from headcount.core.text import Terminal
@@ -184,7 +184,7 @@ def box_text(box: Any) -> str:
 
 def print_json(value: Any) -> None:
     """Write one JSON value to standard output."""
-    put(json.dumps(value, indent=2, allow_nan=False))
+    write_output(json.dumps(value, indent=2, allow_nan=False))
 
 
 def console() -> Terminal:
@@ -216,9 +216,11 @@ def tell_what_is_kept(stopped: KeyboardInterrupt, store: Path, kept: str = "trai
     from headcount.sweeps import CutShort
 
     if isinstance(stopped, CutShort):
-        tell(f"ended at once: what was trained since the last checkpoint is lost; the same command goes on in {store}")
+        notify(
+            f"ended at once: what was trained since the last checkpoint is lost; the same command goes on in {store}"
+        )
     else:
-        tell(f"what was {kept} is kept in {store}; the same command goes on from there")
+        notify(f"what was {kept} is kept in {store}; the same command goes on from there")
 
 
 def page_name(source: Path, fallback: str) -> str:

@@ -20,11 +20,11 @@ def export(
     json: Json = False,
 ) -> int:
     """Take one trained model out of a run, as a folder like that of `headcount train`."""
-    from headcount.core import check_folder
+    from headcount.core import check_replaceable
     from headcount.store import Store
     from headcount.sweeps import stored_model
 
-    check_folder(out)
+    check_replaceable(out)
     with Store.open(store, read_only=True) as opened:
         name, saved, history = stored_model(opened, run, trial)
     identity = saved.save(out, extra={"history.json": history})

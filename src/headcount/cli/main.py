@@ -9,7 +9,7 @@ import traceback
 from typing import TYPE_CHECKING, NamedTuple
 
 from headcount.cli.stops import stops_like_interrupt
-from headcount.core.text import guarded_streams, tell, tell_lines
+from headcount.core.text import guarded_streams, notify, write_error_text
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -131,11 +131,11 @@ def main(arguments: list[str] | None = None) -> None:
             status = _run(tokens)
             sys.stdout.flush()
         except KeyboardInterrupt:
-            tell("interrupted")
+            notify("interrupted")
             status = INTERRUPTED
         except Exception as error:
             status = _show_traceback() if debug else _explain(error)
-    sys.exit(READER_LEFT if out.lost and status == 0 else status)
+    sys.exit(READER_LEFT if out.reader_left and status == 0 else status)
 
 
 def _check_address_space() -> None:
@@ -164,7 +164,7 @@ class _Once(logging.Handler):
         line = record.getMessage()
         if line not in self._seen:
             self._seen.add(line)
-            tell(line)  # looked up now: a live progress bar has its own standard error
+            notify(line)  # looked up now: a live progress bar has its own standard error
 
 
 def _log() -> None:
@@ -230,21 +230,21 @@ def _explain(error: Exception) -> int:
     from headcount.core import HeadcountError
 
     if isinstance(error, HeadcountError):
-        tell(str(error))
+        notify(str(error))
     elif isinstance(error, CycloptsError):
         command = " ".join(["headcount", *(error.command_chain or ())])
-        tell(f"{_usage(error)} ({command} --help lists what is allowed)")
+        notify(f"{_usage(error)} ({command} --help lists what is allowed)")
     elif isinstance(error, UnicodeError):
-        tell(f"a name or a text is not valid Unicode ({error}): give it another one")
+        notify(f"a name or a text is not valid Unicode ({error}): give it another one")
     elif isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
-        tell(f"{error.strerror or error}{where}")
+        notify(f"{error.strerror or error}{where}")
     elif isinstance(error, MemoryError) or any(word in str(error) for word in NO_MEMORY):
-        tell("out of memory: choose a smaller batch, length or hidden size, or give fewer data")
+        notify("out of memory: choose a smaller batch, length or hidden size, or give fewer data")
     elif isinstance(error, RecursionError):
-        tell("an expression or a file is nested too deeply: give sum, product and lists many arguments instead")
+        notify("an expression or a file is nested too deeply: give sum, product and lists many arguments instead")
     else:
-        tell(f"unexpected {type(error).__name__}: {error} (a bug: run again with --debug and report it)")
+        notify(f"unexpected {type(error).__name__}: {error} (a bug: run again with --debug and report it)")
         return 1
     return 2
 
@@ -256,5 +256,5 @@ def _usage(error: Exception) -> str:
 
 def _show_traceback() -> int:
     """Show the whole traceback of the error under way; the texts in it may come from a file."""
-    tell_lines(traceback.format_exc())
+    write_error_text(traceback.format_exc())
     return 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from headcount.cli.common import NAME_MAX_CHARACTERS, Json, above, below, box_text, console, print_json
+from headcount.cli.common import NAME_MAX_CHARACTERS, Json, box_text, console, print_json, round_down, round_up
 from headcount.core import BadInput
 
 if TYPE_CHECKING:
@@ -72,15 +72,16 @@ def _witness(file: Path, json: bool) -> int:
     but = f", but the two are not inputs of this task ({proved.outside})" if proved.outside else ""
     if proved.radius is not None:
         text = (
-            f"two sequences within {above(proved.radius, 2)} of the stated ones have exactly equal attention outputs "
-            f"and targets at least {below(proved.gap)} apart. So every feed-forward block on top of this encoder and "
-            f"attention errs by at least {below(proved.sup_error)} ({where}; proved, in exact arithmetic)."
+            f"two sequences within {round_up(proved.radius, 2)} of the stated ones have exactly equal attention "
+            f"outputs and targets at least {round_down(proved.gap)} apart. So every feed-forward block on top of this "
+            f"encoder and attention errs by at least {round_down(proved.sup_error)} ({where}; proved, in exact "
+            f"arithmetic)."
         )
     else:
         text = (
-            f"the targets are at least {below(proved.gap)} apart, F's inputs at most {above(proved.distance)}; this "
-            f"model's own F errs by at least {below(proved.sup_error)} on one of the two ({where}; proved, in exact "
-            f"arithmetic)."
+            f"the targets are at least {round_down(proved.gap)} apart, F's inputs at most {round_up(proved.distance)}; "
+            f"this model's own F errs by at least {round_down(proved.sup_error)} on one of the two ({where}; proved, "
+            f"in exact arithmetic)."
         )
     console().print(bold("It holds"), f"{but}: {text}", sep="")
     return 0
@@ -141,9 +142,9 @@ def _certificate(file: Path, json: bool) -> int:
     stated = "as computed in float64" if certificate.get("arithmetic") == "float64" else "in exact arithmetic"
     terminal.print(
         bold("It holds"),
-        f": the error is at most {above(proved.computed, 6)} for all {box_text(certificate['box'])} as computed in "
-        f"float64 ({above(proved.bound, 6)} in exact arithmetic; proved; it claims {certificate['bound']:.6g} {stated} "
-        f"for eps = {certificate['eps']:g}).",
+        f": the error is at most {round_up(proved.computed, 6)} for all {box_text(certificate['box'])} as computed in "
+        f"float64 ({round_up(proved.bound, 6)} in exact arithmetic; proved; it claims {certificate['bound']:.6g} "
+        f"{stated} for eps = {certificate['eps']:g}).",
         sep="",
     )
     return 0
@@ -163,8 +164,8 @@ def _table(certificate: dict[str, Any], proved: dict[str, Any]) -> Table:
     for step, claims in certificate["steps"].items():
         if step in names:
             for i, (claim, found) in enumerate(zip(claims, proved[step], strict=True), 1):
-                rows.append([step, names[step].format(i, i), above(claim), above(found)])
-    rows.append(["rounding", "float64 against exact arithmetic", "", above(proved["rounding"])])
+                rows.append([step, names[step].format(i, i), round_up(claim), round_up(found)])
+    rows.append(["rounding", "float64 against exact arithmetic", "", round_up(proved["rounding"])])
     columns = [
         Column(name="step", kind="text", key=True),
         Column(name="what is bounded", kind="text", key=True),

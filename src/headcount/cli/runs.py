@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from headcount.cli.common import Json, StoreFolder, console, print_json
 from headcount.core import BadInput
-from headcount.core.text import put
+from headcount.core.text import write_output
 
 if TYPE_CHECKING:
     from headcount.render import Table
@@ -193,9 +193,9 @@ def _print_rows(store: Store, run: str, sort: str) -> None:
             if shape != whole:
                 row = loads(line)
                 line = encode({name: row.get(name) for name in whole})
-            put(before + line, end="")
+            write_output(before + line, end="")
             before = ",\n  "
-    put("\n]" if places else "[]")
+    write_output("\n]" if places else "[]")
 
 
 def _error(trial: StoredTrial) -> float:

@@ -142,10 +142,10 @@ def _train(
     seed: int,
     json: bool,
 ) -> int:
-    from headcount.core import Progress, check_folder
+    from headcount.core import Progress, check_replaceable
     from headcount.training import start_kernels, train_fast
 
-    check_folder(out)  # before the work, not after it
+    check_replaceable(out)  # before the work, not after it
     model = options.model(heads=heads, dim=problem.dim, length=problem.length, out_dim=problem.out_dim)
     with Progress("training", recipe.steps) as progress:
         start_kernels(progress, recipe.dtype, [model])

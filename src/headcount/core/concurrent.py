@@ -1,4 +1,4 @@
-"""Pieces of work side by side where they gain by it: in threads, of which each fills a part of a GPU."""
+"""Calls run side by side where that is faster: in threads, each of which fills a part of a GPU."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def together(calls: Sequence[Callable[[], T]], *, threads: bool, halt: Callable[[], object]) -> list[T]:
-    """Return what the calls return, made in threads or one after the other.
+def run_concurrently(calls: Sequence[Callable[[], T]], *, threaded: bool, on_failure: Callable[[], object]) -> list[T]:
+    """Return the results of the calls, made in threads (`threaded`) or one after the other.
 
-    Where one fails, or Ctrl-C comes, `halt` tells the others to end.
+    If a threaded call fails, or on Ctrl-C, `on_failure` must tell the other calls to end.
     """
-    if not threads or len(calls) < 2:
+    if not threaded or len(calls) < 2:
         return [call() for call in calls]
     with ThreadPoolExecutor(len(calls)) as pool:
-        work = [pool.submit(call) for call in calls]
+        futures = [pool.submit(call) for call in calls]
         try:
-            wait(work, return_when=FIRST_EXCEPTION)
-            failed = next((one for one in work if one.done() and one.exception() is not None), work[0])
+            wait(futures, return_when=FIRST_EXCEPTION)
+            failed = next((one for one in futures if one.done() and one.exception() is not None), futures[0])
             failed.result()
-            return [one.result() for one in work]
+            return [future.result() for future in futures]
         except BaseException:
-            halt()
+            on_failure()
             raise

@@ -1,4 +1,4 @@
-"""The door of a package: the names that others may import from it, each loaded from its module on first use.
+"""Doors of packages: the names that others may import from one, each loaded from its module on first use.
 
 A door is the `__init__` of a room, or of a folder in a room. It lists its names once, as imports for type checkers:
 
@@ -23,28 +23,28 @@ _LISTED = re.compile(r"^    from ([\w.]+) import \(?\s*(\w+) as (\w+)", re.M)
 
 
 def listed(text: str) -> dict[str, tuple[str, str]]:
-    """Return what the text of a door lists: the name that it offers, its module, and its name there."""
+    """Return the names that the text of a door offers, each with its module and its name there."""
     return {offered: (module, name) for module, name, offered in _LISTED.findall(text)}
 
 
 def open_door(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package, from what its own text lists."""
+    """Return `__getattr__` and `__dir__` for a package, from the imports in its own text."""
     names: dict[str, tuple[str, str]] = {}
 
-    def read() -> dict[str, tuple[str, str]]:
+    def load_names() -> dict[str, tuple[str, str]]:
         if not names:
             loader: Any = getattr(sys.modules[package].__spec__, "loader", None)
             names.update(listed(loader.get_source(package)))
         return names
 
-    def find(name: str) -> Any:
+    def get_attribute(name: str) -> Any:
         if name == "__all__":
-            return sorted(read())
-        if name.startswith("__") or name not in read():
+            return sorted(load_names())
+        if name.startswith("__") or name not in load_names():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, inner = names[name]
-        if module == package:  # one of its own modules, offered as such
+        if module == package:  # a module of the package itself
             return import_module(f"{package}.{inner}")
         return getattr(import_module(module), inner)
 
-    return find, lambda: sorted(read())
+    return get_attribute, lambda: sorted(load_names())

@@ -1,4 +1,4 @@
-"""Errors that are part of the product: one line that says what is wrong, what is allowed and what to do."""
+"""Errors that users see: one line that says what is wrong, what is allowed and what to do."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from headcount.core.text.harmless import plain
 
 
 class HeadcountError(Exception):
-    """The base of all errors that a user may meet; the command line prints one line and exits with status 2."""
+    """Base class of all errors meant for users; the command line prints one line and exits with status 2."""
 
     def __str__(self) -> str:
-        """Return the message; Python prints it in a traceback, and names in it come from files and users."""
+        """Return the message without control characters: names in it come from files and users."""
         return plain(super().__str__(), lines=True)
 
 
@@ -21,7 +21,7 @@ class BadInput(HeadcountError):
 
 
 class MissingExtra(HeadcountError):
-    """An optional package is not installed; the hint names the source folder, since headcount is on no index."""
+    """An optional package is not installed; the hint names the source folder, since headcount is not on PyPI."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
@@ -31,7 +31,7 @@ class MissingExtra(HeadcountError):
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
-    """Say which of the allowed words was probably meant, then list them all."""
+    """Return "did you mean …?" for the closest allowed word, if any, and the list of all allowed words."""
     names = sorted(allowed)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""

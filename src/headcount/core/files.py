@@ -1,4 +1,4 @@
-"""Writes that are whole or absent: a temporary name beside the target, synced, then renamed."""
+"""Atomic writes: to a temporary name beside the target, synced, then renamed."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ def _sync_directory(path: Path) -> None:
 
 
 def _temporary_name(path: Path) -> Path:
-    """Return a free name beside a path. `tempfile` would make the file too, but for its owner alone: mode 0600."""
+    """Return an unused name beside a path; `tempfile` would also create the file, with mode 0600."""
     return path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
 
 
 def _keep_mode(new: Path, old: Path) -> None:
-    """Give a file or folder the permissions of the one that it replaces; a new one has those of the umask."""
+    """Give a file or folder the permissions of the one that it replaces, if any; otherwise the umask's remain."""
     if old.exists():
         new.chmod(stat.S_IMODE(old.stat().st_mode) & 0o777)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that no reader, crash or full disk ever sees half of it.
+    """Write a file atomically: no reader, crash or full disk ever leaves half of it.
 
-    A link stays and what it points to is written; a device or a pipe, which a rename would replace, is written to.
-    A new file has the mode that the umask leaves of 0666, one that is replaced keeps its own.
+    A link stays, and its target is replaced; a device or a pipe, which a rename would replace, is written to directly.
+    A new file gets the mode 0666 less the umask, a replaced one keeps its mode.
     """
-    stream = str(path.absolute().parent) in ("/dev", "/dev/fd", "/proc/self/fd")  # /dev/stdout may be a plain file
-    if path.exists() and not path.is_dir() and (stream or not path.is_file()):
+    is_stream = str(path.absolute().parent) in ("/dev", "/dev/fd", "/proc/self/fd")  # /dev/stdout may be a plain file
+    if path.exists() and not path.is_dir() and (is_stream or not path.is_file()):
         with path.open("ab") as handle:
             handle.write(content)
         return
@@ -59,29 +59,29 @@ def write_bytes(path: Path, content: bytes) -> None:
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):  # in the name that the user knows; a full disk has none
+        if isinstance(error, OSError):  # name the path that the user knows; a full disk gives none
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise
     _sync_directory(path.parent)
 
 
-def write_all(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write the files of a folder, all or none: those that stand there are kept until all new ones are on the disk."""
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write the files of a folder, all or none: existing files are replaced only when all new ones are on disk."""
     new = next((p for p in reversed((folder, *folder.parents)) if not p.exists()), None)
     folder.mkdir(parents=True, exist_ok=True)
-    aside = {name: folder / f".{name}.part" for name in contents}
+    parts = {name: folder / f".{name}.part" for name in contents}
     try:
         for name, content in contents.items():
             try:
-                aside[name].unlink(missing_ok=True)  # of a writer that was killed; its mode is nobody's choice
-                write_bytes(aside[name], content)
-                _keep_mode(aside[name], folder / name)
+                parts[name].unlink(missing_ok=True)  # left by a killed writer; its mode must not be kept
+                write_bytes(parts[name], content)
+                _keep_mode(parts[name], folder / name)
             except OSError as error:
                 raise OSError(error.errno, error.strerror, str(folder / name)) from None
-        for name, part in aside.items():
+        for name, part in parts.items():
             part.replace(folder / name)
     except BaseException:
-        for part in aside.values():
+        for part in parts.values():
             part.unlink(missing_ok=True)
         if new is not None:
             shutil.rmtree(new, ignore_errors=True)
@@ -90,21 +90,21 @@ def write_all(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def json_bytes(value: Any) -> bytes:
-    """JSON for people and programs: indented, NaN refused, no character hidden."""
+    """Return JSON for people and programs: indented, NaN refused, hidden characters escaped."""
     return (json_text(value) + "\n").encode()
 
 
 def write_text(path: Path, content: str) -> None:
-    """Write text whole or not at all, as UTF-8."""
+    """Write text as UTF-8, atomically."""
     write_bytes(path, content.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON whole or not at all."""
+    """Write JSON atomically."""
     write_bytes(path, json_bytes(value))
 
 
-_OURS = {
+_RESULT_FILES = {
     "model.safetensors",
     "config.json",
     "history.json",
@@ -116,50 +116,51 @@ _OURS = {
     "adversary.json",
     "adversary.png",
 }
+"""The files of a model, certificate or witness folder: a folder of only these may be replaced."""
 
 
-def check_folder(target: Path) -> None:
-    """Refuse a target that is a file, or a folder with anything in it that is not ours: it is the user's."""
+def check_replaceable(target: Path) -> None:
+    """Refuse an --out that is a file, or a folder with any file that headcount did not write."""
     if target.is_dir():
-        foreign = sorted(p.name for p in target.iterdir() if p.name not in _OURS)
+        foreign = sorted(p.name for p in target.iterdir() if p.name not in _RESULT_FILES)
         config = target / "config.json"
         if not foreign and config.exists() and b'"headcount-model"' not in config.read_bytes()[:200]:
-            foreign = ["a config.json that is not ours"]
+            foreign = ["a config.json of another program"]
         if foreign:
             raise BadInput(f"{target} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
     elif target.exists():
         raise BadInput(f"{target} is a file, not a folder: choose another --out")
     if target.is_symlink() or target.is_mount() or target.resolve() == Path.cwd():
-        raise BadInput(f"{target} is a link, a mount point or this very folder: choose a new folder as --out")
+        raise BadInput(f"{target} is a link, a mount point or the current folder: choose a new folder as --out")
     check_writable(target.absolute().parent)
 
 
-def check_own(folder: Path, names: Collection[str], sign: str) -> None:
-    """Refuse an --out that is a file, or a folder that holds anything but an earlier result: `names` with `sign`."""
+def check_output_folder(folder: Path, names: Collection[str], marker: str) -> None:
+    """Refuse an --out that is a file, or a folder of anything but an earlier result (`names`, with `marker`)."""
     if folder == Path():
-        raise BadInput("--out is this very folder: choose an empty or new folder")
+        raise BadInput("--out is the current folder: choose an empty or new folder")
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file, not a folder: choose another --out")
-    there = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
-    foreign = [name for name in there if name not in names] or (there if there and sign not in there else [])
+    present = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+    foreign = [name for name in present if name not in names] or (present if marker not in present else [])
     if foreign:
         raise BadInput(f"{folder} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")
     check_writable(folder)
 
 
 def check_writable(folder: Path, what: str = "--out") -> None:
-    """Refuse a folder in which nothing can be made, before the work and not after it."""
+    """Refuse a folder in which no file can be created, before the work and not after it; `what` names the option."""
     parent = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
-    try:  # permissions alone do not tell: some file systems refuse whatever they say
+    try:  # permission bits are not enough: some file systems refuse regardless
         Path(tempfile.mkdtemp(dir=parent, prefix=".headcount-")).rmdir()
     except OSError:
-        raise BadInput(f"{parent} is not a folder that can be written to: choose another {what}") from None
+        raise BadInput(f"{parent} is not a writable folder: choose another {what}") from None
 
 
 @contextmanager
-def whole_folder(target: Path) -> Generator[Path]:
-    """Fill a temporary folder and rename it to the target at the end; on any error nothing is left behind."""
-    check_folder(target)
+def atomic_folder(target: Path) -> Generator[Path]:
+    """Yield a temporary folder to fill, and rename it to the target at the end; on any error nothing is left behind."""
+    check_replaceable(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary_name(target)
     try:
@@ -169,7 +170,7 @@ def whole_folder(target: Path) -> Generator[Path]:
             _keep_mode(path, target / path.relative_to(temporary))
         old = temporary.with_suffix(".old")
         if target.exists():
-            target.replace(old)  # set aside first: at every moment a whole folder exists under some name
+            target.replace(old)  # moved aside first: at every moment a complete folder exists under some name
         temporary.replace(target)
         shutil.rmtree(old, ignore_errors=True)
     except BaseException:

@@ -1,4 +1,4 @@
-"""Identity is a content hash: sha256 over canonical JSON, and over tensors' bytes."""
+"""Content hashes, the identity of specs and models: sha256 over canonical JSON and over the bytes of tensors."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 
 def canonical_json(value: Any) -> str:
-    """Write JSON in the one form that is hashed: keys sorted, no blanks, no NaN, floats by their shortest repr."""
+    """Return JSON in the one form that is hashed: sorted keys, no blanks, no NaN, floats by their shortest repr."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def content_hash(value: Any) -> str:
-    """Hash a JSON value."""
+    """Return the hash of a JSON value."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def arrays_hash(arrays: dict[str, NDArray[Any]]) -> str:
-    """Hash named arrays: name, type, shape and little-endian bytes of each, in the order of the names."""
+    """Return the hash of named arrays: name, type, shape and little-endian bytes of each, sorted by name."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])

@@ -1,4 +1,4 @@
-"""Where a result came from: commit, versions, machine, time."""
+"""The provenance of a result: commit, versions, machine, time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ PACKAGES = ("headcount", "torch", "triton", "numpy", "scipy", "pydantic", "pytho
 def _commit() -> str | None:
     """Return the commit of the source tree, with `+` for uncommitted changes; None for an installed package.
 
-    A copy of the tree without its history can be told by HEADCOUNT_COMMIT.
+    HEADCOUNT_COMMIT states it for a copy of the tree without its history.
     """
     if os.environ.get("HEADCOUNT_COMMIT"):
         return os.environ["HEADCOUNT_COMMIT"]
-    here = Path(__file__).parent
+    source_folder = Path(__file__).parent
     try:
-        git = ["git", "-C", str(here), "-c", "safe.directory=*"]
+        git = ["git", "-C", str(source_folder), "-c", "safe.directory=*"]
         sha = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
         status = subprocess.run(
-            [*git, "status", "--porcelain", "--", str(here)], capture_output=True, text=True, timeout=5, check=True
+            [*git, "status", "--porcelain", "--", str(source_folder)],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -32,7 +36,7 @@ def _commit() -> str | None:
 
 
 def _cpu() -> str:
-    """Name the processor."""
+    """Return the name of the processor."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text(errors="replace").splitlines():
@@ -42,12 +46,12 @@ def _cpu() -> str:
 
 
 def cores() -> int:
-    """Count the cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def provenance(device: str = "cpu") -> dict[str, object]:
-    """Return what a reader needs to place a result."""
+    """Return commit, package versions, machine and time of a result computed on `device`."""
     versions: dict[str, str] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""Progress that a person likes: a live bar on a terminal, plain lines elsewhere, nothing when silenced."""
+"""Progress: a live bar on a terminal, plain lines elsewhere, nothing when silenced."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from headcount.core.text.harmless import plain
-from headcount.core.text.streams import drawing_stream, put_line
+from headcount.core.text.streams import drawing_stream, write_line
 
 
 class Progress:
-    """Count `total` units of work with a note on the latest; use it as a context manager.
+    """Progress over `total` units of work, with a note on the latest; use it as a context manager.
 
-    On a terminal a bar with the time to go, and a table of results where there is one; elsewhere one plain line at
-    most every `every` seconds. All of it goes to standard error, so that standard output stays clean for results and
-    `--json`; in a notebook to standard output, since a notebook paints standard error as an error.
+    A terminal shows a bar with the remaining time and, if given, a table of results; elsewhere at most one plain line
+    appears every `every` seconds. Everything goes to standard error, so standard output stays clean for results and
+    `--json`; in a notebook it goes to standard output, since notebooks show standard error as errors.
     """
 
     def __init__(
@@ -30,9 +30,10 @@ class Progress:
         closes: bool = True,
         bound: bool = False,
     ) -> None:
-        """Take the work; `closes` lets the last unit print the closing line, else the caller marks it.
+        """Set up, printing nothing.
 
-        With `bound` the total is what the work may take at most.
+        closes: whether the last unit prints the closing line; otherwise the caller marks it with `last`. bound: whether
+        `total` is an upper bound of the work.
         """
         self.title, self.total, self.quiet, self.every, self.closes = title, total, quiet, every, closes
         self.bound = bound
@@ -51,33 +52,33 @@ class Progress:
             self._task = self._bar.add_task(plain(self.title), total=self.total, note="")
         return self
 
-    def say(self, note: str) -> None:
-        """Say what is being done before the first unit; the clock for the time to go starts after it."""
+    def start(self, note: str) -> None:
+        """Show what is done before the first unit, and restart the clock of the remaining time."""
         self._start = time.monotonic()
         if self._bar is not None:
             self._bar.update(self._task, note=plain(note))
             self._bar.reset(self._task, note=plain(note))
         elif not self.quiet and note:
-            put_line(f"{self.title}: {note}", _stream())
+            write_line(f"{self.title}: {note}", _stream())
 
-    def line(self, text: str) -> None:
-        """Print a line of results where there is no live table to show them."""
+    def print_line(self, text: str) -> None:
+        """Print a line of results, unless a live table shows them."""
         if self._bar is None and not self.quiet:
-            put_line(f"{self.title}: {text}", _stream())
+            write_line(f"{self.title}: {text}", _stream())
 
-    def show(self, rows: Sequence[tuple[str, ...]], columns: Sequence[str]) -> None:
-        """Show rows of results above the bar."""
+    def show_table(self, rows: Sequence[tuple[str, ...]], columns: Sequence[str]) -> None:
+        """Show rows of results above the live bar."""
         self._table = columns, rows
 
     def skip(self, units: float) -> None:
-        """Say that units were done before, or need not be done: they say nothing of the speed."""
+        """Count units as done that took no work, so that they do not enter the estimate of the remaining time."""
         self._skipped += units
         self.done += units
         if self._bar is not None:
             self._bar.update(self._task, total=self.total - self._skipped)
 
     def advance(self, units: float = 1, note: str = "", *, last: bool = False) -> None:
-        """Say that more units are done; `last` marks the end, for a closing line."""
+        """Count more units as done; `last` marks the end, for a closing line."""
         self.done += units
         if self._bar is not None:
             fields = {"note": plain(note)} if note else {}
@@ -90,13 +91,15 @@ class Progress:
                 self._print(now - self._start, note, last)
 
     def _print(self, elapsed: float, note: str, last: bool) -> None:
-        """Print a plain line: how much is done, how long it will take, the note."""
+        """Print a plain line: the percentage done, the remaining time, the note."""
         worked = self.done - self._skipped
-        left = max(elapsed * (self.total - self.done) / worked, 0.0) if worked > 0 else None
+        remaining = max(elapsed * (self.total - self.done) / worked, 0.0) if worked > 0 else None
         about = "at most" if self.bound else "about"
-        when = f" in {elapsed:.0f} s" if last else "" if left is None else f", {about} {_time(left)} to go"
-        share = 100 if last else min(99, int(100 * self.done / self.total))
-        put_line(f"{self.title}: {share} %{when}  {note}".rstrip(), _stream())
+        when = f" in {elapsed:.0f} s" if last else ""
+        if not last and remaining is not None:
+            when = f", {about} {_time_text(remaining)} to go"
+        percent = 100 if last else min(99, int(100 * self.done / self.total))
+        write_line(f"{self.title}: {percent} %{when}  {note}".rstrip(), _stream())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -106,7 +109,7 @@ class Progress:
 
 
 def in_notebook() -> bool:
-    """Whether the code runs in a kernel of IPython, whose output a notebook shows."""
+    """Whether the code runs in an IPython kernel, whose output a notebook shows."""
     kernel, shell = sys.modules.get("ipykernel"), sys.modules.get("IPython")
     if kernel is None or shell is None:
         return False
@@ -115,19 +118,19 @@ def in_notebook() -> bool:
 
 
 def _stream() -> TextIO:
-    """Where plain lines go."""
+    """Return the stream for plain lines."""
     return sys.stdout if in_notebook() else sys.stderr
 
 
-def _time(seconds: float) -> str:
-    """Write a time to go as a person would say it."""
+def _time_text(seconds: float) -> str:
+    """Return a remaining time in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _bar(shown: Any) -> Any:
-    """Make the live bar, with a table of results above it."""
+def _bar(current_table: Any) -> Any:
+    """Return the live bar, with a table of results above it."""
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
     from rich.table import Table
@@ -138,7 +141,7 @@ def _bar(shown: Any) -> Any:
         """A bar below a table."""
 
         def get_renderables(self) -> Any:
-            columns, rows = shown()
+            columns, rows = current_table()
             if rows:
                 table = Table(box=None, pad_edge=False)
                 for place, name in enumerate(columns):

@@ -1,8 +1,9 @@
-"""Strict specs: typed, frozen, hashed; an unknown key is an error that names the nearest right one."""
+"""Strict specs: typed, frozen, hashed; the error for an unknown key names the nearest known one."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -14,14 +15,14 @@ from headcount.core.hashing import content_hash
 
 
 def _plain(value: Any) -> Any:
-    """Turn NumPy's numbers and arrays into JSON's."""
+    """Convert NumPy numbers and arrays to JSON data."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not JSON data")
 
 
 def _as_tuple(value: Any) -> Any:
-    """Let lists and arrays stand for tuples, at every depth; pydantic then checks the elements strictly."""
+    """Convert lists and arrays to tuples, at every depth; pydantic then checks the elements strictly."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple):
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 else:
 
     class _Meta(type(BaseModel)):
-        """Lets NumPy's numbers stand for Python's, and turns pydantic's complaint into our one line.
+        """Accepts NumPy numbers for Python's, and turns pydantic's errors into one line.
 
-        It sits in the metaclass, since an own `__init__` would make pydantic read nested JSON as Python objects.
+        This is done in the metaclass, since a custom `__init__` would make pydantic read nested JSON as Python objects.
         """
 
         def __call__(cls, **fields: Any) -> Any:
@@ -56,15 +57,10 @@ else:
 
 
 class Spec(_Base):
-    """The base of all specs."""
+    """Base class of all specs."""
 
     model_config = ConfigDict(
-        strict=True,
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        hide_input_in_errors=True,
-        validate_default=True,
+        strict=True, frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, validate_default=True
     )
 
     @classmethod
@@ -85,12 +81,21 @@ class Spec(_Base):
         return content_hash(self.data())
 
 
+_REWORDED = (
+    (r"Input tag (.*) found using '(\w+)' does not match any of the expected tags:", r"unknown \2 \1: allowed:"),
+    ("greater than or equal to", "at least"),
+    ("less than or equal to", "at most"),
+    ("valid integer(, got .*)?", "whole number"),
+    ("a valid ", "a "),
+)
+"""Parts of pydantic's messages, and our words for them."""
+
+
 def explain(error: ValidationError, spec: type[BaseModel]) -> str:
-    """Put the first complaint of pydantic into one line; for an unknown key name the nearest right one."""
+    """Return pydantic's first error in one line; for an unknown key it names the nearest known one."""
     found = error.errors(include_url=False, include_context=True)
-    first = next(
-        (e for e in found if e["type"] == "extra_forbidden"), found[0]
-    )  # a misspelt key leaves another missing
+    # a misspelt key also makes the right one missing: name the misspelt one
+    first = next((e for e in found if e["type"] == "extra_forbidden"), found[0])
     path = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         owner = _owner(spec, first["loc"][:-1])
@@ -98,26 +103,29 @@ def explain(error: ValidationError, spec: type[BaseModel]) -> str:
         return f"unknown key {path!r}: {nearest(str(first['loc'][-1]), names)}"
     if first["type"] == "missing":
         return f"{path} is missing"
-    message = str(first["msg"]).removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
-    value = first.get("input")
-    shown = f"; got {_short(value)}" if isinstance(value, int | float | str | bool | None) else ""
-    return f"{path}: {message}{shown}" if path else f"{message}{shown}"
+    message = str(first["msg"]).removeprefix("Value error, ").removeprefix(f"{path.rpartition('.')[2]}: ")
+    for pattern, words in _REWORDED:
+        message = re.sub(pattern, words, message)
+    value = f", not {_short(first['input'])}" if isinstance(first.get("input"), int | float | str | bool | None) else ""
+    if path and message.startswith("Input should be "):
+        return f"{path} must be {message.removeprefix('Input should be ')}{value}"
+    message = message[0].lower() + message[1:] + value.replace(", not", "; got", 1)
+    return f"{path}: {message}" if path else message
 
 
 def _short(value: object) -> str:
-    """Quote a value; a long one by its beginning."""
+    """Return the repr of a value, truncated to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _owner(spec: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel] | None:
-    """Follow a path of field names to the spec that owns the unknown key."""
+    """Return the spec at the end of a path of field names: the owner of the unknown key."""
     current: type[BaseModel] | None = spec
     for part in loc:
         field = current.model_fields.get(str(part)) if current is not None else None
         if field is None:
-            continue  # a union's tag or a list's index: the spec itself is named by a later part, if at all
+            continue  # a union's tag or a list's index: a later part may name the spec itself
         annotation: Any = field.annotation
         current = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
     return current

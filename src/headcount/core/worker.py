@@ -1,8 +1,8 @@
-"""A process that makes calls, one at a time: for work that holds Python's lock, or must be ended from outside.
+"""A worker process that runs one call at a time: for work that holds the GIL, or must be stopped from outside.
 
-It is started as a command of its own, so that scripts and notebooks need no guard around their main module. It hears
-neither Ctrl-C nor a closed terminal (whoever started it ends it), says nothing on standard output, and ends by itself
-when the process that started it is gone, however that came.
+It is started as a separate command, so scripts and notebooks need no guard around their main module. It ignores Ctrl-C
+and a closed terminal (its parent stops it), keeps calls from writing to standard output, and exits by itself when its
+parent is gone, for whatever reason.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from typing import Any, BinaryIO
 
 from headcount.core.errors import HeadcountError
 
-CODE = "from headcount.core.worker import serve; serve()"
+SERVE_CODE = "from headcount.core.worker import serve; serve()"
 POLL_SECONDS = 0.1
 
 
 class WorkerFailed(HeadcountError):
-    """A call that raised an error, in one line, or a process that ended before it had answered."""
+    """A call in a worker process raised an error, given in one line, or the process ended before it answered."""
 
 
 class Worker:
-    """One process; use it from one thread at a time."""
+    """A worker process; use it from one thread at a time."""
 
     def __init__(self) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        with _out_of_reach():
+        with _signals_blocked():
             self._process = subprocess.Popen(
-                [sys.executable, "-c", CODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+                [sys.executable, "-c", SERVE_CODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
             )
 
     @property
     def alive(self) -> bool:
-        """Whether it can take a call."""
+        """Whether the process can take a call."""
         return self._process.poll() is None
 
     def call(self, function: Callable[..., Any], *args: Any, stop: threading.Event | None = None) -> Any:
-        """Return what a function of a module returns; end the process, and return None, where asked to stop."""
+        """Return the result of a module-level function; once `stop` is set, end the process and return None."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -57,16 +57,16 @@ class Worker:
                     if stop is not None and stop.is_set():
                         self.close()
                         return None
-            done, value = pickle.load(self._process.stdout)
+            succeeded, value = pickle.load(self._process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
             self.close()
-            raise WorkerFailed(f"its process ended with {_ending(self._process.returncode)}") from None
-        if not done:
+            raise WorkerFailed(f"the worker process ended with {_exit_text(self._process.returncode)}") from None
+        if not succeeded:
             raise WorkerFailed(value)
         return value
 
     def close(self) -> None:
-        """End the process at once, whatever it is doing."""
+        """Kill the process at once, whatever it is doing."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
@@ -76,8 +76,8 @@ class Worker:
 
 
 @contextmanager
-def _out_of_reach() -> Generator[None]:
-    """Start processes that Ctrl-C and a closed terminal do not reach."""
+def _signals_blocked() -> Generator[None]:
+    """Block SIGINT and SIGHUP, also in processes started inside: Ctrl-C and a closed terminal do not reach them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})  # children inherit it
     try:
         yield
@@ -85,15 +85,15 @@ def _out_of_reach() -> Generator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _ending(code: int) -> str:
-    """Say how a process ended."""
+def _exit_text(code: int) -> str:
+    """Return how a process ended: its signal or exit status."""
     return f"signal {-code}" if code < 0 else f"status {code}"
 
 
 def serve() -> None:
-    """What the process does: take calls from standard input, and answer on what was standard output."""
+    """Serve calls from standard input, and answer on the original standard output."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a call prints must not stand between answers
+    os.dup2(2, 1)  # what a call prints must not mix with the answers
     calls: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, calls), daemon=True).start()
     while True:
@@ -107,9 +107,9 @@ def serve() -> None:
 
 
 def _listen(stream: BinaryIO, calls: queue.SimpleQueue[Any]) -> None:
-    """Pass calls on; when nobody is left who could make one, end the process in the middle of its work."""
+    """Queue incoming calls; when the parent is gone, end the process in the middle of its work."""
     while True:
         try:
             calls.put(pickle.load(stream))
-        except BaseException:  # end of file: the caller is gone; anything else: it no longer speaks our language
+        except BaseException:  # end of file: the parent is gone; anything else: the stream is corrupt
             os._exit(0)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headcount.core import BadInput, provenance, whole_folder, write_bytes, write_json
+from headcount.core import BadInput, atomic_folder, provenance, write_bytes, write_json
 from headcount.core.readers import FORMAT, check_config, identity, read_model_file
 from headcount.core.readers import MODEL_VERSION as VERSION
 from headcount.models.transformer.reference import Transformer
@@ -88,7 +88,7 @@ class SavedModel:
         config = {**self._hashed(), "hash": "0" * 64, "provenance": self.provenance}
         check_config(config, f"what would be {Path(folder) / 'config.json'}")
         config["hash"] = found = self.hash()
-        with whole_folder(Path(folder)) as temporary:
+        with atomic_folder(Path(folder)) as temporary:
             write_bytes(temporary / "model.safetensors", save(self._arrays()))
             write_json(temporary / "config.json", config)
             for name, value in (extra or {}).items():

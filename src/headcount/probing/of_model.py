@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from headcount.core import BadInput, Shown, provenance
+from headcount.core import BadInput, Displayable, provenance
 from headcount.probing.architectures import FamilyLayer, family, find_layers
 from headcount.probing.attention import (
     ATTENTION_KINDS,
@@ -55,7 +55,7 @@ class AtChance(BadInput):
 
 
 @dataclass(frozen=True, eq=False)
-class Probe(Shown):
+class Probe(Displayable):
     """What a probe found, and the model without the heads that can go; a notebook shows sentences, tables and pictures.
 
     `plot()` returns the heat map of heads, `table()` a row per head for pandas, `curve()` a row per removal.

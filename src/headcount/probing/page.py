@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headcount.core import check_own, json_bytes, write_all
+from headcount.core import check_output_folder, json_bytes, write_files
 from headcount.probing.curve import curve_chart, curve_table
 from headcount.probing.heat_map import heat_figure, png, svg
 from headcount.probing.heat_map import style as heat_style
@@ -24,7 +24,7 @@ CAPTION = (
 
 def check_out(folder: Path) -> None:
     """Refuse a folder that contains anything but an earlier probe."""
-    check_own(folder, FILES, "probe.json")
+    check_output_folder(folder, FILES, "probe.json")
 
 
 def write_folder(record: ProbeRecord, folder: Path) -> None:
@@ -37,7 +37,7 @@ def write_folder(record: ProbeRecord, folder: Path) -> None:
         "heads.png": png(heat_figure(record)),
         "index.html": page(record).encode(),
     }
-    write_all(folder, contents if chart is None else {**contents, "curve.png": picture(chart)})
+    write_files(folder, contents if chart is None else {**contents, "curve.png": picture(chart)})
     if chart is None:
         (folder / "curve.png").unlink(missing_ok=True)  # of an earlier probe
 

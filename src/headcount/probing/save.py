@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from headcount.core import BadInput, whole_folder, write_json
+from headcount.core import BadInput, atomic_folder, write_json
 from headcount.core.readers import read_json
 from headcount.probing.architectures import Family, FamilyLayer, family, find_layers
 from headcount.probing.load import (
@@ -78,7 +78,7 @@ def save_pruned(
                 relative_difference(outputs(model, batch, loss), outputs(loaded, batch, loss)) for batch in batches
             )
 
-    with whole_folder(target) as folder:
+    with atomic_folder(target) as folder:
         saved = _write_plain(stored, config, known, kept, folder, difference) or _write_own(stored, kept, folder)
         _copy_other_files(source, folder)
         _apply_umask(folder)

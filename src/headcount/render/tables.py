@@ -11,7 +11,7 @@ from pydantic import Field
 from headcount.analysis import Dimension, HeadRow
 from headcount.analysis.words import error_text, times_text
 from headcount.core import Spec
-from headcount.core.text import HANG, fold, plain, row_text
+from headcount.core.text import HANGING_INDENT, fold, plain, row_text
 from headcount.render.layout import Line, Strip, list_lines, table_lines
 
 NONE = "–"
@@ -147,7 +147,7 @@ def _strips(table: Table) -> list[Strip]:
             folds=column.kind == "text",
             key=bool(column.key) if stated else i == 0,
             minor=column.minor,
-            hang=0 if i else HANG,
+            hang=0 if i else HANGING_INDENT,
             styles=column.styles,
         )
         for i, column in enumerate(table.columns)

@@ -121,9 +121,9 @@ class Board:
             self.steps(name, entry.steps)
         else:  # what a diverged trial leaves undone is no work any more
             self.progress.skip(left)
-        self.progress.show(self.rows(), ("cell", "trials", f"{self.score.first} {self.score.name}", "median"))
+        self.progress.show_table(self.rows(), ("cell", "trials", f"{self.score.first} {self.score.name}", "median"))
         if self._ended[entry.cell] == self._size[entry.cell]:
-            self.progress.line(self._summary(entry.cell))
+            self.progress.print_line(self._summary(entry.cell))
         self.progress.advance(0, note=self.note(), last=self.ended_count == self.total)
 
     def note(self) -> str:

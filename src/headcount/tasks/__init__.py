@@ -1,4 +1,4 @@
-"""What is to be approximated: expressions, the generalized D-retrieval class and its families, arrays."""
+"""Tasks, the functions to be approximated: expressions, the generalized D-retrieval class and its families, arrays."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from headcount.tasks.sampling import Marked as Marked
     from headcount.tasks.sampling import Sphere as Sphere
     from headcount.tasks.sampling import Uniform as Uniform
-    from headcount.tasks.serial import known_task as known_task
     from headcount.tasks.serial import parse_task as parse_task
+    from headcount.tasks.serial import saved_task as saved_task
     from headcount.tasks.serial import sized_family as sized_family
     from headcount.tasks.sets import index_sets as index_sets
-    from headcount.tasks.sets import smallest_size as smallest_size
+    from headcount.tasks.sets import min_set_size as min_set_size
     from headcount.tasks.task import Task as Task
 
 __getattr__, __dir__ = open_door(__name__)

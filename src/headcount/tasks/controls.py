@@ -1,4 +1,4 @@
-"""Tasks without retrieval structure: controls for which the number of heads must not matter, and a known hard one."""
+"""Tasks without retrieval structure: controls for which the number of heads must not matter, and a hard one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headcount.tasks.task import Task
 
 
 class MeanTask(Task):
-    """y = the mean over t of g(x(t)): uniform attention and one head compute it, whatever g."""
+    """y = the mean over t of g(x(t)): one head with uniform attention computes it, whatever g."""
 
     def __init__(self, g: Expr, *, length: int, law: Law | None = None, name: str = "mean") -> None:
         self.g = g
@@ -43,7 +43,7 @@ class LinearTask(Task):
     def __init__(self, weight: Any, *, law: Law | None = None, name: str = "linear") -> None:
         rows = _Weights(weight=weight).weight
         if not rows or not rows[0] or len({len(row) for row in rows}) != 1:
-            raise BadInput("linear: weight must be a full table [length, dim]")
+            raise BadInput("linear: weight must be a rectangular table [length, dim]")
         self.weight = rows
         super().__init__(name=name, length=len(rows), dim=len(rows[0]), out_dim=1, law=law or Gaussian())
 
@@ -65,18 +65,18 @@ class LinearTask(Task):
 class NearestNeighbour(Task):
     """Nearest neighbour on the sphere (Amsel et al.): the last token is the query, y the nearest earlier token.
 
-    Not a D-retrieval task, since the query is part of the input: D is not defined. Known about it: attention
-    of rank r below the dimension d needs exp(Ω(d − r)) heads.
+    Not a D-retrieval task, since the query is part of the input: D is not defined. It is known that attention of
+    rank r below the dimension d needs exp(Ω(d − r)) heads.
     """
 
     def __init__(self, *, length: int, dim: int, name: str = "nearest-neighbour") -> None:
         if length < 2:
-            raise BadInput(f"nearest neighbour needs a query and a point: length at least 2, not {length}")
+            raise BadInput(f"nearest-neighbour: length must be at least 2 (a point and the query), not {length}")
         super().__init__(name=name, length=length, dim=dim, out_dim=dim, law=Sphere())
 
     @property
     def positional(self) -> bool:
-        """Yes: the last token is the query."""
+        """True: the last token is the query."""
         return True
 
     def value(self, X: Tensor) -> Tensor:

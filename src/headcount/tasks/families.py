@@ -1,4 +1,4 @@
-"""The families of tasks, each a strict spec that builds a task whose intrinsic dimension is known."""
+"""Families of tasks: each is a strict spec that builds a task whose intrinsic dimension is known."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Family(Spec, abc.ABC):
 
     @abc.abstractmethod
     def task(self) -> Task:
-        """Build the task."""
+        """Return the task."""
 
     @abc.abstractmethod
     def numbers(self) -> int:
-        """Return about how many numbers the task takes: weights of its functions, positions of its index sets."""
+        """Return about how many numbers describe the task: weights of its functions, positions of its index sets."""
 
 
 class _Retrieval(Family):
-    """What all retrieval families share."""
+    """Base class of the retrieval families."""
 
     intrinsic: Count = 3
     length: Length = 8
@@ -48,12 +48,12 @@ class _Retrieval(Family):
     seed: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
-    def _room(self) -> _Retrieval:
+    def _check_length(self) -> _Retrieval:
         if self.length < self.intrinsic:
             raise ValueError(f"length must be at least the intrinsic dimension {self.intrinsic}, not {self.length}")
         return self
 
-    def _places(self) -> int:
+    def _position_count(self) -> int:
         return self.intrinsic * self.length
 
     def _S(self) -> list[list[int]]:
@@ -61,13 +61,13 @@ class _Retrieval(Family):
 
 
 def outer(kind: Outer, count: int) -> Expr:
-    """Return F0 on R^D by name; none of its partial derivatives vanishes identically."""
+    """Return the function F0 on R^D of this name; none of its partial derivatives is identically zero."""
     z = variable(count)
     total = z.sum()
     match kind:
         case "sum":
             return total
-        case "product":  # of (1 + z_i), so that no factor kills the others where a minimum is 0
+        case "product":  # of (1 + z_i): a minimum of 0 does not make the product 0
             return Product(args=(z + 1.0,))
         case "sum-product":
             return total + Product(args=(z + 1.0,))
@@ -83,7 +83,7 @@ def outer(kind: Outer, count: int) -> Expr:
 
 
 def _total(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sum over the first axis in one fixed order: BLAS and np.sum may take another on another processor."""
+    """Return the sum over the first axis in a fixed order, which BLAS and np.sum do not keep across processors."""
     return np.cumsum(x, axis=0)[-1]
 
 
@@ -93,14 +93,14 @@ def normalised(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def orthonormal(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the rows made orthonormal, one after the other, by Gram and Schmidt.
+    """Return the rows orthonormalised in order, by Gram-Schmidt.
 
-    A task is told from another by its numbers. LAPACK's QR differs by processor in the last bit, and then trials that
-    one machine trained are not found on another.
+    LAPACK's QR differs between processors in the last bit; a task is identified by its numbers, so the trials of one
+    machine would not be found on another.
     """
     basis = normalised(rows)
     for i in range(1, len(basis)):
-        for _ in range(2):  # once loses digits
+        for _ in range(2):  # a single pass loses digits
             along = _total((basis[:i] * basis[i]).T)
             basis[i] -= _total(along[:, None] * basis[:i])
             basis[i : i + 1] = normalised(basis[i : i + 1])
@@ -120,19 +120,22 @@ class SumOfMaxima(_Retrieval):
     """Clip the tokens to [−limit, limit], which bounds the task's domain."""
 
     @model_validator(mode="after")
-    def _directions(self) -> SumOfMaxima:
+    def _check_directions(self) -> SumOfMaxima:
         if (self.draw == "given") != (self.given is not None):
-            raise ValueError("given: state the vectors a_i with draw = 'given', and only then")
+            raise ValueError("given: state the vectors a_i if draw is 'given', and only then")
         if self.given is not None and (
             len(self.given) != self.intrinsic or any(len(a) != self.dim for a in self.given)
         ):
             raise ValueError(f"given: needs {self.intrinsic} vectors of {self.dim} numbers")
         if self.draw == "orthonormal" and self.intrinsic > self.dim:
-            raise ValueError(f"orthonormal: at most dim = {self.dim} vectors are orthonormal, not {self.intrinsic}")
+            raise ValueError(
+                f"draw: at most dim = {self.dim} vectors can be orthonormal, not {self.intrinsic}: choose a larger "
+                "dim, or draw = 'unit'"
+            )
         return self
 
     def directions(self) -> NDArray[np.float64]:
-        """Return a[intrinsic, dim]: part of the task, drawn by its seed."""
+        """Return the vectors a[intrinsic, dim], given or drawn by the seed."""
         if self.given is not None:
             return np.asarray(self.given)
         rng = generator(self.seed, "directions")
@@ -142,10 +145,10 @@ class SumOfMaxima(_Retrieval):
         return normalised(a) if self.draw == "unit" else a
 
     def numbers(self) -> int:
-        return self._places() + self.intrinsic * self.dim
+        return self._position_count() + self.intrinsic * self.dim
 
     def task(self) -> GeneralizedRetrieval:
-        """Max of a·x is −min of −a·x: f_i = −a_i·x, F0 = −Σ z."""
+        """Return the task with f_i = −a_i·x and F0 = −Σ z: the maximum of a·x is −min of −a·x."""
         x, z = variable(self.dim), variable(self.intrinsic)
         f = [x.dot((-a).tolist()) for a in self.directions()]
         F0 = z.dot([-1.0] * self.intrinsic)
@@ -154,7 +157,7 @@ class SumOfMaxima(_Retrieval):
 
 
 class QuadraticBasins(_Retrieval):
-    """Meets all assumptions."""
+    """Squared distances to centres; meets all assumptions."""
 
     summary: ClassVar[str] = "y = F0(min_t |x(t) − c_i|²/d), centres c_i by seed, any d, any F0"
     family: Literal["quadratic-basins"] = "quadratic-basins"
@@ -162,7 +165,7 @@ class QuadraticBasins(_Retrieval):
     outer: Outer = "sum"
 
     def centres(self) -> NDArray[np.float64]:
-        """Return centres[intrinsic, dim] in [0.1, 0.9]^dim, far apart: the best of 64 draws."""
+        """Return centres[intrinsic, dim] in [0.1, 0.9]^dim: the draw, of 64, with the largest smallest distance."""
         rng = generator(self.seed, "centres")
         best, best_gap = None, -1.0
         for _ in range(64):
@@ -174,11 +177,11 @@ class QuadraticBasins(_Retrieval):
         return best
 
     def numbers(self) -> int:
-        """X − c is written with an identity matrix; all distances between centres are compared."""
-        return self._places() + self.intrinsic * self.dim * (self.dim + self.intrinsic)
+        """Return the count of numbers; x − c takes an identity matrix, and all pairs of centres are compared."""
+        return self._position_count() + self.intrinsic * self.dim * (self.dim + self.intrinsic)
 
     def task(self) -> GeneralizedRetrieval:
-        """f_i = |x − c_i|²/d lies in [0, 1] on the unit box."""
+        """Return the task with f_i = |x − c_i|²/d, which lies in [0, 1] on the unit box."""
         x = variable(self.dim)
         f = [((x - c.tolist()) ** 2).sum() / self.dim for c in self.centres()]
         F0 = outer(self.outer, self.intrinsic)
@@ -186,7 +189,7 @@ class QuadraticBasins(_Retrieval):
 
 
 class MinPlusMax(Family):
-    """Equation 7."""
+    """The task of equation 7."""
 
     summary: ClassVar[str] = "y = max_t x(t) + min_t x(t), d = 1 (equation 7)"
     family: Literal["min-plus-max"] = "min-plus-max"
@@ -196,7 +199,7 @@ class MinPlusMax(Family):
         return 2 * self.length
 
     def task(self) -> GeneralizedRetrieval:
-        """f_1 = x, f_2 = 1 − x; max = 1 − min of (1 − x)."""
+        """Return the task with f_1 = x and f_2 = 1 − x: max = 1 − min of (1 − x)."""
         x, z = variable(1), variable(2)
         return GeneralizedRetrieval(
             [x, 1.0 - x], None, z[0] - z[1] + 1.0, length=self.length, law=Uniform(), name=self.family
@@ -204,7 +207,7 @@ class MinPlusMax(Family):
 
 
 class SparseRegression(Family):
-    """q-sparse token regression."""
+    """q-sparse token regression: marks in the input say which tokens count."""
 
     summary: ClassVar[str] = "y = g of the q tokens that carry a mark (q-sparse token regression), D = q"
     family: Literal["sparse-regression"] = "sparse-regression"
@@ -213,7 +216,7 @@ class SparseRegression(Family):
     outer: Outer = "sum"
 
     @model_validator(mode="after")
-    def _room(self) -> SparseRegression:
+    def _check_length(self) -> SparseRegression:
         if self.length < self.q:
             raise ValueError(f"length must be at least q = {self.q}, not {self.length}")
         return self
@@ -222,7 +225,10 @@ class SparseRegression(Family):
         return self.q * (self.length + 4 * self.q)
 
     def task(self) -> GeneralizedRetrieval:
-        """Token (value, q marks): f_j = (value + 2·(1 − mark_j))/3 is least at the marked one; 3·z_j is its value."""
+        """Return the task on tokens (value, q marks).
+
+        f_j = (value + 2·(1 − mark_j))/3 is smallest at the token with mark j, and 3·z_j is its value.
+        """
         x, z = variable(1 + self.q), variable(self.q)
         f = [(x[0] - 2.0 * x[1 + j] + 2.0) / 3.0 for j in range(self.q)]
         identity = [[3.0 if i == j else 0.0 for j in range(self.q)] for i in range(self.q)]
@@ -231,7 +237,7 @@ class SparseRegression(Family):
 
 
 class SphereAnchors(_Retrieval):
-    """Nearest neighbours of fixed points."""
+    """Distances of fixed points to their nearest tokens."""
 
     summary: ClassVar[str] = "y = F0(squared distance of the nearest token to anchor i), tokens on the sphere"
     family: Literal["sphere-anchors"] = "sphere-anchors"
@@ -239,10 +245,10 @@ class SphereAnchors(_Retrieval):
     outer: Outer = "sum"
 
     def numbers(self) -> int:
-        return self._places() + self.intrinsic * self.dim**2
+        return self._position_count() + self.intrinsic * self.dim**2
 
     def task(self) -> GeneralizedRetrieval:
-        """f_i = |x − q_i|²/4 is at most 1 on the sphere."""
+        """Return the task with f_i = |x − q_i|²/4, which is at most 1 on the sphere."""
         rng = generator(self.seed, "anchors")
         anchors = Sphere().draw(rng, 1, self.intrinsic, self.dim)[0]
         x = variable(self.dim)
@@ -253,7 +259,7 @@ class SphereAnchors(_Retrieval):
 
 
 class Nearest(Family):
-    """Amsel et al."""
+    """Nearest neighbour on the sphere, by Amsel et al."""
 
     summary: ClassVar[str] = "y = the point nearest to the last token, tokens on the sphere (Amsel et al.)"
     family: Literal["nearest-neighbour"] = "nearest-neighbour"
@@ -264,12 +270,12 @@ class Nearest(Family):
         return self.length
 
     def task(self) -> NearestNeighbour:
-        """Build it."""
+        """Return the task."""
         return NearestNeighbour(length=self.length, dim=self.dim)
 
 
 class Mean(Family):
-    """Control."""
+    """A control without retrieval structure."""
 
     summary: ClassVar[str] = "control: y = mean_t of |x(t) − ½|², one head suffices"
     family: Literal["mean"] = "mean"
@@ -280,12 +286,12 @@ class Mean(Family):
         return self.dim**2
 
     def task(self) -> MeanTask:
-        """Build it."""
+        """Return the task."""
         return MeanTask(((variable(self.dim) - 0.5) ** 2).sum(), length=self.length)
 
 
 class Linear(Family):
-    """Control."""
+    """A control without retrieval structure."""
 
     summary: ClassVar[str] = "control: y = Σ_t w(t)·x(t), w by seed, no retrieval"
     family: Literal["linear"] = "linear"
@@ -297,7 +303,7 @@ class Linear(Family):
         return self.length * self.dim
 
     def task(self) -> LinearTask:
-        """Build it."""
+        """Return the task."""
         w = generator(self.seed, "weights").standard_normal((self.length, self.dim))
         return LinearTask(w, law=Gaussian())
 
@@ -309,7 +315,7 @@ FAMILIES: dict[str, type[Family]] = {
 
 
 def family(name: str, **parameters: Any) -> Family:
-    """Return the spec of a named family; unknown names and parameters are answered with the nearest right one."""
+    """Return the spec of a named family; the error for an unknown name or parameter names the nearest known one."""
     if name not in FAMILIES:
         raise BadInput(f"unknown task {name!r}: {nearest(name, FAMILIES)}")
     return FAMILIES[name].parse(parameters, where=name)

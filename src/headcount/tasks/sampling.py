@@ -1,12 +1,12 @@
-"""How inputs are drawn: serialisable laws on sequences X[length, dim], reproducible from a seed.
+"""Distributions of inputs: serialisable laws on sequences X[length, dim], reproducible from a seed.
 
-A law also knows its support, the sequences that it can produce (limits of such included): `outside` says why a sequence
-is none of them. What a search must keep to beside the box is `fixed`, coordinates with isolated values, and `sphere`.
+A law also knows its support, the sequences that it can produce and their limits: `outside` returns why a sequence is
+not among them. Beside the box, a search must respect `fixed`, the coordinates with isolated values, and `sphere`.
 
 | law | support |
 | --- | --- |
 | uniform, clipped-gaussian | every token in the box |
-| gaussian | every sequence of finite numbers: a box is then a restriction that somebody stated |
+| gaussian | every sequence of finite numbers: a box is then an additional restriction |
 | sphere | every token has norm 1 |
 | marked | values in [0, 1]; marks 0 or 1, and exactly one token carries each mark |
 """
@@ -24,39 +24,39 @@ from headcount.core import Spec, Vector
 
 Box = tuple[tuple[float, ...], tuple[float, ...]]  # lower and upper corner of the tokens' domain
 SUPPORT_TOLERANCE = 1e-12
-"""How far a number, or a token's norm, may miss the support: rounding, as in what the laws themselves draw."""
+"""How far a number, or a token's norm, may lie outside the support: the laws' own draws are rounded."""
 
 
 class _Law(Spec, abc.ABC):
-    """A law of sequences with i.i.d. tokens, unless a subclass says otherwise."""
+    """Base class of laws; tokens are i.i.d. unless a subclass says otherwise."""
 
     sphere: ClassVar[bool] = False
     """Whether every token lies on the unit sphere."""
 
     @abc.abstractmethod
     def draw(self, rng: np.random.Generator, count: int, length: int, dim: int) -> NDArray[np.float64]:
-        """Draw X[count, length, dim]."""
+        """Return X[count, length, dim], drawn with `rng`."""
 
     def box(self, dim: int) -> Box | None:  # noqa: ARG002
-        """The box that holds every token, or None where the law is not bounded."""
+        """Return the box that contains every token, or None if the law is unbounded."""
         return None
 
     def fits(self, dim: int) -> bool:  # noqa: ARG002
-        """Whether tokens of this dimension can be drawn."""
+        """Return whether tokens of this dimension can be drawn."""
         return True
 
     def fixed(self, dim: int) -> tuple[int, ...]:  # noqa: ARG002
-        """The coordinates of a token that take isolated values: a search keeps them as they were drawn."""
+        """Return the coordinates of a token that take isolated values, which a search must not change."""
         return ()
 
     def outside(self, X: NDArray[np.float64], tolerance: float = SUPPORT_TOLERANCE) -> str:
-        """Say why a sequence X[length, dim] is not in the support, to a tolerance; nothing where it is."""
+        """Return why a sequence X[length, dim] is not in the support, up to the tolerance; empty if it is."""
         if not np.isfinite(X).all():
             return "numbers that are not finite; the task's are"
         return self._outside(X, tolerance)
 
     def _outside(self, X: NDArray[np.float64], tolerance: float) -> str:
-        """The same for finite numbers."""
+        """Return the same for finite numbers."""
         sides = self.box(X.shape[-1])
         return "" if sides is None else _outside_box(X, sides, tolerance)
 
@@ -68,11 +68,11 @@ def _outside_box(X: NDArray[np.float64], sides: Box, tolerance: float) -> str:
     if beyond[k] <= tolerance:
         return ""
     edge = float(high[k] if X[k] > high[k] else low[k])
-    return f"a coordinate of {_unlike(float(X[k]), edge)}; the task's lie from {low[k]:g} to {high[k]:g}"
+    return f"a coordinate of {_short_text(float(X[k]), edge)}; the task's lie from {low[k]:g} to {high[k]:g}"
 
 
-def _unlike(value: float, other: float) -> str:
-    """Write a number in as few digits as tell it from another."""
+def _short_text(value: float, other: float) -> str:
+    """Return a number in the fewest digits that distinguish it from another."""
     texts = (f"{value:.{digits}g}" for digits in range(3, 18))
     return next((text for text in texts if float(text) != other), repr(value))
 
@@ -144,7 +144,9 @@ class Sphere(_Law):
     def _outside(self, X: NDArray[np.float64], tolerance: float) -> str:
         norms = np.linalg.norm(X, axis=-1)
         worst = float(norms[np.abs(norms - 1).argmax()])
-        return "" if abs(worst - 1) <= tolerance else f"tokens of norm {_unlike(worst, 1.0)}; the task's have norm 1"
+        return (
+            "" if abs(worst - 1) <= tolerance else f"tokens of norm {_short_text(worst, 1.0)}; the task's have norm 1"
+        )
 
 
 class Marked(_Law):
@@ -174,7 +176,7 @@ class Marked(_Law):
         away = np.minimum(np.abs(marks), np.abs(marks - 1))
         k = np.unravel_index(int(away.argmax()), marks.shape)
         if away[k] > tolerance:
-            return f"a mark of {_unlike(float(marks[k]), float(round(marks[k])))}; the task's are 0 or 1"
+            return f"a mark of {_short_text(float(marks[k]), float(round(marks[k])))}; the task's are 0 or 1"
         counts = (marks > 0.5).sum(0)
         j = int(np.abs(counts - 1).argmax())
         if counts[j] != 1:

@@ -1,4 +1,4 @@
-"""Tasks from their JSON data: the strict reader for what `Task.data` writes."""
+"""Strict reader of tasks from JSON data, as `Task.data` writes it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from headcount.tasks.sampling import Law
 from headcount.tasks.task import Task
 
 MAX_SIZE = 1_000_000
-"""Of a length and a dimension, as of a model's."""
+"""Limit of the length and the dimension, the same as for models."""
 MAX_NUMBERS = 1 << 23
-"""That making a family's task takes, its index sets included."""
-MAX_SLOPES = 1 << 25
-"""Of the nodes of one function together: components × the variable's dimension, which is what its gradient takes."""
+"""Numbers that describe the task of a family, its index sets included."""
+MAX_GRADIENT_ENTRIES = 1 << 25
+"""Entries of the gradients of all nodes of one function: their components × the dimension of the variable."""
 
 
 class _Common(Spec):
-    """The keys that all kinds share."""
+    """The keys that all kinds of tasks share."""
 
     name: str
     length: int = Field(ge=1, le=MAX_SIZE)
@@ -82,38 +82,39 @@ _Any = Annotated[_Retrieval | _Mean | _Linear | _Nearest, Field(discriminator="k
 _reader: TypeAdapter[_Any] = TypeAdapter(_Any)
 
 
-def _check_slopes(tree: Expr) -> None:
+def _check_gradient_size(tree: Expr) -> None:
     """Refuse a function whose gradient would fill the memory."""
     dim = max((node.dim for node in tree.walk() if isinstance(node, Variable)), default=1)
     needed = sum(node.out_dim for node in tree.walk()) * dim
-    if needed > MAX_SLOPES:
+    if needed > MAX_GRADIENT_ENTRIES:
         raise BadInput(
-            f"task: the gradient of a function of {dim} numbers would take {needed:,}: at most {MAX_SLOPES:,}"
+            f"task: the gradient of a function of {dim} numbers needs {needed:,} entries: at most "
+            f"{MAX_GRADIENT_ENTRIES:,} are allowed"
         )
 
 
-def known_task(data: Mapping[str, Any] | None) -> Task | None:
-    """Make the task that a model was saved with; None where there is none, or only its arrays were known."""
+def saved_task(data: Mapping[str, Any] | None) -> Task | None:
+    """Return the task that a model was saved with, or None if it has none or was trained on arrays."""
     return None if data is None or data.get("kind") == "arrays" else parse_task(data)
 
 
 def sized_family(name: str, **parameters: Any) -> Family:
-    """Return the spec of a named family, as `family` does; one whose task would fill the memory is refused."""
-    found = family(name, **parameters)
-    if (needed := found.numbers()) > MAX_NUMBERS:
+    """Return the spec of a named family, as `family` does, refusing one whose task would fill the memory."""
+    spec = family(name, **parameters)
+    if (needed := spec.numbers()) > MAX_NUMBERS:
         raise BadInput(
-            f"{name}: this task takes {needed:,} numbers to state: at most {MAX_NUMBERS:,} (choose a smaller length, "
-            "intrinsic dimension or dim)"
+            f"{name}: this task takes {needed:,} numbers to describe: at most {MAX_NUMBERS:,} are allowed (choose a "
+            "smaller length, intrinsic dimension or dim)"
         )
-    return found
+    return spec
 
 
 def parse_task(data: Mapping[str, Any]) -> Task:
-    """Make a task from its JSON data (`Task.data`), or from a family's spec ({"family": …, …})."""
+    """Return the task of JSON data, written by `Task.data` or naming a family ({"family": …, …})."""
     if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise BadInput(f"a task is a JSON object with a kind or a family, not {type(data).__name__}")
+        raise BadInput(f"a task must be a JSON object with a family or a kind, not {type(data).__name__}")
     if "family" not in data and "kind" not in data:
-        raise BadInput("a task needs a family (headcount tasks lists them) or a kind, as Task.data writes it")
+        raise BadInput("a task needs a family (headcount tasks lists them) or a kind, as written by Task.data")
     if "family" in data:
         name = data["family"]
         if not isinstance(name, str) or name not in FAMILIES:
@@ -128,10 +129,10 @@ def parse_task(data: Mapping[str, Any]) -> Task:
             raise BadInput("task: an expression is nested too deeply") from None
         raise BadInput(f"task: {explain(error, _Common)}") from None
     for tree in spec.trees():
-        _check_slopes(tree)
+        _check_gradient_size(tree)
     task = spec.task()
-    for key in ("length", "dim", "law"):  # a kind that finds one of these from the rest must not overrule it
+    for key in ("length", "dim", "law"):  # some kinds compute one of these from the rest: it must agree
         stated, built = getattr(spec, key), getattr(task, key)
         if stated != built:
-            raise BadInput(f"task: {key} is stated as {stated!r}, but the rest of it makes {built!r}")
+            raise BadInput(f"task: {key} is {stated!r}, but the rest of the task gives {built!r}")
     return task

@@ -1,4 +1,4 @@
-"""What every task offers, whatever it computes."""
+"""The base class of all tasks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from headcount.tasks.sampling import LAW, SUPPORT_TOLERANCE, Box, Law
 
 
 class Task(abc.ABC):
-    """A function from sequences X[length, dim] to y[out_dim], with a law of inputs.
+    """A function from sequences X[length, dim] to y[out_dim], with a distribution of inputs, its law.
 
-    A new kind of task supplies `value` and `data`; the conformance suite in the tests does the rest.
+    A new kind of task implements `value` and `data`; the conformance suite in the tests checks the rest.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Task(abc.ABC):
 
     def __init__(self, *, name: str, length: int, dim: int, out_dim: int, law: Law) -> None:
         for what, number in (("length", length), ("dim", dim), ("out_dim", out_dim)):
-            if type(number) is not int or number < 1:  # True and 2.0 are no sizes
+            if type(number) is not int or number < 1:  # refuses True and 2.0
                 raise BadInput(f"{what} must be a whole number ≥ 1, not {number!r}")
         if not law.fits(dim):
             raise BadInput(f"the law {law.law!r} cannot draw tokens of dimension {dim}")
@@ -39,7 +39,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def data(self) -> dict[str, Any]:
-        """Return the task as JSON data, from which `parse_task` makes it again."""
+        """Return the task as JSON data, from which `parse_task` restores it."""
 
     @property
     def intrinsic(self) -> int | None:
@@ -48,18 +48,18 @@ class Task(abc.ABC):
 
     @property
     def positional(self) -> bool:
-        """Whether the answer depends on where tokens stand, so that a model must see positions to learn it."""
+        """Whether y depends on the positions of tokens, so that a model must see positions to learn it."""
         return False
 
     @property
     def box(self) -> Box | None:
-        """The box of all possible tokens, or None where the law is unbounded."""
+        """The box of all possible tokens, or None if the law is unbounded."""
         return self.law.box(self.dim)
 
     def sample(
         self, count: int, seed: int = 0, *, stream: str = "sample", dtype: torch.dtype = torch.float64
     ) -> Tensor:
-        """Draw X[count, length, dim] from the task's law; equal seeds and streams give equal inputs."""
+        """Return X[count, length, dim] drawn from the task's law; equal seeds and streams give equal inputs."""
         if count < 1:
             raise BadInput(f"count must be at least 1, not {count}")
         if seed < 0:
@@ -68,27 +68,29 @@ class Task(abc.ABC):
         return torch.from_numpy(X).to(dtype)
 
     def outside(self, X: Tensor, tolerance: float = SUPPORT_TOLERANCE) -> str:
-        """Say why the first of sequences X[..., length, dim] that is no input of the task is none; else nothing.
+        """Return why the first of the sequences X[..., length, dim] that is not an input of the task is not one.
 
-        An input is what the task's law can draw, to the tolerance: its support (`tasks.sampling`).
+        Inputs are the support of the task's law (`tasks.sampling`), up to the tolerance. Empty if all are inputs.
         """
         self.check_input(X)
         flat = X.detach().double().cpu().reshape(-1, self.length, self.dim).numpy()
-        return next((reason for one in flat if (reason := self.law.outside(one, tolerance))), "")
+        return next((reason for sequence in flat if (reason := self.law.outside(sequence, tolerance))), "")
 
     def hash(self) -> str:
         """Return the identity of the task."""
         return content_hash(self.data())
 
     def check_input(self, X: Tensor) -> None:
-        """Refuse inputs of the wrong shape in one line."""
+        """Refuse inputs of the wrong shape or type."""
         if X.ndim < 2 or X.shape[-2:] != (self.length, self.dim):
-            raise BadInput(f"{self.name} takes X[..., {self.length}, {self.dim}] (length, dim), not {tuple(X.shape)}")
+            raise BadInput(
+                f"{self.name} takes X[..., {self.length}, {self.dim}] (length, dim), not shape {tuple(X.shape)}"
+            )
         if not X.is_floating_point():  # expressions take their weights in the type of X
             raise BadInput(f"{self.name} takes floating-point X, not {X.dtype}: use X.to(torch.float64)")
 
     def _common(self) -> dict[str, Any]:
-        """The part of `data` that all tasks share."""
+        """Return the part of `data` that all tasks share."""
         return {
             "name": self.name,
             "length": self.length,

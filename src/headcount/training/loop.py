@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headcount.core import BadInput, Shown
+from headcount.core import BadInput, Displayable
 from headcount.models import SavedModel
 from headcount.models.transformer import Flat, ModelSpec, Transformer
 from headcount.store import FinishedState as State
@@ -34,7 +34,7 @@ _CHUNK_SEQUENCES = 4096  # sequences evaluated at once, to bound memory on long 
 
 
 @dataclass(frozen=True, repr=False)
-class Trained(Shown):
+class Trained(Displayable):
     """A trained model with its data (and their standardisation), its record, task and training spec."""
 
     model: Transformer

@@ -72,13 +72,13 @@ def start_kernels(progress: Progress, dtype: str, models: Iterable[ModelSpec]) -
     """Load the kernels if a model needs them, or compile them (once per machine: numba caches the result on disk)."""
     if all(why_plain(model) is not None for model in models):
         return
-    notice = threading.Timer(3.0, progress.say, ["compiling the kernels: half a minute, the first time only"])
+    notice = threading.Timer(3.0, progress.start, ["compiling the kernels: half a minute, the first time only"])
     notice.start()
     try:
         load_kernels(dtype)
     finally:
         notice.cancel()
-    progress.say("")
+    progress.start("")
 
 
 class Stepper(abc.ABC):

@@ -10,7 +10,7 @@ import torch
 from headcount.advisor.record import WitnessRecord
 from headcount.analysis import Reason, Tag
 from headcount.analysis.words import error_text, heads_text
-from headcount.core.text import below
+from headcount.core.text import round_down
 from headcount.models import SavedModel
 from headcount.theory.attack import Found, Witness
 
@@ -38,11 +38,11 @@ def proved_words(witness: Witness, heads: int, unit: float, among: str) -> Witne
         like = f"sequences that are not inputs of this task ({witness.outside})"
     same = "exactly the same output" if exact else f"outputs equal to within {distance:.1e}"
     nearby = "; such a pair is proved to lie next to the stated numbers" if exact else ""
-    times = f"{below(gap / unit, 2)} standard deviations{' of the data' if witness.outside else ''} as measured"
-    apart = f"differ by at least {below(gap)}{where} ({times}; {witness.found.effort})"
+    times = f"{round_down(gap / unit, 2)} standard deviations{' of the data' if witness.outside else ''} as measured"
+    apart = f"differ by at least {round_down(gap)}{where} ({times}; {witness.found.effort})"
     texts = (
         f"The trained layer with {heads_text(heads)} gives {same} for two {like} whose targets {apart}{nearby}.",
-        f"So {EVERY_BLOCK} errs by at least {below(least)} on one of the two. {SCOPE}",
+        f"So {EVERY_BLOCK} errs by at least {round_down(least)} on one of the two. {SCOPE}",
     )
     sentences = [Reason(tag=tag, text=text) for text in texts]
     return WitnessRecord(

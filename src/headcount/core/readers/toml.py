@@ -1,4 +1,4 @@
-"""Plain data written as TOML, the form of sweep files; `tomllib` reads it back unchanged."""
+"""Write plain data as TOML, the format of sweep files; `tomllib` reads it back unchanged."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from headcount.core.text.harmless import is_hidden
 
-LINE_LENGTH = 110
-"""Characters; a longer list gets a line for each value."""
+MAX_LINE_LENGTH = 110
+"""Characters of a line; a longer list gets one line per value."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -26,7 +26,7 @@ def toml_text(data: Mapping[str, Any], comment: str = "") -> str:
     head = [*(f"# {line}" for line in comment.splitlines()), _lines(plain)]
     blocks = ["\n".join(filter(None, head))]
     blocks += [f"[{_key(key)}]\n{_lines(table)}" for key, table in tables.items()]
-    blocks += [f"[[{_key(key)}]]\n{_lines(table)}" for key, some in lists.items() for table in some]
+    blocks += [f"[[{_key(key)}]]\n{_lines(table)}" for key, rows in lists.items() for table in rows]
     return "\n\n".join(filter(None, map(str.strip, blocks))) + "\n"
 
 
@@ -40,7 +40,7 @@ def _lines(table: Mapping[str, Any]) -> str:
 
 def _line(key: str, value: Any) -> str:
     line = f"{_key(key)} = {_value(value)}"
-    if len(line) <= LINE_LENGTH or not isinstance(value, list):
+    if len(line) <= MAX_LINE_LENGTH or not isinstance(value, list):
         return line
     listed = "\n".join(f"    {_value(v)}," for v in cast("list[Any]", value))
     return f"{_key(key)} = [\n{listed}\n]"
@@ -67,6 +67,6 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """Quote a text; JSON's escapes are TOML's, but for the hidden characters that JSON leaves as they are."""
+    """Quote a text: JSON's escapes are valid TOML, apart from the hidden characters that JSON leaves as they are."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(f"\\U{ord(c):08x}" if is_hidden(c) else c for c in quoted)

@@ -1,4 +1,4 @@
-"""CSV files, for programs and for spreadsheets, which run what begins like a formula."""
+"""CSV files, for programs and for spreadsheets, which run cells that begin like a formula."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headcount.core.text.harmless import plain_data
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)")
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")
-"""How a cell begins that a spreadsheet runs; apostrophes before it count, so that what is quoted can be told apart."""
+"""The beginning of a cell that a spreadsheet runs; apostrophes before it count, so that quoting can be undone."""
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return rows as a CSV file: a line for each, None as nothing, no hidden characters, nothing that would be run.
+    """Return the text of a CSV file: one line per row, None as an empty cell, no hidden characters, no formulas.
 
-    A text that begins like a formula (= + - @) and is no number gets an apostrophe, by which spreadsheets know a text;
-    `csv_rows` takes it off again.
+    Text that begins like a formula (= + - @) and is not a number gets a leading apostrophe, which tells spreadsheets
+    that it is text; `csv_rows` removes it.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -30,8 +30,8 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def csv_rows(text: str) -> list[dict[str, str]]:
-    """Return the rows of a CSV file of ours, with the texts that were written."""
-    header, *lines = [[_bare(cell) for cell in line] for line in csv.reader(io.StringIO(text))]
+    """Return the rows of a file written by `csv_text`, with the original texts."""
+    header, *lines = [[_unquoted(cell) for cell in line] for line in csv.reader(io.StringIO(text))]
     return [dict(zip(header, line, strict=True)) for line in lines]
 
 
@@ -40,5 +40,5 @@ def _quoted(value: Any) -> Any:
     return f"'{text}" if isinstance(text, str) and _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
-def _bare(text: str) -> str:
+def _unquoted(text: str) -> str:
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text

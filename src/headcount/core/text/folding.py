@@ -1,4 +1,4 @@
-"""Where a line of text is broken: between words only, by the cells that characters take on a screen."""
+"""Line folding: between words only, by the terminal cells that characters take."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ import re
 
 from rich.cells import cell_len
 
-HANG = 2
-"""Cells by which a line goes on further right than it began, so that no part of a name can look like a line of ours."""
+HANGING_INDENT = 2
+"""Cells by which continuation lines are indented, so that no part of a name can look like a line of its own."""
 
 
-def fold(text: str, width: int, hang: int = HANG) -> list[str]:
+def fold(text: str, width: int, hang: int = HANGING_INDENT) -> list[str]:
     """Break a text into lines of at most `width` cells; its own line feeds stay.
 
-    A word that is longer than a line stays whole, so that a number can be read and a path can be copied. No-break
-    spaces belong to words. A line goes on at its indent, that of a list behind its dash, any other after `hang` cells.
+    A word longer than a line stays whole, so that a number can be read and a path can be copied. No-break spaces belong
+    to words. Continuation lines keep the indent of their line, list items that of their text; others get `hang` cells.
     """
     lines: list[str] = []
     for line in text.split("\n"):
-        first, *rest = spans(line, width, hang)
-        indent = " " * hanging(line, width, hang)
+        first, *rest = folded_spans(line, width, hang)
+        indent = " " * continuation_indent(line, width, hang)
         lines += [line[slice(*first)], *(indent + line[slice(*span)] for span in rest)]
     return lines
 
 
-def spans(line: str, width: int, hang: int = HANG) -> list[tuple[int, int]]:
-    """Return where the parts of a folded line begin and end in it."""
+def folded_spans(line: str, width: int, hang: int = HANGING_INDENT) -> list[tuple[int, int]]:
+    """Return the start and end in `line` of each part of the folded line."""
     found: list[tuple[int, int]] = []
-    start, end, room = 0, 0, width
+    start, end, available = 0, 0, width
     for word in re.finditer("[^ ]+", line):
-        if end and cell_len(line[start : word.end()]) > room:
+        if end and cell_len(line[start : word.end()]) > available:
             found.append((start, end))
-            start, room = word.start(), width - hanging(line, width, hang)
+            start, available = word.start(), width - continuation_indent(line, width, hang)
         end = word.end()
     return [*found, (start, end)]
 
 
-def hanging(line: str, width: int, hang: int = HANG) -> int:
-    """Return the indent of a folded line's later parts."""
+def continuation_indent(line: str, width: int, hang: int = HANGING_INDENT) -> int:
+    """Return the indent in cells of the continuation lines of a folded line."""
     head = re.match(" *(?:- )?", line)
     indent = (head.end() if head else 0) or hang
     return indent if indent < width // 2 else 0

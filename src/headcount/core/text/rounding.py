@@ -1,23 +1,23 @@
-"""Proved numbers in a few digits, rounded to the side on which they still hold."""
+"""Proved bounds in a few digits, rounded to the side on which they still hold."""
 
 from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 
-def above(value: float, digits: int = 4) -> str:
-    """Write a proved upper bound with a few digits, rounded upward."""
+def round_up(value: float, digits: int = 4) -> str:
+    """Return a proved upper bound as text of `digits` significant digits, rounded upward."""
     return _rounded(value, digits, ROUND_CEILING)
 
 
-def below(value: float, digits: int = 4) -> str:
-    """Write a proved lower bound with a few digits, rounded downward."""
+def round_down(value: float, digits: int = 4) -> str:
+    """Return a proved lower bound as text of `digits` significant digits, rounded downward."""
     return _rounded(value, digits, ROUND_FLOOR)
 
 
-def _rounded(value: float, digits: int, way: str) -> str:
+def _rounded(value: float, digits: int, mode: str) -> str:
     number = Decimal(value)
     if not number.is_finite() or not number:
         return f"{value:g}"
     place = Decimal(1).scaleb(number.adjusted() - digits + 1)
-    return f"{float(number.quantize(place, way)):.{digits}g}"
+    return f"{float(number.quantize(place, mode)):.{digits}g}"

@@ -1,4 +1,4 @@
-"""Standard output and standard error: what is said to people, whoever is still reading."""
+"""Standard output and standard error, which survive a reader that has left."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from headcount.core.text.harmless import plain
 
 
 class Guarded:
-    """A standard stream that outlives its reader; with `clean` no hidden character passes but line feeds.
+    """A standard stream that outlives its reader; with `escapes` hidden characters other than line feeds are escaped.
 
-    Where the reader has left (`| head -1`, a closed terminal) the rest is dropped and the work goes on. Any other
-    failure, such as a full disk, is an error of a stream that is `needed`: standard output holds the answer.
+    When the reader has left (`| head -1`, a closed terminal) further output is dropped and the work continues. Any
+    other failure, such as a full disk, is an error where the stream is `required`: standard output carries the answer.
     """
 
-    def __init__(self, stream: TextIO, *, clean: bool, needed: bool) -> None:
-        self.stream, self.clean, self.needed = stream, clean, needed
-        self.lost = False
+    def __init__(self, stream: TextIO, *, escapes: bool, required: bool) -> None:
+        self.stream, self.escapes, self.required = stream, escapes, required
+        self.reader_left = False
         """Whether the reader has left before the end."""
 
     def write(self, text: str) -> int:
-        """Write a text, or drop it where nobody reads."""
+        """Write a text, or drop it when the reader has left."""
         try:
-            self.stream.write(plain(text, lines=True) if self.clean else text)
+            self.stream.write(plain(text, lines=True) if self.escapes else text)
         except OSError as error:
             self._fail(error)
         return len(text)
 
     def flush(self) -> None:
-        """Hand over what was written."""
+        """Flush the stream, if its reader is still there."""
         try:
             self.stream.flush()
         except OSError as error:
             self._fail(error)
 
     def _fail(self, error: OSError) -> None:
-        """Let the rest go nowhere; raise what is not a reader's leaving, where the stream is needed."""
+        """Discard further output; raise if the stream is required and the reader has not simply left."""
         left = error.errno == errno.EPIPE or (error.errno == errno.EIO and _is_device(self.stream))
-        self.lost = self.lost or left
-        _send_nowhere(self.stream)
-        if self.needed and not left:
+        self.reader_left = self.reader_left or left
+        _redirect_to_null(self.stream)
+        if self.required and not left:
             raise OSError(error.errno, error.strerror, "standard output") from None
 
     def __getattr__(self, name: str) -> Any:
@@ -54,26 +54,26 @@ class Guarded:
 
 
 def _is_device(stream: TextIO) -> bool:
-    """Whether a stream is a terminal or another device; one that has hung up no longer calls itself a terminal."""
+    """Whether a stream is a terminal or another device; a terminal that has hung up fails `isatty`."""
     try:
         return stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):
         return False
 
 
-def _send_nowhere(stream: TextIO) -> None:
-    """Point a stream at the null device, or the interpreter fails to flush it at its end."""
+def _redirect_to_null(stream: TextIO) -> None:
+    """Point a stream at the null device; otherwise the interpreter fails to flush it at exit."""
     try:
         number = stream.fileno()
-    except (OSError, ValueError):  # a test's or a notebook's: no file of its own
+    except (OSError, ValueError):  # a stream without a file, as in tests and notebooks
         return
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, number)
     os.close(null)
 
 
-def _fill_closed() -> None:
-    """Put the null device where standard streams are closed (`>&-`): the next file opened would take their place."""
+def _replace_closed() -> None:
+    """Open the null device for closed standard streams (`>&-`): the next file opened would take their place."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -86,14 +86,14 @@ def _fill_closed() -> None:
 
 @contextmanager
 def guarded_streams() -> Generator[Guarded]:
-    """Guard both streams for the length of a command, and return standard output."""
-    _fill_closed()
+    """Guard both streams for the duration of a command, and yield standard output."""
+    _replace_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Σ shows ? instead of ending half-way
+            stream.reconfigure(errors="replace")  # a terminal without Σ shows ? instead of an error
     before = sys.stdout, sys.stderr
-    out = Guarded(before[0], clean=False, needed=True)
-    err = Guarded(before[1], clean=True, needed=False)
+    out = Guarded(before[0], escapes=False, required=True)
+    err = Guarded(before[1], escapes=True, required=False)
     sys.stdout, sys.stderr = cast("TextIO", out), cast("TextIO", err)
     try:
         yield out
@@ -105,29 +105,29 @@ def drawing_stream() -> TextIO:
     """Return standard error for a live bar, whose own control codes must pass."""
     stream: Any = sys.stderr
     if isinstance(stream, Guarded):
-        return cast("TextIO", Guarded(stream.stream, clean=False, needed=False))
+        return cast("TextIO", Guarded(stream.stream, escapes=False, required=False))
     return stream
 
 
-def put(text: str, end: str = "\n") -> None:
+def write_output(text: str, end: str = "\n") -> None:
     """Write finished text, such as JSON, to standard output."""
     sys.stdout.write(text + end)
     if end:
         sys.stdout.flush()
 
 
-def put_line(text: str, stream: TextIO) -> None:
-    """Write one line for people to a stream."""
+def write_line(text: str, stream: TextIO) -> None:
+    """Write a text to a stream as one line, with hidden characters escaped."""
     stream.write(f"{plain(text)}\n")
     stream.flush()
 
 
-def tell_lines(text: str) -> None:
-    """Write a text of many lines, such as a traceback, to standard error."""
+def write_error_text(text: str) -> None:
+    """Write a text of several lines, such as a traceback, to standard error."""
     sys.stderr.write(plain(text, lines=True))
     sys.stderr.flush()
 
 
-def tell(text: str) -> None:
-    """Write one line in the command's name to standard error, whatever line breaks the text has."""
-    put_line(f"headcount: {' '.join(plain(text, lines=True).split())}", sys.stderr)
+def notify(text: str) -> None:
+    """Write `headcount: text` to standard error as one line; line breaks in the text become spaces."""
+    write_line(f"headcount: {' '.join(plain(text, lines=True).split())}", sys.stderr)

@@ -1,6 +1,6 @@
-"""The terminal for results: it reads no markup, and a text that it prints is one line of harmless characters.
+"""The terminal for results: it ignores markup, and prints every text as one line of harmless characters.
 
-A style is given beside a text, never inside of it: `terminal.print(bold("It holds"), f": {reason}", sep="")`.
+A style is given beside a text, never inside it: `terminal.print(bold("It holds"), f": {reason}", sep="")`.
 """
 
 from __future__ import annotations
@@ -11,36 +11,36 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from headcount.core.text.folding import hanging, spans
+from headcount.core.text.folding import continuation_indent, folded_spans
 from headcount.core.text.harmless import plain
 
 
 class Terminal(Console):
-    """A rich console for text from anywhere: tags such as [bold], emoji codes and control characters do nothing.
+    """A rich console for untrusted text: tags such as [bold], emoji codes and control characters have no effect.
 
-    No name can begin a line of its own: a text is one line, which is folded between words to the terminal's width.
+    No name can begin a line of its own: a text is one line, folded between words to the terminal's width.
     """
 
     def __init__(self, **options: Any) -> None:
-        """Take what a console takes."""
+        """Take the options of a rich console."""
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print texts as one line, folded between words, or something that renders itself, such as a table.
+        """Print texts as one line, folded between words, or an object that renders itself, such as a table.
 
-        Nothing is cut: a word that is longer than a line stays whole. With `soft_wrap` a line to paste is not folded.
+        Nothing is cut: a word longer than a line stays whole. `soft_wrap` leaves a line to be copied unfolded.
         """
         options = {"overflow": "ignore", "crop": False, **options}
         shown = [_shown(value) for value in objects]
         texts = [Text(value) if isinstance(value, str) else value for value in shown if isinstance(value, str | Text)]
-        whole = options.get("soft_wrap", self.soft_wrap) or options.get("no_wrap")
-        if texts and len(texts) == len(shown) and not whole:
+        unfolded = options.get("soft_wrap", self.soft_wrap) or options.get("no_wrap")
+        if texts and len(texts) == len(shown) and not unfolded:
             shown = [_folded(Text(options.pop("sep", " ")).join(texts), self.width)]
             options["no_wrap"] = True
         super().print(*shown, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Turn a text of a print or a cell into one line of what is shown; everything in it is literal."""
+        """Return a printed text or a cell as one line, taken literally."""
         literal: dict[str, Any] = {**options, "markup": False, "emoji": False}
         return super().render_str(plain(text), **literal)
 
@@ -55,8 +55,8 @@ def _shown(value: Any) -> Any:
 
 def _folded(line: Text, width: int) -> Text:
     """Break a styled line between words."""
-    parts = [line[start:end] for start, end in spans(line.plain, width)]
-    return Text("\n" + " " * hanging(line.plain, width)).join(parts)
+    parts = [line[start:end] for start, end in folded_spans(line.plain, width)]
+    return Text("\n" + " " * continuation_indent(line.plain, width)).join(parts)
 
 
 def styled(text: str, style: str) -> Text:
@@ -70,7 +70,7 @@ def bold(text: str) -> Text:
 
 
 def row_text(pieces: Iterable[tuple[str, str]]) -> Text:
-    """Return one line of a table from texts with their styles, which any console shows as it stands."""
+    """Return one line of a table from texts with their styles, which a console prints unchanged."""
     line = Text.assemble(*((plain(text), style) for text, style in pieces), no_wrap=True, overflow="ignore")
     line.rstrip()
     return line

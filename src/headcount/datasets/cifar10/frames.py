@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 
-from headcount.core import BadInput, below, mixed, stream_key
+from headcount.core import BadInput, random_index, splitmix64, stream_key
 
 PLACES = 1 << 24  # the largest number of images a step may place: the counter has its low bits for them
 _IMAGE = 32
@@ -130,4 +130,4 @@ def _below(
             f"got count={count}, seed={seed}, step={step}, first={first}"
         )
     counter = torch.arange(first + 1, first + count + 1, device=device) + step * PLACES
-    return below(mixed(stream_key(seed, f"frame {stream}"), counter), choices)
+    return random_index(splitmix64(stream_key(seed, f"frame {stream}"), counter), choices)

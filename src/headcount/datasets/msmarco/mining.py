@@ -178,7 +178,7 @@ def _search(
     negatives = np.full((count, LONGEST - 1), -1, np.int32)
     kinds = np.full((count, LONGEST - 1), LEXICAL, np.int8)
     with Progress("mining negatives", count, quiet=quiet) as progress:
-        progress.say(f"counting the words of {len(collection.passages)} passages")
+        progress.start(f"counting the words of {len(collection.passages)} passages")
         terms = Terms(collection)
         vectors = projected_vectors(terms, seed) if embeddings is None else embeddings
         chunk = max(1, min(256, _SCORES // len(collection.passages)))

@@ -17,7 +17,7 @@ from typing import Any
 
 from numba.core import config
 
-from headcount.core import folder_in_use
+from headcount.core import fallback_folder_in_use
 from headcount.kernels.step import numba as cpu_step
 from headcount.kernels.step.numba import signature
 
@@ -46,7 +46,7 @@ def compile_kernels(dtype: str) -> None:
 def _compile_in_a_child(dtype: str) -> None:
     code = f"from headcount.kernels.step.numba_cache import compile_kernels; compile_kernels({dtype!r})"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    if folder := settings.CACHE_DIR or folder_in_use():
+    if folder := settings.CACHE_DIR or fallback_folder_in_use():
         environment["NUMBA_CACHE_DIR"] = folder
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

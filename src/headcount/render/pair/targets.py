@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from headcount.analysis.words import times_text
-from headcount.core.text import below
+from headcount.core.text import round_down
 from headcount.render.pair.data import PairFigure, number_text
 from headcount.render.pair.panels import FIRST, INK, MUTED, SECOND, Place, inches
 from headcount.render.style import COLOURS
@@ -49,9 +49,9 @@ def targets_text(figure: PairFigure) -> tuple[str, str]:
     headline = "Two targets, one answer" if one else "Two targets, almost one answer"
     if not figure.wrong:
         return "Two targets, two answers", ""
-    least = below(figure.wrong, 3)
+    least = round_down(figure.wrong, 3)
     if figure.in_units:
-        least = f"{least}, or {below(figure.wrong / figure.unit, 2)} standard deviations"
+        least = f"{least}, or {round_down(figure.wrong / figure.unit, 2)} standard deviations"
     return headline, f"so at one of the two the model is wrong by at least {least} (measured)"
 
 

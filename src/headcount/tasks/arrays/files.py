@@ -1,4 +1,4 @@
-"""Arrays from .npz, .npy, .parquet and .csv files; every way in which a file can be wrong gives one line."""
+"""Read arrays from .npz, .npy, .parquet and .csv files; anything wrong with a file is an error of one line."""
 
 from __future__ import annotations
 
@@ -13,15 +13,22 @@ from numpy.typing import NDArray
 from headcount.core import BadInput, MissingExtra, nearest
 from headcount.core.readers import check_size, guarded, npz_names, read_npy, read_npz
 from headcount.tasks.arrays.csv import read_csv
-from headcount.tasks.arrays.long_form import Arrays, Tokens, padded, roles, wanted, with_names
+from headcount.tasks.arrays.long_form import (
+    Arrays,
+    Tokens,
+    column_roles,
+    pad_sequences,
+    required_content,
+    with_class_names,
+)
 
 _NAMES = ("X", "y", "mask")
 
 
 def read_arrays(path: Path, y: Path | None = None, *, text: bool = False) -> Arrays:
-    """Read X, y and the mask, by the ending of the file; `ArrayTask.load` says what each kind holds.
+    """Return X, y and the mask of a file, by its ending; `ArrayTask.load` documents each format.
 
-    With `text` a column target may hold text, the names of classes, which comes as y[samples]; an array may anyway.
+    With `text` the column target may hold class names, returned as y[samples]; an array may always hold them.
     """
     readers: dict[str, Callable[[], Arrays]] = {
         ".npz": lambda: _npz(path),
@@ -31,7 +38,7 @@ def read_arrays(path: Path, y: Path | None = None, *, text: bool = False) -> Arr
     }
     ending = path.suffix.lower()
     if ending not in readers:
-        raise BadInput(f"{path}: unknown kind of file {ending!r}: {nearest(ending, readers)}")
+        raise BadInput(f"{path}: unknown file type {ending!r}: {nearest(ending, readers)}")
     _check_file(path)
     if y is not None and ending != ".npy":
         raise BadInput(f"{path}: a second file for y goes with .npy only: a {ending} file holds its own y")
@@ -39,36 +46,36 @@ def read_arrays(path: Path, y: Path | None = None, *, text: bool = False) -> Arr
 
 
 def _check_file(path: Path, purpose: str = "") -> None:
-    """Refuse what is not a file that can be read."""
+    """Check that a file exists and can be read; `purpose` follows its name in the error."""
     if path.is_dir():
         raise BadInput(f"{path} is a folder, not a file{purpose}")
     try:
         with path.open("rb"):
             return
     except FileNotFoundError:
-        raise BadInput(f"there is no file {path}{purpose}") from None
+        raise BadInput(f"no such file: {path}{purpose}") from None
     except OSError as error:
         raise BadInput(f"cannot read {path}{purpose}: {error.strerror}") from None
 
 
 def _npy_pair(path: Path, y: Path | None) -> Arrays:
-    """Read X and its file of targets: given, or y for the X that stands alone in the name."""
+    """Read X and its file of targets: given, or the sibling whose name has y for a free-standing X."""
     if y is None:
         stem, found = re.subn(r"(?<![A-Za-z])[Xx](?![A-Za-z])", "y", path.stem)
         if found != 1:
             raise BadInput(
-                f"{path}: the file of the targets is not clear from this name: call them X.npy and y.npy, or state y= "
+                f"{path}: cannot tell the file of targets from this name: call the files X.npy and y.npy, or pass y= "
                 f"in Python"
             )
         y = path.with_name(stem + path.suffix)
-        _check_file(y, f" with the targets of {path}: write it, or state another with y= in Python")
+        _check_file(y, f" (the targets of {path}): create it, or pass another with y= in Python")
     else:
         _check_file(y)
     return read_npy(path), read_npy(y), None
 
 
 def _npz(path: Path) -> Arrays:
-    """Read X, y and perhaps mask from a .npz file."""
+    """Read X, y and, if present, mask from a .npz file."""
     remedy = "write it with np.savez(path, X=X, y=y)"
     for name in npz_names(path, remedy):
         if name not in _NAMES:
@@ -76,12 +83,12 @@ def _npz(path: Path) -> Arrays:
     found = read_npz(path, remedy=remedy)
     for name in ("X", "y"):
         if name not in found:
-            raise BadInput(f"{path}: there is no array {name}; found: {', '.join(found) or 'none'}; {remedy}")
+            raise BadInput(f"{path}: missing array {name}; found: {', '.join(found) or 'none'}; {remedy}")
     return found["X"], found["y"], found.get("mask")
 
 
 def _parquet(path: Path, names_classes: bool) -> Arrays:
-    """Read tokens in long form, and pad the sequences to the longest."""
+    """Read tokens in long form, and pad the sequences to the longest; with `names_classes` the target may be text."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -93,16 +100,16 @@ def _parquet(path: Path, names_classes: bool) -> Arrays:
     with file:
         schema, rows = file.schema_arrow, file.metadata.num_rows
         names: list[str] = schema.names
-        targets, features = roles(str(path), names)
+        targets, features = column_roles(str(path), names)
         if rows == 0:
-            raise BadInput(f"{path}: the table has no rows: give one row a token")
-        _check_kinds(path, schema, names_classes)
+            raise BadInput(f"{path}: the table has no rows: give one row per token")
+        _check_column_types(path, schema, names_classes)
         check_size(rows * len(names) * 8, path.stat().st_size, f"{path}: the table")
-        texts = [name for name in names if _is_text(schema.field(name).type)]  # one long text a million times is short
-    table = guarded(path, "the table", remedy, lambda: _whole_table(path, texts))
+        texts = [name for name in names if _is_text(schema.field(name).type)]  # a repeated long text is small on disk
+    table = guarded(path, "the table", remedy, lambda: _read_table(path, texts))
     if table.num_rows != rows:
         raise BadInput(
-            f"{path}: the table has {table.num_rows:,} rows, its header says {rows:,}: it is damaged; {remedy}"
+            f"{path}: the table has {table.num_rows:,} rows, but its header says {rows:,}: it is damaged; {remedy}"
         )
     for name in names:
         column = table.column(name)
@@ -111,14 +118,14 @@ def _parquet(path: Path, names_classes: bool) -> Arrays:
             raise BadInput(f"{path}: column {name!r} has no value in row {row} (from 0): fill or drop such rows")
 
     def encoded(name: str) -> tuple[Any, NDArray[np.int64]]:
-        """Return the different values of a column, and for every row the place of its value among them."""
-        found = table.column(name).combine_chunks().dictionary_encode()
-        found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-        return found.dictionary, found.indices.to_numpy().astype(np.int64)
+        """Return the distinct values of a column, and for every row the index of its value."""
+        column = table.column(name).combine_chunks().dictionary_encode()
+        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        return column.dictionary, column.indices.to_numpy().astype(np.int64)
 
     labels, codes = encoded("sequence")
-    named = _is_text(table.schema.field(targets[0]).type)
-    classes, numbered = encoded("target") if named else (None, codes)
+    has_names = _is_text(table.schema.field(targets[0]).type)
+    classes, class_codes = encoded("target") if has_names else (None, codes)
     position = table.column("position").to_numpy().astype(np.int64)
 
     def block(columns: list[str]) -> NDArray[np.float64]:
@@ -128,32 +135,34 @@ def _parquet(path: Path, names_classes: bool) -> Arrays:
         codes,
         position,
         block(features),
-        block(targets) if classes is None else numbered[:, None].astype(np.float64),
+        block(targets) if classes is None else class_codes[:, None].astype(np.float64),
         label=lambda code: labels[code].as_py(),
         place=lambda row: f"row {row} (from 0)",
     )
-    return with_names(padded(path, tokens), None if classes is None else classes.to_pylist())
+    return with_class_names(pad_sequences(path, tokens), None if classes is None else classes.to_pylist())
 
 
-def _whole_table(path: Path, texts: list[str]) -> Any:
-    """Read a table, with columns of text as places in a list of their different values."""
+def _read_table(path: Path, texts: list[str]) -> Any:
+    """Read a table, with text columns as indices into their distinct values."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path, read_dictionary=texts) as file:
         return file.read()
 
 
-def _check_kinds(path: Path, schema: Any, names_classes: bool) -> None:
-    """Refuse columns of another kind than their role asks for, before anything of them is read."""
+def _check_column_types(path: Path, schema: Any, names_classes: bool) -> None:
+    """Refuse columns of the wrong type for their role, before their data are read."""
     import pyarrow as pa
 
     for name in schema.names:
         kind = schema.field(name).type
-        text, whole = pa.types.is_string(kind) or pa.types.is_large_string(kind), pa.types.is_integer(kind)
-        number = whole or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        text, integer = pa.types.is_string(kind) or pa.types.is_large_string(kind), pa.types.is_integer(kind)
+        number = integer or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
         named = name == "target" and names_classes and _is_text(kind)
-        if not {"sequence": whole or text, "position": whole}.get(name, number or named):
-            raise BadInput(f"{path}: column {name!r} holds {kind}: it must hold {wanted(name)}, or be left out")
+        if not {"sequence": integer or text, "position": integer}.get(name, number or named):
+            raise BadInput(
+                f"{path}: column {name!r} holds {kind}: it must hold {required_content(name)}, or be left out"
+            )
 
 
 def _is_text(kind: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A user's own data: sequences and targets as arrays, from memory or from a .npz, .npy, .parquet or .csv file."""
+"""Tasks made of users' own data: arrays of sequences and targets from memory, .npz, .npy, .parquet or .csv files."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from headcount.tasks.arrays.labels import Kind, check_kind, class_labels, one_ho
 from headcount.tasks.arrays.tensors import readable
 
 MIN_SAMPLES = 10
+"""Samples that a task needs."""
 
 
 class Part(NamedTuple):
-    """Some of the samples as tensors: X[n, length, dim], y[n, out_dim], mask[n, length] or None."""
+    """A subset of the samples as tensors: X[n, length, dim], y[n, out_dim], mask[n, length] or None."""
 
     X: Tensor
     y: Tensor
@@ -33,10 +34,10 @@ class Part(NamedTuple):
 class ArrayTask:
     """Samples of an unknown function: X[samples, length, dim], y[samples, out_dim], mask[samples, length].
 
-    Made by `from_arrays` or `load`. It has the attributes that every task has (name, length, dim, out_dim,
-    intrinsic) but is not a `Task`: there is no function behind it, so it can be neither evaluated at new
-    inputs nor sampled, only split. Numbers are kept as 64-bit floats and cannot be changed. mask is True at
-    real tokens, and None where all are real; padding is set to 0, so that nothing depends on what it held.
+    Made by `from_arrays` or `load`. It has the attributes of every task (name, length, dim, out_dim, intrinsic)
+    but is not a `Task`: no function is known, so it can be split, but neither evaluated at new inputs nor
+    sampled. Numbers are stored as 64-bit floats and are read-only. mask is True at real tokens, and None if all
+    are real; padding is set to 0, so nothing depends on its content.
     """
 
     name: str
@@ -44,9 +45,9 @@ class ArrayTask:
     y: NDArray[np.float64]
     mask: NDArray[np.bool_] | None
     classes: tuple[Any, ...] | None = None
-    """The labels in the order of the columns of y, where y holds classes: then y is one-hot."""
+    """The labels in the order of the columns of y if y holds classes, which makes it one-hot; otherwise None."""
     codes: Codes | None = None
-    """The ids behind one-hot vectors, where X came as whole numbers X[samples, length]."""
+    """The ids behind one-hot vectors if X was given as whole numbers X[samples, length]; otherwise None."""
 
     @classmethod
     def from_arrays(
@@ -58,13 +59,13 @@ class ArrayTask:
         where: str | None = None,
         kind: Kind = "regression",
     ) -> ArrayTask:
-        """Check and copy X[samples, length, dim], y[samples] or y[samples, out], mask[samples, length].
+        """Return a task of X[samples, length, dim], y[samples] or y[samples, out], mask[samples, length].
 
-        X[samples, length] holds one number a token; whole numbers (of an integer type) are ids, and become one-hot
-        vectors in the order of `codes`. `kind` says what y holds: numbers, or with "classification" a label a sample,
-        which become one-hot targets (`classes` names them); "auto" takes text and a few different whole numbers for
-        labels, like `advise`. Complaints begin with `where`, the place that the arrays came from: the name, unless it
-        is given.
+        The arrays are checked and copied. X[samples, length] holds one number per token; whole numbers (of an integer
+        type) are ids, and become one-hot vectors in the order of `codes`. `kind` says what y holds: numbers
+        ("regression"), or one label per sample ("classification"), which become one-hot targets named by `classes`;
+        "auto" takes text and a few different whole numbers for labels, like `advise`. Errors begin with `where`, the
+        source of the arrays (default: the name).
         """
         where = where or name
         check_kind(kind)
@@ -76,13 +77,13 @@ class ArrayTask:
 
     @classmethod
     def load(cls, path: str | Path, y: str | Path | None = None, kind: Kind = "auto") -> ArrayTask:
-        """Read a task from a file, by its ending; `kind` says what y holds, like that of `from_arrays`.
+        """Return a task read from a file, by its ending; `kind` says what y holds, as in `from_arrays`.
 
-        .npz: the arrays X, y and, where tokens are padding, mask. .npy: X; y is a second file, by default the
-        sibling whose name has y for X (X.npy → y.npy, X_train.npy → y_train.npy). .parquet and .csv: one row a
-        token, with columns sequence (a number or a text), position (0, 1, 2, … in each sequence, or from 1), target
-        (or target_0, target_1, … for a vector), constant within a sequence, and every other column a feature;
-        shorter sequences are padded. A .csv file is UTF-8 with commas, and its first line names the columns.
+        .npz: the arrays X, y and, if some tokens are padding, mask. .npy: X; y is a second file, by default the
+        sibling whose name has y for X (X.npy → y.npy, X_train.npy → y_train.npy). .parquet and .csv: one row per
+        token, with columns sequence (a number or text), position (0, 1, 2, … in each sequence, or from 1) and target
+        (or target_0, target_1, … for a vector), constant within a sequence; every other column is a feature.
+        Shorter sequences are padded. A .csv file is UTF-8 with commas, and its first line names the columns.
         """
         path = Path(path)
         X, targets, mask = read_arrays(path, None if y is None else Path(y), text=kind != "regression")
@@ -95,12 +96,12 @@ class ArrayTask:
 
     @property
     def length(self) -> int:
-        """The number of tokens a sequence, padding included."""
+        """The number of tokens per sequence, padding included."""
         return self.X.shape[1]
 
     @property
     def dim(self) -> int:
-        """The number of features a token."""
+        """The number of features per token."""
         return self.X.shape[2]
 
     @property
@@ -110,11 +111,11 @@ class ArrayTask:
 
     @property
     def intrinsic(self) -> None:
-        """The intrinsic dimension D is what one wants to find out: not known here."""
+        """None: the intrinsic dimension D of data is not known."""
         return
 
     def hash(self) -> str:
-        """Return the identity of the data: a hash over the numbers, whatever file and type they came in."""
+        """Return the identity of the data: a hash over the numbers, independent of their file and type."""
         arrays: dict[str, NDArray[Any]] = {"X": self.X, "y": self.y}
         if self.mask is not None:
             arrays["mask"] = self.mask
@@ -123,10 +124,10 @@ class ArrayTask:
     def split(self, seed: int, fraction: float = 0.2, *, dtype: torch.dtype = torch.float64) -> tuple[Part, Part]:
         """Return (training, validation): disjoint, together all samples, the same for the same seed.
 
-        fraction: the share of the samples that validates. dtype: of the tensors.
+        fraction: the fraction of the samples used for validation. dtype: of the tensors.
         """
         if not 0 < fraction < 1:
-            raise BadInput(f"fraction must lie between 0 and 1, both excluded; got {fraction}")
+            raise BadInput(f"fraction must be above 0 and below 1, not {fraction}")
         if seed < 0:
             raise BadInput(f"seed must be at least 0, not {seed}")
         order = generator(seed, "split").permutation(self.samples)
@@ -134,7 +135,7 @@ class ArrayTask:
         return self._part(order[count:], dtype), self._part(order[:count], dtype)
 
     def _part(self, rows: NDArray[np.int64], dtype: torch.dtype) -> Part:
-        """Copy some samples into tensors."""
+        """Return these samples as tensors."""
         mask = None if self.mask is None else torch.from_numpy(self.mask[rows])
         return Part(torch.from_numpy(self.X[rows]).to(dtype), torch.from_numpy(self.y[rows]).to(dtype), mask)
 
@@ -144,14 +145,14 @@ class ArrayTask:
 
 
 def _checked(name: str, where: str, inputs: Any, targets: Any, padding: Any) -> ArrayTask:
-    """Check everything, then freeze copies of the arrays."""
+    """Return a task of checked, read-only copies of the arrays."""
     given, y = _numbers(where, "X", inputs), _numbers(where, "y", targets)
     ids = given.ndim == 2 and _array(where, "X", inputs).dtype.kind in "iu"
     X = given[:, :, None] if given.ndim == 2 else given
     if X.ndim != 3:
         raise BadInput(
-            f"{where}: X must be X[samples, length, dim], or X[samples, length] with one number or id a token, not of "
-            f"shape {list(X.shape)}"
+            f"{where}: X must be X[samples, length, dim], or X[samples, length] with one number or id per token, not "
+            f"of shape {list(X.shape)}"
         )
     if y.ndim not in (1, 2):
         raise BadInput(f"{where}: y must be y[samples] or y[samples, out], not of shape {list(y.shape)}")
@@ -159,7 +160,7 @@ def _checked(name: str, where: str, inputs: Any, targets: Any, padding: Any) -> 
         raise BadInput(f"{where}: X has {len(X)} samples but y has {len(y)}: the first axis of both must count samples")
     for what, array in (("X", X), ("y", y)):
         if array.size == 0:
-            raise BadInput(f"{where}: {what} is empty (shape {list(array.shape)}): every axis needs an entry")
+            raise BadInput(f"{where}: {what} is empty (shape {list(array.shape)}): no axis may have length 0")
     if len(X) < MIN_SAMPLES:
         few = "1 sample is" if len(X) == 1 else f"{len(X)} samples are"
         raise BadInput(f"{where}: {few} too few: give {MIN_SAMPLES} or more")
@@ -178,17 +179,17 @@ def _checked(name: str, where: str, inputs: Any, targets: Any, padding: Any) -> 
 
 
 def _array(where: str, what: str, value: Any) -> NDArray[Any]:
-    """Make an array of numbers or truth values of anything like one, and nothing else."""
+    """Return anything array-like as an array of numbers or booleans; everything else is refused."""
     try:
         array = np.asarray(readable(value))
     except (TypeError, ValueError):
         remedy = "; pad shorter sequences and mark real tokens True in mask" if what == "X" else ""
         raise BadInput(
-            f"{where}: {what} is not an array: its rows differ in length, or hold no numbers{remedy}"
+            f"{where}: {what} is not an array: its rows differ in length, or hold something other than numbers{remedy}"
         ) from None
     if array.dtype.kind not in "biuf":
         kind = "Python objects" if array.dtype.kind == "O" else f"entries of type {array.dtype}"
-        labels = ', or state kind="classification"' if what == "y" and array.dtype.kind in "US" else ""
+        labels = ', or set kind="classification"' if what == "y" and array.dtype.kind in "US" else ""
         raise BadInput(f"{where}: {what} holds {kind}: give whole or floating-point numbers{labels}")
     return array
 
@@ -201,21 +202,21 @@ def _numbers(where: str, what: str, value: Any) -> NDArray[np.float64]:
 
 
 def _mask(where: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Check a mask: True or 1 at real tokens, at least one a sample."""
+    """Return a checked mask: True or 1 at real tokens, of which every sample has at least one."""
     array = _array(where, "mask", value)
     if array.shape != shape:
         raise BadInput(f"{where}: mask must be mask[samples, length] = {list(shape)}, not {list(array.shape)}")
     if not np.isin(array, (0, 1)).all():
-        raise BadInput(f"{where}: mask must hold only True and False (or 1 and 0): True at real tokens")
+        raise BadInput(f"{where}: mask must hold only True (real tokens) and False (padding), or 1 and 0")
     mask = array.astype(np.bool_)
     empty = np.flatnonzero(~mask.any(axis=1))
     if empty.size:
-        raise BadInput(f"{where}: mask has no real token in sample {empty[0]}: drop the sample, or mark one True")
+        raise BadInput(f"{where}: mask has no real token in sample {empty[0]} (from 0): drop it, or mark a token True")
     return mask
 
 
 def _finite(where: str, what: str, array: NDArray[np.float64], axes: tuple[str, ...]) -> None:
-    """Refuse NaN and infinity, and say where the first one is."""
+    """Refuse NaN and infinity; the error names the place of the first one."""
     bad = ~np.isfinite(array)
     if bad.any():
         place = np.unravel_index(int(bad.argmax()), array.shape)

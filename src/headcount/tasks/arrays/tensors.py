@@ -1,4 +1,4 @@
-"""Tensors as what NumPy reads."""
+"""Conversion of tensors to a form that NumPy reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def readable(value: Any) -> Any:
-    """Return what NumPy reads of a tensor, whatever its device, gradient and precision; all else as it is."""
+    """Return a tensor in a form that NumPy reads, whatever its device, gradient and precision; others unchanged."""
     if not isinstance(value, Tensor):
         return value
     return (value.float() if value.dtype is torch.bfloat16 else value).detach().cpu()

@@ -1,4 +1,4 @@
-"""Branch and bound in ball arithmetic: the steps that prove where a smooth expression is least."""
+"""Branch and bound in ball arithmetic: the steps that prove where a smooth expression is smallest."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from headcount.tasks.expressions.tree import Expr
 
 Point = tuple[float, ...]
 
-HALVINGS = 24  # how small a core may become
-SHORTEST = 2.0**-26  # the shortest side worth splitting, as a share of the domain's
+MAX_HALVINGS = 24
+"""Halvings of the domain down to the smallest core that is tried."""
+MIN_SIDE_FRACTION = 2.0**-26
+"""Shortest side that is split, as a fraction of the domain's."""
 
 
 class Region(NamedTuple):
-    """A box, by exact doubles; sides may be infinite or of length 0."""
+    """A box whose corners are exact doubles; sides may be infinite or of length 0."""
 
     low: Point
     high: Point
 
     def free(self) -> list[int]:
-        """The coordinates that still vary."""
+        """Return the coordinates whose sides have a length above 0."""
         return [k for k, (a, b) in enumerate(zip(self.low, self.high, strict=True)) if a < b]
 
     def cut(self, k: int, low: float, high: float) -> Region:
-        """Return the part with coordinate k in [low, high]."""
+        """Return the part of the box with coordinate k in [low, high]."""
         return Region((*self.low[:k], low, *self.low[k + 1 :]), (*self.high[:k], high, *self.high[k + 1 :]))
 
     def clamp(self, point: Sequence[float]) -> Point:
-        """Return the nearest point of the box."""
+        """Return the point of the box nearest to `point`."""
         return tuple(min(max(float(c), a), b) for c, a, b in zip(point, self.low, self.high, strict=True))
 
     def bounded(self) -> bool:
@@ -50,10 +52,10 @@ def hull(regions: Sequence[Region]) -> Region:
 
 
 def reduce(f: Expr, region: Region, domain: Region) -> tuple[Region, Jet] | None:
-    """Reduce a box, by monotonicity, to the part that may hold a global minimiser; None where no part does.
+    """Return the part of a box that may contain a global minimiser, by monotonicity, and f's jet; None if no part may.
 
-    Where ∂f/∂x_k > 0 on the whole box, a point above the box's lower face in x_k is beaten by that
-    face, and the face itself by what lies beyond it, unless it is the domain's own.
+    Where ∂f/∂x_k > 0 on the whole box, f is smaller on the box's lower face in x_k than above it, and smaller still
+    beyond that face, unless it is a face of the domain.
     """
     while True:
         jet = jets(f, balls(*region), 1)[0]
@@ -72,7 +74,7 @@ def reduce(f: Expr, region: Region, domain: Region) -> tuple[Region, Jet] | None
 
 
 class Core(NamedTuple):
-    """A box with at most one minimiser of f on it: where that lies, and bounds of the least value there."""
+    """A box with at most one minimiser of f: an enclosure of the minimiser, and bounds of the minimum."""
 
     region: Region
     minimiser: Region
@@ -81,18 +83,18 @@ class Core(NamedTuple):
 
 
 def find_core(f: Expr, domain: Region, point: Point) -> Core | None:
-    """Find a box around the candidate on which f is strictly convex, the domain itself at best.
+    """Return a box around the candidate on which f is strictly convex, as large as possible; None if none is found.
 
-    Convex in the directions that monotonicity leaves free: a minimiser on a face counts too.
+    f must be convex in the directions that monotonicity leaves free, so a minimiser on a face counts too.
     """
-    for halvings in range(HALVINGS if domain.bounded() else 1):
+    for halvings in range(MAX_HALVINGS if domain.bounded() else 1):
         region = domain
         for k in domain.free() if halvings else ():
             a, b, c = domain.low[k], domain.high[k], point[k]
             reach = math.ldexp(b - a, -halvings)
             region = region.cut(k, max(a, c - reach), min(b, c + reach))
         reduced = reduce(f, region, domain)
-        if reduced is None:  # there is no minimiser near the candidate
+        if reduced is None:  # no minimiser near the candidate
             return None
         inner, _ = reduced
         if definite(jets(f, balls(*inner))[0].hessian, inner.free()):
@@ -105,20 +107,20 @@ def find_core(f: Expr, domain: Region, point: Point) -> Core | None:
 def _contract(f: Expr, region: Region, inner: Region, p: Point) -> Core | None:
     """Enclose the only minimiser on a box where f is strongly convex: Hessian ≥ m > 0 in the free directions.
 
-    f(x) ≥ f(p) + g·(x − p) + m/2·|x − p|² with g the gradient at p, without the components along
-    which all of the box lies uphill. So the minimiser, where f ≤ f(p), lies within 2|g|/m of p, and its value
-    at most |g|²/(2m) below f(p).
+    f(x) ≥ f(p) + g·(x − p) + m/2·|x − p|², where g is the gradient at p without the components along which the
+    whole box lies uphill. So the minimiser, where f ≤ f(p), lies within 2|g|/m of p, and its value is at most
+    |g|²/(2m) below f(p).
     """
     axes = inner.free()
-    there = jets(f, balls(p, p), 1)[0]
+    at_p = jets(f, balls(p, p), 1)[0]
     if not axes:
-        return Core(region, inner, floor(there.value), ceil(there.value))
+        return Core(region, inner, floor(at_p.value), ceil(at_p.value))
     m = curvature(jets(f, balls(*inner))[0].hessian, axes)
     if not m > 0:
         return None
     square = ball(0.0)
     for k in axes:
-        g = there.gradient.get(k, ball(0.0))
+        g = at_p.gradient.get(k, ball(0.0))
         if not ((p[k] == inner.low[k] and g >= 0) or (p[k] == inner.high[k] and g <= 0)):
             square += expr_ball.power(g, 2)
     radius = 2 * square.upper().sqrt() / m
@@ -126,11 +128,11 @@ def _contract(f: Expr, region: Region, inner: Region, p: Point) -> Core | None:
     for k in axes:
         low, high = floor(ball(p[k]) - radius), ceil(ball(p[k]) + radius)
         near = near.cut(k, max(inner.low[k], low), min(inner.high[k], high))
-    return Core(region, near, floor(there.value - square / (2 * m)), ceil(there.value))
+    return Core(region, near, floor(at_p.value - square / (2 * m)), ceil(at_p.value))
 
 
 def without(domain: Region, core: Region) -> Iterator[Region]:
-    """Cut the domain into boxes that cover all of it but the core."""
+    """Yield boxes that cover the domain except for the core."""
     for k in domain.free():
         if domain.low[k] < core.low[k]:
             yield domain.cut(k, domain.low[k], core.low[k])
@@ -140,9 +142,9 @@ def without(domain: Region, core: Region) -> Iterator[Region]:
 
 
 def bounds(f: Expr, region: Region, jet: Jet) -> tuple[Point, float, float]:
-    """Return the middle, a lower bound of f on the box, and an upper bound of f at the middle.
+    """Return the middle of a box, a lower bound of f on the box, and an upper bound of f at the middle.
 
-    The lower bound is the better of two: the tree's own, and f(middle) + gradient·(x − middle).
+    The lower bound is the better of two: the value of the tree, and f(middle) + gradient·(x − middle).
     """
     middle = tuple(a + (b - a) / 2 for a, b in zip(*region, strict=True))
     at_middle = expr_ball.evaluate(f, balls(middle, middle))[0]
@@ -152,9 +154,9 @@ def bounds(f: Expr, region: Region, jet: Jet) -> tuple[Point, float, float]:
 
 
 def split_axis(region: Region, jet: Jet, domain: Region) -> int | None:
-    """Choose the side along which f varies most; None where all sides are too short to be worth splitting."""
+    """Return the axis along which f varies most; None if all sides are too short to split."""
     sides = {k: region.high[k] - region.low[k] for k in region.free()}
-    if all(side <= (domain.high[k] - domain.low[k]) * SHORTEST for k, side in sides.items()):
+    if all(side <= (domain.high[k] - domain.low[k]) * MIN_SIDE_FRACTION for k, side in sides.items()):
         return None
     change = {k: ceil(abs(jet.gradient.get(k, ball(0.0)))) * side for k, side in sides.items()}
     return max(sides, key=lambda k: (change[k], sides[k]))

@@ -9,14 +9,15 @@ import torch
 from headcount.core import generator
 from headcount.tasks.assumptions.branch_and_bound import Region, hull
 from headcount.tasks.assumptions.minimiser import find_minimiser, prove_minimiser, values
-from headcount.tasks.assumptions.verdicts import Finding, Judgement, Study, finding, join
+from headcount.tasks.assumptions.verdicts import Finding, Judgement, Study, combine, finding
 from headcount.tasks.expressions import in_balls as expr_ball
 from headcount.tasks.expressions import tree as e
 from headcount.tasks.expressions.jet_arithmetic import balls, ceil, floor
 from headcount.tasks.retrieval import GeneralizedRetrieval
 from headcount.tasks.sampling import Sphere
 
-ROUNDING = 1e-12  # how far a *measured* range may leave [0, 1]: coefficients such as 1/3 are rounded
+RANGE_TOLERANCE = 1e-12
+"""How far a *measured* range may leave [0, 1]: coefficients such as 1/3 are rounded."""
 NOTES = {
     "sphere": "tokens lie on the unit sphere: ranges are taken there, minimisers on the box around it",
     "gaussian": "tokens are unbounded: proofs speak of all of R^d, measurements of this box",
@@ -24,13 +25,13 @@ NOTES = {
 }
 
 
-def note(task: GeneralizedRetrieval) -> dict[str, str]:
-    """Say, among the numbers, how the searched box differs from where the tokens really lie."""
+def domain_note(task: GeneralizedRetrieval) -> dict[str, str]:
+    """Return a note, for the numbers of a finding, on how the searched box differs from the tokens' support."""
     return {"note": NOTES[task.law.law]} if task.law.law in NOTES else {}
 
 
 def check_domain(task: GeneralizedRetrieval, studies: list[Study], seed: int) -> Finding:
-    """The class itself: bounded tokens, f_i into [0, 1] and twice differentiable, F0 once differentiable."""
+    """Return the finding on definition 1: bounded tokens, f_i in [0, 1] and twice differentiable, F0 differentiable."""
     bounded, proved = task.box is not None, "proved"
     parts = [Judgement("holds" if bounded else "fails", proved, f"{task.law.law} tokens are not bounded")]
     for g, name in [*((s.f, f"f_{i}") for i, s in enumerate(studies, 1)), (task.F0, "F0")]:
@@ -46,7 +47,7 @@ def check_domain(task: GeneralizedRetrieval, studies: list[Study], seed: int) ->
         judged, low, high = _range(s, f"f_{i}", isinstance(task.law, Sphere), seed)
         ranges.append([low, high])
         parts.append(judged)
-    judged = join(parts, "tokens are bounded, every f_i maps into [0, 1], all functions are differentiable")
+    judged = combine(parts, "tokens are bounded, every f_i maps into [0, 1], all functions are differentiable")
     box = hull([s.search for s in studies])
     return finding(
         "domain",
@@ -56,31 +57,31 @@ def check_domain(task: GeneralizedRetrieval, studies: list[Study], seed: int) ->
         low=list(box.low),
         high=list(box.high),
         ranges=ranges,
-        **note(task),
+        **domain_note(task),
     )
 
 
 def _range(s: Study, name: str, sphere: bool, seed: int) -> tuple[Judgement, float, float]:
-    """Judge whether f maps the domain into [0, 1], and return its measured range."""
-    least, most = s.found, find_minimiser(lambda x: -values(s.f, x), s.search, seed)
-    low, high = least.value, -most.value
+    """Return the judgement whether f maps the domain into [0, 1], and the measured range."""
+    lowest, highest = s.found, find_minimiser(lambda x: -values(s.f, x), s.search, seed)
+    low, high = lowest.value, -highest.value
     if sphere:
         low, high = _range_on_sphere(s, seed)
-    inside = low >= -ROUNDING and high <= 1 + ROUNDING
+    inside = low >= -RANGE_TOLERANCE and high <= 1 + RANGE_TOLERANCE
     good = f"{name} maps the domain into [{low:.3g}, {high:.3g}]"
     bad = f"{name} leaves [0, 1]: it ranges from {low:.3g} to {high:.3g}"
     if isinstance(s.f, e.Node) and expr_ball.flint is not None and not sphere:
-        at = [expr_ball.evaluate(s.f, balls(p, p))[0] for p in (least.points[0], most.points[0])]
+        at = [expr_ball.evaluate(s.f, balls(p, p))[0] for p in (lowest.points[0], highest.points[0])]
         if not inside:
             return Judgement("fails", "proved" if at[0] < 0 or at[1] > 1 else "measured", bad), low, high
-        bottom, top = _proved_range(s, most.points[0])
+        bottom, top = _proved_range(s, highest.points[0])
         if bottom >= 0 and top <= 1:
             return Judgement("holds", "proved", good), low, high
     return Judgement("holds" if inside else "fails", "measured", good if inside else bad), low, high
 
 
 def _range_on_sphere(s: Study, seed: int) -> tuple[float, float]:
-    """Measure the range of f at random points of the sphere, next to the box's minimiser and opposite."""
+    """Return the range of f over random points of the sphere, the one nearest to the minimiser, and its opposite."""
     x = torch.from_numpy(Sphere().draw(generator(seed, "sphere"), 1, 4096, len(s.search.low))[0])
     p = torch.tensor(s.found.points[:1], dtype=x.dtype)
     near = p / p.norm().clamp(min=1e-300)
@@ -89,7 +90,7 @@ def _range_on_sphere(s: Study, seed: int) -> tuple[float, float]:
 
 
 def _proved_range(s: Study, highest: Sequence[float]) -> tuple[float, float]:
-    """Bound f on the box from both sides; by its structure an even power is never negative."""
+    """Return proved bounds of f on the box; by its structure an even power is never negative."""
     assert isinstance(s.f, e.Node)
     natural = expr_ball.evaluate(s.f, balls(*s.search))[0]
     bottom, top = floor(natural), ceil(natural)
@@ -101,7 +102,7 @@ def _proved_range(s: Study, highest: Sequence[float]) -> tuple[float, float]:
 
 
 def _nonnegative(node: e.Expr, box: Region) -> bool:
-    """Whether no component can be negative, by structure alone."""
+    """Return whether no component can be negative, by structure alone."""
     match node:
         case e.Variable():
             return min(box.low) >= 0

@@ -1,4 +1,4 @@
-"""The global minimiser of one function on a box: searched for, and for smooth expressions proved unique."""
+"""The global minimiser of one function on a box: found by a search, and proved unique for smooth expressions."""
 
 from __future__ import annotations
 
@@ -27,13 +27,18 @@ Box = tuple[Sequence[float], Sequence[float]]
 
 # -- measured ------------------------------------------------------------------------------------------------
 
-SAMPLES, STARTS, STEPS = 1024, 48, 60
-TIE, APART = 1e-9, 1e-3  # equal minima: share of the range of f; different points: share of the box's sides
-NEWTON_DIM = 16  # above it d backward passes for a Hessian cost more than they bring
+RANDOM_SAMPLES, MAX_STARTS, MAX_NEWTON_STEPS = 1024, 48, 60
+LBFGS_STARTS = 4
+TIE_TOLERANCE = 1e-9
+"""Difference of equal minima, as a fraction of the range of f."""
+MIN_SEPARATION = 1e-3
+"""Distance of different minimisers in some coordinate, as a fraction of the box's side."""
+MAX_NEWTON_DIM = 16
+"""Dimension above which the d backward passes for a Hessian cost more than they gain."""
 
 
-class Found(NamedTuple):
-    """What a search saw: one point of each cluster that attains the least value; the range of the samples."""
+class SearchResult(NamedTuple):
+    """The minimisers found, one per cluster, their value, and the range of f over the samples."""
 
     points: list[Point]
     value: float
@@ -41,7 +46,7 @@ class Found(NamedTuple):
 
 
 def values(f: Function, x: Tensor) -> Tensor:
-    """Return f(x)[..., out] for x[..., in]; a callable may drop the last axis of one component."""
+    """Return f(x)[..., out] for x[..., in]; a callable may drop a last axis of length 1."""
     y = expr_torch.evaluate(f, x) if isinstance(f, Node) else f(x)
     y = y if y.ndim == x.ndim else y[..., None]
     if y.shape[:-1] != x.shape[:-1]:
@@ -49,40 +54,41 @@ def values(f: Function, x: Tensor) -> Tensor:
     return y
 
 
-def find_minimiser(f: Function, box: Box, seed: int = 0) -> Found:
-    """Search a bounded box for its global minimisers: refine the best samples and a spread of the others."""
+def find_minimiser(f: Function, box: Box, seed: int = 0) -> SearchResult:
+    """Search a bounded box for the global minimisers of f, from the best samples and a selection of the others."""
     low, high = (torch.tensor([float(v) for v in side], dtype=torch.float64) for side in box)
     dim = len(low)
     x = low + (high - low) * torch.from_numpy(_unit_points(dim, seed))
     with torch.no_grad():
-        y = _known(values(f, x)[..., 0])
+        y = _nan_to_inf(values(f, x)[..., 0])
     if not math.isfinite(float(y.min())):
-        raise BadInput("a function f has no finite least value on the box of its tokens")
+        raise BadInput("a function f has no finite minimum on the box of its tokens: check it for inf and nan")
     order = torch.argsort(y)
-    stride = max(1, (len(order) - STARTS // 2) // (STARTS // 2))
-    starts = torch.cat([order[: STARTS // 2], order[STARTS // 2 :: stride]])
+    half = MAX_STARTS // 2
+    stride = max(1, (len(order) - half) // half)
+    starts = torch.cat([order[:half], order[half::stride]])
     spread = float(y[y.isfinite()].max() - y.min()) or 1.0
-    refine = _newton if dim <= NEWTON_DIM else _lbfgs
+    refine = _newton if dim <= MAX_NEWTON_DIM else _lbfgs
     x = refine(f, x[starts], low, high)
     with torch.no_grad():
-        y = _known(values(f, x)[..., 0])
-    least = float(y.min())
+        y = _nan_to_inf(values(f, x)[..., 0])
+    minimum = float(y.min())
     points: list[Tensor] = []
     for k in torch.argsort(y).tolist():
-        tied = float(y[k]) <= least + TIE * spread
-        if tied and all(float(((x[k] - p) / (high - low)).abs().max()) > APART for p in points):
+        tied = float(y[k]) <= minimum + TIE_TOLERANCE * spread
+        if tied and all(float(((x[k] - p) / (high - low)).abs().max()) > MIN_SEPARATION for p in points):
             points.append(x[k])
-    return Found([tuple(p.tolist()) for p in points], least, spread)
+    return SearchResult([tuple(p.tolist()) for p in points], minimum, spread)
 
 
-def _known(y: Tensor) -> Tensor:
-    """Let what is not a number never be the least."""
+def _nan_to_inf(y: Tensor) -> Tensor:
+    """Return y with NaN replaced by infinity, so that it is never the minimum."""
     return torch.where(y.isnan(), math.inf, y)
 
 
 def _unit_points(dim: int, seed: int) -> NDArray[np.float64]:
-    """Return points of the unit box: random ones inside and on the faces, corners, the centre."""
-    inside = generator(seed, "minimise").random((SAMPLES, dim))
+    """Return points of the unit box: random ones inside and on the faces, the corners, and the centre."""
+    inside = generator(seed, "minimise").random((RANDOM_SAMPLES, dim))
     faces = inside[: 16 * dim].copy()
     row = np.arange(len(faces))
     faces[row, row % dim] = row // dim % 2
@@ -92,7 +98,7 @@ def _unit_points(dim: int, seed: int) -> NDArray[np.float64]:
 
 
 def derivatives(f: Function, x: Tensor, order: int = 2) -> tuple[Tensor, Tensor, Tensor]:
-    """Return f[n], its gradient[n, d] and Hessian[n, d, d] at x[n, d]; 0 where autograd sees none."""
+    """Return f[n], its gradient[n, d] and Hessian[n, d, d] at x[n, d]; 0 where autograd finds no dependence."""
     x = x.detach().requires_grad_(True)
     zero = torch.zeros_like(x)
     with torch.enable_grad():
@@ -106,37 +112,37 @@ def derivatives(f: Function, x: Tensor, order: int = 2) -> tuple[Tensor, Tensor,
 
 
 def _newton(f: Function, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Projected Newton from all starts at once, downhill by |eigenvalues|, with a search along every step."""
-    shares = 4.0 ** -torch.arange(12, dtype=x.dtype)
+    """Return minima by projected Newton from all starts at once, with |eigenvalues| and a line search at every step."""
+    step_fractions = 4.0 ** -torch.arange(12, dtype=x.dtype)
     diagonal = (high - low).norm()
-    for _ in range(STEPS):
+    for _ in range(MAX_NEWTON_STEPS):
         y, g, H = derivatives(f, x)
-        held = ((x <= low) & (g > 0)) | ((x >= high) & (g < 0))
-        g = g.nan_to_num(0.0).masked_fill(held, 0.0)
-        bend = H.nan_to_num(0.0, 0.0, 0.0).masked_fill(held[:, :, None] | held[:, None, :], 0.0)
-        size, axes = torch.linalg.eigh(bend)
-        along = (axes.mT @ g[..., None])[..., 0] / size.abs().clamp(min=1e-200)
+        blocked = ((x <= low) & (g > 0)) | ((x >= high) & (g < 0))
+        g = g.nan_to_num(0.0).masked_fill(blocked, 0.0)
+        hessian = H.nan_to_num(0.0, 0.0, 0.0).masked_fill(blocked[:, :, None] | blocked[:, None, :], 0.0)
+        eigenvalues, axes = torch.linalg.eigh(hessian)
+        along = (axes.mT @ g[..., None])[..., 0] / eigenvalues.abs().clamp(min=1e-200)
         step = -(axes @ along.clamp(-1e150, 1e150)[..., None])[..., 0]
         length = step.norm(dim=-1, keepdim=True)
         step = step * (diagonal / length.clamp(min=1e-300)).clamp(max=1.0)
-        trials = torch.minimum(torch.maximum(x + shares[:, None, None] * step, low), high)
+        trials = torch.minimum(torch.maximum(x + step_fractions[:, None, None] * step, low), high)
         with torch.no_grad():
-            v = _known(values(f, trials)[..., 0])
+            v = _nan_to_inf(values(f, trials)[..., 0])
         best = v.min(0)
-        full = v[0] <= best.values + 1e-15 * y.abs()  # near a minimum values tie: trust the full step
+        full = v[0] <= best.values + 1e-15 * y.abs()  # near a minimum all values tie: take the full step
         pick = torch.where(full, 0, best.indices)
         moved = torch.gather(trials, 0, pick[None, :, None].expand(1, *x.shape))[0]
         better = (torch.where(full, v[0], best.values) <= y + 1e-15 * y.abs())[:, None]
         new = torch.where(better, moved, x)
-        still = bool(((new - x).abs() <= 1e-15 * (high - low)).all())
+        converged = bool(((new - x).abs() <= 1e-15 * (high - low)).all())
         x = new
-        if still:
+        if converged:
             break
     return x
 
 
 def _lbfgs(f: Function, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """The best four starts by L-BFGS-B, for many dimensions."""
+    """Return minima from the best few starts by L-BFGS-B, for many dimensions."""
 
     def target(point: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         y, g, _ = derivatives(f, torch.from_numpy(point)[None], order=1)
@@ -144,22 +150,25 @@ def _lbfgs(f: Function, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
     bounds = list(zip(low.tolist(), high.tolist(), strict=True))
     options = {"ftol": 0.0, "gtol": 1e-13, "maxiter": 300}
-    ends = [minimize(target, s.numpy(), jac=True, bounds=bounds, method="L-BFGS-B", options=options).x for s in x[:4]]
+    ends = [
+        minimize(target, s.numpy(), jac=True, bounds=bounds, method="L-BFGS-B", options=options).x
+        for s in x[:LBFGS_STARTS]
+    ]
     return torch.from_numpy(np.stack(ends)).clamp(low, high)
 
 
 def kinked(f: Function, at: Tensor, box: Box, spread: float, order: int = 2) -> bool:
-    """Measure whether derivatives of f up to `order` jump at a point, in units of f's spread over the box.
+    """Measure whether a derivative of f up to `order` jumps at a point, relative to f's spread over the box.
 
-    Across a kink the jump stays as the distance shrinks from 1e-4 to 1e-6 of a side; else it shrinks too.
+    Across a kink the jump persists as the distance shrinks from 1e-4 to 1e-6 of a side; otherwise it shrinks too.
     """
     low, high = (torch.tensor(side, dtype=at.dtype) for side in box)
-    order = order if len(at) <= NEWTON_DIM else 1
+    order = order if len(at) <= MAX_NEWTON_DIM else 1
     for k in range(len(at)):
         step = torch.zeros_like(at)
         step[k] = high[k] - low[k]
         if not bool(((at - 1e-4 * step >= low) & (at + 1e-4 * step <= high)).all()):
-            continue  # on the boundary there is nothing to jump from
+            continue  # on the boundary there is only one side
         jumps: list[list[float]] = []
         for h in (1e-4, 1e-6):
             _, g, H = derivatives(f, torch.stack([at + h * step, at - h * step]), order)
@@ -173,13 +182,14 @@ def kinked(f: Function, at: Tensor, box: Box, spread: float, order: int = 2) -> 
 # -- proved --------------------------------------------------------------------------------------------------
 
 Outcome = Literal["unique", "several", "none", "unclear"]
+MAX_BOXES_WITHOUT_CORE = 200
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What is proved: how many global minimisers there are, a box that holds them all, and the minimum.
+    """What is proved: how many global minimisers exist, a box that contains all of them, and bounds of the minimum.
 
-    `box` and `value` are right whatever the outcome; where it is "unclear" they are merely wide.
+    `box` and `value` are valid for every outcome; for "unclear" they are merely wide.
     """
 
     outcome: Outcome
@@ -196,14 +206,14 @@ class Proof:
 def prove_minimiser(f: Expr, box: Box, candidate: Sequence[float], *, budget: int = 3000) -> Proof:
     """Prove by branch and bound that a smooth expression has one global minimiser on a box.
 
-    1. *Core.* On a box around the candidate f is strictly convex in all directions that 2 leaves free, so the
-       core holds at most one minimiser.
-    2. *Monotonicity.* Where ∂f/∂x_k has one sign on a box, only the domain's own face downhill can hold a
-       minimiser: a box that does not touch it is dropped, one that does is reduced to it.
+    1. *Core.* On a box around the candidate f is strictly convex in all directions that step 2 leaves free, so the
+       core contains at most one minimiser.
+    2. *Monotonicity.* Where ∂f/∂x_k has one sign on a box, only the domain's own downhill face can contain a
+       minimiser: a box that does not touch this face is dropped, one that does is reduced to it.
     3. *Bounds.* A box on which f exceeds f(candidate) is dropped.
-    When 2 and 3 leave nothing outside the core, the minimiser, which exists on a bounded box, is the core's
-    only one. Sides may be infinite: then only a core that is the whole domain, or 2 without a face, decides.
-    A coordinate on which f does not depend makes minimisers several.
+    If steps 2 and 3 leave nothing outside the core, the minimiser, which exists on a bounded box, is the only one
+    of the core. Sides may be infinite: then only a core equal to the domain, or step 2 without a face, decides.
+    If f does not depend on some coordinate, there are several minimisers.
     """
     domain = Region(tuple(float(v) for v in box[0]), tuple(float(v) for v in box[1]))
     point = domain.clamp(candidate)
@@ -215,14 +225,14 @@ def prove_minimiser(f: Expr, box: Box, candidate: Sequence[float], *, budget: in
     proof = _branch(f, inner, point, budget)
     if not flat:
         return proof
-    whole = proof.box
+    box_of_all = proof.box
     for k in flat:
-        whole = whole.cut(k, domain.low[k], domain.high[k])
-    return replace(proof, box=whole, outcome="none" if proof.outcome == "none" else "several")
+        box_of_all = box_of_all.cut(k, domain.low[k], domain.high[k])
+    return replace(proof, box=box_of_all, outcome="none" if proof.outcome == "none" else "several")
 
 
 def _branch(f: Expr, domain: Region, point: Point, budget: int) -> Proof:
-    """Prove on a domain where f depends on every free coordinate."""
+    """Return the proof on a domain where f depends on every free coordinate."""
     if not domain.bounded() and branch.reduce(f, domain, domain) is None:
         return Proof("none", domain, (-math.inf, math.inf), 1)
     core = branch.find_core(f, domain, point)
@@ -230,12 +240,12 @@ def _branch(f: Expr, domain: Region, point: Point, budget: int) -> Proof:
     if core is None and not domain.bounded():
         return Proof("unclear", domain, (-math.inf, top), 1)
     if core is None:
-        budget = min(budget, 200)  # nothing can be proved unique: only tighten box and minimum a little
+        budget = min(budget, MAX_BOXES_WITHOUT_CORE)  # uniqueness cannot be proved: only tighten box and minimum
     unclear, used, ties = core is None, 1, itertools.count()
     pieces = branch.without(domain, core.region) if core else [domain]
     heap = [(-math.inf, next(ties), piece) for piece in pieces]
-    while heap and heap[0][0] <= top:  # the lowest bound first: when it exceeds the known value, all do
-        if used >= budget or (core and top < core.bottom):  # in the latter case the candidate is no minimiser
+    while heap and heap[0][0] <= top:  # lowest bound first: if it exceeds the known value, all do
+        if used >= budget or (core and top < core.bottom):  # in the latter case the candidate is not a minimiser
             unclear = True
             break
         used += 1

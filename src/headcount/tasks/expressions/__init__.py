@@ -1,4 +1,4 @@
-"""Expressions: a serialisable tree over a small closed set, with evaluators in torch, NumPy and balls."""
+"""Expressions: serialisable trees over a small closed set of operations, with evaluators in torch, NumPy and balls."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Expressions in ball arithmetic: every real point of the input box is mapped into the output balls.
 
-The numbers of a tree are exact binary doubles, so the enclosure is of the very function that the JSON states.
+The numbers of a tree are exact binary doubles, so exactly the function stated by the JSON is enclosed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ except ImportError:  # the rest of the package works without it
 
 
 def ball(low: float, high: float | None = None) -> arb:
-    """Return a ball that holds [low, high], a little wider than it, or the exact number low."""
+    """Return a ball that contains [low, high], slightly wider, or the exact number low if high is None."""
     if flint is None:
         raise BadInput("ball arithmetic needs python-flint, which is not installed: pip install python-flint")
     return flint.arb(low) if high is None else flint.arb(low).union(flint.arb(high))
 
 
 def evaluate(node: e.Expr, x: Sequence[arb]) -> list[arb]:
-    """Enclose the value of a tree over a box of inputs."""
+    """Return enclosures of the components of a tree over a box of inputs."""
     match node:
         case e.Variable():
             return list(x)
@@ -68,22 +68,22 @@ def evaluate(node: e.Expr, x: Sequence[arb]) -> list[arb]:
 
 
 def monotone(v: arb, function: Callable[[arb], arb]) -> arb:
-    """Enclose an increasing function of a ball by its values at the two ends: tight where the ball is wide."""
+    """Return the enclosure of an increasing function of a ball, by its values at the two ends: tight for wide balls."""
     return function(v.lower()).union(function(v.upper()))
 
 
 def power(v: arb, exponent: int) -> arb:
-    """Enclose v^k; an even power of a ball around 0 does not become negative."""
+    """Return the enclosure of v^k; an even power of a ball around 0 does not become negative."""
     if exponent % 2:
         return monotone(v, lambda t: t**exponent)
     return (v.abs_lower() ** exponent).union(v.abs_upper() ** exponent)
 
 
 def softplus(t: arb) -> arb:
-    """log(1 + exp(t)) at a point, without the loss that exp of a large t would bring."""
+    """Return log(1 + exp(t)) at a point, without the loss of precision of exp at a large t."""
     return t + (-t).exp().log1p() if t > 0 else t.exp().log1p()
 
 
 def _root(t: arb) -> arb:
-    """The square root at an end of an enclosure of a sum of squares, whose lower end rounding may push below 0."""
-    return ball(0.0) if t < 0 else t.sqrt()  # in this order: what is not a number stays so
+    """Return the square root of an end of an enclosed sum of squares, whose lower end may be rounded below 0."""
+    return ball(0.0) if t < 0 else t.sqrt()  # in this order, so that NaN stays NaN

@@ -9,7 +9,7 @@ from headcount.tasks.expressions import tree as e
 
 
 def evaluate(node: e.Expr, x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Evaluate a tree on a batch of points."""
+    """Return the values of a tree on a batch of points."""
     match node:
         case e.Variable():
             return x

@@ -9,7 +9,7 @@ from headcount.tasks.expressions import tree as e
 
 
 def evaluate(node: e.Expr, x: Tensor) -> Tensor:
-    """Evaluate a tree on a batch of points, in the type and on the device of x."""
+    """Return the values of a tree on a batch of points, in the dtype and on the device of x."""
     match node:
         case e.Variable():
             return x
@@ -22,7 +22,7 @@ def evaluate(node: e.Expr, x: Tensor) -> Tensor:
         case e.Tanh():
             return torch.tanh(evaluate(node.of, x))
         case e.Softplus():
-            u = evaluate(node.of, x)  # torch's own softplus turns linear above a threshold: not exact
+            u = evaluate(node.of, x)  # torch's own softplus is linear above a threshold, so not exact
             return torch.logaddexp(torch.zeros_like(u), u)
         case _:
             parts = torch.cat([evaluate(a, x) for a in node.children], dim=-1)

@@ -1,8 +1,8 @@
 """Second-order jets in ball arithmetic: value, gradient and Hessian of a smooth tree over a box of inputs.
 
-A jet carries f, ∂f and ∂²f through the tree by the chain rule; every number is a ball that holds the true
-value at *every* point of the box. Derivatives are kept sparse: an entry that is absent is exactly 0 on the
-whole box, which is how a linear function, or a coordinate never read, is recognised without a tolerance.
+A jet carries f, ∂f and ∂²f through the tree by the chain rule; every number is a ball that contains the true
+value at *every* point of the box. Derivatives are sparse: a missing entry is exactly 0 on the whole box, so linear
+functions and coordinates that are never read are recognised without a tolerance.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Jet:
 
 
 def jets(node: e.Expr, x: Sequence[arb], order: int = 2) -> list[Jet]:
-    """Enclose a smooth tree over a box, with its derivatives up to `order` (1: the Hessian stays empty)."""
+    """Return enclosures of a smooth tree over a box and its derivatives up to `order` (1: the Hessian stays empty)."""
     match node:
         case e.Variable():
             return [Jet(v, {i: ball(1.0)} if order else {}, {}) for i, v in enumerate(x)]
@@ -48,7 +48,7 @@ def jets(node: e.Expr, x: Sequence[arb], order: int = 2) -> list[Jet]:
         case e.Sum() | e.Product() | e.Stack():
             parts = [u for a in node.children for u in jets(a, x, order)]
         case _:
-            raise BadInput(f"{node.op} has kinks: derivatives are enclosed for smooth expressions only")
+            raise BadInput(f"{node.op} has kinks: derivatives can be enclosed only for smooth expressions")
     match node:
         case e.Sum():
             return [_linear([1.0] * len(parts), parts, 0.0)]
@@ -59,7 +59,7 @@ def jets(node: e.Expr, x: Sequence[arb], order: int = 2) -> list[Jet]:
 
 
 def _linear(weights: Sequence[float], parts: Sequence[Jet], bias: float) -> Jet:
-    """Σ w·u + b: derivatives are summed with the same weights."""
+    """Return Σ w·u + b: derivatives are summed with the same weights."""
     terms = [(ball(w), u) for w, u in zip(weights, parts, strict=True) if w != 0.0]
     return Jet(
         sum((w * u.value for w, u in terms), ball(bias)),
@@ -69,25 +69,25 @@ def _linear(weights: Sequence[float], parts: Sequence[Jet], bias: float) -> Jet:
 
 
 def _chain(u: Jet, value: arb, first: arb, second: arb, order: int) -> Jet:
-    """φ(u): ∂ = φ'·∂u, ∂² = φ'·∂²u + φ''·∂u·∂u."""
+    """Return φ(u): ∂ = φ'·∂u, ∂² = φ'·∂²u + φ''·∂u·∂u."""
     gradient = _total((i, first * g) for i, g in u.gradient.items())
     if order < 2:
         return Jet(value, gradient, {})
-    bent = ((ij, first * h) for ij, h in u.hessian.items())
-    return Jet(value, gradient, _total(chain(bent, ((ij, second * g) for ij, g in _outer(u, u)))))
+    second_order = ((ij, first * h) for ij, h in u.hessian.items())
+    return Jet(value, gradient, _total(chain(second_order, ((ij, second * g) for ij, g in _outer(u, u)))))
 
 
 def _product(u: Jet, v: Jet, order: int) -> Jet:
-    """u·v: ∂ = u·∂v + v·∂u, ∂² = u·∂²v + v·∂²u + ∂u·∂vᵀ + ∂v·∂uᵀ."""
+    """Return u·v: ∂ = u·∂v + v·∂u, ∂² = u·∂²v + v·∂²u + ∂u·∂vᵀ + ∂v·∂uᵀ."""
     gradient = _total((i, a.value * g) for a, b in ((u, v), (v, u)) for i, g in b.gradient.items())
     if order < 2:
         return Jet(u.value * v.value, gradient, {})
-    bent = ((ij, a.value * h) for a, b in ((u, v), (v, u)) for ij, h in b.hessian.items())
-    return Jet(u.value * v.value, gradient, _total(chain(bent, _outer(u, v), _outer(v, u))))
+    second_order = ((ij, a.value * h) for a, b in ((u, v), (v, u)) for ij, h in b.hessian.items())
+    return Jet(u.value * v.value, gradient, _total(chain(second_order, _outer(u, v), _outer(v, u))))
 
 
 def _outer(u: Jet, v: Jet) -> Iterable[tuple[Pair, arb]]:
-    """∂u·∂vᵀ on and above the diagonal; a square is enclosed as a square."""
+    """Yield ∂u·∂vᵀ on and above the diagonal; a square is enclosed as a square."""
     for i, a in u.gradient.items():
         for j, b in v.gradient.items():
             if i <= j:
@@ -95,7 +95,7 @@ def _outer(u: Jet, v: Jet) -> Iterable[tuple[Pair, arb]]:
 
 
 def _total(terms: Iterable[tuple[Any, arb]]) -> dict[Any, arb]:
-    """Add the entries of equal index; what cancels exactly becomes absent."""
+    """Return the sums of entries of equal index; sums that are exactly 0 are omitted."""
     sums: dict[Any, arb] = {}
     for key, term in terms:
         sums[key] = sums[key] + term if key in sums else term
@@ -103,7 +103,7 @@ def _total(terms: Iterable[tuple[Any, arb]]) -> dict[Any, arb]:
 
 
 def _derivatives(node: e.Power | e.Exp | e.Tanh | e.Softplus, u: arb) -> tuple[arb, arb, arb]:
-    """Enclose φ, φ' and φ'' over a ball."""
+    """Return enclosures of φ, φ' and φ'' over a ball."""
     match node:
         case e.Power():
             k = node.exponent
@@ -113,7 +113,7 @@ def _derivatives(node: e.Power | e.Exp | e.Tanh | e.Softplus, u: arb) -> tuple[a
         case e.Exp():
             v = monotone(u, lambda t: t.exp())
             return v, v, v
-        case e.Tanh():  # 1 − tanh² = sech²: no cancellation where tanh is saturated
+        case e.Tanh():  # 1 − tanh² = sech²: no cancellation if tanh is saturated
             v, bell = monotone(u, lambda t: t.tanh()), _bell(u, lambda t: t.sech() ** 2)
             return v, bell, -2 * v * bell
         case e.Softplus():  # σ and σ·(1 − σ), the latter as sech²(u/2)/4
@@ -122,11 +122,11 @@ def _derivatives(node: e.Power | e.Exp | e.Tanh | e.Softplus, u: arb) -> tuple[a
 
 
 def _bell(u: arb, function: Callable[[arb], arb]) -> arb:
-    """Enclose an even function that falls with |u|."""
+    """Return the enclosure of an even function that decreases in |u|."""
     return function(u.abs_lower()).union(function(u.abs_upper()))
 
 
-# -- what the enclosures decide ------------------------------------------------------------------------------
+# -- decisions from enclosures -------------------------------------------------------------------------------
 
 
 def balls(low: Sequence[float], high: Sequence[float]) -> list[arb]:
@@ -135,7 +135,7 @@ def balls(low: Sequence[float], high: Sequence[float]) -> list[arb]:
 
 
 def floor(v: arb) -> float:
-    """Return a double at or below everything in the ball."""
+    """Return a double that is at most every number in the ball."""
     end = v.lower()
     near = float(end)
     if math.isnan(near):
@@ -144,20 +144,20 @@ def floor(v: arb) -> float:
 
 
 def ceil(v: arb) -> float:
-    """Return a double at or above everything in the ball."""
+    """Return a double that is at least every number in the ball."""
     return -floor(-v) + 0.0  # no -0.0
 
 
 def definite(hessian: dict[Pair, arb], axes: Sequence[int], shift: float = 0.0) -> bool | None:
-    """Decide whether hessian − shift·I, restricted to `axes`, is positive definite: pivots of LDLᵀ in balls.
+    """Return whether hessian − shift·I, restricted to `axes`, is positive definite, by the pivots of LDLᵀ in balls.
 
     True: every symmetric matrix in the enclosure is (all pivots > 0). False: none is (a pivot ≤ 0 after
-    positive ones). None: the balls are too wide to tell.
+    positive ones). None: the balls are too wide to decide.
     """
-    kept = set(axes)
-    rows: dict[int, dict[int, arb]] = {i: {i: ball(-shift)} for i in sorted(kept)}
+    used = set(axes)
+    rows: dict[int, dict[int, arb]] = {i: {i: ball(-shift)} for i in sorted(used)}
     for (i, j), h in hessian.items():
-        if i in kept and j in kept:
+        if i in used and j in used:
             rows[i][j] = rows[i][j] + h if j in rows[i] else h
     while rows:
         i = next(iter(rows))
@@ -173,14 +173,14 @@ def definite(hessian: dict[Pair, arb], axes: Sequence[int], shift: float = 0.0) 
 
 
 def curvature(hessian: dict[Pair, arb], axes: Sequence[int]) -> float:
-    """Return a proved lower bound of the smallest eigenvalue, 0 where none above 0 is found."""
-    place = {axis: n for n, axis in enumerate(axes)}
-    middle = np.zeros((len(place), len(place)))
+    """Return a proved lower bound of the smallest eigenvalue, or 0 if no bound above 0 is found."""
+    index = {axis: n for n, axis in enumerate(axes)}
+    middle = np.zeros((len(index), len(index)))
     for (i, j), h in hessian.items():
-        if i in place and j in place:
-            middle[place[i], place[j]] = middle[place[j], place[i]] = float(h.mid())
+        if i in index and j in index:
+            middle[index[i], index[j]] = middle[index[j], index[i]] = float(h.mid())
     if not np.isfinite(middle).all():
         return 0.0
-    guess = float(np.linalg.eigvalsh(middle)[0])
-    trials = (guess * share for share in (1 - 2.0**-30, 0.99, 0.9, 0.5, 0.1, 1e-2, 1e-4))
+    estimate = float(np.linalg.eigvalsh(middle)[0])
+    trials = (estimate * fraction for fraction in (1 - 2.0**-30, 0.99, 0.9, 0.5, 0.1, 1e-2, 1e-4))
     return next((t for t in trials if t > 0 and definite(hessian, axes, t)), 0.0)

@@ -1,8 +1,8 @@
 """Expressions: serialisable functions R^n → R^m over a small closed set of operations.
 
 A task's f_i and F0 are trees of these nodes. The JSON of the tree is the function's identity, so a task can be
-saved, hashed, sent to another machine and evaluated there in torch, NumPy or ball arithmetic (`in_torch`,
-`in_numpy`, `in_balls`), which the tests compare. This file needs neither torch nor flint.
+saved, hashed, moved to another machine and evaluated in torch, NumPy or ball arithmetic (`in_torch`, `in_numpy`,
+`in_balls`), which the tests compare. This file needs neither torch nor flint.
 
     affine               W·u + b
     power, exp, tanh, softplus   of every component
@@ -29,11 +29,11 @@ from headcount.core import BadInput, Matrix, Spec, Vector, explain
 
 
 class Node(Spec):
-    """The base of all nodes: dimensions, children, and the operators that build larger trees."""
+    """Base class of nodes: dimensions, children, and the operators that build larger trees."""
 
     op: Any  # a literal in every node
 
-    __array_ufunc__: ClassVar[None] = None  # an array on the left of + - * leaves the operation to the tree
+    __array_ufunc__: ClassVar[None] = None  # a NumPy array to the left of + - * defers to the tree
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -52,21 +52,21 @@ class Node(Spec):
 
     @property
     def smooth(self) -> bool:
-        """Whether the tree is built from twice differentiable operations only."""
+        """Whether the tree consists only of twice differentiable operations."""
         return self.op not in ("min", "max", "norm") and all(child.smooth for child in self.children)
 
     def walk(self) -> Iterator[Expr]:
-        """Visit this node and everything below it."""
+        """Yield this node and all nodes below it."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def reads(self) -> frozenset[int]:
-        """Which components of the variable the value can depend on, by structure."""
+        """Return the components of the variable on which the value can depend, by structure."""
         return frozenset().union(*self._dependencies())
 
     def _dependencies(self) -> list[frozenset[int]]:
-        """For every component of the value, the components of the variable that it reads."""
+        """Return, for every component of the value, the components of the variable that it reads."""
         parts = [part for child in self.children for part in child._dependencies()]
         return [frozenset().union(*parts)]
 
@@ -74,7 +74,7 @@ class Node(Spec):
 
     def __getitem__(self, index: int) -> Expr:
         if not -self.out_dim <= index < self.out_dim:
-            raise IndexError(f"component {index} of an expression with {self.out_dim}")
+            raise IndexError(f"component {index} of an expression with {self.out_dim} components: out of range")
         row = [1.0 if j == index % self.out_dim else 0.0 for j in range(self.out_dim)]
         return affine([row], [0.0], self)
 
@@ -98,7 +98,7 @@ class Node(Spec):
     def __mul__(self, other: Expr | float) -> Expr:
         if isinstance(other, Node):
             if {self.out_dim, other.out_dim} == {1}:
-                factors = self.args if isinstance(self, Product) else (self,)  # a long product stays flat
+                factors = self.args if isinstance(self, Product) else (self,)  # keep long products flat
                 return Product(args=(*factors, other))
             left, right = _matched(self, other)
             return Stack(args=tuple(Product(args=pair) for pair in zip(left, right, strict=True)))
@@ -115,15 +115,15 @@ class Node(Spec):
         return Power(of=self, exponent=exponent)
 
     def sum(self) -> Expr:
-        """Add all components."""
+        """Return the sum of all components."""
         return Sum(args=(self,))
 
     def norm(self) -> Expr:
-        """Take the Euclidean norm."""
+        """Return the Euclidean norm."""
         return Norm(args=(self,))
 
     def dot(self, weights: Sequence[float]) -> Expr:
-        """Take the inner product with given weights."""
+        """Return the inner product with these weights."""
         return affine([list(weights)], [0.0], self)
 
 
@@ -158,7 +158,7 @@ class Affine(Node):
         if not self.weight or any(len(row) != self.of.out_dim for row in self.weight):
             raise ValueError(f"affine: every row of weight needs {self.of.out_dim} entries")
         if len(self.bias) != len(self.weight):
-            raise ValueError(f"affine: bias has {len(self.bias)} entries, weight {len(self.weight)} rows")
+            raise ValueError(f"affine: bias has {len(self.bias)} entries, but weight has {len(self.weight)} rows")
         return self
 
     @property
@@ -226,7 +226,7 @@ class _Many(Node):
         if not self.args:
             raise ValueError(f"{self.op} needs at least one argument")
         if len({a.in_dim for a in self.args if a.in_dim}) > 1:
-            raise ValueError(f"{self.op}: the arguments are functions of variables of different dimension")
+            raise ValueError(f"{self.op}: the arguments take variables of different dimension")
         return self
 
     @property
@@ -235,25 +235,25 @@ class _Many(Node):
 
 
 class Sum(_Many):
-    """The sum."""
+    """The sum of all components."""
 
     op: Literal["sum"] = "sum"
 
 
 class Product(_Many):
-    """The product."""
+    """The product of all components."""
 
     op: Literal["product"] = "product"
 
 
 class Min(_Many):
-    """The least."""
+    """The smallest component."""
 
     op: Literal["min"] = "min"
 
 
 class Max(_Many):
-    """The largest."""
+    """The largest component."""
 
     op: Literal["max"] = "max"
 
@@ -265,7 +265,7 @@ class Norm(_Many):
 
 
 class Stack(_Many):
-    """All components, one after the other: how a vector is made of numbers."""
+    """All components, one after the other: makes a vector of numbers."""
 
     op: Literal["stack"] = "stack"
 
@@ -289,18 +289,18 @@ for _node in NODES:
     _node.model_rebuild()
 _adapter: TypeAdapter[Expr] = TypeAdapter(Expr)
 
-Function = Expr | Callable[[Any], Any]  # a bare callable may be trained on and attacked, never built or proved
+Function = Expr | Callable[[Any], Any]  # a bare callable can be trained on and attacked, but not built or proved
 
 
 def parse_expr(value: Any) -> Expr:
-    """Read an expression from its JSON data."""
+    """Return the expression of JSON data."""
     try:
         return _adapter.validate_json(json.dumps(value))
     except TypeError as error:
         raise BadInput(f"expression: not JSON data: {error}") from None
     except (ValidationError, RecursionError) as error:
         if isinstance(error, RecursionError) or error.errors()[0]["type"] == "json_invalid":
-            raise BadInput("expression: nested too deeply: give sum or product many arguments") from None
+            raise BadInput("expression: nested too deeply: give many arguments to one sum or product") from None
         raise BadInput(f"expression: {explain(error, Node)}") from None
 
 
@@ -315,7 +315,7 @@ def constant(values: Sequence[float], dim: int) -> Expr:
 
 
 def affine(weight: Any, bias: Any, of: Expr) -> Expr:
-    """W·u + b; two affine maps in a row become one, so that a formula's spelling does not grow its tree."""
+    """Return W·u + b; two affine maps in a row are merged, so the spelling of a formula does not grow its tree."""
     node = Affine(weight=weight, bias=bias, of=of)
     if not isinstance(of, Affine):
         return node
@@ -328,26 +328,28 @@ def affine(weight: Any, bias: Any, of: Expr) -> Expr:
 
 
 def smallest(*args: Expr) -> Expr:
-    """The least component."""
+    """Return the smallest component of all arguments."""
     return Min(args=args)
 
 
 def largest(*args: Expr) -> Expr:
-    """The largest component."""
+    """Return the largest component of all arguments."""
     return Max(args=args)
 
 
 def _matched(left: Expr, right: Expr) -> tuple[list[Expr], list[Expr]]:
-    """Bring two vectors to the same number of components; one number goes with each."""
+    """Return two expressions with the same number of components; a single number is repeated."""
     count = max(left.out_dim, right.out_dim)
     if {left.out_dim, right.out_dim} - {1, count}:
-        raise BadInput(f"expressions with {left.out_dim} and {right.out_dim} components do not go together")
+        raise BadInput(
+            f"cannot combine expressions of {left.out_dim} and {right.out_dim} components: use equal numbers"
+        )
     pair = [[side] * count if side.out_dim == 1 else [side[i] for i in range(count)] for side in (left, right)]
     return pair[0], pair[1]
 
 
 def _terms(side: Any) -> tuple[Any, Any, tuple[Expr, ...]]:
-    """Return W, b and args with side = W·stack(args) + b; a sum is taken apart: long sums stay flat."""
+    """Return W, b and args with side = W·stack(args) + b; sums are taken apart, which keeps long ones flat."""
     if isinstance(side, Affine) and isinstance(side.of, Stack):
         return side.weight, side.bias, side.of.args
     n = side.out_dim
@@ -355,13 +357,13 @@ def _terms(side: Any) -> tuple[Any, Any, tuple[Expr, ...]]:
 
 
 def _add(left: Expr, right: Expr | Sequence[float] | float, sign: float) -> Expr:
-    """Add a number, a list of numbers or an expression, component by component."""
+    """Return left + sign·right for a number, a list of numbers or an expression, component by component."""
     n = left.out_dim
     if isinstance(right, Node):
         m = right.out_dim
         count = max(n, m)
         if {n, m} - {1, count}:
-            raise BadInput(f"expressions with {n} and {m} components do not go together")
+            raise BadInput(f"cannot combine expressions of {n} and {m} components: use equal sizes")
         W, b, left_args = _terms(left)
         V, c, right_args = _terms(right)
         pairs = [(i if n > 1 else 0, i if m > 1 else 0) for i in range(count)]

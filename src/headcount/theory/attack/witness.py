@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from headcount.core import BadInput, provenance
 from headcount.core.readers import STATEMENT_VERSION as VERSION
 from headcount.core.readers import WITNESS
-from headcount.core.text import above, below
+from headcount.core.text import round_down, round_up
 from headcount.models import SavedModel
 from headcount.recheck import Weights, read_weights
 from headcount.tasks import GeneralizedRetrieval, Task
@@ -201,8 +201,8 @@ def _heads(model: SavedModel) -> str:
 def _title(model: SavedModel, witness: Witness) -> str:
     same = f"{'the same' if witness.kind == 'exact' else 'almost the same'} to {_heads(model)}"
     if witness.outside:
-        return f"N{NOT_INPUTS[1:]}: targets {below(witness.gap, 3)} apart, {same}"
-    return f"Targets {below(witness.gap / witness.unit, 3)} standard deviations apart, {same}"
+        return f"N{NOT_INPUTS[1:]}: targets {round_down(witness.gap, 3)} apart, {same}"
+    return f"Targets {round_down(witness.gap / witness.unit, 3)} standard deviations apart, {same}"
 
 
 def _subtitle(witness: Witness) -> str:
@@ -233,7 +233,7 @@ def _uncovered(task: GeneralizedRetrieval, X: torch.Tensor, weights: torch.Tenso
 
 def _deviations(witness: Witness) -> str:
     """Return the gap in standard deviations in words; for pairs that are not inputs, say what these refer to."""
-    times = below(witness.gap / witness.unit, 3)
+    times = round_down(witness.gap / witness.unit, 3)
     if witness.outside:
         return f"{times} times the target's standard deviation over the task's own inputs, which these are not"
     return f"{times} standard deviations as measured"
@@ -244,12 +244,12 @@ def conclusions(witness: Witness) -> list[str]:
     if not witness.shows_a_gap:
         return [f"No two inputs with equal attention outputs and different targets were found; {witness.found.effort}."]
     claims, i = witness.data["claims"], witness.implied
-    gap = f"{below(claims['gap'])} ({_deviations(witness)}; {witness.found.effort})"
+    gap = f"{round_down(claims['gap'])} ({_deviations(witness)}; {witness.found.effort})"
     if len(witness.found.unit) > 1:
         gap = f"{gap} in output {witness.data['output']}"
-    least = below(claims["sup_error"])
+    least = round_down(claims["sup_error"])
     if witness.kind == "exact":
-        radius = above(_radius(witness), 2)
+        radius = round_up(_radius(witness), 2)
         twins = f"within {radius} of the sequences of witness.json lie two whose attention outputs are exactly equal"
         every = "every feed-forward block on top of this encoder and attention, of any size"
         return [
@@ -261,15 +261,17 @@ def conclusions(witness: Witness) -> list[str]:
             f"Measured, not proved: F's inputs equal to {claims['distance']:.1e}, targets {gap} apart.",
             f"If so, every feed-forward block errs by about {least} or more on one of the two.",
         ]
-    sentences = [f"Proved: the targets differ by at least {gap}, F's inputs by at most {above(claims['distance'], 3)}."]
+    distance = round_up(claims["distance"], 3)
+    sentences = [f"Proved: the targets differ by at least {gap}, F's inputs by at most {distance}."]
     if claims["lipschitz"] is not None:
-        own = f"this model's F, with a Lipschitz constant of at most {above(claims['lipschitz'], 3)}"
+        own = f"this model's F, with a Lipschitz constant of at most {round_up(claims['lipschitz'], 3)}"
         sentences.append(f"Proved: {own}, errs by at least {least} on one of the two.")
     if i.lipschitz is not None and i.width_one is not None and i.width_two is not None:
-        width = below(max(i.width_one, i.width_two), 3)
+        width = round_down(max(i.width_one, i.width_two), 3)
         sentences.append(
-            f"Proved: an F within {below(i.eps, 3)} has a Lipschitz constant of at least {below(i.lipschitz, 3)}; with "
-            f"two layers, this activation and weights of at most 1 a width of at least {width}; with any weights, "
-            f"width × largest inner × largest outer weight of at least {below(i.width_one, 3)}."
+            f"Proved: an F within {round_down(i.eps, 3)} has a Lipschitz constant of at least "
+            f"{round_down(i.lipschitz, 3)}; with two layers, this activation and weights of at most 1 a width of at "
+            f"least {width}; with any weights, width × largest inner × largest outer weight of at least "
+            f"{round_down(i.width_one, 3)}."
         )
     return sentences

@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import Any
 
 from headcount.core import BadInput
-from headcount.tasks import FAMILIES, GeneralizedRetrieval, smallest_size
-from headcount.tasks.assumptions import SIZES, check_assumptions
+from headcount.tasks import FAMILIES, GeneralizedRetrieval, min_set_size
+from headcount.tasks.assumptions import SET_SIZES, check_assumptions
 from headcount.theory.bounds import related_work as known
 from headcount.theory.bounds.counting import Basin, Heads, bites_below_eps, least_width
 from headcount.theory.bounds.of_task import segments
@@ -91,7 +91,7 @@ def of_tasks(
             variations, why = (variation,) * len(task.S), "stated with --variation"
         sizes = tuple(len(s) for s in task.S)
         if 4 * min(sizes) < task.length:
-            failing = (*failing, SIZES)
+            failing = (*failing, SET_SIZES)
         found.append(Facts(task.length, sizes, variations, rule, failing, why))
     return found
 
@@ -99,7 +99,7 @@ def of_tasks(
 def _study(task: GeneralizedRetrieval) -> tuple[tuple[str, ...], tuple[Fraction, ...] | None, str]:
     """Return the assumptions that fail, the basins' variations, and where these come from or why they are unknown."""
     findings = check_assumptions(task).findings
-    failing = tuple(f.assumption for f in findings if f.verdict == "fails" and f.assumption != SIZES)
+    failing = tuple(f.assumption for f in findings if f.verdict == "fails" and f.assumption != SET_SIZES)
     found = segments(task)
     if isinstance(found, str):
         return failing, None, found
@@ -118,7 +118,7 @@ def family_rule(name: str, settings: Mapping[str, Any]) -> SetRule | None:
     if not chosen:
         return all_positions
 
-    return lambda length: smallest_size(chosen["sets"], length, share=chosen["share"])
+    return lambda length: min_set_size(chosen["sets"], length, share=chosen["share"])
 
 
 def of_share(

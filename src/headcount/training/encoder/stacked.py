@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headcount.core import BadInput, mixed
+from headcount.core import BadInput, splitmix64
 from headcount.kernels import adam_at, fastest_attention, prefer_attention, tries_attention
 from headcount.models.encoder import EncoderSpec, decayed, forward, initial, pack, shapes, size, step_numbers
 from headcount.training.batches import stacked_indices, stream_keys
@@ -180,7 +180,7 @@ class EncoderTrainer:
     def _seed_dropout(self, step: int) -> None:
         """Seed every model's generator for one step."""
         if self._generators:
-            seeds = mixed(self._dropout_key, np.full(1, step + 1)) & 0x7FFFFFFFFFFFFFFF
+            seeds = splitmix64(self._dropout_key, np.full(1, step + 1)) & 0x7FFFFFFFFFFFFFFF
             for generator, seed in zip(self._generators, seeds.tolist(), strict=True):
                 generator.manual_seed(seed)
 

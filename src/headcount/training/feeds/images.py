@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from headcount.core import BadInput, below, mixed
+from headcount.core import BadInput, random_index, splitmix64
 from headcount.datasets.cifar10 import PLACES, SIDE, Images, Moments, moments, patches, place, random_offsets, tokens
 from headcount.training.batches import stream_keys
 
@@ -95,10 +95,10 @@ class ImageFeed:
         counter = torch.arange(1, batch + 1, device=self.device) + step * PLACES
         offsets_per_axis = self.side - SIDE + 1
         if self.moving:  # the same numbers as `random_offsets` and `random_flips`, for all seeds at once
-            rows, columns = (below(mixed(key[n], counter), offsets_per_axis).reshape(-1) for n in (0, 1))
+            rows, columns = (random_index(splitmix64(key[n], counter), offsets_per_axis).reshape(-1) for n in (0, 1))
         else:
             rows, columns = (offsets[flat] for offsets in self._fixed_offsets["train"])
-        flip = below(mixed(key[2], counter), 2).reshape(-1) == 1 if self.flips else None
+        flip = random_index(splitmix64(key[2], counter), 2).reshape(-1) == 1 if self.flips else None
         X = self._to_patches(self.images.train_pixels[flat], rows, columns, flip)
         return X.reshape(models, batch, *X.shape[1:]), self.images.train_labels[index], None
 
