@@ -130,7 +130,7 @@ def test_a_pair_without_a_gap_is_not_written(tmp_path: Path, headcount_here: Any
     ("arguments", "message"),
     [
         (["m", "--out", "m"], "own folder"),
-        (["nowhere"], "no model folder"),
+        (["nowhere"], "not a model folder"),
         (["m", "--starts", "0"], "at least one start"),
         (["m", "--box", "1,0"], "LOW below HIGH"),
         (["m", "--box", "2,3"], "no input of min-plus-max lies inside the box"),

@@ -45,8 +45,12 @@ GIVEN = {
         {"kind": "regression"},
         "y holds text: give numbers, or set kind",
     ),
-    "mask that hides all": ((X, Y, ~MASK), {}, "mask has no real token in sample 0: drop the sample, or mark one"),
-    "mask that hides one": ((X, Y, changed(MASK, 3, False)), {}, "no real token in sample 3: drop the sample"),
+    "mask that hides all": (
+        (X, Y, ~MASK),
+        {},
+        r"mask has no real token in sample 0 \(from 0\): drop it, or mark a token",
+    ),
+    "mask that hides one": ((X, Y, changed(MASK, 3, False)), {}, r"no real token in sample 3 \(from 0\): drop it"),
     "mask of another shape": (
         (X, Y, MASK[:, :3]),
         {},
@@ -64,7 +68,7 @@ GIVEN = {
     "one axis": ((X[:, 0, 0], Y), {}, r"or X\[samples, length\] with one number or id per token, not of shape \[60\]"),
     "four axes": ((X[..., None], Y), {}, r"X must be X\[samples, length, dim\], or .* not of shape \[60, 5, 2, 1\]"),
     "three axes of y": ((X, Y[:, None, None]), {}, r"y must be y\[samples\] or y\[samples, out\], not of shape"),
-    "vectors as classes": ((X, np.ones((60, 2))), CLASSES, r"classes must be y\[samples\], one label a sequence"),
+    "vectors as classes": ((X, np.ones((60, 2))), CLASSES, r"classes must be y\[samples\], one label per sequence"),
     "a number for y": ((X, 3.0), {}, r"y must be an array y\[samples\] or .*, not a single value"),
     "an array without axes": (
         (np.array(3.0), Y),
@@ -73,7 +77,7 @@ GIVEN = {
     ),
     "a generator": ((X, (n for n in range(60))), {}, "y must be an array .*, not generator"),
     "ragged X": (([[[1.0]], [[1.0], [2.0]]] * 30, Y), {}, "X is not an array: its rows differ in length.*pad shorter"),
-    "ragged y": ((X, [[1.0], [1.0, 2.0]] * 30), {}, "the rows of y differ in length: give one number, label or vector"),
+    "ragged y": ((X, [[1.0], [1.0, 2.0]] * 30), {}, "the rows of y differ in length: give a number, label or vector"),
     "a label is missing": (
         (X, ["a"] * 59 + [None]),
         {},

@@ -49,7 +49,7 @@ BAD = {
     "lengths of X and y": (lambda: material(X, Y[:-1]), "X has 60 samples but y has 59"),
     "no array": (lambda: material(3, Y), "X must be an array"),
     "unknown kind": (lambda: material(X, Y, kind="ranking"), "kind must be"),
-    "vectors as classes": (lambda: material(X, np.ones((60, 2)), kind="classification"), "one label a sequence"),
+    "vectors as classes": (lambda: material(X, np.ones((60, 2)), kind="classification"), "one label per sequence"),
 }
 
 

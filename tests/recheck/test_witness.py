@@ -332,9 +332,9 @@ def test_broken_files(copy: Path, tmp_path: Path) -> None:
         (copy / "model.safetensors").write_bytes(part)
         assert "cannot be read" in reason(copy)
     (copy / "config.json").unlink()
-    with pytest.raises(BadInput, match="file not found: .*config.json"):
+    with pytest.raises(BadInput, match="no such file: .*config.json"):
         verify_witness(copy)
-    with pytest.raises(BadInput, match="no file"):
+    with pytest.raises(BadInput, match="no such file"):
         verify_witness(tmp_path / "nowhere")
 
 

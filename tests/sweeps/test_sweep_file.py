@@ -274,7 +274,7 @@ def test_a_misspelt_argument_is_answered_with_the_nearest_one(misspelt: str, mea
 
 
 def test_bad_files_and_tasks_are_one_line(tmp_path: Path) -> None:
-    for task, message in (("none.toml", "no file none.toml"), (tmp_path, "cannot read"), (3, "not int")):
+    for task, message in (("none.toml", "no such file: none.toml"), (tmp_path, "cannot read"), (3, "not int")):
         with pytest.raises(hc.BadInput, match=message) as caught:
             hc.sweep(task, quiet=True)  # pyright: ignore[reportArgumentType]
         assert "\n" not in str(caught.value)

@@ -73,7 +73,7 @@ def _load(place: str) -> Callable[..., Any]:
     if not file.endswith(".py") or not name:
         raise BadInput(f"a function of your own is FILE.py:NAME, such as mine.py:F, not {place!r}")
     if not Path(file).is_file():
-        raise BadInput(f"there is no file {file}")
+        raise BadInput(f"no such file: {file}")
     try:
         names = runpy.run_path(file, run_name="headcount_density")
     except (Exception, SystemExit) as error:

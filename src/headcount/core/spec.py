@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -59,12 +60,7 @@ class Spec(_Base):
     """Base class of all specs."""
 
     model_config = ConfigDict(
-        strict=True,
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        hide_input_in_errors=True,
-        validate_default=True,
+        strict=True, frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, validate_default=True
     )
 
     @classmethod
@@ -83,6 +79,16 @@ class Spec(_Base):
     def hash(self) -> str:
         """Return the identity of the spec."""
         return content_hash(self.data())
+
+
+_REWORDED = (
+    (r"Input tag (.*) found using '(\w+)' does not match any of the expected tags:", r"unknown \2 \1: allowed:"),
+    ("greater than or equal to", "at least"),
+    ("less than or equal to", "at most"),
+    ("valid integer(, got .*)?", "whole number"),
+    ("a valid ", "a "),
+)
+"""Parts of pydantic's messages, and our words for them."""
 
 
 def explain(error: ValidationError, spec: type[BaseModel]) -> str:

@@ -111,7 +111,7 @@ def verify_witness(path: Path | str) -> WitnessVerdict:
     folder = path if path.is_dir() else path.parent
     for name in ("config.json", "model.safetensors"):
         if not (folder / name).is_file():
-            raise BadInput(f"file not found: {folder / name} (a witness is verified with its model folder)")
+            raise BadInput(f"no such file: {folder / name} (a witness is verified with its model folder)")
     try:
         check_statement(witness, WITNESS)
         stated = {key: v for key, v in witness.items() if key not in ("claims", "provenance")}
