@@ -11,7 +11,7 @@ from advisor_cases import made_up
 from headcount.advisor.decide import TrialsByHeads, decide, drawn_errors
 from headcount.advisor.warnings import flattened_features, outlying_targets
 from headcount.advisor.words.answer import sentence
-from headcount.analysis.bootstrap import shown
+from headcount.analysis.bootstrap import interval_ends
 from headcount.analysis.heads_needed import MAX_MARGIN, margins
 
 RNG = np.random.default_rng(0)
@@ -120,24 +120,24 @@ def test_the_margin(best, floor, margin):
 def test_what_is_shown_and_what_is_not():
     enough = np.zeros((1000, 3), bool)
     enough[:, 2], enough[:995, 1], enough[:20, 0] = True, True, True
-    assert shown(enough, 0.025) == (1, 1)
+    assert interval_ends(enough, 0.025) == (1, 1)
     enough[:30, 0] = True  # that one head fails is no longer shown
-    assert shown(enough, 0.025) == (0, 1)
+    assert interval_ends(enough, 0.025) == (0, 1)
     enough[:, 1] = np.arange(1000) < 960  # nor that two are enough
-    assert shown(enough, 0.025) == (0, 2)
+    assert interval_ends(enough, 0.025) == (0, 2)
     enough[:, 2] = enough[:, 1]
-    assert shown(enough, 0.025) == (0, None)  # nor that any number is
+    assert interval_ends(enough, 0.025) == (0, None)  # nor that any number is
 
 
 def test_b_counts_fewer_heads_that_are_enough_and_a_needs_all_of_them_to_fail():
     """Two heads are enough in half of the draws, three in the other half: three or fewer in all."""
     enough = np.zeros((1000, 4), bool)
     enough[:500, 1], enough[500:, 2] = True, True
-    assert shown(enough, 0.025) == (1, 2)
+    assert interval_ends(enough, 0.025) == (1, 2)
     late = np.zeros((1000, 4), bool)
     late[:970, 3] = True  # 3 % of the draws say that none is enough
-    assert shown(late, 0.025) == (3, None)
-    assert shown(late, 0.05) == (3, 3)
+    assert interval_ends(late, 0.025) == (3, None)
+    assert interval_ends(late, 0.05) == (3, 3)
 
 
 def test_the_interval_of_draws_is_that_of_their_quantiles():
@@ -145,7 +145,7 @@ def test_the_interval_of_draws_is_that_of_their_quantiles():
     for _ in range(200):
         answers = rng.choice(6, 400, p=rng.dirichlet(np.full(6, 0.3)))
         low, high = np.quantile(answers, [0.025, 0.975], method="inverted_cdf")
-        a, b = shown(answers[:, None] <= np.arange(5), 0.025)
+        a, b = interval_ends(answers[:, None] <= np.arange(5), 0.025)
         assert (a, 5 if b is None else b) == (min(low, 4), high)
 
 

@@ -20,7 +20,6 @@ from headcount.cli.common import (
     print_json,
     read_box,
     read_task,
-    round_up,
 )
 from headcount.core import BadInput
 

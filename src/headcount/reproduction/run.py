@@ -219,6 +219,6 @@ def _show(
             progress.advance(0, note=one)
             found.shown.append(show_item(one, compared, found.folder / one, size))
             progress.advance(1)
-        progress.advance(0, note=f"the page of {plan.name}")
+        progress.advance(0, note=f"page {plan.name}")
         found.pages[plan.spec] = write_page(compared, found.folder / f"{plan.spec}-page", size)
         progress.advance(1)
