@@ -100,8 +100,10 @@ class Reader(nn.Module):
 
     def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
         x = self.first(x, src_key_padding_mask=hidden)
-        turned = x.transpose(0, 1)
-        return self.out(x + self.second(turned, turned, turned, need_weights=False)[0].transpose(0, 1)).mean(1)
+        transposed = x.transpose(0, 1)
+        return self.out(
+            x + self.second(transposed, transposed, transposed, need_weights=False)[0].transpose(0, 1)
+        ).mean(1)
 
 
 def reader_batches() -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -122,9 +124,9 @@ def planted(module: Any) -> Any:
     ends = ("attention.output.dense", "o_proj", "attn.c_proj", "second.out_proj", "self_attn.out_proj")
     found = [part for name, part in module.named_modules() if name.endswith(ends)]
     for i, part in enumerate(found):
-        turned = type(part).__name__ == "Conv1D"
+        transposed = type(part).__name__ == "Conv1D"
         with torch.no_grad():
-            weight = part.weight if turned else part.weight.T  # [heads × head_dim, out]
+            weight = part.weight if transposed else part.weight.T  # [heads × head_dim, out]
             for head in range(4):
                 if (i, head) != PLANTED:
                     weight[head * 8 : head * 8 + 8] = 0.0

@@ -24,9 +24,9 @@ from headcount.probing.record import ProbeRecord
 from headcount.probing.words import ranges
 
 KINDS = ("bert", "vit", "gpt2", "llama")
-MORE = ("roberta", "xlm-roberta", "camembert", "electra", "distilbert", "deit", "mistral", "qwen2", "qwen3")
-MORE += ("gemma", "gemma2", "gemma3_text")
-GONE = [(0, 1), (0, 2), (1, 3)]
+MORE_KINDS = ("roberta", "xlm-roberta", "camembert", "electra", "distilbert", "deit", "mistral", "qwen2", "qwen3")
+MORE_KINDS += ("gemma", "gemma2", "gemma3_text")
+REMOVED = [(0, 1), (0, 2), (1, 3)]
 
 
 @pytest.fixture(autouse=True)
@@ -125,8 +125,8 @@ def test_carriers_count_the_largest_effects():
 # -- redundancy ---------------------------------------------------------------------------------------------
 
 
-def double(model, first: int = 0, second: int = 1):
-    """Let one head of BERT's first layer do what another does."""
+def with_duplicate_head(model, first: int = 0, second: int = 1):
+    """Make one head of BERT's first layer a copy of another."""
     part = model.bert.encoder.layer[0].attention.self
     with torch.no_grad():
         for linear in (part.query, part.key, part.value):
@@ -136,7 +136,7 @@ def double(model, first: int = 0, second: int = 1):
 
 
 def test_two_heads_that_do_the_same_are_redundant():
-    record = probed("bert", double)
+    record = probed("bert", with_duplicate_head)
     assert [(p.layer, p.first, p.second) for p in record.redundant] == [(0, 0, 1)]
     assert record.redundant[0].similarity == pytest.approx(1.0, abs=1e-6)
     assert record.layers[0].similarity[1][0] == pytest.approx(1.0, abs=1e-6)
@@ -176,11 +176,11 @@ def test_the_first_removal_is_the_cheapest():
 # -- removal ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *MORE, "reader"])
+@pytest.mark.parametrize("kind", [*KINDS, *MORE_KINDS, "reader"])
 def test_a_pruned_model_gives_the_masked_outputs(kind):
     meter = meter_of(kind)
     grouped = meter.layers[0].group > 1
-    gone = [(0, 2), (0, 3), (1, 0), (1, 1)] if grouped else GONE
+    gone = [(0, 2), (0, 3), (1, 0), (1, 1)] if grouped else REMOVED
     assert [(layer.heads, layer.head_dim) for layer in meter.layers] == [(4, 8)] * 2
     pruned = remove_heads(meter.module, meter.layers, gone)
     found = compare(meter.module, meter, pruned, gone, repeats=1)
@@ -213,7 +213,7 @@ def test_heads_of_a_group_go_together():
     assert "share one key and value" in (one.record.not_pruned or "")
 
 
-def test_the_module_itself_is_left_as_it_was():
+def test_the_module_itself_is_not_changed():
     module = Reader().train()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     found = probe(module, reader_batches(), reader_loss, budget=1.0)
@@ -230,8 +230,8 @@ def test_the_module_itself_is_left_as_it_was():
 # -- nn.MultiheadAttention ----------------------------------------------------------------------------------
 
 
-class Asks(nn.Module):
-    """Asks a sequence once or twice, through a layer with the options given, with a mask for every head."""
+class HeadMasks(nn.Module):
+    """A module that attends once or twice, through a layer with the given options, with a mask for every head."""
 
     def __init__(self, times: int = 1, **options) -> None:
         super().__init__()
@@ -250,28 +250,28 @@ class Asks(nn.Module):
         return self.out(x)
 
 
-def asked(module: Asks, shape: tuple[int, ...] = (5, 3, 8)) -> Probe:
+def probe_layer(module: HeadMasks, shape: tuple[int, ...] = (5, 3, 8)) -> Probe:
     torch.manual_seed(4)
     return probe(module, [torch.randn(shape) for _ in range(3)], lambda m, x: m(x).square().mean(), budget=5.0)
 
 
 LAYERS = {
-    "a mask for every head": lambda: asked(Asks()),
-    "added keys": lambda: asked(Asks(add_bias_kv=True)),
-    "a zero key": lambda: asked(Asks(add_bias_kv=True, add_zero_attn=True, bias=False)),
-    "one sequence": lambda: asked(Asks(), (5, 8)),
-    "a layer that serves twice": lambda: asked(Asks(2)),
-    "parametrized weights": lambda: asked(parametrized(Asks())),
-    "headcount.Attention": lambda: asked(with_ours(Asks())),
+    "a mask for every head": lambda: probe_layer(HeadMasks()),
+    "added keys": lambda: probe_layer(HeadMasks(add_bias_kv=True)),
+    "a zero key": lambda: probe_layer(HeadMasks(add_bias_kv=True, add_zero_attn=True, bias=False)),
+    "one sequence": lambda: probe_layer(HeadMasks(), (5, 8)),
+    "a layer that serves twice": lambda: probe_layer(HeadMasks(2)),
+    "parametrized weights": lambda: probe_layer(parametrized(HeadMasks())),
+    "headcount.Attention": lambda: probe_layer(with_own_attention(HeadMasks())),
 }
 
 
-def parametrized(module: Asks) -> Asks:
+def parametrized(module: HeadMasks) -> HeadMasks:
     nn.utils.parametrizations.spectral_norm(module.parts[0], "in_proj_weight")
     return module
 
 
-def with_ours(module: Asks) -> Asks:
+def with_own_attention(module: HeadMasks) -> HeadMasks:
     module.parts[0] = Attention.from_torch(module.parts[0])
     return module
 
@@ -306,7 +306,7 @@ def test_a_query_that_sees_no_key_can_be_probed():
     def blind(module, x):
         return module(x, hidden).square().mean()
 
-    class Blind(Around):
+    class Blind(Wrapper):
         def forward(self, x, hidden):
             return self.part(x, x, x, attn_mask=hidden, need_weights=False)[0]
 
@@ -355,22 +355,22 @@ def test_an_opened_module_gives_the_same_outputs():
 # -- what cannot be probed ----------------------------------------------------------------------------------
 
 
-class Own(nn.MultiheadAttention):
-    """Attention with a forward of its own."""
+class OwnForward(nn.MultiheadAttention):
+    """Attention that overrides forward."""
 
     def forward(self, *inputs, **options):
         return super().forward(*inputs, **options)
 
 
-class Ours(Attention):
-    """Attention of ours with a forward of its own."""
+class OursWithOwnForward(Attention):
+    """Our attention with another forward."""
 
     def forward(self, *inputs, **options):
         return super().forward(*inputs, **options)
 
 
-class Around(nn.Module):
-    """Something around a layer."""
+class Wrapper(nn.Module):
+    """A module that calls a layer."""
 
     def __init__(self, part: nn.Module) -> None:
         super().__init__()
@@ -383,8 +383,8 @@ class Around(nn.Module):
 X = [torch.ones(2, 3, 8)]
 
 
-def around(**options):
-    return Around(nn.MultiheadAttention(8, 2, **options))
+def wrapped(**options):
+    return Wrapper(nn.MultiheadAttention(8, 2, **options))
 
 
 def mean(module, batch):
@@ -395,19 +395,22 @@ BAD = {
     "no attention": (lambda: probe(nn.Linear(8, 8), X, mean), "no nn.MultiheadAttention or headcount.Attention layer"),
     "bare": (lambda: probe(nn.MultiheadAttention(8, 2), X, mean), "bare nn.MultiheadAttention"),
     "bare, ours": (lambda: probe(Attention(8, 2), X, mean), "bare headcount.Attention"),
-    "own forward": (lambda: probe(Around(Own(8, 2)), X, mean), "Own overrides forward"),
-    "own forward, ours": (lambda: probe(Around(Ours(8, 2)), X, mean), "Ours overrides forward"),
+    "own forward": (lambda: probe(Wrapper(OwnForward(8, 2)), X, mean), "OwnForward overrides forward"),
+    "own forward, ours": (
+        lambda: probe(Wrapper(OursWithOwnForward(8, 2)), X, mean),
+        "OursWithOwnForward overrides forward",
+    ),
     "no batches": (lambda: probe(Reader(), [], mean), "no batches"),
     "budget": (lambda: probe(Reader(), X, mean, budget=-1.0), "invalid budget -1"),
-    "loss of many": (lambda: probe(around(), X, lambda m, b: m(b)), "one number"),
-    "not reached": (lambda: probe(around(), X, lambda m, b: b.sum()), "reached"),
-    "nan": (lambda: probe(around(), X, lambda m, b: m(b).mean() * torch.nan), "nan"),
-    "random": (lambda: probe(around(), X, lambda m, b: m(b + torch.randn(8)).mean()), "random"),
+    "loss of many": (lambda: probe(wrapped(), X, lambda m, b: m(b)), "one number"),
+    "not reached": (lambda: probe(wrapped(), X, lambda m, b: b.sum()), "reached"),
+    "nan": (lambda: probe(wrapped(), X, lambda m, b: m(b).mean() * torch.nan), "nan"),
+    "random": (lambda: probe(wrapped(), X, lambda m, b: m(b + torch.randn(8)).mean()), "random"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_probed_gets_one_line(case):
+def test_bad_input_is_refused_in_one_line(case):
     act, words = BAD[case]
     with pytest.raises(BadInput, match=words) as caught:
         act()

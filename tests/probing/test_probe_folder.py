@@ -24,46 +24,46 @@ from headcount.probing.text import TEXT
 from headcount.render.charts.html import script, script_hash
 from support import Cli
 
-FEW = ["--samples", "8"]
+FEW_SAMPLES = ["--samples", "8"]
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tiny models, saved; and some bad folders and files."""
-    here = tmp_path_factory.mktemp("models")
+    root = tmp_path_factory.mktemp("models")
     for kind in ("bert", "bert-plain", "bert-classes", "vit", "gpt2", "llama"):
         changed = {"num_key_value_heads": 2} if kind == "llama" else {}
-        (planted(make(kind, **changed)) if kind == "gpt2" else make(kind, **changed)).save_pretrained(here / kind)
+        (planted(make(kind, **changed)) if kind == "gpt2" else make(kind, **changed)).save_pretrained(root / kind)
     for kind in ("bert", "bert-classes", "gpt2"):
-        tokenizer(here / kind)
+        tokenizer(root / kind)
     rng = np.random.default_rng(0)
-    np.savez(here / "images.npz", images=rng.integers(0, 255, (6, 8, 8, 3), dtype=np.uint8), y=rng.integers(0, 5, 6))
-    np.savez(here / "classes.npz", images=np.zeros((6, 8, 8, 3), np.uint8), y=np.array([0, 8, 1, 2, 3, 4]))
+    np.savez(root / "images.npz", images=rng.integers(0, 255, (6, 8, 8, 3), dtype=np.uint8), y=rng.integers(0, 5, 6))
+    np.savez(root / "classes.npz", images=np.zeros((6, 8, 8, 3), np.uint8), y=np.array([0, 8, 1, 2, 3, 4]))
     said = np.array([[-1, 3, *[-100] * 10]] * 6)
-    np.savez(here / "said.npz", input_ids=rng.integers(0, 120, (6, 12)), labels=said)
-    np.savez(here / "ids.npz", input_ids=rng.integers(0, 120, (6, 12)))
-    np.savez(here / "large.npz", input_ids=rng.integers(0, 500, (6, 12)))
-    np.savez(here / "long.npz", input_ids=rng.integers(0, 120, (6, 90)))
-    np.savez(here / "small.npz", X=rng.random((6, 3, 4, 4)))
-    np.savez(here / "nan.npz", X=np.full((6, 3, 8, 8), np.nan))
-    np.savez(here / "uneven.npz", input_ids=rng.integers(0, 120, (6, 12)), labels=np.zeros((5, 12), int))
-    np.savez(here / "odd.npz", input_ids=rng.integers(0, 120, (6, 12)), colour=np.zeros(6))
-    np.savez(here / "words.npz", input_ids=np.array([["a", "b"]]))
-    np.savez(here / "nothing.npz", z=np.zeros(3))
-    np.savez(here / "no-samples.npz", input_ids=np.zeros((0, 12), int))
-    np.savez(here / "no-tokens.npz", input_ids=np.zeros((6, 0), int))
-    np.savez(here / "number.npz", input_ids=np.array(3))
-    (here / "cut.npz").write_bytes((here / "images.npz").read_bytes()[:200])
-    (here / "lines.txt").write_text("\n".join(TEXT.splitlines()[:20]))
-    (here / "empty.txt").write_text("\n \n")
-    (here / "bytes.txt").write_bytes(b"\xff\xfe\x00\x81")
-    (here / "lines.csv").write_text("a,b")
-    shutil.copytree(here / "bert", here / "no-config").joinpath("config.json").unlink()
-    shutil.copytree(here / "bert", here / "no-weights").joinpath("model.safetensors").unlink()
-    (shutil.copytree(here / "bert", here / "cut-config") / "config.json").write_text('{"model_type": "be')
-    weights = shutil.copytree(here / "bert", here / "cut-weights") / "model.safetensors"
+    np.savez(root / "said.npz", input_ids=rng.integers(0, 120, (6, 12)), labels=said)
+    np.savez(root / "ids.npz", input_ids=rng.integers(0, 120, (6, 12)))
+    np.savez(root / "large.npz", input_ids=rng.integers(0, 500, (6, 12)))
+    np.savez(root / "long.npz", input_ids=rng.integers(0, 120, (6, 90)))
+    np.savez(root / "small.npz", X=rng.random((6, 3, 4, 4)))
+    np.savez(root / "nan.npz", X=np.full((6, 3, 8, 8), np.nan))
+    np.savez(root / "uneven.npz", input_ids=rng.integers(0, 120, (6, 12)), labels=np.zeros((5, 12), int))
+    np.savez(root / "odd.npz", input_ids=rng.integers(0, 120, (6, 12)), colour=np.zeros(6))
+    np.savez(root / "words.npz", input_ids=np.array([["a", "b"]]))
+    np.savez(root / "nothing.npz", z=np.zeros(3))
+    np.savez(root / "no-samples.npz", input_ids=np.zeros((0, 12), int))
+    np.savez(root / "no-tokens.npz", input_ids=np.zeros((6, 0), int))
+    np.savez(root / "number.npz", input_ids=np.array(3))
+    (root / "cut.npz").write_bytes((root / "images.npz").read_bytes()[:200])
+    (root / "lines.txt").write_text("\n".join(TEXT.splitlines()[:20]))
+    (root / "empty.txt").write_text("\n \n")
+    (root / "bytes.txt").write_bytes(b"\xff\xfe\x00\x81")
+    (root / "lines.csv").write_text("a,b")
+    shutil.copytree(root / "bert", root / "no-config").joinpath("config.json").unlink()
+    shutil.copytree(root / "bert", root / "no-weights").joinpath("model.safetensors").unlink()
+    (shutil.copytree(root / "bert", root / "cut-config") / "config.json").write_text('{"model_type": "be')
+    weights = shutil.copytree(root / "bert", root / "cut-weights") / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-500])
-    shutil.copyfile(here / "bert-plain/model.safetensors", shutil.copytree(here / "bert", here / "half") / weights.name)
+    shutil.copyfile(root / "bert-plain/model.safetensors", shutil.copytree(root / "bert", root / "half") / weights.name)
     for name, key, value in (
         ("unknown", "model_type", "bloom"),
         ("no-type", "model_type", None),
@@ -71,12 +71,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("headcount", "format", "headcount-model"),
         ("other-sizes", "hidden_size", 64),
     ):
-        file = shutil.copytree(here / "bert", here / name) / "config.json"
+        file = shutil.copytree(root / "bert", root / name) / "config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
-    (shutil.copytree(here / "bert", here / "cut-words") / "tokenizer.json").write_text("{")
-    (here / "taken").mkdir()
-    (here / "taken" / "thesis.tex").write_text("mine")
-    return here
+    (shutil.copytree(root / "bert", root / "cut-words") / "tokenizer.json").write_text("{")
+    (root / "taken").mkdir()
+    (root / "taken" / "thesis.tex").write_text("mine")
+    return root
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def test_the_command_writes_everything(folders: Path, headcount_here: Cli, tmp_p
     assert ">measured<" in page
     assert "| Layer |" in (tmp_path / "o/heads.md").read_text()
     assert (tmp_path / "o/heads.png").read_bytes()[:4] == b"\x89PNG"
-    again = headcount_here("probe", "s", "--json", "--prune", "0", *FEW, "--out", "o")
+    again = headcount_here("probe", "s", "--json", "--prune", "0", *FEW_SAMPLES, "--out", "o")
     data = json.loads(again.stdout)
     assert len(data["heads"]) == 8 - len(record.plan.gone())
     assert data["evidence"] == "measured"
@@ -167,7 +167,7 @@ def test_wrong_weights_are_not_saved(folders: Path, tmp_path: Path, monkeypatch:
     assert not (tmp_path / "s").exists()
 
 
-WAYS = {
+DATA_KINDS = {
     "masked words": ("bert", None, "masked tokens", "built-in text"),
     "ids": ("bert", "ids.npz", "masked tokens", "ids.npz"),
     "no head": ("bert-plain", None, "own output", "random token ids"),
@@ -178,9 +178,9 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_every_kind_of_data_is_measured(way: str, folders: Path) -> None:
-    model, data, loss_name, samples = WAYS[way]
+@pytest.mark.parametrize("kind", DATA_KINDS)
+def test_every_kind_of_data_is_measured(kind: str, folders: Path) -> None:
+    model, data, loss_name, samples = DATA_KINDS[kind]
     found = probe_folder(folders / model, None if data is None else folders / data, samples=8).record
     assert loss_name in found.loss_name
     assert samples in found.samples

@@ -25,14 +25,26 @@ from headcount.probing.load import KEPT_HEADS_FILE, load_folder
 from headcount.probing.of_model import Probe
 from headcount.probing.record import PrunePlan, Step
 
-PLAIN = ("vit", "deit", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "t5", "t5-encoder")
-OURS = ("bert", "roberta", "distilbert", "albert", "gpt2")
+PLAIN_KINDS = (
+    "vit",
+    "deit",
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "t5",
+    "t5-encoder",
+)
+OWN_LOADER_KINDS = ("bert", "roberta", "distilbert", "albert", "gpt2")
 FOUR_PAIRS = {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 8}
 """Grouped heads of which layers can lose different numbers."""
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_timings_and_a_fixed_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short timings, and a plan that takes one unit of every even layer and two of every odd one."""
 
     def uneven(meter: Any, full: float, _costs: Any, budget: float, _on_progress: Any) -> PrunePlan:
@@ -49,10 +61,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headcount.probing.of_model.loss_curve", lambda *_: [])
 
 
-def save(kind: str, place: Path, **changed: Any) -> Probe:
+def save(kind: str, root: Path, **changed: Any) -> Probe:
     """Save a tiny model of a kind in place/whole, and the pruned one in place/small."""
-    make(kind, **changed).save_pretrained(place / "whole")
-    return folders.probe_folder(place / "whole", samples=4, save=place / "small", save_at_chance=True)
+    make(kind, **changed).save_pretrained(root / "whole")
+    return folders.probe_folder(root / "whole", samples=4, save=root / "small", save_at_chance=True)
 
 
 def inputs(model: Any) -> dict[str, torch.Tensor]:
@@ -70,17 +82,17 @@ def output(model: Any) -> torch.Tensor:
     return result.logits if "logits" in result else result.last_hidden_state
 
 
-def masked_output(place: Path, found: Probe) -> torch.Tensor:
+def masked_output(root: Path, found: Probe) -> torch.Tensor:
     """The whole model with the plan's heads silenced by hand: columns of the output weights set to zero."""
-    model = load_folder(place / "whole").model
+    model = load_folder(root / "whole").model
     for layer in find_layers(model, family(model.config.model_type).layouts):
         names = [known.name for known in found.layers]
         gone = [h for i, h in found.record.plan.gone() if layer.name == names[i]]
         weight = layer.projection.weight
-        turned = type(layer.projection).__name__ == "Conv1D"
+        transposed = type(layer.projection).__name__ == "Conv1D"
         with torch.no_grad():
             for head in gone:
-                (weight if turned else weight.T)[head * layer.head_dim : (head + 1) * layer.head_dim] = 0.0
+                (weight if transposed else weight.T)[head * layer.head_dim : (head + 1) * layer.head_dim] = 0.0
     return output(model)
 
 
@@ -91,13 +103,13 @@ def pasted(line: str) -> Any:
     return names["model"]
 
 
-@pytest.mark.parametrize("kind", [*PLAIN, *OURS])
+@pytest.mark.parametrize("kind", [*PLAIN_KINDS, *OWN_LOADER_KINDS])
 def test_the_printed_line_loads_the_same_model(kind: str, tmp_path: Path) -> None:
     found = save(kind, tmp_path, **(FOUR_PAIRS if kind in ("qwen3", "gemma") else {}))
     loading = found.record.loading
     assert loading is not None
     assert found.pruned is not None
-    assert loading.loader == ("from_pretrained" if kind in PLAIN else "headcount")
+    assert loading.loader == ("from_pretrained" if kind in PLAIN_KINDS else "headcount")
     wanted = output(copy.deepcopy(found.pruned))
     unit = float(wanted.abs().max())
     assert float((output(pasted(loading.line)) - wanted).abs().max()) <= 1e-6 * unit
@@ -106,8 +118,8 @@ def test_the_printed_line_loads_the_same_model(kind: str, tmp_path: Path) -> Non
     assert float((output(load_folder(tmp_path / "whole").model) - wanted).abs().max()) > 1e-3 * unit
 
 
-@pytest.mark.parametrize("kind", OURS)
-def test_where_config_json_cannot_say_it_from_pretrained_refuses(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", OWN_LOADER_KINDS)
+def test_from_pretrained_refuses_what_config_json_cannot_state(kind: str, tmp_path: Path) -> None:
     save(kind, tmp_path)
     with pytest.raises(RuntimeError, match="mismatch"):
         getattr(transformers, type(make(kind)).__name__).from_pretrained(tmp_path / "small")
@@ -131,13 +143,13 @@ def test_layers_with_fewer_heads_get_zeros_which_our_loader_leaves_out(tmp_path:
     assert list(kept.values()) == [[4, 5, 6, 7], [6, 7]]
 
 
-def test_a_width_that_must_be_a_multiple_of_the_heads_gets_one(tmp_path: Path) -> None:
+def test_heads_are_padded_where_they_must_divide_the_width(tmp_path: Path) -> None:
     loading = save("llama", tmp_path).record.loading  # three heads do not divide 32
     assert loading is not None
     assert (loading.loader, loading.heads, loading.zeros) == ("from_pretrained", [4, 4], 3)
 
 
-def test_a_count_a_layer_is_written_where_the_model_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_per_layer_are_written_if_the_model_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
     plain = Qwen3Attention.__init__
@@ -157,9 +169,7 @@ def test_a_count_a_layer_is_written_where_the_model_reads_it(tmp_path: Path, mon
     torch.testing.assert_close(output(model), output(found.pruned), rtol=1e-6, atol=1e-6)
 
 
-def test_heads_in_the_wrong_place_are_not_passed_off_as_the_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heads_in_the_wrong_place_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make("vit").save_pretrained(tmp_path / "whole")
     found = folders.probe_folder(tmp_path / "whole", samples=4)
     monkeypatch.setattr(probe_save, "arrange_equal", lambda own, kept, count: _shifted(own, count))
@@ -206,7 +216,7 @@ def test_weights_that_changed_on_the_way_are_refused_and_nothing_is_left(
     assert [p.name for p in tmp_path.iterdir()] == ["whole"]
 
 
-def test_the_other_files_of_the_folder_come_along(tmp_path: Path) -> None:
+def test_the_other_files_of_the_folder_are_copied(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     others = ("1_Pooling/config.json", "2_Dense/model.safetensors", "modules.json", "README.md", "vocab.txt")
     left = ("pytorch_model.bin.index.json", "tf_model.h5", "onnx/model.onnx", ".git/config", "model.onnx")
@@ -221,9 +231,9 @@ def test_the_other_files_of_the_folder_come_along(tmp_path: Path) -> None:
     assert [name for name in left if (tmp_path / "small" / name).exists()] == []
 
 
-def _ids(place: Path) -> Path:
-    np.savez(place / "ids.npz", input_ids=np.random.default_rng(0).integers(3, 120, (4, 9)))
-    return place / "ids.npz"
+def _ids(root: Path) -> Path:
+    np.savez(root / "ids.npz", input_ids=np.random.default_rng(0).integers(3, 120, (4, 9)))
+    return root / "ids.npz"
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o027])

@@ -1,4 +1,4 @@
-"""What a probe shows: loss against heads removed, chance level, the page by default, and itself in a notebook."""
+"""What a probe shows: the loss against heads removed, chance level, the default page, and its view in a notebook."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def found() -> Probe:
-    """A planted GPT-2 whose loss is about something: the labels are what the model itself prefers."""
+    """A planted GPT-2 with a meaningful loss: the labels are what the model itself predicts."""
     probe_remove.MIN_TIMING_SECONDS, pause = 0.0, probe_remove.MIN_TIMING_SECONDS
     try:
         model = planted(make("gpt2"))
@@ -191,7 +191,7 @@ def saved(kind: str, place: Path, scale: float | None = None) -> Path:
     return place / kind
 
 
-def test_a_model_at_chance_level_is_named_as_such(tmp_path: Path, headcount_here: Cli) -> None:
+def test_a_model_at_chance_level_is_reported(tmp_path: Path, headcount_here: Cli) -> None:
     folder = saved("gpt2", tmp_path, scale=0.1)  # nearly uniform, on random tokens
     done = headcount_here("probe", folder, "--samples", "8")
     assert done.returncode == 0, done.stderr
@@ -241,11 +241,11 @@ def test_a_model_at_chance_level_is_refused_before_its_heads_are_measured() -> N
     assert found.record.at_chance
 
 
-def test_a_model_that_knows_something_is_not(found: Probe) -> None:
+def test_a_model_that_beats_guessing_is_not_at_chance_level(found: Probe) -> None:
     assert not found.record.at_chance
     assert "chance" not in " ".join([headline(found.record), *sentences(found.record)])
-    for value, said in ((2.0, False), (0.1, True), (None, False)):
-        assert found.record.model_copy(update={"chance": value}).at_chance is said
+    for value, expected in ((2.0, False), (0.1, True), (None, False)):
+        assert found.record.model_copy(update={"chance": value}).at_chance is expected
 
 
 CHANCES = {
@@ -269,7 +269,7 @@ def test_the_loss_of_guessing(case: str, tmp_path: Path) -> None:
 # -- the page by default ------------------------------------------------------------------------------------
 
 
-def test_the_page_is_written_without_being_asked_for(tmp_path: Path, headcount_here: Cli) -> None:
+def test_the_page_is_written_by_default(tmp_path: Path, headcount_here: Cli) -> None:
     folder = saved("bert", tmp_path)
     done = headcount_here("probe", folder, "--samples", "4")
     assert done.returncode == 0, done.stderr
