@@ -283,7 +283,7 @@ def test_a_diverged_trial_is_recorded(marco, tmp_path):
 
 def test_other_data_than_the_spec_says(marco, cifar, tmp_path):
     with Store.open(tmp_path / "store") as store:
-        with pytest.raises(BadInput, match="made from other data, or with other options"):
+        with pytest.raises(BadInput, match="made from other data or with other options"):
             run_on_store(cifar_spec(cifar), store, feeds=marco.feeds(), quiet=True)
         small = cifar.feeds()(cifar_spec(cifar, lengths=[48]).panels()[0])
         with pytest.raises(BadInput, match=r"the spec states 5 tokens, but the data have 10"):
