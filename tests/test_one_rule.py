@@ -168,7 +168,7 @@ def test_the_analysis_of_a_run_is_codes_and_numbers(monkeypatch: pytest.MonkeyPa
     assert said.notes
     assert all(line.theory_note for line in said.scaling)
     assert all(law.note for law in said.laws)
-    monkeypatch.setitem(shown._front_door, "words", lambda record, _: record)
+    monkeypatch.setitem(display._registered, "words", lambda record, _: record)
     bare = analyse(runs, resamples=100, without=(1,))
     assert [line.theory_note for line in bare.scaling] == [""] * len(said.scaling) != []
     assert [law.note for law in bare.laws] == [""] * len(said.laws) != []
