@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from headcount.core import BadInput, Displayable, provenance, write_bytes, write_json, write_text
+from headcount.core import BadInput, Displayable, provenance, working, write_bytes, write_json, write_text
 from headcount.core.readers import read_toml
 from headcount.core.text import duration
 from headcount.render import (
@@ -89,11 +89,12 @@ def irreducible(
         if retry and plan.name in opened.runs():
             opened.retry([trial.hash for trial in opened.trials(run=plan.name, states=("failed",))])
         counts = run_on_store(plan, opened, workers=workers, seconds=seconds, quiet=quiet)
-        rows = attack_rows(opened, plan)
-        witnesses = 0 if out is None else save_witnesses(opened, plan, Path(out) / "witnesses")
-    found = IrreducibleResult(plan, rows, curve_rows(rows), counts, witnesses)
-    if out is not None:
-        _write(found, Path(out))
+        with working("drawing and saving", quiet=quiet):
+            rows = attack_rows(opened, plan)
+            witnesses = 0 if out is None else save_witnesses(opened, plan, Path(out) / "witnesses")
+            found = IrreducibleResult(plan, rows, curve_rows(rows), counts, witnesses)
+            if out is not None:
+                _write(found, Path(out))
     return found
 
 

@@ -20,7 +20,7 @@ from headcount.cli.common import (
     print_files,
     print_json,
 )
-from headcount.core import BadInput
+from headcount.core import BadInput, working
 
 if TYPE_CHECKING:
     from headcount.advisor import Advice, Configuration, WitnessRecord
@@ -105,7 +105,8 @@ def advise(
     if file is not None:
         write_json(file, found.data(config, witness))
     if out is not None:
-        found.write(out, config, witness)
+        with working("drawing"):
+            found.write(out, config, witness)
         if not json or file is not None:
             names = {"Page": "index.html", "Record": "advice.json", "Picture": "advice.png"}
             print_files((what, out / name) for what, name in names.items())

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from headcount.analysis import Part
 from headcount.cli.common import Json, StoreFolder, Whole, console, print_json
-from headcount.core import BadInput
+from headcount.core import BadInput, working
 from headcount.render.words import error_text, terms_of, times_text
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def analyse(
         if out.is_dir():
             raise BadInput(f"{out} is a folder, and --out takes a file: choose another name")
         check_writable(out.parent)
-    found = read(run, store=store, resamples=resamples, seed=seed, on=on)
+    with working("analysing"):
+        found = read(run, store=store, resamples=resamples, seed=seed, on=on)
     if out is not None:
         write_json(out, found.data())
     if json:

@@ -24,7 +24,7 @@ from headcount.cli.common import (
     round_down,
     round_up,
 )
-from headcount.core import BadInput
+from headcount.core import BadInput, working
 
 if TYPE_CHECKING:
     from headcount.api import AttackResult
@@ -113,7 +113,8 @@ def attack(
     enclosed = None if more is None else _enclosed(found, more)
     written = out if found.witness.shows_a_gap else None
     if written is not None:
-        found.save(written, enclosed)
+        with working("drawing and saving"):
+            found.save(written, enclosed)
     if json:
         print_json(_data(found.witness, model, written, enclosed))
     else:

@@ -22,7 +22,7 @@ from headcount.cli.common import (
     round_up,
     settings,
 )
-from headcount.core import BadInput
+from headcount.core import BadInput, working
 
 if TYPE_CHECKING:
     from headcount.tasks import GeneralizedRetrieval
@@ -84,7 +84,8 @@ def bounds(
             raise BadInput(f"--share is for sizes without a task: {task} has its own S_i (a family: --set share=0.5)")
         made = [_retrieval(task, intrinsic, T, dim, task_seed, set_) for T in lengths or [None]]
         facts = of_tasks(made, family_rule(task, settings(set_)), stated)
-    whole = bounds_of(facts, made, **many, intrinsic=intrinsic, dim=dim, eps=eps, depth=depth, model=given)
+    with working("computing"):
+        whole = bounds_of(facts, made, **many, intrinsic=intrinsic, dim=dim, eps=eps, depth=depth, model=given)
     if out is not None and made and eps is not None:
         from headcount.render import save_errors
         from headcount.theory.bounds import count_figure

@@ -21,7 +21,7 @@ from headcount.cli.common import (
     read_box,
     read_task,
 )
-from headcount.core import BadInput
+from headcount.core import BadInput, working
 
 if TYPE_CHECKING:
     from headcount.tasks import Task
@@ -69,12 +69,13 @@ def build(
     sides = read_box(box, problem.dim)
     if wide and (heads is not None or head_dim is not None or bounded):
         raise BadInput("--wide fixes the head: it takes no --heads, --head-dim or --bounded")
-    if wide:
-        built = build_wide(problem, eps, box=sides)
-    else:
-        built = construct(problem, eps, heads=heads, head_dim=head_dim or 2, bounded=bounded, box=sides)
-    picture = {"budget.png": budget_png(budget_figure(built.task, built))} if isinstance(built, Built) else {}
-    save_verified(built.model, built.certificate(), out, picture)
+    with working("building and verifying"):
+        if wide:
+            built = build_wide(problem, eps, box=sides)
+        else:
+            built = construct(problem, eps, heads=heads, head_dim=head_dim or 2, bounded=bounded, box=sides)
+        picture = {"budget.png": budget_png(budget_figure(built.task, built))} if isinstance(built, Built) else {}
+        save_verified(built.model, built.certificate(), out, picture)
     facts: dict[str, Any] = {"out": str(out), **built_facts(built)}
     if json:
         print_json(facts)

@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headcount.cli.common import Json, console, print_files, print_json
+from headcount.core import working
 
 NEXT = (
     ("headcount advise data.npz", "how many heads your own sequences need"),
@@ -45,7 +46,8 @@ def demo(
         )
     (run,) = run_sweep(spec)
     (transition,) = answers([run])
-    paths = write_report(run, transition, out)
+    with working("drawing"):
+        paths = write_report(run, transition, out)
     if json:
         print_json(
             {

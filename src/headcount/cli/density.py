@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from headcount.cli.common import Json, Whole, console, print_files, print_json
-from headcount.core import BadInput, nearest
+from headcount.core import BadInput, nearest, working
 
 
 def density(
@@ -39,7 +39,8 @@ def density(
 
         check_picture(out)
     F = _load(function) if ".py" in function else function
-    found = measure(F, length=length, dim=dim, q=numbers, samples=samples, seed=seed, lipschitz=lipschitz)
+    with working("measuring"):
+        found = measure(F, length=length, dim=dim, q=numbers, samples=samples, seed=seed, lipschitz=lipschitz)
     if out is not None:
         from headcount.render import save_errors
 

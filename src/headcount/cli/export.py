@@ -20,14 +20,14 @@ def export(
     json: Json = False,
 ) -> int:
     """Take one trained model out of a run, as a folder like that of `headcount train`."""
-    from headcount.core import check_replaceable
+    from headcount.core import check_replaceable, working
     from headcount.store import Store
     from headcount.sweeps import stored_model
 
     check_replaceable(out)
-    with Store.open(store, read_only=True) as opened:
+    with working("exporting"), Store.open(store, read_only=True) as opened:
         name, saved, history = stored_model(opened, run, trial)
-    identity = saved.save(out, extra={"history.json": history})
+        identity = saved.save(out, extra={"history.json": history})
     heads, error = saved.transformer.spec.heads, history["trial"]["nmse"]
     if json:
         print_json({"out": str(out), "hash": identity, "trial": name, "heads": heads, "nmse": error})

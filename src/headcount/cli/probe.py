@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from headcount.cli.common import Device, Json, Whole, console, page_name, print_files, print_json
-from headcount.core import BadInput
+from headcount.core import BadInput, working
 
 if TYPE_CHECKING:
     from headcount.probing import ProbeRecord
@@ -83,7 +83,8 @@ def probe(
     else:
         _show(found.record, save)  # before anything is written: no full disk may cost the answer
     if out is not None:
-        write_folder(found.record, out)
+        with working("drawing"):
+            write_folder(found.record, out)
     if out is not None and not json:
         names = {"Page": "index.html", "Picture": "heads.png", "Curve": "curve.png", "Record": "probe.json"}
         print_files((what, out / name) for what, name in names.items() if (out / name).is_file())

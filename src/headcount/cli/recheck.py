@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from headcount.cli.common import Json, console, print_json
+from headcount.core import working
 
 if TYPE_CHECKING:
     from headcount.api import CertificateVerdict, PairVerdict
@@ -24,7 +25,8 @@ def recheck(
     """Verify a certificate or a witness from the weights up in ball arithmetic; the search that made it is not used."""
     from headcount.api import verify_all
 
-    found = verify_all(file)
+    with working("verifying"):
+        found = verify_all(file)
     for verdict in found:
         if json:
             print_json({"file": str(file), **verdict.data()})

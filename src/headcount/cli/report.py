@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from headcount.analysis import Part
 from headcount.cli.common import Json, StoreFolder, console, print_files, print_json
-from headcount.core import BadInput
+from headcount.core import BadInput, working
 
 
 def report(
@@ -33,13 +33,15 @@ def report(
     folder = out or Path(f"report-{run}")
     if not terminal:
         check_run_folder(folder)  # before the work, not after it
-    runs, found = read_run(run, store=store, on=on)
+    with working("analysing"):
+        runs, found = read_run(run, store=store, on=on)
     if terminal:
         from headcount.render.charts import print_run
 
         print_run(found, console(), runs)
         return 0
-    files = write_run_report(runs, found, folder)
+    with working("drawing"):
+        files = write_run_report(runs, found, folder)
     if json:
         answers = [{"setting": d.setting, "sentence": d.sentence, "estimate": d.estimate} for d in found.dimensions]
         print_json(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from headcount.cli.common import Json, StoreFolder, console, print_json
-from headcount.core import BadInput
+from headcount.core import BadInput, working
 from headcount.core.text import write_output
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def runs(
             raise BadInput(f"--check verifies the whole store: leave out {action}")
         return _check(store, json)
     if other is not None:
-        with Store.open(store) as opened:
+        with working("merging"), Store.open(store) as opened:
             report = opened.merge(other)
         if json:
             print_json({"merged": str(other), "report": str(report)})
@@ -67,7 +67,7 @@ def _check(folder: Path, json: bool) -> int:
 
     found = Findings()
     try:
-        with Store.open(folder, read_only=True) as opened:
+        with working("verifying"), Store.open(folder, read_only=True) as opened:
             found = check_store(opened)
     except DamagedStore as error:
         found.damaged.append(str(error))

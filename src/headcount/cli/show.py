@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from headcount.cli.common import Json, Whole, console, print_json
-from headcount.core import BadInput
+from headcount.core import BadInput, working
 
 if TYPE_CHECKING:
     from headcount.models import SavedModel
@@ -28,8 +28,8 @@ def show(
 
     if samples < 2 or seed < 0:
         raise BadInput("--samples must be at least 2 and --seed at least 0")
-    saved = load_model(model)
-    facts = _facts(saved, samples, seed)
+    with working("measuring"):
+        facts = _facts(load_model(model), samples, seed)
     if json:
         print_json(facts)
         return 0

@@ -20,7 +20,7 @@ from headcount.cli.common import (
     tell_what_is_kept,
     trials_status,
 )
-from headcount.core import BadInput
+from headcount.core import BadInput, working
 
 
 def sweep(
@@ -68,7 +68,8 @@ def sweep(
         runs = stored_runs(opened, plan.name, plan)
         reasons = {t.error for t in opened.trials(run=plan.name, states=("failed",)) if t.error}
     counts = {**counts, **({"damaged": lost} if (lost := sum(r.left_out.get("damaged", 0) for r in runs)) else {})}
-    found = answers(runs)
+    with working("analysing"):
+        found = answers(runs)
     if json:
         told = [answer.data() for answer in found]
         notes = [note] if (note := blind_note(runs)) else []

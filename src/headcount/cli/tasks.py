@@ -17,6 +17,7 @@ from headcount.cli.common import (
     print_json,
     read_task,
 )
+from headcount.core import working
 from headcount.core.text import plain
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ def _one(task: Task | ArrayTask, name: str, json: bool) -> int:
     from headcount.tasks import FAMILIES
     from headcount.tasks.assumptions import check_assumptions
 
-    report = check_assumptions(task)
+    with working("checking"):
+        report = check_assumptions(task)
     if json:
         print_json({**_facts(task), **report.data()})
         return 0

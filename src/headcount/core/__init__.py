@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headcount.core.origin import cores as cores
     from headcount.core.origin import provenance as provenance
     from headcount.core.progress import Progress as Progress
+    from headcount.core.progress import working as working
     from headcount.core.random import generator as generator
     from headcount.core.random import random_index as random_index
     from headcount.core.random import splitmix64 as splitmix64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -52,7 +53,9 @@ class Progress:
         if not self.quiet and _has_live_bar():
             self._bar = _bar(lambda: self._table)
             self._bar.start()
-            self._task = self._bar.add_task(plain(self.title), total=self.total, note="")
+            self._task = self._bar.add_task(
+                plain(self.title), total=None if math.isinf(self.total) else self.total, note=""
+            )
         return self
 
     def start(self, note: str) -> None:
@@ -109,6 +112,11 @@ class Progress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+def working(title: str, *, quiet: bool = False) -> Progress:
+    """Return the progress of a step whose length is not known: a moving bar on a terminal, and nothing elsewhere."""
+    return Progress(title, math.inf, quiet=quiet, live_only=True)
 
 
 def in_notebook() -> bool:

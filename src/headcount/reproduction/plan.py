@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from headcount.core import BadInput, nearest, option, write_text
+from headcount.core import BadInput, nearest, option, working, write_text
 from headcount.reproduction.items import DATA, GROUPS, ITEMS, RealData, names_of
 
 if TYPE_CHECKING:
@@ -187,7 +187,8 @@ class RealDataOptions:
             return None
         folder = self.data / plan.data.folder if several else self.data
         if plan.spec == "cifar":
-            return open_cifar(folder, **plan.opened_with)
+            with working("reading CIFAR-10", quiet=quiet):
+                return open_cifar(folder, **plan.opened_with)
         lengths = plan.stated["lengths"]
         return open_marco(
             folder,

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headcount.core import BadInput, arrays_hash, content_hash
+from headcount.core import BadInput, arrays_hash, content_hash, working
 from headcount.datasets.cifar10 import Images, read_cifar
 from headcount.datasets.msmarco import (
     MINING_VERSION,
@@ -104,7 +104,8 @@ def open_marco(
     pieces, tables = read_model(model)
     # before the mining, not after it
     most = check_max_tokens(tables, DEFAULT_CUT_TOKENS if entry == "tokens" and most is None else most)
-    collection = read_marco(folder)
+    with working("reading MS MARCO", quiet=quiet):
+        collection = read_marco(folder)
     total = len(collection.queries)
     if queries is not None and not 2 <= queries <= total:
         raise BadInput(
