@@ -167,3 +167,39 @@ def test_bounds_in_python_are_those_of_the_command(headcount_here: Any) -> None:
 def test_bad_bounds_are_refused(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(hc.BadInput, match=said):
         hc.bounds(**arguments)
+
+
+def flags(verb: str) -> Iterator[tuple[str, Any, str]]:
+    """Yield every parameter of a verb: its first name, its default and its help."""
+    from headcount.cli.main import make_app
+
+    for argument in make_app()[verb].assemble_argument_collection():
+        info = argument.field_info
+        if not info.required:
+            yield argument.names[0], info.default, argument.parameter.help or ""
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_shows_every_default(verb: str, headcount_here: Any) -> None:
+    """Those that the function states are shown by themselves; what None stands for is said in words."""
+    assert [
+        name for name, default, text in flags(verb) if default is None and not re.search("default|without", text)
+    ] == []
+    stated = sum(default is not None for _, default, _ in flags(verb))
+    assert headcount_here(verb, "--help").stdout.count("[default: ") == stated
+
+
+def test_defaults_of_training_are_those_of_the_specs() -> None:
+    from headcount.sweeps import ModelOptions
+
+    fields = {**ModelOptions.model_fields, **hc.TrainSpec.model_fields}
+    shown: dict[str, str] = {}
+    for name, _, text in flags("train"):
+        if (found := re.search(r"\(default: ([\w.]+)[,)]", text)) is not None:
+            shown[name.removeprefix("--").replace("-", "_")] = found[1]
+    compared = {name: default for name, default in shown.items() if fields.get(name) is not None}
+    assert {"head_dim", "hidden", "depth", "beta", "steps", "batch", "learning_rate", "warmup"} <= set(compared)
+    for name, default in compared.items():
+        known = fields[name].default
+        if known not in (None, False):
+            assert default in (str(known), f"{known:g}" if isinstance(known, float) else ""), name

@@ -95,7 +95,7 @@ BAD = {
     "huge width": ({}, ["--embed-dim", "2000000"], "--embed-dim must be a whole number from 1 to 1000000"),
     "endless budget": ({}, ["--budget", "999999999h"], "below 10,000,000 seconds"),
     "this folder": ({}, ["--out", "."], "the current folder"),
-    "no folder": ({}, ["--out", ""], "no value: give one after --out"),
+    "no folder": ({}, ["--out", ""], "missing value after --out"),
     "the record over data": ({}, ["--json", "other.csv"], "these are data"),
     "steps": ({}, ["--steps", "0"], "headcount: --steps must be 1 or more, not 0"),
     "heads": ({}, ["--heads-max", "1"], "headcount: --heads-max must lie between 2 and 256, not 1"),

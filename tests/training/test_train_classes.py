@@ -56,7 +56,7 @@ def test_whole_numbers_are_classes_unless_told_otherwise(headcount_here, tmp_pat
 
 BAD = {
     "text as numbers": (["data.npz", "--kind", "regression"], "y holds entries of type <U4"),
-    "kind of a task": (["min-plus-max", "--kind", "classification"], "min-plus-max is no file of arrays"),
+    "kind of a task": (["min-plus-max", "--kind", "classification"], "min-plus-max is not a file of arrays"),
     "unknown kind": (["data.npz", "--kind", "ranking"], "ranking"),
     "constant": (["one.npz"], "y is constant (only)"),
 }

@@ -212,7 +212,7 @@ def _own_task(saved: SavedModel, model: SavedModel | str | Path) -> GeneralizedR
     own = None if saved.task is None else saved_task(saved.task)
     if not isinstance(own, GeneralizedRetrieval):
         where = "" if isinstance(model, SavedModel) else f" in {model}"
-        raise BadInput(f"the model{where} has no task that is stated as f, S and F0: the bounds do not speak of it")
+        raise BadInput(f"the model{where} has no task that is given by f, S and F0: the bounds do not apply to it")
     return own
 
 
@@ -232,5 +232,5 @@ def _tasks(task: Task | str, lengths: Sequence[int], options: dict[str, Any]) ->
         found = [parse_task(read_json(Path(task))) if isinstance(task, str) else task]
     for one in found:
         if not isinstance(one, GeneralizedRetrieval):
-            raise BadInput(f"{one.name} is not stated as f, S and F0: the theorems do not speak of it")
+            raise BadInput(f"{one.name} is not given by f, S and F0: the theorems do not apply to it")
     return [one for one in found if isinstance(one, GeneralizedRetrieval)]

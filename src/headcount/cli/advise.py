@@ -34,7 +34,7 @@ def advise(
     data: Annotated[
         Path, Parameter(help="Arrays: .npz (X, y, mask), X.npy beside y.npy, .parquet or .csv in long form.")
     ],
-    file: Annotated[Path | None, Parameter(help="With --json: the file to write instead of standard output.")] = None,
+    file: Annotated[Path | None, Parameter(help="With --json: the file to write (default: standard output).")] = None,
     /,
     *,
     budget: Annotated[Time, Parameter(help="Time for the answer: 120 (seconds), 90s, 5m, 1h.")] = "5m",
@@ -42,10 +42,16 @@ def advise(
     confidence: Annotated[float, Parameter(help="Confidence of the interval and of comparisons.")] = 0.95,
     kind: TargetKind = "auto",
     embed_dim: Annotated[
-        Whole | None, Parameter(name="--embed-dim", help="The width that your model has, for the configuration.")
+        Whole | None,
+        Parameter(
+            name="--embed-dim", help="The width of your model, for the configuration (default: the measured width)."
+        ),
     ] = None,
     steps: Annotated[
-        Whole | None, Parameter(help="Steps of every trial, instead of what the budget allows: the same answer always.")
+        Whole | None,
+        Parameter(
+            help="Steps of every trial; with them every run gives the same answer (default: what the budget allows)."
+        ),
     ] = None,
     out: Annotated[
         Path | None,

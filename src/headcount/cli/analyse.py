@@ -28,7 +28,7 @@ def analyse(
     resamples: Annotated[Whole, Parameter(help="Draws of the bootstrap over seeds and targets.")] = 1000,
     seed: Annotated[Whole, Parameter(help="Seed of the bootstrap.")] = 0,
     on: Annotated[Part, Parameter(help="Whose errors: those on validation or on training data.")] = "validation",
-    out: Annotated[Path | None, Parameter(help="Keep the analysis as a JSON file.")] = None,
+    out: Annotated[Path | None, Parameter(help="JSON file to write the analysis to (default: none).")] = None,
     json: Json = False,
 ) -> int:
     """Analyse a run: intrinsic dimension, drops, slopes, reversal score, scaling and law, with intervals."""

@@ -39,9 +39,12 @@ def attack(
     /,
     *,
     out: Annotated[
-        Path | None, Parameter(help="Folder to write: witness.json, the model, pair.png, pair.html.")
+        Path | None, Parameter(help="Folder to write: witness.json, the model, pair.png, pair.html (default: none).")
     ] = None,
-    task: Annotated[str | None, Parameter(help="Another task than the model's: a family or a task JSON file.")] = None,
+    task: Annotated[
+        str | None,
+        Parameter(help="A task other than the model's: a family or a task JSON file (default: the model's)."),
+    ] = None,
     set_: Setting = None,
     box: BoxSides = None,
     among: Annotated[
@@ -52,15 +55,19 @@ def attack(
         ),
     ] = "all",
     surrogate: Annotated[
-        Path | None, Parameter(help="A model folder whose predictions stand in for a task that is known by data only.")
+        Path | None,
+        Parameter(help="A model folder whose predictions stand in for a task known only from data (default: none)."),
     ] = None,
     adversary: Annotated[
         bool, Parameter(negative=(), help="Run the paper's own adversary instead, at several ε (basins, any h < D).")
     ] = False,
     enclose: Annotated[
-        Time | None, Parameter(help="Then bound the gap from above too, for this long (e.g. 60s): few tokens only.")
+        Time | None,
+        Parameter(
+            help="Then bound the gap from above too, for this long (e.g. 60s), for few tokens only (default: no bound)."
+        ),
     ] = None,
-    starts: Annotated[Whole, Parameter(help="Pairs that are searched at once.")] = 64,
+    starts: Annotated[Whole, Parameter(help="Pairs searched at once.")] = 64,
     for_: Annotated[
         Time, Parameter(name=["--budget", "--for"], help="Stop after e.g. 50s, 5m; the best pair by then counts.")
     ] = "55s",

@@ -33,30 +33,42 @@ LENGTHS_NAMED = 4
 
 
 def bounds(
-    task: Annotated[str | None, Parameter(help="A task (headcount tasks); or give --intrinsic alone.")] = None,
+    task: Annotated[
+        str | None, Parameter(help="A task (headcount tasks; default: none, sizes from --intrinsic or --model).")
+    ] = None,
     /,
     *,
     heads: Annotated[str, Parameter(name=["--heads", "-h"], help="Head counts: 3, 1:5 or 1,2,4.")] = "1:5",
     head_dim: Annotated[str, Parameter(name=["--head-dim", "-n"], help="Head dimensions n: 2, 2:8 or 2,4,8.")] = "2",
-    length: Annotated[str | None, Parameter(name=["--length", "-T"], help="Lengths T: 64 or 32,64,128.")] = None,
+    length: Annotated[
+        str | None, Parameter(name=["--length", "-T"], help="Lengths T: 64 or 32,64,128 (default: the task's, or 128).")
+    ] = None,
     intrinsic: Intrinsic = None,
-    eps: Annotated[float | None, Parameter(help="Accuracy ε, for the proved width.")] = None,
+    eps: Annotated[float | None, Parameter(help="Accuracy ε, for the proved width (default: no width).")] = None,
     share: Annotated[
         str | None,
         Parameter(
             allow_leading_hyphen=True,
-            help="Share of positions in the smallest S_i, 0.25 to 1 (0.5, 7/25), rounded up; without a task.",
+            help="Share of positions in the smallest S_i, 0.25 to 1 (0.5, 7/25), rounded up; without a task (default: 1).",
         ),
     ] = None,
-    variation: Annotated[float | None, Parameter(help="How much the target varies on the adversary's segment.")] = None,
-    dim: Annotated[Whole | None, Parameter(name=["--dim", "-d"], help="Dimension d of a token.")] = None,
+    variation: Annotated[
+        float | None,
+        Parameter(help="Variation of the target on the adversary's segment (default: the task's)."),
+    ] = None,
+    dim: Annotated[
+        Whole | None, Parameter(name=["--dim", "-d"], help="Dimension d of a token (default: the family's).")
+    ] = None,
     depth: Annotated[Whole, Parameter(help="Layers L, for the conjecture on depth.")] = 1,
     task_seed: TaskSeed = None,
     set_: Setting = None,
     model: Annotated[
-        Path | None, Parameter(help="A model folder: its task and heads, and the reach of its own block.")
+        Path | None,
+        Parameter(help="A model folder: its task and heads, and the reach of its own block (default: none)."),
     ] = None,
-    out: Annotated[Path | None, Parameter(help="Picture of what ε costs, for a task with --eps.")] = None,
+    out: Annotated[
+        Path | None, Parameter(help="Picture of what ε costs, for a task with --eps (default: none).")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Compute the theorems' bounds: the exponent k, whether it is vacuous here, and from where on it bites."""
@@ -156,7 +168,7 @@ def _retrieval(
 
     found = read_task(name, intrinsic, length, dim, seed, extra)
     if not isinstance(found, GeneralizedRetrieval):
-        raise BadInput(f"{found.name} is not stated as f, S and F0: the theorems do not speak of it")
+        raise BadInput(f"{found.name} is not given by f, S and F0: the theorems do not apply to it")
     return found
 
 

@@ -29,9 +29,7 @@ def read_model(
     model = load_model(folder)
     own = None if model.task is None else saved_task(model.task)
     if not isinstance(own, GeneralizedRetrieval):
-        raise BadInput(
-            f"the model in {folder} has no task that is stated as f, S and F0: the bounds do not speak of it"
-        )
+        raise BadInput(f"the model in {folder} has no task that is given by f, S and F0: the bounds do not apply to it")
     return model, own
 
 

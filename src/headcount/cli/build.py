@@ -31,16 +31,16 @@ def build(
     task: Annotated[str, Parameter(help="A family (headcount tasks), or a file with a task's JSON.")],
     /,
     *,
-    eps: Annotated[float, Parameter(help="The error that may not be exceeded, anywhere on the input box.")],
+    eps: Annotated[float, Parameter(help="The largest error allowed anywhere on the input box.")],
     out: Annotated[Path, Parameter(help="Folder to write model, certificate and picture to.")],
     intrinsic: Intrinsic = None,
     length: Length = None,
     dim: Dim = None,
     task_seed: TaskSeed = None,
     set_: Setting = None,
-    heads: Annotated[Whole | None, Parameter(help="Heads h ≥ D (default D).")] = None,
+    heads: Annotated[Whole | None, Parameter(help="Heads h ≥ D (default: D).")] = None,
     head_dim: Annotated[
-        Whole | None, Parameter(name=["--head-dim", "-n"], help="Dimension n ≥ 2 of a head (default 2).")
+        Whole | None, Parameter(name=["--head-dim", "-n"], help="Dimension n ≥ 2 of a head (default: 2).")
     ] = None,
     wide: Annotated[
         bool, Parameter(negative=(), help="One wide head and an F of five layers (Theorem 2 (3)).")

@@ -21,7 +21,7 @@ def certify(
     box: BoxSides = None,
     goal: Annotated[float, Parameter(help="Finished when the bound is this multiple of the worst error.")] = 1.1,
     seed: Annotated[Whole, Parameter(help="Seed of the search for the worst error.")] = 0,
-    out: Annotated[Path | None, Parameter(help="Also write the result to this JSON file.")] = None,
+    out: Annotated[Path | None, Parameter(help="JSON file to write the result to (default: none).")] = None,
     json: Json = False,
 ) -> int:
     """Prove an upper bound of a saved model's worst error on a box of tokens, and search for the worst error."""

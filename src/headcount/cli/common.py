@@ -42,17 +42,30 @@ Whole = Annotated[int, Parameter(converter=_whole)]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON for programs.")]
 Intrinsic = Annotated[
     int | None,
-    Parameter(name=["--intrinsic", "--D", "-D"], converter=_whole, help="Intrinsic dimension D of the task."),
+    Parameter(
+        name=["--intrinsic", "--D", "-D"],
+        converter=_whole,
+        help="Intrinsic dimension D of the task (default: the family's).",
+    ),
 ]
-Length = Annotated[int | None, Parameter(name=["--length", "-T"], converter=_whole, help="Sequence length T.")]
-Dim = Annotated[int | None, Parameter(name=["--dim", "-d"], converter=_whole, help="Dimension d of a token.")]
+Length = Annotated[
+    int | None, Parameter(name=["--length", "-T"], converter=_whole, help="Sequence length T (default: the family's).")
+]
+Dim = Annotated[
+    int | None,
+    Parameter(name=["--dim", "-d"], converter=_whole, help="Dimension d of a token (default: the family's)."),
+]
 TaskSeed = Annotated[
     int | None,
-    Parameter(name="--task-seed", converter=_whole, help="Seed that draws the task itself."),
+    Parameter(name="--task-seed", converter=_whole, help="Seed that draws the task itself (default: the family's)."),
 ]
 Setting = Annotated[
     list[str] | None,
-    Parameter(name="--set", negative=(), help="Another parameter of the task, as key=value; repeat it."),
+    Parameter(
+        name="--set",
+        negative=(),
+        help="Another parameter of the task, as key=value; may be repeated (default: the family's).",
+    ),
 ]
 
 BoxSides = Annotated[
@@ -63,7 +76,9 @@ BoxSides = Annotated[
         help="Input box LOW,HIGH for every coordinate of a token, e.g. -2.5,2.5 (default: the model's, or its task's).",
     ),
 ]
-Time = Annotated[str, Parameter(allow_leading_hyphen=True)]  # a time below nothing shall be refused as a time
+Time = Annotated[
+    str, Parameter(allow_leading_hyphen=True)
+]  # so that a negative time is refused as a time, not as an option
 Device = Annotated[str, Parameter(name="--device", help="cpu (all cores), cuda (one GPU), cuda:1.")]
 TargetKind = Annotated[
     Literal["auto", "regression", "classification"],

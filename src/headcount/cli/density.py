@@ -25,8 +25,10 @@ def density(
     ),
     samples: Annotated[Whole, Parameter(help="Random sequences, and as many hard ones.")] = 2000,
     seed: Annotated[Whole, Parameter(help="Seed of the sequences.")] = 0,
-    lipschitz: Annotated[float | None, Parameter(help="Lipschitz constant of your function in the max norm.")] = None,
-    out: Annotated[Path | None, Parameter(help="Picture to write: .png, .pdf or .svg.")] = None,
+    lipschitz: Annotated[
+        float | None, Parameter(help="Lipschitz constant of your function in the max norm (default: unknown).")
+    ] = None,
+    out: Annotated[Path | None, Parameter(help="Picture to write: .png, .pdf or .svg (default: none).")] = None,
     json: Json = False,
 ) -> int:
     """Rebuild a continuous function from D minima (Theorem 1): the count D, and the error as the selector sharpens."""

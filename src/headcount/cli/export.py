@@ -12,7 +12,7 @@ from headcount.cli.common import Json, StoreFolder, print_json, print_lines
 
 def export(
     run: Annotated[str, Parameter(help="A run (headcount runs lists them).")],
-    trial: Annotated[str, Parameter(help="A trial of it by the beginning of its hash, or the word best.")],
+    trial: Annotated[str, Parameter(help="A trial of the run: the beginning of its hash, or the word best.")],
     /,
     *,
     out: Annotated[Path, Parameter(help="Folder to write the model to.")],

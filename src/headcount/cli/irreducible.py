@@ -27,13 +27,16 @@ def irreducible(
     ] = None,
     /,
     *,
-    out: Annotated[Path, Parameter(help="Folder to write: table, picture, every row, every witness.")],
+    out: Annotated[Path, Parameter(help="Folder to write: table, picture, all rows, all witnesses.")],
     store: StoreFolder = Path("headcount-runs"),
     for_: Annotated[
         Time | None,
-        Parameter(name=["--budget", "--for"], help="Stop after e.g. 9m; an attack under way begins anew later."),
+        Parameter(
+            name=["--budget", "--for"],
+            help="Stop after e.g. 9m; an interrupted attack starts again later (default: at the end).",
+        ),
     ] = None,
-    workers: Annotated[Whole | None, Parameter(help="Attacks side by side (default: one a core).")] = None,
+    workers: Annotated[Whole | None, Parameter(help="Attacks to run side by side (default: one per core).")] = None,
     retry: Annotated[bool, Parameter(negative=(), help="Attack layers that failed once more.")] = False,
     json: Json = False,
 ) -> int:

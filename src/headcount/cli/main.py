@@ -180,9 +180,9 @@ def _run(tokens: list[str]) -> int:
 
     if "" in tokens:  # as a path it would be this folder
         before = tokens[: tokens.index("")]
-        raise BadInput(f"an empty text is no value: give one after {before[-1] if before else 'headcount'}")
+        raise BadInput(f"missing value after {before[-1] if before else 'headcount'}: an empty text is not allowed")
     if tokens and tokens[0] in MOVED:
-        raise BadInput(f"{tokens[0]} is no command of headcount any more: {MOVED[tokens[0]]}")
+        raise BadInput(f"{tokens[0]} is no longer a command of headcount: {MOVED[tokens[0]]}")
 
     app = make_app()
     with options_as_flags():

@@ -24,11 +24,14 @@ def probe(
         Path, Parameter(help="The folder of a Hugging Face model (BERT, ViT, GPT-2, Llama, T5 families).")
     ],
     data: Annotated[
-        Path | None, Parameter(help="Lines of text (.txt), or arrays named as the model's inputs (.npz).")
+        Path | None,
+        Parameter(
+            help="Lines of text (.txt), or the model's inputs as arrays (.npz); default: built-in text or noise."
+        ),
     ] = None,
     /,
     *,
-    prune: Annotated[float, Parameter(help="Share by which the loss may grow when heads go.")] = 0.01,
+    prune: Annotated[float, Parameter(help="Fraction by which the loss may grow when heads are removed.")] = 0.01,
     out: Annotated[
         Path | None,
         Parameter(
@@ -36,12 +39,14 @@ def probe(
             "path; with --json none)."
         ),
     ] = None,
-    save: Annotated[Path | None, Parameter(help="Folder to write: the model without the heads that can go.")] = None,
+    save: Annotated[
+        Path | None, Parameter(help="Folder for the model without the heads that can go (default: it is not saved).")
+    ] = None,
     save_at_chance: Annotated[
         bool, Parameter(negative=(), help="With --save: save even a model that is at chance level on the data.")
     ] = False,
-    samples: Annotated[Whole, Parameter(help="Samples to measure on, at most.")] = 32,
-    batch: Annotated[Whole, Parameter(help="Samples at once.")] = 4,
+    samples: Annotated[Whole, Parameter(help="Maximum number of samples to measure on.")] = 32,
+    batch: Annotated[Whole, Parameter(help="Samples per batch.")] = 4,
     seed: Annotated[Whole, Parameter(help="Seed of masked and random tokens.")] = 0,
     device: Device = "cpu",
     json: Json = False,

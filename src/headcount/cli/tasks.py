@@ -38,7 +38,9 @@ MEANING = (
 
 
 def tasks(
-    name: Annotated[str | None, Parameter(help="One task, to examine it: a family or a task's JSON file.")] = None,
+    name: Annotated[
+        str | None, Parameter(help="A task to examine: a family or a task's JSON file (default: list all families).")
+    ] = None,
     /,
     *,
     intrinsic: Intrinsic = None,

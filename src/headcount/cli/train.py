@@ -46,29 +46,39 @@ def train(
     task_seed: TaskSeed = None,
     set_: Setting = None,
     kind: TargetKind = "auto",
-    head_dim: Annotated[Size, Parameter(name=["--head-dim", "-n"], help="Dimension n of a head.")] = None,
-    hidden: Annotated[Size, Parameter(name=["--hidden", "-N"], help="Hidden width N.")] = None,
-    width: Annotated[Size, Parameter(help="Embedding width E (default n·h).")] = None,
-    hidden_ff: Annotated[Size, Parameter(help="Hidden width of F (default N).")] = None,
-    depth: Annotated[Size, Parameter(help="Layers L.")] = None,
+    head_dim: Annotated[Size, Parameter(name=["--head-dim", "-n"], help="Dimension n of a head (default: 8).")] = None,
+    hidden: Annotated[Size, Parameter(name=["--hidden", "-N"], help="Hidden width N (default: 32).")] = None,
+    width: Annotated[Size, Parameter(help="Embedding width E (default: n·h).")] = None,
+    hidden_ff: Annotated[Size, Parameter(help="Hidden width of F (default: N).")] = None,
+    depth: Annotated[Size, Parameter(help="Layers L (default: 1).")] = None,
     positions: Annotated[
         Positions | None, Parameter(help="How the model sees positions (default: from the task).")
     ] = None,
-    beta: Annotated[str | None, Parameter(help="scaled (1/sqrt(n)), learned, or a number.")] = None,
-    class_key: Annotated[bool | None, Parameter(negative=(), help="The class token is a key too.")] = None,
-    feedforward: Annotated[FeedForward | None, Parameter(help="Kind of the feed-forward block F.")] = None,
-    layer_norm: Annotated[bool | None, Parameter(negative=(), help="Layer norms.")] = None,
-    residual: Annotated[bool | None, Parameter(negative=(), help="Residuals around the tokens.")] = None,
-    steps: Annotated[Size, Parameter(help="Training steps.")] = None,
-    batch: Annotated[Size, Parameter(help="Sequences a step.")] = None,
-    learning_rate: Annotated[
-        float | None, Parameter(name=["--learning-rate", "--lr"], help="Largest learning rate.")
+    beta: Annotated[str | None, Parameter(help="scaled (1/sqrt(n)), learned, or a number (default: scaled).")] = None,
+    class_key: Annotated[
+        bool | None, Parameter(negative=(), help="The class token is a key too (default: it is only the query).")
     ] = None,
-    warmup: Annotated[Size, Parameter(help="Steps of linear warm-up.")] = None,
-    optimiser: Annotated[Literal["adam", "adamw"] | None, Parameter(help="Optimiser.")] = None,
-    weight_decay: Annotated[float | None, Parameter(help="Weight decay.")] = None,
-    train_size: Annotated[Size, Parameter(help="Training sequences.")] = None,
-    fresh: Annotated[bool | None, Parameter(negative=(), help="New data for every batch.")] = None,
+    feedforward: Annotated[
+        FeedForward | None, Parameter(help="Kind of the feed-forward block F (default: gelu2).")
+    ] = None,
+    layer_norm: Annotated[bool | None, Parameter(negative=(), help="Add layer norms (default: none).")] = None,
+    residual: Annotated[
+        bool | None, Parameter(negative=(), help="Add residual connections around the tokens (default: none).")
+    ] = None,
+    steps: Annotated[Size, Parameter(help="Training steps (default: 8000).")] = None,
+    batch: Annotated[Size, Parameter(help="Sequences per step (default: 256).")] = None,
+    learning_rate: Annotated[
+        float | None, Parameter(name=["--learning-rate", "--lr"], help="Largest learning rate (default: 0.01).")
+    ] = None,
+    warmup: Annotated[
+        Size, Parameter(help="Steps of linear warm-up (default: 200, or a tenth of --steps if that is fewer).")
+    ] = None,
+    optimiser: Annotated[Literal["adam", "adamw"] | None, Parameter(help="Optimiser (default: adam).")] = None,
+    weight_decay: Annotated[float | None, Parameter(help="Weight decay (default: 0).")] = None,
+    train_size: Annotated[Size, Parameter(help="Training sequences (default: 8000).")] = None,
+    fresh: Annotated[
+        bool | None, Parameter(negative=(), help="New data for every batch (default: a fixed training set).")
+    ] = None,
     seed: Annotated[Whole, Parameter(help="Seed of weights and batches.")] = 0,
     json: Json = False,
 ) -> int:
@@ -108,7 +118,7 @@ def train(
         recipe["warmup"] = max(0, min(int(TrainSpec.model_fields["warmup"].default), steps // 10))
     problem = read_task(task, intrinsic, length, dim, task_seed, set_, kind=kind)
     if kind != "auto" and not isinstance(problem, ArrayTask):
-        raise BadInput(f"--kind says what the y of arrays holds: {task} is no file of arrays")
+        raise BadInput(f"--kind says what the y of arrays holds: {task} is not a file of arrays")
     if positions is None:
         options = options.model_copy(update={"positions": default_positions(problem)})
     return _train(problem, options, TrainSpec(**recipe), heads, out, seed, json)
