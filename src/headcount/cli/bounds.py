@@ -49,7 +49,7 @@ def bounds(
         str | None,
         Parameter(
             allow_leading_hyphen=True,
-            help="Share of positions in the smallest S_i, 0.25 to 1 (0.5, 7/25), rounded up; without a task (default: 1).",
+            help="Share of positions in the smallest S_i, 0.25 to 1 (0.5, 7/25), rounded up; for no task (default: 1).",
         ),
     ] = None,
     variation: Annotated[

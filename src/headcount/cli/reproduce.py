@@ -53,7 +53,7 @@ def reproduce(
     data: Annotated[
         Path | None,
         Parameter(
-            help="Folder of MS MARCO or CIFAR-10, for tables 6 to 9 (docs/real-data.md; default: only show trained ones)."
+            help="Folder of MS MARCO or CIFAR-10, for tables 6 to 9 (docs/real-data.md; default: show what is trained)."
         ),
     ] = None,
     embeddings: Annotated[
