@@ -90,7 +90,7 @@ def _shared_norm(gradient: Tensor) -> Tensor:
     ("name", "twin"),
     [
         ("_gradient_norms", _shared_norm),
-        ("decayed", lambda name: True),
+        ("has_weight_decay", lambda name: True),
         ("stacked_indices", lambda key, *rest: encoder_batches(key.roll(1), *rest)),
     ],
 )

@@ -22,7 +22,7 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass(repr=False)
 class SavedModel(Displayable):
-    """A transformer with what it needs to be used.
+    """A transformer with everything needed to use it.
 
     transformer: the model. task: the JSON data of its task, or None. box: the two corners of the box of tokens that it
     is meant for. mean, std: the mean and deviation of the targets that it was trained on, one number per output
