@@ -74,9 +74,9 @@ class Watched(Engine):
         super().__init__(replace(ENCODER_STACKS, max_sessions=most), CPU, told)
         self.beside: list[int] = []
 
-    def _look_around(self) -> None:
+    def _poll(self) -> None:
         self.beside.append(len(self.running))
-        super()._look_around()
+        super()._poll()
 
 
 def test_a_launch_reads_nothing_from_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,8 +153,8 @@ def test_one_more_stack_may_run_when_one_has_ended(monkeypatch: pytest.MonkeyPat
     class Never(Watched):
         """Forgets that there was room for more."""
 
-        def _look(self, place: int) -> None:
-            super()._look(place)
+        def _advance_or_drop(self, index: int) -> None:
+            super()._advance_or_drop(index)
             self._max_running = 1
 
     failures.append(no_room())
@@ -233,8 +233,8 @@ def test_a_failed_stack_is_gone_before_its_memory_is_given_back(at: str, monkeyp
     # the twin: somebody holds the stack while its memory is given back
     held: list[Any] = []
     seen.clear(), alive.clear()
-    looked = Engine._goes_on
-    monkeypatch.setattr(Engine, "_goes_on", lambda self, stack: (held.append(stack), looked(self, stack))[1])
+    advance = Engine._advance
+    monkeypatch.setattr(Engine, "_advance", lambda self, stack: (held.append(stack), advance(self, stack))[1])
     if at == "launch":
         Engine(ENCODER_STACKS, CPU, Told([2])).run(told.stacks)
         assert alive[0] == [True]
@@ -266,15 +266,15 @@ def _caught(error: Exception, cause: Exception | None = None) -> Failure:
 )
 def test_what_is_lack_of_memory(error: Exception, full: bool, broken: bool) -> None:
     found = _caught(error)
-    assert (found.full, found.broken) == (full, broken)
+    assert (found.out_of_memory, found.device_broken) == (full, broken)
     assert "\n" not in found.line
 
 
 def test_a_capture_that_memory_ended_is_lack_of_memory() -> None:
     late = "CUDA error: operation failed due to a previous error during capture"
-    assert _caught(RuntimeError(late), no_room()).full
-    assert not _caught(RuntimeError(late), no_room()).broken
-    assert _caught(RuntimeError(late)).broken
+    assert _caught(RuntimeError(late), no_room()).out_of_memory
+    assert not _caught(RuntimeError(late), no_room()).device_broken
+    assert _caught(RuntimeError(late)).device_broken
 
 
 def test_kernels_are_chosen_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
