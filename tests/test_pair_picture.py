@@ -38,7 +38,7 @@ def make(T, d, heads, D, *, m=None, kind="exact", f=True, weights=True, uncovere
     w1, w2 = ([softmin(F[covered[k % len(covered)]]) for k in range(heads)] for F in (f1, f2))
     out = [draw.gauss(0, 1) for _ in range(m or 8 * heads)]
     figure = {
-        "title": f"{heads} heads cannot tell these two sequences apart, although the task asks for {D} focus-ups",
+        "title": f"{heads} heads cannot tell these two sequences apart, although the task asks for {D} look-ups",
         "subtitle": f"quadratic-basins, T = {T}, d = {d}, D = {D}",
         "kind": kind,
         "X1": X1,
@@ -158,7 +158,7 @@ def test_targets_and_answers_are_told_apart(case):
 def test_the_same_bytes_every_time(tmp_path):
     import matplotlib
 
-    names = [name for name in matplotlib.rcParams if name != "backend"]  # asking for it would focus for a screen
+    names = [name for name in matplotlib.rcParams if name != "backend"]  # asking for it would look for a screen
     before = [matplotlib.rcParams[name] for name in names]
     figure = make(3, 1, 1, 1, m=2, f=False, weights=False)
     for name, settings in (("a", {}), ("b", {"font.size": 30, "svg.hashsalt": "other"})):
@@ -198,7 +198,7 @@ def test_the_page_is_whole_and_needs_nothing_else(case):
     svg = re.search(r"<svg.*?</svg>", page, re.DOTALL)
     assert svg is not None
     assert len(ElementTree.fromstring(svg[0]).get("aria-label", "")) > 40
-    assert ("do not focus at the tokens directly" in page) == (figure["weights1"] is None)
+    assert ("do not look at the tokens directly" in page) == (figure["weights1"] is None)
 
 
 @pytest.mark.parametrize("case", PAGES)

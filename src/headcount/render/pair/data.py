@@ -227,7 +227,7 @@ def one_line(text: str) -> str:
 def _shape(name: str, rows: Sequence[Sequence[float]], count: int, size: int) -> None:
     if len(rows) != count or any(len(row) != size for row in rows):
         shape = f"{count} rows of {size} numbers" if count > 1 else f"{size} numbers"
-        raise ValueError(f"{name} must have {shape}")
+        raise ValueError(f"there must be {shape} in {name}")
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:

@@ -233,7 +233,7 @@ def _rings(axes: Any, figure: PairFigure, one: Sequence[Any], other: Sequence[An
 
 
 def _sides(row: Strip) -> list[tuple[Sequence[float], int, str, str]]:
-    """Return each sequence's values, the side of the line they stand on (y goes down), and their focus."""
+    """Return each sequence's values, their side of the line (y goes down), and their colour and mark."""
     return [(row.first, -1, FIRST, "o"), (row.second, 1, SECOND, "D")]
 
 
