@@ -55,7 +55,7 @@ def test_a_step_that_is_counted_moves_between_its_units(tmp_path: Path) -> None:
     program = (
         "import time; from headcount.core import Progress\n"
         "with Progress('training', 2) as progress:\n"
-        "    progress.say('compiling the kernels'); time.sleep(1.2); progress.advance(1)"
+        "    progress.start('compiling the kernels'); time.sleep(1.2); progress.advance(1)"
     )
     status, screen = on_terminal([sys.executable, "-c", program], tmp_path)
     assert status == 0
@@ -87,9 +87,9 @@ def test_elsewhere_nothing_is_printed(verb: str, headcount_here: Cli) -> None:
 
 def test_a_step_of_unknown_length_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with working("drawing") as progress:
-        progress.say("one")
+        progress.start("one")
         progress.advance(1, "two")
-        progress.line("three")
+        progress.print_line("three")
     assert capsys.readouterr() == ("", "")
     with Progress("drawing", 1, live_only=True) as progress:
         progress.advance(1, "a note")

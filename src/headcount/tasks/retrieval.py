@@ -155,7 +155,7 @@ class GeneralizedRetrieval(Task):
         return {"kind": "retrieval", **self._common(), "f": functions, "S": [list(s) for s in self.S], "F0": F0}
 
     def members(self, device: torch.device) -> Tensor:
-        """Return bool[D, length]: whether position t belongs to S_i."""
+        """Return bool[D, length]: whether position t belongs to S_i, on a device."""
         members = torch.zeros(len(self.S), self.length, dtype=torch.bool, device=device)
         for i, s in enumerate(self.S):
             members[i, list(s)] = True
