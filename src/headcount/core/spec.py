@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -93,9 +94,8 @@ _REWORDED = (
 def explain(error: ValidationError, spec: type[BaseModel]) -> str:
     """Return pydantic's first error in one line; for an unknown key it names the nearest known one."""
     found = error.errors(include_url=False, include_context=True)
-    first = next(
-        (e for e in found if e["type"] == "extra_forbidden"), found[0]
-    )  # a misspelt key also makes the right one missing
+    # a misspelt key also makes the right one missing: name the misspelt one
+    first = next((e for e in found if e["type"] == "extra_forbidden"), found[0])
     path = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         owner = _owner(spec, first["loc"][:-1])
@@ -103,12 +103,14 @@ def explain(error: ValidationError, spec: type[BaseModel]) -> str:
         return f"unknown key {path!r}: {nearest(str(first['loc'][-1]), names)}"
     if first["type"] == "missing":
         return f"{path} is missing"
-    tag = str(first["loc"][-1]) if first["loc"] else ""
-    message = str(first["msg"]).removeprefix("Value error, ").removeprefix(f"{tag}: ")
-    message = message[0].lower() + message[1:]
-    value = first.get("input")
-    shown = f"; got {_short(value)}" if isinstance(value, int | float | str | bool | None) else ""
-    return f"{path}: {message}{shown}" if path else f"{message}{shown}"
+    message = str(first["msg"]).removeprefix("Value error, ").removeprefix(f"{path.rpartition('.')[2]}: ")
+    for pattern, words in _REWORDED:
+        message = re.sub(pattern, words, message)
+    value = f", not {_short(first['input'])}" if isinstance(first.get("input"), int | float | str | bool | None) else ""
+    if path and message.startswith("Input should be "):
+        return f"{path} must be {message.removeprefix('Input should be ')}{value}"
+    message = message[0].lower() + message[1:] + value.replace(", not", "; got", 1)
+    return f"{path}: {message}" if path else message
 
 
 def _short(value: object) -> str:
