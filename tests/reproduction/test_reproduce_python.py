@@ -101,7 +101,7 @@ def test_a_sweep_is_written_and_returned(tmp_path: Path, headcount_here: Any) ->
         ({"name": "table2", "workers": 0}, "workers must be at least 1, not 0"),
         ({"name": "table2", "workers": 1.5}, "workers must be a whole number, not 1.5"),
         ({"name": "table2", "budget": "soon"}, "budget: invalid duration 'soon'"),
-        ({"name": "table2", "device": "tpu"}, "not 'tpu'"),
+        ({"name": "table2", "device": "tpu"}, "unknown device 'tpu'"),
         ({"name": "table2", "out": "taken"}, "taken is a file, not a folder: choose another folder"),
         ({"name": "table2", "data": "x"}, "data is for the tables and figures on real data, not for table2"),
         ({"name": "table6"}, "table6 needs data: give data, a folder with collection.tsv"),
