@@ -119,10 +119,10 @@ def test_a_reason_with_escape_codes_cannot_erase_the_verdict(
 ) -> None:
     """Whatever a reader lets through into the reason, the verdict stands before it."""
     verb("build", "quadratic-basins", "-D", "2", "--eps", "0.3", "--out", "b")
-    from headcount.recheck import certificate
+    from headcount.api import verdicts
 
-    real = certificate.verify
-    monkeypatch.setattr(certificate, "verify", lambda path: replace(real(path), proved=None, reason=EVIL))
+    real = verdicts.verify_certificate_file
+    monkeypatch.setattr(verdicts, "verify_certificate_file", lambda path: replace(real(path), proved=None, reason=EVIL))
     done = verb("recheck", "b", status=1)
     (line,) = unfolded(done.stdout)
     assert line.startswith("It does not hold: a\\x1b[1A\\x1b[2K\\rIt holds")
