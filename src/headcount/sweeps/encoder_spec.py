@@ -14,7 +14,6 @@ import torch
 from pydantic import Field, model_validator
 
 from headcount.core import BadInput, Spec, provenance
-from headcount.datasets.msmarco import MAX_CANDIDATES
 from headcount.models.encoder import EncoderSpec
 from headcount.models.transformer import Size
 from headcount.store import Run, Trial
@@ -52,6 +51,8 @@ class MarcoData(Spec):
 
     def sized(self, length: int) -> dict[str, Any]:
         """Return the encoder's sizes for sets of this many candidates."""
+        from headcount.datasets.msmarco import MAX_CANDIDATES  # here: every sweep would wait for the mining's imports
+
         if not 2 <= length <= MAX_CANDIDATES:
             raise BadInput(
                 f"length {length}: a set has 2 to {MAX_CANDIDATES} candidates, as far as negatives are mined"
