@@ -122,7 +122,9 @@ def test_a_reason_with_escape_codes_cannot_erase_the_verdict(
     from headcount.api import verdicts
 
     real = verdicts.verify_certificate_file
-    monkeypatch.setattr(verdicts, "verify_certificate_file", lambda path: replace(real(path), proved=None, reason=EVIL))
+    monkeypatch.setattr(
+        verdicts, "verify_certificate_file", lambda path: replace(real(path), holds=False, proved=None, reason=EVIL)
+    )
     done = verb("recheck", "b", status=1)
     (line,) = unfolded(done.stdout)
     assert line.startswith("It does not hold: a\\x1b[1A\\x1b[2K\\rIt holds")

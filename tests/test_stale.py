@@ -210,7 +210,7 @@ def test_a_fresh_result_is_not_listed_and_one_of_other_code_is(result: Path):
     assert stale.stale_parts(result) == []
     files = package_files()
     text = files["theory/certify/worst_found.py"]
-    constant = re.search(r"\nPOOL = (\d+)", text)
+    constant = re.search(r"\nPOOL_SIZE = (\d+)", text)
     assert constant is not None
     sabotaged = {**files, "theory/certify/worst_found.py": text[: constant.start(1)] + "7" + text[constant.end(1) :]}
     (found,) = stale.stale_parts(result, Source.of_files(sabotaged, SCRIPTS))

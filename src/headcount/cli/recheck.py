@@ -32,7 +32,7 @@ def recheck(
             print_json({"file": str(file), **verdict.data()})
         else:
             _print(verdict)
-    return 0 if all(verdict.holds for verdict in found) else 1
+    return 0 if all(verdict.holds and verdict.proved is not None for verdict in found) else 1
 
 
 def _print(verdict: CertificateVerdict | PairVerdict) -> None:
