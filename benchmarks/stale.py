@@ -25,7 +25,7 @@ from typing import Any
 
 sys.path.extend(
     str(Path(__file__).resolve().parents[1] / folder)
-    for folder in ("tests", "tests/analysis", "tests/training", "tests/reproduction", "tests/theory")
+    for folder in ("tests", "tests/analysis", "tests/training", "tests/reproduction", "tests/sweeps", "tests/theory")
 )
 
 from benchmarks.result_sources import REPO, RESULTS, parts_of, source_at, source_now
@@ -160,6 +160,14 @@ def _paper_cell(result: Result) -> dict[str, Any]:
     return {"nmse": {**result["nmse"], "3": [cell(3, 0, 8000), *result["nmse"]["3"][1:]]}}
 
 
+def _attacked_layers(result: Result) -> dict[str, Any]:
+    """Train and attack the first layer again, and where there are such, the first one with random weights."""
+    from test_curve import attacked_again
+
+    random = next((number for number, row in enumerate(result["rows"]) if row["layer"] == "random"), 0)
+    return {"rows": attacked_again(result, sorted({0, random}))}
+
+
 Sample = Callable[[Result], dict[str, Any]]
 SAMPLES: dict[tuple[str, str], Sample] = {
     ("built-tasks", "measured"): _built_tasks,
@@ -167,6 +175,8 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("demo", "computed"): _demo_run,
     ("dimension-study", "computed"): _study_rows,
     ("dimension-study-fresh", "computed"): _study_rows,
+    ("irreducible", "measured"): _attacked_layers,
+    ("irreducible-typical", "measured"): _attacked_layers,
     ("paper-cell", "measured"): _paper_cell,
 }
 """Functions that compute some keys of a result again, by result and part; `_paper_rows` does it for paper-*."""

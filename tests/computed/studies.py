@@ -157,6 +157,15 @@ def _(results: Results) -> str:
     return f"{three} starts converged with three heads, {four} with four and {five} with five"
 
 
+@computed("irreducible-unequal")
+def _(results: Results) -> str:
+    """Which layers of the table were not searched until 16 starts had converged."""
+    (row,) = (row for row in _layers(results) if not row["typical"]["equal_effort"])
+    sizes = f"D = {row['intrinsic']}, T = {row['length']}, {WORDS[row['heads']]} heads"
+    search = row["typical"]
+    return f"One layer ({sizes}) hit the limit: {search['converged']} of {search['starts']} starts converged"
+
+
 @computed("attack-built-effort")
 def _(results: Results) -> str:
     rows = results.json("attack-built")["rows"]

@@ -241,7 +241,7 @@ BAD = {
     "archive no gzip": (edit(sound, TAR, b"<html>not found</html>"), "the archive cannot be read: truncated"),
     "archive no tar": (edit(sound, TAR, gzip.compress(b"x" * 2000)), "the archive cannot be read: truncated"),
     "archive, checksum": (edit(sound, TAR, lambda raw: raw[:-8] + b"1234" + raw[-4:]), "the archive cannot be read"),
-    "archive of others": (member("readme.html"), "data_batch_1.* is missing: an official version has"),
+    "archive of others": (member("readme.html"), "missing data_batch_1.*: the official distribution has"),
     "archive, up": (member("a/../../data_batch_1"), "leads out of the archive"),
     "archive, root": (member("/data_batch_1"), "leads out of the archive"),
     "archive, link": (member("a/data_batch_1", tarfile.SYMTYPE), "is a link"),

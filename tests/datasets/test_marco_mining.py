@@ -262,7 +262,7 @@ def test_bad_options(tiny):
         ({"queries": 5, "validation": 5}, "validation is 5"),
         (
             {"embeddings": Vectors(np.ones((3, 2), np.float32), np.ones((48, 2), np.float32))},
-            "embeddings of 3 passages",
+            "embeddings cover 3 passages",
         ),
     ):
         with pytest.raises(BadInput, match=pattern):

@@ -126,10 +126,10 @@ def test_what_is_missing_is_listed(tmp_path, tiny):
 BAD_LINES = {
     "fields": ("collection.tsv", "7 no tab", "collection.tsv, line 3: 1 fields instead of 2"),
     "empty": ("collection.tsv", "7\t ", "line 3: passage '7' is empty"),
-    "twice": ("collection.tsv", "100\tother", "line 3: passage id '100' occurs a second time"),
+    "twice": ("collection.tsv", "100\tother", "line 3: passage id '100' occurs twice"),
     "query fields": ("queries.train.tsv", "a\tb\tc", "queries.train.tsv, line 3: 3 fields"),
     "empty query": ("queries.train.tsv", "77\t ", "line 3: query '77' is empty"),
-    "query twice": ("queries.train.tsv", "0\tagain", "line 3: query id '0' occurs a second time in split 'train'"),
+    "query twice": ("queries.train.tsv", "0\tagain", "line 3: query id '0' occurs twice in split 'train'"),
     "qrels fields": ("qrels.train.tsv", "1 0 5", "qrels.train.tsv, line 3: 3 fields instead of 4"),
     "unknown query": ("qrels.train.tsv", "999 0 100 1", "line 3: query '999' is not in queries.train.tsv"),
     "unknown passage": ("qrels.train.tsv", "0 0 999 1", "qrels.train.tsv, line 3: .*'999', which is not in the coll"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,10 +163,30 @@ def _toml(spec: dict[str, Any]) -> str:
     return "\n".join([*parts, "heads = [1, 2]", "head_dim = 2", "seeds = 1"]) + "\n"
 
 
+def spec_of(name: str) -> IrreducibleSpec:
+    """Return the spec behind a result file."""
+    if name != "irreducible-typical":
+        return IrreducibleSpec.parse(read_toml(SPEC.with_name(f"{name}.toml")))
+    plan = read_toml(SPEC)
+    cell = next(c for c in plan["cells"] if c["task"]["intrinsic"] == 4)
+    plan["cells"] = [{**cell, "heads": [3, 4, 5], "random_seeds": 0}]
+    plan["attack"] = {"starts": 96, "converged": 32, "most_starts": 1024, "seconds": 120.0, "among": ["typical"]}
+    return IrreducibleSpec.parse(plan)
+
+
+def attacked_again(result: dict[str, Any], layers: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the rows of a result with some layers trained and attacked anew; their times are the old ones."""
+    rows, units = list(result["rows"]), list(spec_of(result["name"]).units())
+    for number in layers:
+        again = curve.attack_unit(units[number])
+        rows[number] = {**rows[number], "nmse_measured": again.trial.nmse, **again.found}
+    return rows
+
+
 @pytest.mark.slow
 def test_the_shipped_curve(tmp_path: Path) -> None:
     """The full counts of specs/irreducible.toml; HEADCOUNT_IRREDUCIBLE names a store to go on with."""
-    spec = IrreducibleSpec.parse(read_toml(SPEC))
+    spec = spec_of("irreducible")
     rows = run(spec, Path(os.environ.get("HEADCOUNT_IRREDUCIBLE", tmp_path)))
     assert not [row for row in rows if "error" in row]
     summary = curve_rows(rows)
@@ -204,12 +225,8 @@ def test_the_shipped_curve(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_typical_sequences_at_full_effort(tmp_path: Path) -> None:
     """D = 4, T = 16, n = 8, a minute a layer: what three heads confuse among typical sequences, and four do not."""
-    plan = read_toml(SPEC)
-    cell = next(c for c in plan["cells"] if c["task"]["intrinsic"] == 4)
-    plan["cells"] = [{**cell, "heads": [3, 4, 5], "random_seeds": 0}]
-    plan["attack"] = {"starts": 96, "converged": 32, "most_starts": 1024, "seconds": 120.0, "among": ["typical"]}
     folder = Path(os.environ.get("HEADCOUNT_TYPICAL", tmp_path))
-    rows = run(plan, folder)
+    rows = run(spec_of("irreducible-typical"), folder)
     gaps = {h: [r["typical"]["deviations"] for r in rows if r["heads"] == h] for h in (3, 4, 5)}
     medians = {f"h={h}": statistics.median(values) for h, values in gaps.items()}
     ratio = medians["h=3"] / max(medians["h=4"], medians["h=5"])
@@ -225,7 +242,7 @@ def test_typical_sequences_at_full_effort(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_curve_after_long_training(tmp_path: Path) -> None:
     """D = 4 with five times the training: proved far pairs at h < D, and at h ≥ D gaps at least eight times smaller."""
-    spec = IrreducibleSpec.parse(read_toml(SPEC.with_name("irreducible-long.toml")))
+    spec = spec_of("irreducible-long")
     rows = run(spec, Path(os.environ.get("HEADCOUNT_LONG", tmp_path)))
     assert not [row for row in rows if "error" in row]
     gaps = {

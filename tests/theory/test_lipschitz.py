@@ -149,7 +149,7 @@ def test_index_sets_count_by_what_they_share():
     assert found.common == shared < 12
     assert copies(found, 1, "none") == 12
     assert copies(found, 1, "any") == -(-shared // 2)
-    with pytest.raises(hc.BadInput, match="make the task at the other length"):
+    with pytest.raises(hc.BadInput, match="make the task again with the length"):
         copies(found, 1, "any", 24)
     apart = hc.GeneralizedRetrieval(halves.f, [range(6), range(6, 12)], halves.F0, length=12)
     with pytest.raises(hc.BadInput, match="share 0 positions"):

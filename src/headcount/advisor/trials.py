@@ -75,7 +75,7 @@ class Outcome:
 
 
 def in_folds(order: Sequence[Wanted], material: Material) -> list[tuple[int, Wanted]]:
-    """Return one trial per fold for every trial, each with the place of the trial that it belongs to."""
+    """Return one trial per fold for each requested trial, paired with the index of that request."""
     return [
         (place, replace(one, fold=fold))
         for place, one in enumerate(order)

@@ -31,7 +31,7 @@ SHARE_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True)
-class Drawn:
+class BlockDraws:
     """A block with its draws."""
 
     block: Block
@@ -45,13 +45,13 @@ class Drawn:
         return np.isfinite(self.level[0]).any(0)
 
 
-def draw_setting(found: Sequence[Block], resamples: int, seed: int) -> list[Drawn]:
+def draw_setting(found: Sequence[Block], resamples: int, seed: int) -> list[BlockDraws]:
     """Draw the targets and seeds of one setting again."""
     first = found[0]
     rng = generator(seed, f"analysis bootstrap {first.setting}")
     K = len(first.targets)
     targets = np.concatenate([np.arange(K)[None], rng.integers(0, K, (resamples, K))])
-    return [Drawn(block, _level(block, targets, rng)) for block in found]
+    return [BlockDraws(block, _level(block, targets, rng)) for block in found]
 
 
 def _level(block: Block, targets: NDArray[np.int64], rng: np.random.Generator) -> Floats:
@@ -73,7 +73,7 @@ def _level(block: Block, targets: NDArray[np.int64], rng: np.random.Generator) -
     return np.where(np.isfinite(best), best, np.nan)
 
 
-def paired(drawn: Sequence[Drawn], column: int) -> Floats:
+def paired(drawn: Sequence[BlockDraws], column: int) -> Floats:
     """Return the levels [draw, block] of some blocks of a setting at one head count, `balanced` over targets."""
     return balanced(np.stack([d.level[:, :, column] for d in drawn], 2))
 
@@ -132,7 +132,7 @@ def interval(draws: Floats) -> tuple[float, float]:
 
 
 def line_slope(x: Floats, y: Floats) -> Floats:
-    """Return the least-squares slope of each row of y[draw, point] against x[point], without unknown points."""
+    """Return the least-squares slope of each row of y[draw, point] against x[point], ignoring missing points."""
     known = np.isfinite(y)
     count = np.maximum(known.sum(1), 1)
     xs = np.where(known, x, 0.0)
@@ -142,9 +142,9 @@ def line_slope(x: Floats, y: Floats) -> Floats:
     return np.where(enough, (centred * np.where(known, y, 0.0)).sum(1) / np.where(enough, spread, 1.0), np.nan)
 
 
-def grouped(drawn: Sequence[Drawn], by: Literal["length", "hidden"]) -> dict[int, list[Drawn]]:
+def grouped(drawn: Sequence[BlockDraws], by: Literal["length", "hidden"]) -> dict[int, list[BlockDraws]]:
     """Return the blocks of a setting by length or by hidden size, each list in order of the other."""
-    found: dict[int, list[Drawn]] = {}
+    found: dict[int, list[BlockDraws]] = {}
     for one in sorted(drawn, key=lambda d: (getattr(d.block, by), d.block.length, d.block.hidden)):
         found.setdefault(getattr(one.block, by), []).append(one)
     return found

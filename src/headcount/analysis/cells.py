@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from headcount.analysis.blocks import Block, Floats, head_dim, log_error, planned
-from headcount.analysis.bootstrap import Drawn, interval, known_mean
+from headcount.analysis.bootstrap import BlockDraws, interval, known_mean
 from headcount.analysis.measures import ROUNDING_ERROR, error_for_zero
 from headcount.analysis.record import Cell, Drop
 from headcount.store import Trial
@@ -72,7 +72,7 @@ def _spread(groups: Sequence[Floats]) -> float | None:
     return 10.0 ** statistics.fmean(variances) ** 0.5 if variances else None
 
 
-def drops(drawn: Drawn) -> Iterator[Drop]:
+def drops(drawn: BlockDraws) -> Iterator[Drop]:
     """Return how many times smaller the error gets from each head count to the next that has a result.
 
     Each target is compared with itself: the factor is the geometric mean, over targets, of the ratio of their best

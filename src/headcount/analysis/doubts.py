@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.analysis.blocks import Floats, planned
-from headcount.analysis.bootstrap import TAIL, Drawn
+from headcount.analysis.bootstrap import TAIL, BlockDraws
 from headcount.core import generator
 
 MIN_TRIALS_BEFORE = 3
@@ -24,12 +24,12 @@ LEVEL_DECADES = 0.3
 """Errors are level if none is more than this many decades (2 times) smaller than that of fewer heads."""
 
 
-def one_target_one_seed(drawn: Sequence[Drawn]) -> bool:
+def one_target_one_seed(drawn: Sequence[BlockDraws]) -> bool:
     """Whether there is one target, and at most one seed in every cell."""
     return len(drawn[0].block.targets) == 1 and max(int(d.block.counts.max()) for d in drawn) <= 1
 
 
-def redraw_places(drawn: Sequence[Drawn], units: Floats, seed: int) -> Floats:
+def redraw_places(drawn: Sequence[BlockDraws], units: Floats, seed: int) -> Floats:
     """Return the levels [draw, place, head count] with the places drawn again if nothing else can be drawn.
 
     That is so with one target and one seed in every cell. With a single place too, they are returned as they are.
@@ -77,18 +77,18 @@ def largest_fall(levels: Floats) -> tuple[int, int, float]:
     return int(before), int(after), float(falls[before, after])
 
 
-def too_few_trials(drawn: Sequence[Drawn], heads: Sequence[int], index: int) -> bool:
+def too_few_trials(drawn: Sequence[BlockDraws], heads: Sequence[int], index: int) -> bool:
     """Whether a head count that decides about the one at an index has fewer than `MIN_TRIALS` finished trials."""
     decisive = (heads[index - 1], heads[index]) if index > 0 else (heads[0], heads[-1])
     return any(count_finished(drawn, h) < MIN_TRIALS for h in decisive)
 
 
-def count_finished(drawn: Sequence[Drawn], heads: int) -> int:
+def count_finished(drawn: Sequence[BlockDraws], heads: int) -> int:
     """Count the trials of a head count that have an error."""
     return sum(int(np.isfinite(d.block.errors[:, d.block.heads.index(heads)]).sum()) for d in drawn)
 
 
-def missing_heads(drawn: Sequence[Drawn], heads: Sequence[int]) -> dict[int, str]:
+def missing_heads(drawn: Sequence[BlockDraws], heads: Sequence[int]) -> dict[int, str]:
     """Return the planned head counts that have no result, each with the reason: diverged, failed or pending."""
     found: dict[int, str] = {}
     runs = [run for d in drawn for _, run in d.block.panels]
@@ -110,7 +110,7 @@ def missing_instead_of(missing: dict[int, str], heads: Sequence[int], index: int
     return [h for h in missing if below < h < heads[index]]
 
 
-def smallest_not_ruled_out(drawn: Sequence[Drawn], heads: Sequence[int], index: int) -> int:
+def smallest_not_ruled_out(drawn: Sequence[BlockDraws], heads: Sequence[int], index: int) -> int:
     """Return the index of the smallest head count whose failure bad luck with the seeds could still explain.
 
     A seed succeeds if its log error is closer to the best of its place than to the best of fewer heads there.

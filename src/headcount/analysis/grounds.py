@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headcount.analysis.bootstrap import Drawn, grouped, interval
+from headcount.analysis.bootstrap import BlockDraws, grouped, interval
 from headcount.analysis.doubts import one_target_one_seed
 from headcount.analysis.record import Dimension
 from headcount.analysis.slopes import comparable, length_slope
@@ -33,7 +33,7 @@ class Grounds:
     """Trials without a record, by state."""
 
 
-def grounds_of(found: Dimension, drawn: Sequence[Drawn]) -> Grounds:
+def grounds_of(found: Dimension, drawn: Sequence[BlockDraws]) -> Grounds:
     """Return the grounds of an answer; `drawn` are the blocks that it is based on."""
     runs = [run for d in drawn for _, run in d.block.panels]
     trials = [trial for run in runs for trial in run.trials]
@@ -50,7 +50,7 @@ def grounds_of(found: Dimension, drawn: Sequence[Drawn]) -> Grounds:
     )
 
 
-def _slopes(found: Dimension, at: int, drawn: Sequence[Drawn]) -> list[tuple[int, float, float, float]]:
+def _slopes(found: Dimension, at: int, drawn: Sequence[BlockDraws]) -> list[tuple[int, float, float, float]]:
     """Return the slopes in the length just below a head count and at it."""
     counts, slopes = drawn[0].block.heads, list[tuple[int, float, float, float]]()
     for heads in [h for h in found.head_counts if h <= at][-2:]:

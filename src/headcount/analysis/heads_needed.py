@@ -71,7 +71,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.analysis.blocks import Floats
-from headcount.analysis.bootstrap import TAIL, Drawn, interval, known_mean, read_draws
+from headcount.analysis.bootstrap import TAIL, BlockDraws, interval, known_mean, read_draws
 from headcount.analysis.by_heads import head_rows
 from headcount.analysis.doubts import (
     fall_shown,
@@ -156,7 +156,7 @@ class Choices:
         return cls(*factors)
 
 
-def dimension(drawn: Sequence[Drawn], seed: int = 0) -> Dimension:
+def dimension(drawn: Sequence[BlockDraws], seed: int = 0) -> Dimension:
     """Estimate D from the blocks of one setting: apply the rule to the data and to every draw of them.
 
     The record holds numbers and verdicts; `core.in_words` adds its sentences.
@@ -207,7 +207,9 @@ def dimension(drawn: Sequence[Drawn], seed: int = 0) -> Dimension:
     )
 
 
-def _without_claims(drawn: Sequence[Drawn], heads: Sequence[int], levels: Floats, missing: dict[int, str]) -> Dimension:
+def _without_claims(
+    drawn: Sequence[BlockDraws], heads: Sequence[int], levels: Floats, missing: dict[int, str]
+) -> Dimension:
     """Return the record with all that was measured and no claim about it."""
     block = drawn[0].block
     guess = guess_level(drawn) if block.rate else UNSOLVED_NMSE
@@ -262,13 +264,13 @@ def _heads_needed(verdict: str, heads: Sequence[int], index: int) -> int | None:
     return heads[index] if heads[index] == before + 1 else None
 
 
-def _no_step(drawn: Sequence[Drawn], units: Floats, levels: Floats, heads: Sequence[int], index: int) -> bool:
+def _no_step(drawn: Sequence[BlockDraws], units: Floats, levels: Floats, heads: Sequence[int], index: int) -> bool:
     """Whether a fall of error rates ends without a step: because nothing is left to learn, or because it is even."""
     few = index > 0 and few_wrong_answers(drawn, units[:, index])
     return few or (index > 0 and even_fall(drawn, levels, heads, index) is not None)
 
 
-def pool_places(drawn: Sequence[Drawn], seed: int = 0) -> tuple[list[int], Floats, Floats]:
+def pool_places(drawn: Sequence[BlockDraws], seed: int = 0) -> tuple[list[int], Floats, Floats]:
     """Return the head counts that have a result, the levels of all places, and their means [draw, head count].
 
     A mean level is that of the head count before plus the mean difference over the places that have both: a missing
@@ -287,7 +289,7 @@ def pool_places(drawn: Sequence[Drawn], seed: int = 0) -> tuple[list[int], Float
     return [drawn[0].block.heads[i] for i in known], units, levels
 
 
-def faint_error(drawn: Sequence[Drawn]) -> float:
+def faint_error(drawn: Sequence[BlockDraws]) -> float:
     """Return the error below which a decade counts less: `SOLVED_NMSE`, or that of `MIN_WRONG_ANSWERS`."""
     if not drawn[0].block.rate:
         return SOLVED_NMSE

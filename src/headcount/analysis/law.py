@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.analysis.blocks import Floats
-from headcount.analysis.bootstrap import Drawn, balanced, grouped, interval
+from headcount.analysis.bootstrap import BlockDraws, balanced, grouped, interval
 from headcount.analysis.record import Law, LawName
 
 GRID_OF_DELTA = np.linspace(0.0, 1.0, 21)
@@ -80,8 +80,8 @@ STEP = Form(
 """Two levels: `a` below the head count s, `b` from it on."""
 
 
-def laws(drawn: Sequence[Drawn], without: Sequence[int] = ()) -> Iterator[Law]:
-    """Fit every law to the cells of each hidden size with two lengths, three head counts and `MIN_CELLS` cells.
+def laws(drawn: Sequence[BlockDraws], without: Sequence[int] = ()) -> Iterator[Law]:
+    """Fit every law to the cells of each hidden size with two or more lengths, three head counts and `MIN_CELLS` cells.
 
     The head counts in `without` are left out, as the paper leaves out some.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headcount.analysis.blocks import Block, blocks, state_counts
-from headcount.analysis.bootstrap import Drawn, draw_setting
+from headcount.analysis.bootstrap import BlockDraws, draw_setting
 from headcount.analysis.cells import cells, drops
 from headcount.analysis.grounds import grounds_of
 from headcount.analysis.heads_needed import dimension
@@ -95,7 +95,7 @@ def _readable(runs: Sequence[Run], on: Part) -> list[Run]:
     return found
 
 
-def _drawn(runs: Sequence[Run], resamples: int, seed: int, on: Part) -> dict[str, list[Drawn]]:
+def _drawn(runs: Sequence[Run], resamples: int, seed: int, on: Part) -> dict[str, list[BlockDraws]]:
     """Return the blocks of every setting, with their targets and seeds drawn again."""
     if resamples < MIN_RESAMPLES:
         raise BadInput(f"resamples must be at least {MIN_RESAMPLES}, not {resamples}: fewer draws give no interval")
@@ -105,7 +105,7 @@ def _drawn(runs: Sequence[Run], resamples: int, seed: int, on: Part) -> dict[str
     return {name: draw_setting(some, resamples, seed) for name, some in settings.items()}
 
 
-def _answer(drawn: Sequence[Drawn], seed: int) -> Dimension:
+def _answer(drawn: Sequence[BlockDraws], seed: int) -> Dimension:
     """Apply the rule to a setting; only then look up the known D of its tasks, compare, and add the sentences."""
     found = dimension(drawn, seed)
     known = {run.intrinsic for one in drawn for _, run in one.block.panels}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from headcount.analysis.blocks import Floats
-from headcount.analysis.bootstrap import Drawn
+from headcount.analysis.bootstrap import BlockDraws
 from headcount.analysis.measures import MIN_WRONG_ANSWERS, WRONG_ANSWERS_FOR_ZERO, guess_error_rate
 
 LARGE_ERROR_RATE = 0.06
@@ -18,13 +18,13 @@ MIN_STEEPENING = 1.5
 """A fall per head is a step only if it is at least this many times the one before."""
 
 
-def guess_level(drawn: Sequence[Drawn]) -> float:
+def guess_level(drawn: Sequence[BlockDraws]) -> float:
     """Return the error rate above which nothing was learned: just below that of guessing, infinite if unknown."""
     guesses = [g for d in drawn for _, run in d.block.panels if (g := guess_error_rate(run)) is not None]
     return MAX_SHARE_OF_GUESS * float(np.exp(np.log(guesses).mean())) if guesses else np.inf
 
 
-def few_wrong_answers(drawn: Sequence[Drawn], levels: Floats) -> bool:
+def few_wrong_answers(drawn: Sequence[BlockDraws], levels: Floats) -> bool:
     """Whether at least half of the places have too few wrong answers; `levels` are theirs at one head count."""
     for_zero = np.concatenate([np.full(d.level.shape[1], max(d.block.errors_for_zero, default=0.0)) for d in drawn])
     known = np.isfinite(levels)
@@ -32,7 +32,9 @@ def few_wrong_answers(drawn: Sequence[Drawn], levels: Floats) -> bool:
     return bool(2 * few.sum() >= known.sum() > 0)
 
 
-def even_fall(drawn: Sequence[Drawn], levels: Floats, heads: Sequence[int], index: int) -> tuple[float, float] | None:
+def even_fall(
+    drawn: Sequence[BlockDraws], levels: Floats, heads: Sequence[int], index: int
+) -> tuple[float, float] | None:
     """Return the fall per head into a head count and the one before it, in decades; None if the former is a step.
 
     The fall before starts at the first head count that has learned anything.

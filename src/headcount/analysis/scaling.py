@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headcount.analysis.blocks import head_dim
-from headcount.analysis.bootstrap import Drawn, grouped, interval, line_slope, paired
+from headcount.analysis.bootstrap import BlockDraws, grouped, interval, line_slope, paired
 from headcount.analysis.record import Departure, EqualError, NoParameters, Scaling
 from headcount.analysis.slopes import comparable
 from headcount.store import Run
@@ -20,7 +20,7 @@ MAX_LEVELS = 3
 """How many errors are compared at each head count, at most."""
 
 
-def scaling(drawn: Sequence[Drawn]) -> Iterator[Scaling]:
+def scaling(drawn: Sequence[BlockDraws]) -> Iterator[Scaling]:
     """Return the slope of log error in log N for each length and head count with at least two hidden sizes."""
     for length, some in grouped(drawn, "length").items():
         block = some[0].block
@@ -95,7 +95,7 @@ def _is_linear(tree: Mapping[str, Any]) -> bool:
     return tree.get("op") in ("variable", "affine", "stack", "sum") and all(map(_is_linear, below))
 
 
-def equal_errors(drawn: Sequence[Drawn]) -> Iterator[EqualError]:
+def equal_errors(drawn: Sequence[BlockDraws]) -> Iterator[EqualError]:
     """Return, for each head count, the parameters M that reach a few errors, by length.
 
     M is interpolated between neighbouring hidden sizes, linearly in log M and log error. It is None if no size that was
@@ -121,7 +121,7 @@ Curve = list[tuple[float, float]]
 """(log10 M, log10 error), by size."""
 
 
-def _curves(drawn: Sequence[Drawn], column: int) -> dict[int, Curve]:
+def _curves(drawn: Sequence[BlockDraws], column: int) -> dict[int, Curve]:
     """Return the curve of every length at a head count; all levels are those of the same targets."""
     heads = drawn[0].block.heads[column]
     found: dict[int, Curve] = {}

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from headcount.analysis.blocks import Floats
-from headcount.analysis.bootstrap import Drawn, balanced, grouped, interval, line_slope, paired
+from headcount.analysis.bootstrap import BlockDraws, balanced, grouped, interval, line_slope, paired
 from headcount.analysis.record import Reversal, Slope
 from headcount.core import generator
 
 
-def slopes(drawn: Sequence[Drawn]) -> Iterator[Slope]:
+def slopes(drawn: Sequence[BlockDraws]) -> Iterator[Slope]:
     """Return the slope of log error in log T for each hidden size and head count with at least two lengths."""
     for hidden, some in grouped(drawn, "hidden").items():
         block = some[0].block
@@ -33,12 +33,12 @@ def slopes(drawn: Sequence[Drawn]) -> Iterator[Slope]:
             )
 
 
-def comparable(drawn: Sequence[Drawn], column: int) -> list[Drawn]:
+def comparable(drawn: Sequence[BlockDraws], column: int) -> list[BlockDraws]:
     """Return the blocks whose level at a head count is known and comparable with that of the others."""
     return [d for d, level in zip(drawn, paired(drawn, column)[0], strict=True) if np.isfinite(level)]
 
 
-def length_slope(drawn: Sequence[Drawn], column: int) -> Floats | None:
+def length_slope(drawn: Sequence[BlockDraws], column: int) -> Floats | None:
     """Return the slope of log error in log T at one head count for every draw; None if there is a single length."""
     if len({d.block.length for d in drawn}) < 2:
         return None
@@ -56,7 +56,7 @@ def reversal_score(errors: Floats) -> Floats:
     return np.where(width > 0, fallen / np.where(width > 0, width, 1.0), 0.0)
 
 
-def reversals(drawn: Sequence[Drawn], resamples: int, seed: int) -> Iterator[Reversal]:
+def reversals(drawn: Sequence[BlockDraws], resamples: int, seed: int) -> Iterator[Reversal]:
     """Return the score of each hidden size and head count with at least two lengths, with its test.
 
     The null hypothesis: T has no effect on the error. Then the trials of one target and head count may be exchanged
@@ -80,7 +80,7 @@ def reversals(drawn: Sequence[Drawn], resamples: int, seed: int) -> Iterator[Rev
             )
 
 
-def _shuffled(drawn: Sequence[Drawn], column: int, resamples: int, rng: np.random.Generator) -> Floats:
+def _shuffled(drawn: Sequence[BlockDraws], column: int, resamples: int, rng: np.random.Generator) -> Floats:
     """Return levels [shuffle, length] with the trials of every target shuffled between the lengths."""
     seeds = max(d.block.errors.shape[2] for d in drawn)
     levels: list[Floats] = []

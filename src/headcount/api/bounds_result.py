@@ -94,7 +94,7 @@ def bounds(
     model: SavedModel | str | Path | None = None,
     **options: Any,
 ) -> BoundsResult:
-    """Compute the theorems' bounds: the exponent k, whether it is vacuous here, and from where on it bites.
+    """Compute the theorems' bounds: the exponent k, whether it is vacuous here, and at which sizes it bites.
 
     task: a task, a file with its JSON, or the name of a family, whose parameters go into `options`; or none, with
     `intrinsic`, or a `model`.

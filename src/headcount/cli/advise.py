@@ -77,7 +77,7 @@ def advise(
     if file is not None and data.suffix.lower() == ".json":
         data, file = file, data  # --json FILE DATA
     if data.suffix.lower() not in ARRAYS:
-        raise BadInput(f"{data}: sequences come as {', '.join(ARRAYS)}")
+        raise BadInput(f"{data}: unsupported type of file for sequences: use {', '.join(ARRAYS)}")
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
     seconds = duration(budget, "--budget")

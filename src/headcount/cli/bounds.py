@@ -71,7 +71,7 @@ def bounds(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Compute the theorems' bounds: the exponent k, whether it is vacuous here, and from where on it bites."""
+    """Compute the theorems' bounds: the exponent k, whether it is vacuous here, and at which sizes it bites."""
     from headcount.api import bounds_of, bounds_table
     from headcount.theory.bounds import check_rows, family_rule, of_share, of_tasks
 

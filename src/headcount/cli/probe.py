@@ -59,7 +59,7 @@ def probe(
         if value < least:
             raise BadInput(f"{name} must be {least} or more, not {value}")
     if not 0 <= prune < 100:
-        raise BadInput(f"--prune is a share of the loss from 0 on (0.01: one per cent), not {prune:g}")
+        raise BadInput(f"--prune must be a fraction of the loss, 0 or more (0.01 is one per cent), not {prune:g}")
     if out is None and not json:
         out = PAGES / page_name(model, "model")
     if out is not None:

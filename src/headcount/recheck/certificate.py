@@ -37,7 +37,9 @@ def verify(path: Path | str) -> Verdict:
     folder = path if path.is_dir() else path.parent
     for name in ("config.json", "model.safetensors"):
         if not (folder / name).is_file():
-            raise BadInput(f"no such file: {folder / name} (a certificate is verified with the model folder around it)")
+            raise BadInput(
+                f"no such file: {folder / name} (a certificate can only be verified inside its model folder)"
+            )
     before, ctx.prec = ctx.prec, PRECISION
     try:
         proved = _check(certificate, folder)

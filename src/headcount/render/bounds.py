@@ -29,7 +29,7 @@ def check_picture(path: Path) -> None:
 
 
 def save_errors(figure: Mapping[str, Any], path: Path) -> None:
-    """Draw errors against a growing parameter into a file: png, pdf or svg, by its ending."""
+    """Save a plot of errors against a growing parameter; the file extension selects png, pdf or svg."""
     check_picture(path)
     save(errors_chart(figure), path)
 

@@ -440,7 +440,7 @@ def rank_chart(cells: Cells, part: Part) -> Chart:
 
 
 def length_chart(cells: Cells, part: Part, *, theirs: bool = False) -> Chart:
-    """Return accuracy against the length, a line for each head count: ours, or the paper's."""
+    """Return a chart of accuracy against length, a line for each head count, from our results or the paper's."""
     counts, value = cells.heads, _theirs if theirs else _ours
     series: list[ChartSeries] = []
     for i, heads in enumerate(counts):

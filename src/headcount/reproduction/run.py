@@ -140,7 +140,7 @@ def reproduce(
 
 def _check_workers(workers: int | None, plans: Sequence[PaperPlan]) -> None:
     if workers is not None and all(plan.data for plan in plans):
-        raise BadInput(f"{option('workers')} is for the synthetic tables: on real data stacks share the cores")
+        raise BadInput(f"{option('workers')} is for the synthetic tables only: with real data, stacks share all cores")
     if workers is not None:
         check_count(workers, "workers")
 

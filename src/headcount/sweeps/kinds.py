@@ -70,7 +70,7 @@ KINDS = (
 
 
 def experiment_of(spec: Spec, given: RunnerOptions) -> Experiment:
-    """Return the experiment for a spec; one on real data needs `feeds`, which give its data."""
+    """Return the experiment for a spec; experiments on real data read it from `feeds`."""
     for kind in KINDS:
         if isinstance(spec, kind.spec):
             return kind.experiment(spec, given)

@@ -67,7 +67,7 @@ class GeneralizedRetrieval(Task):
         for i, s in enumerate(self.S):
             if not s or len(set(s)) != len(s) or s[0] < 0 or s[-1] >= length:
                 raise BadInput(
-                    f"S[{i}] must hold at least one position, each once, from 0 to {length - 1}; got {list(s)[:8]}"
+                    f"S[{i}] must be a non-empty list of distinct positions from 0 to {length - 1}; got {list(s)[:8]}"
                 )
         # the number of outputs of a callable is found by calling it
         out_dim = F0.out_dim if isinstance(F0, Node) else int(_call(F0, torch.zeros(2, len(f))).shape[-1])

@@ -57,7 +57,7 @@ def _interval_text(record: AdviceRecord) -> str:
 
 
 def evidence(record: AdviceRecord) -> str:
-    """Return what the answer was measured on: the models, and the training and validation sequences."""
+    """Return the evidence behind the answer: the models, and the training and validation sequences."""
     sizes = f"{record.train_samples:,} training and {record.validation_samples:,} validation sequences"
     if record.folds > 1:
         sizes = f"{record.validation_samples:,} sequences, {record.train_samples:,} of them for training at a time"
@@ -75,7 +75,7 @@ def redraws_text(record: AdviceRecord) -> str:
 
 
 def sentence(decision: HeadsNeeded, heads_max: int, settled: bool | None = None) -> str:
-    """Return the answer in one sentence, which claims what is shown and no more.
+    """Return the answer in one sentence that claims no more than the evidence supports.
 
     settled: whether the search, which also knows of challenges, calls the answer settled (default: the decision's own
     view).

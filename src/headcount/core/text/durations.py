@@ -1,4 +1,4 @@
-"""Durations, the same in Python and at the shell: 90, "90", "90s", "9m", "2h"."""
+"""Durations, the same in Python and at the shell: a number of seconds, or a text such as `9m`."""
 
 from __future__ import annotations
 

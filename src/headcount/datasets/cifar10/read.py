@@ -134,7 +134,7 @@ def _official(where: Path, needs: Sequence[str], files: dict[str, bytes] | None 
     """Read the binary or the Python version from its files in a folder, or from the members of an archive."""
     files = {name: read_limited(where / name, _MAX_FILE_BYTES) for name in needs} if files is None else files
     if missing := [name for name in needs if name not in files]:
-        raise BadInput(f"{where}: {', '.join(missing)} is missing: an official version has {', '.join(needs)}")
+        raise BadInput(f"{where}: missing {', '.join(missing)}: the official distribution has {', '.join(needs)}")
     binary, meta = needs is _BINARY, where / needs[-1]
     with _read_errors(meta, "the list of classes"):
         text = files[meta.name]

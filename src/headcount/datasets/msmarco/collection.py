@@ -140,7 +140,7 @@ class _Builder:
             raise BadInput(f"{place}: passage {ident!r} is empty: fill it or drop it, with its judgements")
         index = self.by_text.setdefault(text, len(self.texts))
         if self.by_id.setdefault(ident, index) != index:
-            raise BadInput(f"{place}: passage id {ident!r} occurs a second time, with another text")
+            raise BadInput(f"{place}: passage id {ident!r} occurs twice, with different texts")
         if index == len(self.texts):
             self.ids.append(ident)
             self.texts.append(text)
@@ -154,7 +154,7 @@ class _Builder:
         if not text:
             raise BadInput(f"{query.place}: query {query.id!r} is empty: fill it or drop it, with its judgements")
         if (query.split, query.id) in self.seen:
-            raise BadInput(f"{query.place}: query id {query.id!r} occurs a second time in split {query.split!r}")
+            raise BadInput(f"{query.place}: query id {query.id!r} occurs twice in split {query.split!r}")
         self.seen.add((query.split, query.id))
         positives = self._indices(query, query.positives)
         for key in _keys(query.id, text):

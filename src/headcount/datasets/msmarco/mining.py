@@ -75,8 +75,8 @@ def mine(
         shape = (len(embeddings.passages), len(embeddings.queries))
         if shape != (len(collection.passages), len(collection.queries)):
             raise BadInput(
-                f"there are embeddings of {shape[0]} passages and {shape[1]} queries, and the collection has "
-                f"{len(collection.passages)} and {len(collection.queries)}: they belong to another collection"
+                f"the embeddings cover {shape[0]} passages and {shape[1]} queries, but the collection has "
+                f"{len(collection.passages)} and {len(collection.queries)}: they are those of another collection"
             )
     count = len(collection.queries) if queries is None else queries
     apart = count // 15 if validation is None else validation

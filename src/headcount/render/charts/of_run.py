@@ -12,9 +12,9 @@ from headcount.render.charts.series import (
     Group,
     alt,
     dot,
-    drawable,
     errors_axis,
     fitted,
+    for_log_scale,
     groups,
     known_dimension,
     known_dimensions,
@@ -73,7 +73,7 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
         for i, (name, members) in enumerate(named):
             shift = (i - (len(named) - 1) / 2) * LINE_SHIFT
             points = [
-                Dot(x=float(c.heads or 0), y=drawable(error), text=text)
+                Dot(x=float(c.heads or 0), y=for_log_scale(error), text=text)
                 for c in members
                 for error, text in trials.get((c.length, c.hidden, c.heads), target_dots(c))
             ]
@@ -118,7 +118,7 @@ def error_by_heads(analysis: Analysis, runs: Sequence[Run] = (), paper: Sequence
 
 
 def error_by_length(analysis: Analysis, paper: Sequence[PaperValue] = (), runs: Sequence[Run] = ()) -> list[Chart]:
-    """Return error against T, with a line for each head count, shaded from the best target to the worst."""
+    """Return charts of error against T: a line for each head count, with a band from the best target to the worst."""
     charts: list[Chart] = []
     for group in groups(analysis):
         lengths, heads = values(group.cells, "length"), values(group.cells, "heads")
@@ -164,7 +164,7 @@ def scaling(analysis: Analysis) -> list[Chart]:
         for i, one in enumerate(some):
             name, style = heads_text(one.heads or 0), look(i, len(some))
             text = f"slope {one.slope:.2f} ({one.low:.2f} to {one.high:.2f})"
-            line = [Dot(x=float(n), y=drawable(e), text=text) for n, e in one.points]
+            line = [Dot(x=float(n), y=for_log_scale(e), text=text) for n, e in one.points]
             series.append(ChartSeries(name=name, style="dashed", points=fitted(line, one.slope), **style))
             series.append(ChartSeries(name=name, style="line", points=line, **style))
         y, levels = errors_axis(series, analysis)
@@ -290,7 +290,7 @@ def laws(analysis: Analysis, runs: Sequence[Run] = ()) -> list[Chart]:
             style, name = look(i, len(lengths)), f"T = {length}"
             curve = _law_curve(law, heads, length)
             series.append(ChartSeries(name=name, style="dashed", points=curve, **style))
-            dots = [Dot(x=float(c.heads or 0), y=drawable(level(c) or 0.0)) for c in cells if c.length == length]
+            dots = [Dot(x=float(c.heads or 0), y=for_log_scale(level(c) or 0.0)) for c in cells if c.length == length]
             series.append(ChartSeries(name=name, style="rings", points=dots, **style))
         series.sort(key=lambda s: s.style)
         y, levels = errors_axis(series, analysis, runs)
@@ -328,9 +328,9 @@ def _law_curve(law: Law, heads: Sequence[int], length: int) -> list[Dot]:
         s = law.coefficients["s"]
         middle = (s + max(h for h in heads if h < s)) / 2
         places = [(heads[0], heads[0]), (middle, heads[0]), (middle, heads[-1]), (heads[-1], heads[-1])]
-        return [Dot(x=x, y=drawable(predicted(law, of, length))) for x, of in places]
+        return [Dot(x=x, y=for_log_scale(predicted(law, of, length))) for x, of in places]
     grid = [heads[0] + (heads[-1] - heads[0]) * k / 24 for k in range(25)]
-    return [Dot(x=h, y=drawable(predicted(law, h, length))) for h in grid]
+    return [Dot(x=h, y=for_log_scale(predicted(law, h, length))) for h in grid]
 
 
 def _several(cells: Sequence[Cell]) -> bool:

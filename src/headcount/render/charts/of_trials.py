@@ -18,7 +18,7 @@ from headcount.render.charts.chart import (
     round_ticks,
     whole_axis,
 )
-from headcount.render.charts.series import HEADS_LABEL, drawable, errors_axis, lanes, look
+from headcount.render.charts.series import HEADS_LABEL, errors_axis, for_log_scale, lanes, look
 from headcount.render.words.numbers import error_text, heads_text, times_text
 from headcount.store import Run, Trial
 
@@ -94,7 +94,7 @@ def models_chart(
     """
     toned: dict[Tone, list[Dot]] = {}
     for count, errors in models.items():
-        dots = [Dot(x=count, y=drawable(error), text=text) for error, text in errors]
+        dots = [Dot(x=count, y=for_log_scale(error), text=text) for error, text in errors]
         toned.setdefault(_tone(count, pair), []).extend(dots)
     series = [
         ChartSeries(name="median of the seeds", style="dashed", tone="muted", points=_points(median)),
@@ -132,7 +132,9 @@ def models_chart(
 def step_fall(before: tuple[int, float], after: tuple[int, float], factor: float) -> Fall:
     """Return the fall from one head count to the next, each with its error."""
     text = f"{times_text(factor)} times\nsmaller error".replace("than a", "than\na")
-    return Fall(x_from=before[0], y_from=drawable(before[1]), x_to=after[0], y_to=drawable(after[1]), text=text)
+    return Fall(
+        x_from=before[0], y_from=for_log_scale(before[1]), x_to=after[0], y_to=for_log_scale(after[1]), text=text
+    )
 
 
 def panels_chart(runs: Sequence[Run], answers: Sequence[Dimension] = ()) -> Chart:
@@ -260,7 +262,7 @@ def _steps_axis(longest: float) -> Axis:
 
 
 def _curve(trial: Trial, tone: Tone, number: int, *, thick: bool) -> ChartSeries:
-    points = [Dot(x=step, y=drawable(error), text=f"seed {trial.seed}") for step, error in trial.curve]
+    points = [Dot(x=step, y=for_log_scale(error), text=f"seed {trial.seed}") for step, error in trial.curve]
     return ChartSeries(
         name=heads_text(trial.heads),
         style="line" if thick else "thin",
@@ -282,7 +284,7 @@ def _tone(heads: int, pair: tuple[int, int] | None) -> Tone:
 
 
 def _points(errors: Sequence[tuple[int, float]]) -> list[Dot]:
-    return [Dot(x=heads, y=drawable(error)) for heads, error in errors]
+    return [Dot(x=heads, y=for_log_scale(error)) for heads, error in errors]
 
 
 def _diverged(found: Dimension) -> int:

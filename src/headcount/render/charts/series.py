@@ -86,11 +86,11 @@ def level(cell: Cell) -> float | None:
     """Return the error that represents a cell: that of each target (`by_target`), averaged in log scale."""
     if not cell.by_target:
         return cell.best
-    return 10.0 ** (sum(math.log10(drawable(e)) for e in cell.by_target) / len(cell.by_target))
+    return 10.0 ** (sum(math.log10(for_log_scale(e)) for e in cell.by_target) / len(cell.by_target))
 
 
-def drawable(error: float) -> float:
-    """Return an error that a logarithmic scale can show: at least `ROUNDING_ERROR`."""
+def for_log_scale(error: float) -> float:
+    """Return the error, raised to `ROUNDING_ERROR` where it is smaller: a logarithmic scale shows no 0."""
     return max(error, ROUNDING_ERROR)
 
 
@@ -107,8 +107,8 @@ def dot(cell: Cell, x: float) -> Dot:
             if finished == cell.trials
             else f"{kind} of {finished} finished ({cell.trials} planned)"
         )
-    low, high = (drawable(cell.by_target[0]), drawable(cell.by_target[-1])) if several else (None, None)
-    return Dot(x=x, y=drawable(level(cell) or 0.0), low=low, high=high, text=text if cell.trials > 1 else "")
+    low, high = (for_log_scale(cell.by_target[0]), for_log_scale(cell.by_target[-1])) if several else (None, None)
+    return Dot(x=x, y=for_log_scale(level(cell) or 0.0), low=low, high=high, text=text if cell.trials > 1 else "")
 
 
 def trial_dots(runs: Sequence[Run], setting: str) -> TrialDots:
@@ -154,9 +154,9 @@ def paper_series(
             points=[
                 Dot(
                     x=float(x(v)),
-                    y=drawable(v.value),
-                    low=None if v.low is None else drawable(v.low),
-                    high=None if v.high is None else drawable(v.high),
+                    y=for_log_scale(v.value),
+                    low=None if v.low is None else for_log_scale(v.low),
+                    high=None if v.high is None else for_log_scale(v.high),
                     text=f"h = {v.heads}, T = {v.length}",
                 )
                 for v in paper

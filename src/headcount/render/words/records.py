@@ -17,7 +17,7 @@ def in_words(record: Analysis | Dimension, grounds: Grounds | None = None) -> An
 
 
 def run_in_words(found: Analysis) -> Analysis:
-    """Return the analysis of a run with its notes, and those beside its slopes and laws."""
+    """Return the analysis of a run with its notes in words, those on its slopes and laws included."""
     return found.model_copy(
         update={
             "notes": [notice_text(notice, found.on) for notice in found.notices],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headcount.analysis import NO_TRAINING_ERROR, NO_WRONG_ANSWER, Analysis, Dimension, Part, Reason, fits
-from headcount.render.charts.series import drawable, known_dimensions, level, where
+from headcount.render.charts.series import for_log_scale, known_dimensions, level, where
 from headcount.render.words.errors import blind_note, terms_of
 from headcount.render.words.headline import Headline, split
 from headcount.render.words.heads_needed import comparison
@@ -57,7 +57,7 @@ def headline(analysis: Analysis) -> Headline:
 
 
 def evidence(analysis: Analysis) -> str:
-    """Return what the answer was measured on."""
+    """Return the evidence behind the answer: the trials that were measured, and their draws."""
     drawn = f" Intervals hold 90 % of {analysis.resamples:,} draws over seeds and targets."
     return f"in this run of {summary(analysis)}.{drawn if analysis.counts.get('done') else ''}"
 
@@ -165,7 +165,7 @@ def rises(analysis: Analysis, setting: str) -> list[str]:
     about = "this is about training and the amount of data" if unseen else "this is about training"
     for length, hidden in places:
         cells = [c for c in analysis.cells if (c.setting, c.length, c.hidden) == (setting, length, hidden)]
-        known = [(c.heads or 0, drawable(error), c) for c in cells if (error := level(c)) is not None]
+        known = [(c.heads or 0, for_log_scale(error), c) for c in cells if (error := level(c)) is not None]
         for heads, error, cell in known:
             least, fewer = min(((e, h) for h, e, _ in known if h < heads), default=(error, heads))
             if error >= MIN_RISE * least:

@@ -55,7 +55,7 @@ def id_codes(where: str, X: Floats, mask: NDArray[np.bool_] | None) -> Codes:
 
 
 def category_codes(X: Floats, mask: NDArray[np.bool_] | None) -> Codes | None:
-    """Return the codes of the columns that may hold categories, or None: 3 to `MAX_CATEGORIES` different whole numbers.
+    """Return the codes of columns that look categorical (3 to `MAX_CATEGORIES` whole numbers), or None without any.
 
     Two values need no code: a linear map turns them into a one-hot vector.
     """

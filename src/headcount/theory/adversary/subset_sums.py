@@ -194,7 +194,7 @@ def _shortest_sum(choices: Choices, a: _Sums, b: _Sums, search: str, complete: b
 
 
 def meet_in_the_middle(choices: Choices, list_size: int = DEFAULT_LIST_SIZE) -> Pair:
-    """Return the nearest pair over as many positions, from the first on, as two lists of `list_size` sums can cover.
+    """Return the nearest pair over the leading positions that two lists of `list_size` sums can cover.
 
     With q choices a position has 1 + q(q − 1) differences, so p positions need (1 + q(q − 1))^(p/2)/2 rows in each list
     instead of the square of that. All pairs that differ at these positions only are covered; if these are all

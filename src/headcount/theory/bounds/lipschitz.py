@@ -231,7 +231,9 @@ def copies(alphabet: Alphabet, heads: int, positions: Positions, length: int | N
     """Return N of the theorem at the alphabet's length, or at another if every S_i has all positions; 0: no bound."""
     T, K = alphabet.length if length is None else length, alphabet.size
     if length is not None and alphabet.common != alphabet.length:
-        raise BadInput("the task's index sets are defined for one length: make the task at the other length")
+        raise BadInput(
+            "the task's index sets are defined for one length only: make the task again with the length you need"
+        )
     if heads >= K or T < K:
         return 0
     if positions == "none":

@@ -111,7 +111,7 @@ def memorised(heads: int, head_dim: int, length: int) -> Known:
 
 
 def nearest_neighbour_heads(dim: int, rank: int) -> Known:
-    """Amsel et al. 2024: the nearest neighbour needs exp(Ω(d − r)) heads of rank r; one of full rank does."""
+    """Amsel et al. 2024: the nearest neighbour needs exp(Ω(d − r)) heads of rank r; one head of full rank suffices."""
     check(dim=dim, rank=rank)
     says = "one head of full rank suffices" if rank >= dim else f"exp(Ω(d − r)) heads, d − r = {dim - rank}"
     return Known(
