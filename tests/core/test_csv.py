@@ -42,7 +42,7 @@ def run_by_a_spreadsheet(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", FORMULAS)
-def test_a_formula_is_a_text(text: str) -> None:
+def test_formulas_are_escaped_as_text(text: str) -> None:
     written = csv_text(["a", "b", text], [{"a": text, "b": 1, text: f"x{text}"}])
     assert run_by_a_spreadsheet(written) == []
     (row,) = csv_rows(written)
@@ -57,14 +57,14 @@ def test_numbers_stay_numbers(value: object) -> None:
 
 
 @given(st.lists(st.text(st.sampled_from("'=+-@1eabc ,\"\n"), max_size=6), min_size=1, max_size=4))
-def test_what_is_read_back_is_what_was_written(texts: list[str]) -> None:
+def test_a_written_table_reads_back_equal(texts: list[str]) -> None:
     names = [f"c{i}" for i in range(len(texts))]
     written = csv_text([*names, "end"], [{**dict(zip(names, texts, strict=True)), "end": 1}])
     assert run_by_a_spreadsheet(written) == []
     assert csv_rows(written) == [{**dict(zip(names, texts, strict=True)), "end": "1"}]
 
 
-def test_columns_choose_and_nothing_hidden_is_written() -> None:
+def test_only_selected_columns_are_written() -> None:
     written = csv_text(["a", "b"], [{"a": EVIL, "c": "left out"}, {"b": [1.5, "=x"]}])
     assert hidden(written) == set()
     assert cells(written)[2] == ["", "[1.5, '=x']"]

@@ -66,7 +66,7 @@ def refusal(folder: Path) -> str:
 # -- one description of the settings --------------------------------------------------------------------------
 
 
-def test_the_settings_are_those_of_the_spec() -> None:
+def test_settings_match_the_spec() -> None:
     assert set(model_file.SETTINGS) == set(ModelSpec.model_fields)
     assert get_args(Positions) == model_file.POSITIONS
     assert tuple(model_file.FEEDFORWARD_LAYERS) == get_args(FeedForwardKind)
@@ -78,7 +78,7 @@ def test_the_settings_are_those_of_the_spec() -> None:
             ModelSpec(**{**sizes, key: most + 1})
 
 
-def test_the_shapes_are_those_of_the_reference() -> None:
+def test_shapes_match_the_reference() -> None:
     sizes = {"dim": 2, "length": 3, "out_dim": 2, "heads": 2, "head_dim": 3, "hidden": 5, "width": 4, "hidden_ff": 7}
     options = product(get_args(Positions), ("scaled", "learned", 2.0), get_args(FeedForwardKind), (1, 2), (False, True))
     for positions, beta, feedforward, depth, norm in options:
@@ -88,7 +88,7 @@ def test_the_shapes_are_those_of_the_reference() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_is_written_is_read(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_written_models_can_be_read(tmp_path: Path, dtype: torch.dtype) -> None:
     spec = ModelSpec(dim=2, length=3, heads=2, positions="gates", beta="learned", depth=2, layer_norm=True)
     saved = SavedModel(Transformer(spec, dtype=dtype), {"kind": "arrays"}, ((0, 0), (1, 2)), (1,), (2,))
     assert saved.save(tmp_path / "m") == read_model_file(tmp_path / "m").hash == load_model(tmp_path / "m").hash()
@@ -106,7 +106,7 @@ def test_what_is_written_is_read(tmp_path: Path, dtype: torch.dtype) -> None:
     ],
     ids=str,
 )
-def test_what_could_not_be_read_is_not_written(tmp_path: Path, odd: dict[str, Any]) -> None:
+def test_unreadable_models_are_not_written(tmp_path: Path, odd: dict[str, Any]) -> None:
     saved = SavedModel(Transformer(ModelSpec(dim=2, length=3, heads=2)), **odd)
     with pytest.raises(BadInput, match="the new"):
         saved.save(tmp_path / "m")
@@ -165,14 +165,14 @@ CONFIGS: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("case", CONFIGS)
-def test_liberties_in_the_config(copy: Path, case: str) -> None:
+def test_nonstandard_configs_are_rejected(copy: Path, case: str) -> None:
     change, said = CONFIGS[case]
     edit(copy / "config.json", **change(json.loads((copy / "config.json").read_text())))
     sign(copy)
     assert said in refusal(copy)
 
 
-def test_a_config_written_in_another_order_is_the_same(copy: Path) -> None:
+def test_the_order_of_config_keys_does_not_matter(copy: Path) -> None:
     """The twin of all these: it holds, whatever the blanks and the order of its keys."""
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(dict(reversed(config.items())), indent=7))
@@ -186,7 +186,7 @@ def test_a_false_hash(copy: Path, hashed: Any) -> None:
     assert "hash" in refusal(copy)
 
 
-def test_another_provenance_is_the_same_model(copy: Path) -> None:
+def test_provenance_does_not_change_the_model_hash(copy: Path) -> None:
     before = load_model(copy).hash()
     edit(copy / "config.json", provenance={"anything": 1})
     assert load_model(copy).hash() == before
@@ -210,7 +210,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("case", TEXTS)
-def test_json_that_says_two_things_or_none(copy: Path, case: str) -> None:
+def test_ambiguous_or_invalid_json_is_rejected(copy: Path, case: str) -> None:
     change, said = TEXTS[case]
     text = change((copy / "config.json").read_text())
     (copy / "config.json").write_bytes(text.encode(errors="surrogateescape"))
@@ -286,7 +286,7 @@ STORED: dict[str, tuple[Callable[[dict[str, Any], bytes], tuple[Any, bytes]], st
 
 
 @pytest.mark.parametrize("case", STORED)
-def test_liberties_in_the_weights(copy: Path, case: str) -> None:
+def test_nonstandard_weight_files_are_rejected(copy: Path, case: str) -> None:
     path, (change, said) = copy / "model.safetensors", STORED[case]
     put(path, *change(*parts(path)))
     assert said in refusal(copy)
@@ -308,7 +308,7 @@ def test_numbers_that_are_not_finite(copy: Path) -> None:
         assert "class_token holds a number that is not finite" in refusal(copy)
 
 
-def test_the_same_weights_written_anew_are_the_same(copy: Path) -> None:
+def test_rewriting_the_same_weights_keeps_the_hash(copy: Path) -> None:
     """The twin of all these: blanks in the header are nobody's business."""
     path = copy / "model.safetensors"
     header, body = parts(path)
@@ -346,7 +346,7 @@ def test_beta_of_the_wide_form(wide: Path, tmp_path: Path) -> None:
 # -- what is built is verified as it was written --------------------------------------------------------------
 
 
-def test_what_is_built_is_read_again_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_built_model_is_verified_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that changes one weight on the way: the build fails, and nothing is left behind."""
     problem = build(make_task("min-plus-max", length=3), 0.1)
     problem.save(tmp_path / "whole")
@@ -365,7 +365,7 @@ def test_what_is_built_is_read_again_from_the_disk(tmp_path: Path, monkeypatch: 
     assert [p.name for p in tmp_path.iterdir()] == ["whole"]
 
 
-def test_the_verdict_is_on_the_folder_that_gets_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_verdict_is_about_the_folder_that_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from headcount.theory.construct import verified
 
     seen: list[tuple[Path, int]] = []
@@ -382,13 +382,13 @@ def test_the_verdict_is_on_the_folder_that_gets_the_name(tmp_path: Path, monkeyp
     assert (tmp_path / "m" / "model.safetensors").stat().st_ino == inode
 
 
-def test_a_config_that_is_checked_alone() -> None:
+def test_a_config_can_be_checked_alone() -> None:
     with pytest.raises(BadInput, match="it must be a JSON object"):
         check_config([], "config.json")
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_pipe_in_a_model_folder_is_refused_at_once(tmp_path: Path, name: str) -> None:
+def test_a_pipe_in_a_model_folder_is_rejected_immediately(tmp_path: Path, name: str) -> None:
     build(make_task("min-plus-max", length=3), 0.1).save(tmp_path / "m")
     (tmp_path / "m" / name).unlink()
     os.mkfifo(tmp_path / "m" / name)

@@ -79,7 +79,7 @@ def judged(folder: Path) -> Any:
     return verdict.proved
 
 
-def test_refused_or_the_same(folder: Path, tmp_path: Path) -> None:
+def test_a_mutated_statement_is_rejected_or_still_holds(folder: Path, tmp_path: Path) -> None:
     whole, proved = load_model(folder), judged(folder)
     assert proved is not None
     names = sorted(p.name for p in folder.iterdir())

@@ -61,7 +61,7 @@ def read_apart(path: Path, reader: str) -> tuple[int, str]:
     ],
     ids=["npz", "jsonl.gz", "one line"],
 )
-def test_bombs(tmp_path: Path, make: Callable[[Path], Path], reader: str, said: str) -> None:
+def test_decompression_bombs_are_rejected(tmp_path: Path, make: Callable[[Path], Path], reader: str, said: str) -> None:
     bomb = make(tmp_path)
     files = [bomb] if bomb.is_file() else [*bomb.iterdir()]
     assert sum(p.stat().st_size for p in files) < 8e6
@@ -70,7 +70,7 @@ def test_bombs(tmp_path: Path, make: Callable[[Path], Path], reader: str, said: 
     assert memory < MAX_MB
 
 
-def test_the_twins_of_the_bombs_are_read(tmp_path: Path) -> None:
+def test_harmless_twins_of_the_bombs_are_read(tmp_path: Path) -> None:
     """As tightly packed, but small; and large, but not packed so tightly."""
     np.savez_compressed(tmp_path / "small.npz", X=np.zeros((10, 1000, 300)), y=np.arange(10.0))
     assert (tmp_path / "small.npz").stat().st_size * 500 < 10 * 1000 * 300 * 8
@@ -101,7 +101,7 @@ def test_headers_of_arrays_that_promise_another_size(tmp_path: Path, shape: str)
         read_npy(tmp_path / "a.npy")
 
 
-def test_a_header_without_end(tmp_path: Path) -> None:
+def test_an_endless_header_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 100)
     with pytest.raises(BadInput, match="cannot be read"):
         read_npy(tmp_path / "a.npy")
@@ -144,7 +144,7 @@ def test_names_of_arrays_that_break_lines(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_tables_with_fewer_rows_than_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_with_fewer_rows_than_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
     columns = {"sequence": np.repeat(range(10), 3), "position": [0, 1, 2] * 10, "target": np.repeat(range(10), 3)}
@@ -167,7 +167,7 @@ def test_padding_that_takes_more_than_the_data(tmp_path: Path) -> None:
     assert ArrayTask.load(tmp_path / "short.csv").X.shape == (91, 90, 1)
 
 
-def test_lines_of_csv_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_csv_lines_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head = "sequence,position,target,x\n"
     body = "".join(f"{s},{t},{s},0.5\n" for s in range(10) for t in range(3))
     (tmp_path / "a.csv").write_text(head + body + "7" * 5000)
@@ -192,7 +192,7 @@ def test_tables_of_few_bytes_and_many_rows(tmp_path: Path) -> None:
         ArrayTask.load(tmp_path / "bomb.parquet")
 
 
-def test_a_long_name_a_million_times_is_held_once(tmp_path: Path) -> None:
+def test_a_long_name_repeated_a_million_times_is_stored_once(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
     names = pa.DictionaryArray.from_arrays(np.repeat(np.arange(40), 5000), ["x" * 20_000 + str(k) for k in range(40)])

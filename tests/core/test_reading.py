@@ -40,7 +40,7 @@ JSON = {
 
 
 @pytest.mark.parametrize("case", JSON)
-def test_json_that_is_refused(tmp_path: Path, case: str) -> None:
+def test_bad_json_is_rejected(tmp_path: Path, case: str) -> None:
     text, said = JSON[case]
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(BadInput, match=said) as caught:
@@ -49,7 +49,7 @@ def test_json_that_is_refused(tmp_path: Path, case: str) -> None:
     assert len(str(caught.value)) < 300
 
 
-def test_json_that_is_read(tmp_path: Path) -> None:
+def test_good_json_is_read(tmp_path: Path) -> None:
     for value in ({"a": [1, -2.5, None, True, "ä\ud800"]}, 10**999, [], 1e308, "x" * 10**6):
         assert parse_json(json.dumps(value), "here") == value
     deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
@@ -75,7 +75,7 @@ TOML = {
 
 
 @pytest.mark.parametrize("case", TOML)
-def test_toml_that_is_refused(tmp_path: Path, case: str) -> None:
+def test_bad_toml_is_rejected(tmp_path: Path, case: str) -> None:
     text, said = TOML[case]
     (tmp_path / "a.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
     start = time.perf_counter()
@@ -85,13 +85,13 @@ def test_toml_that_is_refused(tmp_path: Path, case: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_toml_that_is_read(tmp_path: Path) -> None:
+def test_good_toml_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(f"a.b.c = [1, 2.5]\n[x.y]\nz = 0xff\nw = '{'a.' * 500}'\nlong = '{'a' * 10**5}'")
     found = read_toml(tmp_path / "a.toml")
     assert (found["a"]["b"]["c"], found["x"]["y"]["z"], len(found["x"]["y"]["w"])) == ([1, 2.5], 255, 1000)
 
 
-def test_files_that_are_too_large_or_have_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_too_large_or_endless_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sparse.json").touch()
     os.truncate(tmp_path / "sparse.json", 1 << 40)
     with pytest.raises(BadInput, match="too large: at most 67,108,864 bytes"):
@@ -188,7 +188,7 @@ def test_functions_whose_gradient_is_too_large() -> None:
     assert parse_task(square(1000)).dim == 1000
 
 
-def test_many_names_take_no_time_in_their_square(tmp_path: Path) -> None:
+def test_many_names_do_not_take_quadratic_time(tmp_path: Path) -> None:
     """Neither a key that comes twice in a large object, nor a table of many columns."""
     begun = time.perf_counter()
     keys = ",".join(f'"{k}":0' for k in range(200_000))
@@ -225,7 +225,7 @@ def test_task_files_of_giant_sizes(tmp_path: Path, headcount_here: Cli, key: str
 
 
 @pytest.mark.parametrize("version", ["abc", "", "1.5", "-1", "9" * 5000, b"\xff", "１"])
-def test_versions_of_a_store_that_are_none(tmp_path: Path, headcount_here: Cli, version: object) -> None:
+def test_invalid_store_versions_are_rejected(tmp_path: Path, headcount_here: Cli, version: object) -> None:
     Store.open(tmp_path / "store").close()
     assert headcount_here("runs", "--store", str(tmp_path / "store")).returncode == 0
     db = sqlite3.connect(tmp_path / "store" / "trials.sqlite")

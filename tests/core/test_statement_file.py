@@ -61,7 +61,7 @@ SPOILT: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("case", SPOILT)
-def test_spoilt_certificates(copy: Path, case: str) -> None:
+def test_corrupted_certificates_are_rejected(copy: Path, case: str) -> None:
     change, said = SPOILT[case]
     whole = json.loads((copy / "certificate.json").read_text())
     edit(copy / "certificate.json", **change(whole))
@@ -82,7 +82,7 @@ def test_a_scale_belongs_to_one_kind(copy: Path) -> None:
         assert "unknown key 'scale'" in verify(copy).reason
 
 
-def test_what_is_weaker_is_still_true(copy: Path) -> None:
+def test_weaker_claims_are_still_accepted(copy: Path) -> None:
     """The twin: another order, a larger eps, another provenance and room in the steps leave it as it is."""
     whole = json.loads((copy / "certificate.json").read_text())
     bound = 1.5 * whole["bound"]
@@ -93,12 +93,12 @@ def test_what_is_weaker_is_still_true(copy: Path) -> None:
     assert verdict.holds, verdict.reason
 
 
-def test_the_budget_adds_up_as_docs_say() -> None:
+def test_the_budget_adds_up_as_documented() -> None:
     assert budget_total([[1.0, 2.0], [0.0, 3.0]], [0.1, 0.2], [0.0, 0.1], [0.5, 0.0]) == pytest.approx(1.2)
     assert budget_total([[1.0, 2.0], [0.0, 3.0]], [0.1, 0.2], [0.0, 0.1], [0.5, 0.0]) >= 0.5 + 0.1 + 2 * 0.3 - 1e-15
 
 
-def test_a_key_twice(copy: Path, headcount_here: Cli) -> None:
+def test_a_duplicate_key_is_rejected(copy: Path, headcount_here: Cli) -> None:
     text = (copy / "certificate.json").read_text()
     (copy / "certificate.json").write_text(text.replace('"eps"', '"eps": 1e-9,\n  "eps"', 1))
     with pytest.raises(BadInput, match="'eps' occurs twice"):

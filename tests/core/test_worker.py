@@ -25,24 +25,24 @@ def worker() -> Iterator[Worker]:
     worker.close()
 
 
-def test_calls_are_answered_one_after_the_other(worker: Worker) -> None:
+def test_calls_are_answered_in_order(worker: Worker) -> None:
     assert [worker.call(pow, 2, k) for k in range(3)] == [1, 2, 4]
     assert worker.call(os.getpid) == worker.call(os.getpid) != os.getpid()
 
 
-def test_what_a_call_prints_stands_in_no_answer(worker: Worker) -> None:
+def test_output_of_a_call_does_not_reach_its_answer(worker: Worker) -> None:
     assert worker.call(print, "between answers") is None
     assert worker.call(pow, 3, 2) == 9
 
 
-def test_an_error_is_one_of_the_call_alone(worker: Worker) -> None:
+def test_an_error_fails_only_its_own_call(worker: Worker) -> None:
     with pytest.raises(WorkerFailed, match="ZeroDivisionError"):
         worker.call(divmod, 1, 0)
     assert worker.alive
     assert worker.call(pow, 2, 5) == 32
 
 
-def test_a_process_that_is_killed_says_by_what(worker: Worker) -> None:
+def test_a_killed_process_reports_its_signal(worker: Worker) -> None:
     with pytest.raises(WorkerFailed, match="signal 9"):
         worker.call(signal.raise_signal, signal.SIGKILL)
     assert not worker.alive
@@ -59,7 +59,7 @@ def test_a_stop_ends_the_call_and_the_process(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
-def test_it_does_not_hear_what_the_terminal_says(worker: Worker, name: str) -> None:
+def test_terminal_signals_do_not_reach_the_process(worker: Worker, name: str) -> None:
     worker.call(signal.raise_signal, getattr(signal, name))
     assert worker.call(pow, 2, 2) == 4
 
@@ -73,7 +73,7 @@ def at_work(pid: int) -> bool:
     return state != "Z"
 
 
-def test_none_is_left_when_its_caller_is_killed(tmp_path: Path) -> None:
+def test_no_process_outlives_its_killed_caller(tmp_path: Path) -> None:
     script = tmp_path / "caller.py"  # without a guard around the main module
     script.write_text(
         "import os, time\nfrom headcount.core.worker import Worker\n"

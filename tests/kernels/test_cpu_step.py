@@ -32,7 +32,7 @@ def test_comparison_can_fail() -> None:
 
 
 @pytest.mark.parametrize("decoupled", [False, True])
-def test_adam_is_torchs(decoupled: bool) -> None:
+def test_adam_matches_torch(decoupled: bool) -> None:
     rng = np.random.default_rng(1)
     spec = ModelSpec(dim=2, length=4, heads=2, head_dim=3, hidden=6)
     compiled, model = Compiled(spec), Transformer(spec, dtype=torch.float64)

@@ -53,7 +53,7 @@ def reasons(operation: str, *facts: Any) -> list[str | None]:
     return [row.why_not for row in rows]
 
 
-def test_every_operation_has_its_order() -> None:
+def test_every_operation_has_the_expected_order() -> None:
     assert {name: [one.name for one in each.implementations] for name, each in OPERATIONS.items()} == ORDER
 
 
@@ -258,7 +258,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_list_is_refused(case: str) -> None:
+def test_a_wrong_list_is_rejected(case: str) -> None:
     ways, complaint = WRONG[case]
     with pytest.raises(ValueError, match=f"made up: .*{complaint}"):
         Operation("made up", ways)
@@ -277,7 +277,7 @@ def test_no_other_order_passes(name: str) -> None:
                 Operation(name, other)
 
 
-def test_an_implementation_that_cannot_be_asked_is_not_passed_over() -> None:
+def test_an_implementation_that_cannot_be_checked_is_not_skipped() -> None:
     """Another one in its place, without a word, would be other bits without a word."""
 
     def breaks(*_: Any) -> str | None:

@@ -155,7 +155,7 @@ def assert_near(got: np.ndarray, wanted: np.ndarray, *, spoil: bool = False) -> 
     assert error <= max(1e-12 * np.abs(wanted).max(), 1e-30), error
 
 
-def test_dispatcher_logs_once_why_it_is_plain(caplog):
+def test_the_dispatcher_logs_once_why_it_uses_the_plain_path(caplog):
     dispatch._log_once.cache_clear()
     data = draw(CASES[0])
     with caplog.at_level(logging.INFO):
@@ -167,7 +167,7 @@ def test_dispatcher_logs_once_why_it_is_plain(caplog):
 
 
 @pytest.mark.parametrize("decoupled", [False, True])
-def test_adam_is_torchs_and_leaves_the_dead_alone(decoupled):
+def test_adam_matches_torch_and_skips_dead_models(decoupled):
     g = torch.Generator().manual_seed(0)
     theta = torch.randn(3, 7, generator=g, dtype=torch.float64)
     rate, decay = [0.1, 0.02, 0.3], [0.0, 0.05, 0.1]

@@ -73,7 +73,7 @@ def test_saturated(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 10**6])
-def test_groups_of_tokens_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grouping_tokens_changes_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_plain, "MIN_PRODUCT_ROWS", rows)
     options = {"dim": 4, "length": 8, "heads": 3, "head_dim": 2, "hidden": 9}
     check(make_case(np.random.default_rng(1), np.float64, options, 24))

@@ -43,7 +43,7 @@ def test_free_heads(heads, head_dim):
 
 
 @pytest.mark.parametrize("options", [{}, {"kdim": 4, "vdim": 9}, {"bias": False}, {"add_bias_kv": True}])
-def test_the_same_seed_draws_torchs_weights(options):
+def test_the_same_seed_draws_the_weights_of_torch(options):
     torch.manual_seed(9)
     theirs = nn.MultiheadAttention(EMBED, HEADS, **options)
     after = torch.rand(3)
@@ -162,7 +162,7 @@ def test_a_mask_for_all_former_heads_fits_after_removal():
 
 
 @pytest.mark.parametrize("options", [{}, {"kdim": 4, "vdim": 7}, {"bias": False}, {"add_bias_kv": True}])
-def test_weights_can_be_shared_with_torchs_layer(options):
+def test_weights_can_be_shared_with_the_layer_of_torch(options):
     theirs = pair(**options)[0]
     theirs.out_proj.weight.requires_grad_(False)
     ours = Attention.from_torch(theirs, copy=False)
@@ -202,7 +202,7 @@ def test_a_state_dict_of_torchs_layer_is_read(options):
     assert all(torch.equal(p, q) for p, q in zip(whole.parameters(), ours.parameters(), strict=True))
 
 
-def test_a_state_dict_of_other_sizes_is_refused():
+def test_a_state_dict_of_other_sizes_is_rejected():
     stored = pair()[0].state_dict()
     with pytest.raises(RuntimeError, match=r"Missing key.*q_weight"):
         Attention(EMBED, HEADS, head_dim=5).load_state_dict(stored)
@@ -215,7 +215,7 @@ def test_a_state_dict_of_other_sizes_is_refused():
         ours.load_state_dict({**ours.state_dict(), **stored})
 
 
-def test_it_drops_into_torchs_layers():
+def test_it_replaces_attention_in_the_layers_of_torch():
     torch.manual_seed(8)
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dtype=torch.float64)
     whole = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
@@ -243,7 +243,7 @@ def test_it_drops_into_torchs_layers():
         ((6, 3), {"dropout": 1.5}, "dropout must be between 0 and 1, not 1.5"),
     ],
 )
-def test_sizes_that_are_refused(sizes, options, line):
+def test_bad_sizes_are_rejected(sizes, options, line):
     with pytest.raises(BadInput, match=line) as caught:
         Attention(*sizes, **options)
     assert isinstance(caught.value, ValueError)
@@ -282,7 +282,7 @@ QUERY, KEY = (3, 4, 6), (3, 5, 6)
         ((QUERY, KEY, KEY), {"is_causal": True}, "pass attn_mask as well"),
     ],
 )
-def test_inputs_that_are_refused(shapes, options, line):
+def test_bad_inputs_are_rejected(shapes, options, line):
     layer = Attention(6, 3, batch_first=True, dtype=torch.float64)
     with pytest.raises(BadInput, match=line) as caught:
         layer(*(_zeros(*shape) for shape in shapes), **options)

@@ -110,9 +110,7 @@ def test_bfloat16_keeps_two_digits(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("options", [CLASS, EACH])
-def test_groups_of_rows_and_products_a_model_change_nothing(
-    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_grouping_rows_and_products_changes_nothing(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(options, False)
     true = case.reference()
     monkeypatch.setattr(encoder_stacked, "_MIN_GROUP_ROWS", 2)
@@ -136,7 +134,7 @@ def test_peak_memory_of_a_step_is_predicted(options: dict[str, Any]) -> None:
     assert 0.6 < held / encoder_stacked.step_peak_numbers(spec, 32) < 1.0  # the peak is a little later
 
 
-def test_shared_inputs_meet_every_model() -> None:
+def test_shared_inputs_reach_every_model() -> None:
     case = Case(CLASS, False)
     found = forward(case.spec, case.theta, case.X[1])
     assert torch.allclose(found, case.reference(case.X[1])[0], rtol=1e-10, atol=1e-12)
@@ -240,7 +238,7 @@ def test_an_attention_kernel_is_preferred_by_name() -> None:
         pass
 
 
-def test_weights_have_streams_of_their_own() -> None:
+def test_weights_have_their_own_random_streams() -> None:
     spec, deeper = EncoderSpec(**CLASS), EncoderSpec(**{**CLASS, "depth": 5, "tokens": 9})
     one, other = initial_weights(spec, 3), initial_weights(deeper, 3)
     assert list(one) == list(tensor_shapes(spec))
@@ -274,13 +272,13 @@ def test_flat_vectors_and_counts() -> None:
         ({**CLASS, "headss": 1}, "heads"),
     ],
 )
-def test_bad_specs_are_one_line(options: dict[str, Any], words: str) -> None:
+def test_bad_specs_give_a_one_line_error(options: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput, match=words) as told:
         EncoderSpec(**options)
     assert "\n" not in str(told.value)
 
 
-def test_bad_inputs_are_one_line() -> None:
+def test_bad_inputs_give_a_one_line_error() -> None:
     case = Case(EACH, True)
     assert case.mask is not None
     with pytest.raises(BadInput, match="takes X"):

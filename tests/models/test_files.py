@@ -43,14 +43,14 @@ def test_round_trip_to_the_bit(tmp_path: Path, dtype: torch.dtype) -> None:
     assert torch.equal(again.predict(X), model.predict(X))
 
 
-def test_files_are_equal_from_save_to_save(tmp_path: Path) -> None:
+def test_saving_twice_writes_equal_files(tmp_path: Path) -> None:
     make().save(tmp_path / "a")
     load_model(tmp_path / "a").save(tmp_path / "b")
     for name in ("model.safetensors", "config.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_hash_sees_every_part() -> None:
+def test_the_hash_covers_every_part() -> None:
     base = make().hash()
     other_weight, other_scale, other_task = make(), make(), make()
     with torch.no_grad():
@@ -123,7 +123,7 @@ def test_failed_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [p.name for p in tmp_path.iterdir()] == ["m"]
 
 
-def test_a_users_folder_is_never_overwritten(tmp_path: Path) -> None:
+def test_a_folder_of_the_user_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(BadInput, match="thesis.tex"):
         make().save(tmp_path)

@@ -185,7 +185,7 @@ def test_unknown_key_names_the_nearest() -> None:
         ModelSpec(dim=2, length=4, heads=2, head_dims=3)
 
 
-def test_wrong_input_is_one_line() -> None:
+def test_wrong_input_gives_a_one_line_error() -> None:
     model = Transformer(ModelSpec(dim=2, length=4, heads=2, positions="gates"))
     with pytest.raises(BadInput, match=r"X\[batch, 4, 2\]"):
         model(torch.zeros(1, 5, 2))

@@ -155,7 +155,7 @@ def test_general_is_the_reference(options, with_mask):
 
 
 @pytest.mark.parametrize("options", [*FIVE, *GENERAL])
-def test_groups_of_rows_change_nothing(options, monkeypatch):
+def test_grouping_rows_changes_nothing(options, monkeypatch):
     monkeypatch.setattr(stacked_module, "_MIN_GROUP_ROWS", 2)  # 20 rows are 4 groups
     compare(forward, options, True)
     compare(forward, options, True, np.float32)
@@ -276,7 +276,7 @@ def test_whole_step_is_used_only_for_collapsed_models(options, monkeypatch):
     assert gradient.shape == theta.shape
 
 
-def test_one_bad_model_does_not_touch_the_others():
+def test_one_bad_model_does_not_affect_the_others():
     flat, theta, X, index, _ = stack({})
     y = torch.zeros(3, 4, 1, dtype=torch.float64)
     loss, gradient = loss_and_gradient(flat, theta, X, index, y)

@@ -69,7 +69,7 @@ def test_every_difference_lies_inside(dim, name, aligned, monkeypatch):
         assert most - least <= 1.35 * (found.max() - found.min()) + 1e-9  # and it is no mere interval bound
 
 
-def test_a_removed_slack_is_found_out(monkeypatch):
+def test_a_removed_slack_is_detected(monkeypatch):
     """|x + y − 1| as two bending units, on one box: without their slack, points lie outside, so tests can fail."""
     monkeypatch.setattr(module, "MAX_BOXES", 0)
     rows = np.array([[1.0, 1.0], [-1.0, -1.0]])

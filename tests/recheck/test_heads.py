@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("precise")
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(map(str, o.values())))
-def test_outputs_and_slopes_are_the_models(options, tmp_path):
+def test_outputs_and_slopes_match_the_model(options, tmp_path):
     model = random_model(3, head_dim=3, width=6, **options)
     X = drawn(5)
     found = Heads(weights_of(model, tmp_path / "a"), 6)
@@ -48,7 +48,7 @@ def test_scores_of_thousands_and_weights_in_float32(tmp_path):
     np.testing.assert_allclose([float(v) for v in found], (read_by_F(exact, X) - exact.class_token).detach(), atol=1e-9)
 
 
-def test_balls_hold_every_sequence_within_them(tmp_path):
+def test_balls_enclose_the_outputs_of_all_sequences_in_them(tmp_path):
     model = random_model(5, positions="concatenated")
     found, plain = Heads(weights_of(model, tmp_path / "a"), 6), with_plain_output(model)
     X, rng, wide = drawn(7)[0], np.random.default_rng(0), 0.05  # wide enough for kinks to lie inside
@@ -70,7 +70,7 @@ def test_balls_hold_every_sequence_within_them(tmp_path):
             assert sum(c[r] * s for c, s in zip(slopes, step, strict=True)).contains(arb(v, 1e-12))
 
 
-def test_rows_of_value_that_are_zero_make_no_equation(tmp_path):
+def test_zero_rows_of_value_add_no_equation(tmp_path):
     model = random_model(6)
     with torch.no_grad():
         model.layers[0].attention.value[1, 0] = 0.0
@@ -127,7 +127,7 @@ def test_deep_models(options, tmp_path):
         np.testing.assert_allclose([float(v) for v in o[0]], wanted[0], atol=1e-12)
 
 
-def test_deep_balls_hold_every_sequence_within_them(tmp_path):
+def test_deep_balls_enclose_the_outputs_of_all_sequences_in_them(tmp_path):
     model = random_model(5, depth=2, layer_norm=True, residual=True, feedforward="relu2")
     found = reader(weights_of(model, tmp_path / "a"), 6)
     X, rng, wide = drawn(7)[0], np.random.default_rng(0), 3e-3

@@ -56,7 +56,7 @@ def kinked(tmp_path: Path) -> Path:
     return tmp_path / "kinked"
 
 
-def test_betas_that_are_none(kinked: Path) -> None:
+def test_invalid_betas_are_rejected(kinked: Path) -> None:
     config = json.loads((kinked / "config.json").read_text())
     for beta in (0.0, -1.0, "1", 2, True, None):
         (kinked / "config.json").write_text(json.dumps({**config, "model": {**config["model"], "beta": beta}}))
@@ -90,7 +90,7 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
 
 
 @pytest.mark.parametrize("case", MUTANTS)
-def test_what_a_weaker_test_would_believe(kinked: Path, monkeypatch, case: str) -> None:
+def test_weaker_tests_accept_false_witnesses(kinked: Path, monkeypatch, case: str) -> None:
     monkeypatch.setattr(*MUTANTS[case])
     assert verify_witness(kinked).holds  # which is false: so the twin above does test what it is for
 
@@ -107,7 +107,7 @@ def test_the_inequality_is_strict() -> None:
     assert not contracts(both, [arb(0), r / 2], arb_mat([[1, 0], [arb(0, 0.6), 1]]), r)
 
 
-def test_settings_that_are_not_known_are_refused(tmp_path: Path) -> None:
+def test_unknown_settings_are_rejected(tmp_path: Path) -> None:
     """A setting that nobody here reads, another version, or a depth without end, with the hash made right again."""
     from colliding import random_model  # the twins are made from whole folders
     from headcount.recheck.weights import Rejected, read_weights

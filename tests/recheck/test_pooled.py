@@ -70,7 +70,7 @@ def test_the_slopes_are_those_of_the_pooled_numbers(tmp_path: Path) -> None:
             assert float((a - b) * 2**30) == pytest.approx(float(columns[t][r]), abs=1e-6)
 
 
-def test_a_pair_that_only_fewer_equations_prove(tmp_path: Path) -> None:
+def test_a_pair_that_is_proved_only_with_fewer_equations(tmp_path: Path) -> None:
     """Four outputs on a line: Krawczyk's test on four equations is singular, one equation is proved."""
     model = one_piece()
     weights, (X1, X2) = saved_weights(model, tmp_path / "m"), colliding(model)

@@ -40,7 +40,7 @@ def change(folder: Path, name: str = "certificate.json", **values) -> None:
     (folder / name).write_text(json.dumps({**data, **values}))
 
 
-def test_it_holds_and_says_what_was_proved(folder: Path) -> None:
+def test_a_valid_file_is_verified_and_says_what_is_proved(folder: Path) -> None:
     verdict = verify(folder)
     assert verdict.holds, verdict.reason
     assert verdict.proved is not None
@@ -68,7 +68,7 @@ TENSORS = {
 
 @pytest.mark.parametrize("name", list(TENSORS))
 @pytest.mark.parametrize("signed", [False, True])
-def test_a_changed_weight(copy: Path, name: str, signed: bool) -> None:
+def test_a_changed_weight_is_rejected(copy: Path, name: str, signed: bool) -> None:
     tensors = load_file(copy / "model.safetensors")
     assert set(tensors) == set(TENSORS)
     tensors[name] = np.ascontiguousarray(TENSORS[name](tensors[name]))
@@ -81,7 +81,7 @@ def test_a_changed_weight(copy: Path, name: str, signed: bool) -> None:
     assert len(verdict.reason) > 10
 
 
-def test_one_gate_on_its_own_set(copy: Path) -> None:
+def test_a_changed_gate_on_its_own_set_is_rejected(copy: Path) -> None:
     tensors = load_file(copy / "model.safetensors")
     gates = tensors["layers.0.attention.gates"].copy()
     inside = int(np.flatnonzero(gates[0] == 0)[0])
@@ -107,7 +107,7 @@ def test_the_papers_gate_is_rejected(tmp_path: Path) -> None:
     assert "is proved, not" in verify(tmp_path / "model").reason
 
 
-def test_claims_that_are_too_good(copy: Path, folder: Path) -> None:
+def test_claims_that_are_too_strong_are_rejected(copy: Path, folder: Path) -> None:
     whole = json.loads((folder / "certificate.json").read_text())
     for values, said in (
         ({"bound": 0.9 * verify(folder).proved.bound}, "is proved, not"),
@@ -128,7 +128,7 @@ def test_claims_that_are_too_good(copy: Path, folder: Path) -> None:
         assert said in verdict.reason, (values, verdict.reason)
 
 
-def test_another_task(copy: Path) -> None:
+def test_another_task_is_rejected(copy: Path) -> None:
     other = make_task("quadratic-basins", intrinsic=3, length=8, sets="bands", outer="square", seed=1).data()
     change(copy, task=other)
     assert "another task" in verify(copy).reason
@@ -164,7 +164,7 @@ def recheck_reason(folder: Path) -> str:
     return verdict.reason
 
 
-def test_scales_at_the_end_of_the_doubles(copy: Path) -> None:
+def test_scales_at_the_limits_of_doubles(copy: Path) -> None:
     """Dividing by them in float64 would lose weights; in fractions nothing is lost, and the claim is refuted."""
     for scale in (2.0**1000, 2.0**-1000, 5e-324):
         change(copy, scale=scale)
@@ -175,7 +175,7 @@ def test_scales_at_the_end_of_the_doubles(copy: Path) -> None:
     assert [v * Fraction(scale) for v in network.outer] == [Fraction(v) for v in row @ weights["encoder.outer.weight"]]
 
 
-def test_tensors_that_the_settings_do_not_have(copy: Path) -> None:
+def test_tensors_that_the_settings_do_not_allow(copy: Path) -> None:
     gates = load_file(copy / "model.safetensors")["layers.0.attention.gates"]
     for tensors in (
         {"layers__0__attention__gates": gates[:, :1]},
@@ -196,7 +196,7 @@ def test_tensors_that_the_settings_do_not_have(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["width", "heads", "head_dim", "hidden", "hidden_ff"])
-def test_sizes_that_the_tensors_do_not_have(copy: Path, key: str) -> None:
+def test_sizes_that_differ_from_the_tensors(copy: Path, key: str) -> None:
     size = json.loads((copy / "config.json").read_text())["model"][key]
     for value in (size + 1, True, float(size), -1):
         settings(copy, **{key: value})
@@ -204,7 +204,7 @@ def test_sizes_that_the_tensors_do_not_have(copy: Path, key: str) -> None:
         assert "it must be a whole number" in said or "config.json asks for" in said, (value, said)
 
 
-def test_tasks_that_are_none(copy: Path) -> None:
+def test_invalid_tasks_are_rejected(copy: Path) -> None:
     config = json.loads((copy / "config.json").read_text())
     task = config["task"]
     low = [-1, *task["S"][0][1:]]
@@ -230,7 +230,7 @@ def test_tasks_that_are_none(copy: Path) -> None:
         assert any(part in said for part in ("D-retrieval", "functions do not fit", "index set of the task")), said
 
 
-def test_boxes_that_are_none(copy: Path) -> None:
+def test_invalid_boxes_are_rejected(copy: Path) -> None:
     point, reversed_ = [[0.5, 0.5], [0.5, 0.5]], [[1.0, 1.0], [0.0, 0.0]]
     for box in ([["0", "0"], ["1", "1"]], point, reversed_, [[0.0], [1.0]], [[0, 0], [1, 1]]):
         change(copy, box=box)
@@ -272,7 +272,7 @@ def test_a_leakage_without_its_softmin(folder: Path) -> None:
     assert all(worst > v for v in verdict.proved.leakage)
 
 
-def test_a_shift_is_not_believed(copy: Path) -> None:
+def test_a_claimed_shift_is_recomputed(copy: Path) -> None:
     """Any shift leaves the proof right: another than the one built in makes the proved error larger."""
     right = json.loads((copy / "certificate.json").read_text())["shift"]
     assert all(v > 0 for v in right)
@@ -286,7 +286,7 @@ def test_a_shift_is_not_believed(copy: Path) -> None:
     assert verify(copy).holds
 
 
-def test_numbers_that_are_none(copy: Path, folder: Path) -> None:
+def test_invalid_numbers_are_rejected(copy: Path, folder: Path) -> None:
     whole = json.loads((folder / "certificate.json").read_text())
     for values in (
         {"eps": 10**400},
@@ -330,7 +330,7 @@ def test_settings_that_the_proof_does_not_cover(copy: Path) -> None:
     assert "rescales" in verify(copy).reason
 
 
-def test_broken_files(copy: Path, tmp_path: Path) -> None:
+def test_broken_files_are_rejected(copy: Path, tmp_path: Path) -> None:
     text = (copy / "certificate.json").read_text()
     for broken in (text[: len(text) // 2], "[]", "{}", '{"format": "headcount-certificate"}'):
         (copy / "certificate.json").write_text(broken)

@@ -237,7 +237,7 @@ def test_an_idle_head_that_returns_nan(copy: Path, old: bool) -> None:
     assert "score of head 3 can overflow in float64" in verdict.reason
 
 
-def test_its_mild_twin_holds(copy: Path) -> None:
+def test_its_harmless_twin_is_verified(copy: Path) -> None:
     before = predictions(copy)
     edit(copy, **scores_by(1e3))
     sign(copy)
@@ -333,7 +333,7 @@ TENSORS = {
 
 
 @pytest.mark.parametrize("name", TENSORS)
-def test_every_tensor_is_looked_at(idle: Path, name: str) -> None:
+def test_every_tensor_is_checked(idle: Path, name: str) -> None:
     """1.7e308 wherever a weight stands: something overflows, and the message says where it may."""
     weights = read_weights(idle)
     low, high = (np.array(side) for side in weights.config["box"])
@@ -362,7 +362,7 @@ def test_the_claim_covers_float64(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["enough-heads", "one-wide-head"])
-def test_a_certificate_from_before_holds(kind: str, headcount_here: Cli) -> None:
+def test_a_certificate_of_an_earlier_version_is_verified(kind: str, headcount_here: Cli) -> None:
     """Made without arithmetic and shift: it speaks of exact numbers, and what float64 adds is printed."""
     copy = Path(__file__).parent / "old" / kind
     certificate = json.loads((copy / "certificate.json").read_text())
@@ -377,7 +377,7 @@ def test_a_certificate_from_before_holds(kind: str, headcount_here: Cli) -> None
     assert found["proved"]["rounding"] > 0
 
 
-def test_what_float64_does_not_reach_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_beyond_float64_are_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounding beyond eps, or a proof that fails, ends in a refusal of one line: no model that recheck would refuse."""
     x, z = variable(1), variable(1)
     task = GeneralizedRetrieval([1e9 * x[0]], None, z[0], length=4, name="large")

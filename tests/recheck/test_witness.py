@@ -52,7 +52,7 @@ def moved(number: list[Any], by: Fraction) -> list[Any]:
     return [str(value.numerator), 1 - value.denominator.bit_length()]
 
 
-def test_a_constant_beyond_doubles_is_no_number(copy: Path, headcount_here: Cli) -> None:
+def test_a_lipschitz_constant_beyond_doubles_is_not_reported(copy: Path, headcount_here: Cli) -> None:
     """|F'| is at most the product of the layers' norms, which may be no double: then nothing is said of it."""
     tensors = load_file(copy / "model.safetensors")
     steep = {name: 1e200 * t if "feedforward" in name and name.endswith("weight") else t for name, t in tensors.items()}
@@ -73,7 +73,7 @@ def test_a_constant_beyond_doubles_is_no_number(copy: Path, headcount_here: Cli)
 # -- pairs that hold ------------------------------------------------------------------------------------------
 
 
-def test_it_holds_and_says_what_was_proved(folder: Path) -> None:
+def test_a_valid_file_is_verified_and_says_what_is_proved(folder: Path) -> None:
     verdict = verify_witness(folder)
     assert verdict.holds, verdict.reason
     data, proved = verdict.witness, verdict.proved
@@ -90,7 +90,7 @@ def test_it_holds_and_says_what_was_proved(folder: Path) -> None:
 
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("options", OPTIONS[::5], ids=lambda o: "-".join(map(str, o.values())))
-def test_models_of_all_options(heads, options, tmp_path):
+def test_models_with_every_option_are_verified(heads, options, tmp_path):
     model = random_model(8, heads=heads, **options)
     X = collide(model, drawn(8))
     weights = weights_of(model, tmp_path / "a")
@@ -150,7 +150,7 @@ def test_a_pair_that_cannot_be_solved_is_near(copy: Path) -> None:
 # -- spoilt twins ---------------------------------------------------------------------------------------------
 
 
-def test_a_changed_weight(copy: Path) -> None:
+def test_a_changed_weight_is_rejected(copy: Path) -> None:
     whole = (copy / "witness.json").read_text()
     for name, tensor in load_file(copy / "model.safetensors").items():
         spoilt = load_file(copy / "model.safetensors")
@@ -168,7 +168,7 @@ def test_a_changed_weight(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("by", [Fraction(1, 2**100), Fraction(1, 2**131), Fraction(1, 1000)])
-def test_a_changed_coordinate(copy: Path, by: Fraction) -> None:
+def test_a_changed_coordinate_is_rejected(copy: Path, by: Fraction) -> None:
     data = json.loads((copy / "witness.json").read_text())
     by = Fraction(round(by * 2**140), 2**140)
     for place in {0, 11, 13, *data["solved"]}:
@@ -258,7 +258,7 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("case", SPOILT)
-def test_spoilt_witnesses(copy: Path, case: str) -> None:
+def test_corrupted_witnesses_are_rejected(copy: Path, case: str) -> None:
     edit, said = SPOILT[case]
     change(copy, **edit(json.loads((copy / "witness.json").read_text())))
     assert said in reason(copy)
@@ -298,14 +298,14 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda v: str(v)[:12])
-def test_numbers_that_are_none(copy: Path, number: Any) -> None:
+def test_invalid_numbers_are_rejected(copy: Path, number: Any) -> None:
     data = json.loads((copy / "witness.json").read_text())
     for values in ({"X2": [*data["X2"][:5], [data["X2"][5][0], number]]}, {"radius": number}):
         change(copy, **{**data, **values})
         assert any(said in reason(copy) for said in ("is not a number", "exponent"))
 
 
-def test_broken_files(copy: Path, tmp_path: Path) -> None:
+def test_broken_files_are_rejected(copy: Path, tmp_path: Path) -> None:
     text = (copy / "witness.json").read_text()
     data = json.loads(text)
     whole = [k for k in data if k not in ("solved", "radius")]
@@ -362,14 +362,14 @@ def test_broken_files(copy: Path, tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_other_settings(copy: Path, settings: dict[str, Any], said: str) -> None:
+def test_other_settings_are_rejected(copy: Path, settings: dict[str, Any], said: str) -> None:
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "model": {**config["model"], **settings}}))
     sign(copy)
     assert said in reason(copy)
 
 
-def test_a_pair_without_a_gap_is_no_witness(copy: Path, monkeypatch) -> None:
+def test_a_pair_without_a_gap_is_not_a_witness(copy: Path, monkeypatch) -> None:
     """Equal targets are refused whatever is claimed, and so is a claim of nothing; the tiniest proved gap is not."""
     data = json.loads((copy / "witness.json").read_text())
     for gap in (0.0, 1e-9):

@@ -72,7 +72,7 @@ CHANGES = {
 }
 
 
-def test_a_whole_store_is_called_so(copy, capsys):
+def test_an_intact_store_is_reported_as_whole(copy, capsys):
     assert runs(store=copy, check=True) == 0
     assert "is whole: 4 trials and 2 checkpoint files" in capsys.readouterr().out
     assert runs(store=copy, check=True, json=True) == 0
@@ -106,7 +106,7 @@ def test_damaged_and_missing_checkpoints_are_found_and_shown(copy, capsys):
     assert "files that no row names: 1" in json.loads(capsys.readouterr().out)["notes"][0]
 
 
-def test_a_damaged_trial_is_left_out_and_never_sealed_anew(copy, capsys, caplog):
+def test_a_damaged_trial_is_left_out_and_never_resealed(copy, capsys, caplog):
     change(copy, "UPDATE trials SET step = 9 WHERE rowid = 1")
     with Store.open(copy) as store:
         trial = content_hash(SPECS[0])
@@ -126,7 +126,7 @@ def test_a_damaged_trial_is_left_out_and_never_sealed_anew(copy, capsys, caplog)
     assert "1 trial is damaged and left out: headcount runs --check" in capsys.readouterr().out
 
 
-def test_a_trial_whose_row_is_lost_is_not_made_anew(copy):
+def test_a_trial_whose_row_is_missing_is_not_recreated(copy):
     change(copy, "DELETE FROM trials WHERE rowid = 1")
     with Store.open(copy) as store:
         store.add_run("r", SPECS)
@@ -134,7 +134,7 @@ def test_a_trial_whose_row_is_lost_is_not_made_anew(copy):
         assert store.claim([content_hash(SPECS[0])]) == []
 
 
-def test_a_damaged_curve_of_an_unfinished_trial_lets_it_start_again(copy):
+def test_an_unfinished_trial_with_a_damaged_curve_restarts(copy):
     change(copy, f"UPDATE curves SET points = zeroblob(16) WHERE trial = '{content_hash(SPECS[0])}'")
     with Store.open(copy) as store:
         trial = content_hash(SPECS[0])
@@ -144,7 +144,7 @@ def test_a_damaged_curve_of_an_unfinished_trial_lets_it_start_again(copy):
         assert store.curve(trial) == [(1, 1.0)]
 
 
-def test_merging_takes_what_is_whole(copy, tmp_path):
+def test_merging_copies_only_intact_trials(copy, tmp_path):
     change(copy, "UPDATE trials SET step = 9 WHERE rowid = 1")
     with Store.open(tmp_path / "new") as store:
         report = store.merge(copy)
@@ -157,7 +157,7 @@ def test_merging_takes_what_is_whole(copy, tmp_path):
         assert store.about("r") == {"title": "t"}
 
 
-def test_merging_goes_on_past_a_damaged_run(copy, tmp_path, caplog):
+def test_merging_continues_past_a_damaged_run(copy, tmp_path, caplog):
     change(copy, "DELETE FROM runs WHERE name = 's' AND position = 1")
     with Store.open(tmp_path / "new") as store:
         assert len(store.merge(copy).added) == 4

@@ -142,7 +142,7 @@ def check(found: Counter[str], number: int) -> None:
 
 
 @pytest.mark.parametrize("checked", [True, False], ids=["structure checked", "checksums alone"])
-def test_a_flipped_bit_is_harmless_or_told(whole, tmp_path, caplog, monkeypatch, checked):
+def test_a_flipped_bit_is_harmless_or_reported(whole, tmp_path, caplog, monkeypatch, checked):
     if not checked:  # as in a store that is too large for a check of its structure at every opening
         monkeypatch.setattr(database, "MAX_CHECKED_AT_OPEN_BYTES", 0)
     check(outcomes(whole, tmp_path, bits_of(whole, FEW // 2, seed=5 + checked), caplog), FEW // 2)
@@ -159,14 +159,14 @@ def flipped_metric(whole: Path, place: Path) -> Path:
     return place / "copy"
 
 
-def test_a_changed_error_is_left_out_and_told(whole, tmp_path, caplog):
+def test_a_changed_error_is_left_out_and_reported(whole, tmp_path, caplog):
     before, after = (answer(rows, folder, caplog) for folder in (whole, flipped_metric(whole, tmp_path)))
     assert before[1] == ""
     assert "1 trial of the store" in after[1]
     assert "damaged and left out: headcount runs --check" in after[1]
 
 
-def test_the_check_notices_a_reader_that_does_not_verify(whole, tmp_path, caplog, monkeypatch):
+def test_the_check_catches_a_reader_that_does_not_verify(whole, tmp_path, caplog, monkeypatch):
     copy = flipped_metric(whole, tmp_path)
     monkeypatch.setattr(Queries, "sealed", property(lambda self: False))
     before, after = (answer(rows, folder, caplog) for folder in (whole, copy))

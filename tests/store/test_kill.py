@@ -156,13 +156,13 @@ def finished(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("case", SABOTAGE)
-def test_the_check_finds_what_a_bad_store_would_do(case, finished, tmp_path):
+def test_the_check_finds_the_faults_of_a_bad_store(case, finished, tmp_path):
     shutil.copytree(finished, tmp_path / "copy")
     SABOTAGE[case](tmp_path / "copy/store", tmp_path / "copy/log")
     assert problems(tmp_path / "copy/store", tmp_path / "copy/log", 3) != []
 
 
-def test_a_writer_that_names_files_too_early_is_found_out(tmp_path):
+def test_a_writer_that_renames_files_too_early_is_caught(tmp_path):
     field = Field(tmp_path, seed=2)
     field.more_work()
     field.count(field.start("sabotage", 5))

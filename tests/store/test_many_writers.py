@@ -78,7 +78,7 @@ def test_each_trial_is_claimed_exactly_once(tmp_path):
     assert sum(map(bool, claimed)) > 1, "one process did it all: nothing was tested"
 
 
-def test_claims_without_a_lock_are_found_out(tmp_path):
+def test_claims_without_a_lock_are_caught(tmp_path):
     assert claimed_twice(run_writers(tmp_path, "sabotage")) != []
 
 

@@ -92,7 +92,7 @@ def test_finished_beats_unfinished_and_the_longer_checkpoint_wins(here, there):
     assert content(here) == content(there)
 
 
-def test_a_failure_or_less_does_not_replace_a_result(here, there):
+def test_a_failed_or_unfinished_trial_does_not_replace_a_result(here, there):
     a, b, *_ = here.add_run("r", SPECS)
     there.add_run("r", SPECS)
     here.finish(a, "done", {"nmse": 0.5}, ORIGIN)
@@ -106,7 +106,7 @@ def test_a_failure_or_less_does_not_replace_a_result(here, there):
 
 
 @pytest.mark.parametrize(("state", "metrics"), [("done", {"nmse": 0.6}), ("diverged", {"nmse": 0.5})])
-def test_two_results_that_differ_are_reported_and_the_first_is_kept(here, there, state, metrics):
+def test_differing_results_are_reported_and_the_first_is_kept(here, there, state, metrics):
     a, b, *_ = here.add_run("r", SPECS)
     there.add_run("r", SPECS)
     for trial in (a, b):
@@ -120,7 +120,7 @@ def test_two_results_that_differ_are_reported_and_the_first_is_kept(here, there,
         assert here.trial(a).metrics == {"nmse": 0.5}
 
 
-def test_what_is_being_trained_here_is_left_alone_until_it_is_not(here, there):
+def test_a_trial_in_training_here_is_merged_only_after_it_ends(here, there):
     a, b, *_ = here.add_run("r", SPECS)
     there.add_run("r", SPECS)
     here.claim([a, b], lease_seconds=0.2)
@@ -133,7 +133,7 @@ def test_what_is_being_trained_here_is_left_alone_until_it_is_not(here, there):
     assert (here.trial(b).state, here.trial(b).owner) == ("pending", None)
 
 
-def test_what_is_being_trained_there_can_be_claimed_here(here, there):
+def test_a_trial_in_training_there_can_be_claimed_here(here, there):
     a = there.add_run("r", SPECS)[0]
     there.claim([a])
     there.checkpoint(a, 5, arrays(5))
@@ -160,7 +160,7 @@ def test_a_damaged_checkpoint_is_not_copied(here, there):
     assert here.load_checkpoint(c)[0] == 2
 
 
-def test_it_goes_in_batches_and_an_interrupted_one_is_continued(here, there, monkeypatch):
+def test_merging_works_in_batches_and_resumes_after_interruption(here, there, monkeypatch):
     hashes = there.add_run("r", [{"seed": seed} for seed in range(20)])
     there.checkpoint_many([Snapshot(h, 4, arrays(i), [(4, i)]) for i, h in enumerate(hashes)])
     there.finish_many([Outcome(h, "done", {"n": i}, ORIGIN) for i, h in enumerate(hashes[:10])])
@@ -183,7 +183,7 @@ def test_it_goes_in_batches_and_an_interrupted_one_is_continued(here, there, mon
     assert content(here) == content(there)
 
 
-def test_a_trial_that_moves_on_while_it_is_read_is_read_again(here, there, monkeypatch):
+def test_a_trial_that_changes_during_reading_is_read_again(here, there, monkeypatch):
     a = there.add_run("r", SPECS)[0]
     there.checkpoint(a, 1, arrays(1), [(1, 1.0)])
     read = merging._read

@@ -49,7 +49,7 @@ def test_a_crafted_name_is_damage_and_its_file_is_never_touched(tmp_path, form, 
     assert "of a form that headcount never writes" in capsys.readouterr().out
 
 
-def test_a_name_of_our_form_is_read(tmp_path):
+def test_a_well_formed_name_is_read(tmp_path):
     with Store.open(tmp_path) as store:
         trial = store.add_run("r", SPECS)[0]
         store.checkpoint(trial, 1, arrays(1))
@@ -90,7 +90,7 @@ def test_a_checkpoint_that_is_not_a_regular_file_is_damage(tmp_path, kind, capsy
         "CREATE INDEX mine ON trials (state)",
     ],
 )
-def test_a_schema_that_we_never_made_is_refused(tmp_path, made):
+def test_a_foreign_schema_is_rejected(tmp_path, made):
     with Store.open(tmp_path) as store:
         store.add_run("r", SPECS)
         with store.writing() as db:
@@ -104,7 +104,7 @@ def test_a_schema_that_we_never_made_is_refused(tmp_path, made):
 
 
 @pytest.mark.parametrize("name", STORE_ENTRIES)
-def test_a_link_in_place_of_a_file_of_ours_is_never_written_through(tmp_path, name):
+def test_a_link_in_place_of_a_store_file_is_never_written_through(tmp_path, name):
     """Locks, marks, counts and folders: what a link leads to stays as it is; without the link the store opens."""
     folder, victim = tmp_path / "store", tmp_path / "victim"
     with Store.open(folder) as store:
@@ -133,7 +133,7 @@ def test_a_link_in_place_of_a_file_of_ours_is_never_written_through(tmp_path, na
 
 @pytest.mark.parametrize("name", STORE_FILES)
 @pytest.mark.parametrize("read_only", [True, False])
-def test_a_pipe_in_place_of_a_file_of_ours_is_not_opened(tmp_path, name, read_only):
+def test_a_pipe_in_place_of_a_store_file_is_not_opened(tmp_path, name, read_only):
     """Opening one would wait for ever; whoever packs a store into an archive can put one there."""
     with Store.open(tmp_path) as store:
         store.add_run("r", SPECS)
@@ -166,7 +166,7 @@ def test_odd_entries_among_the_writers_are_left_alone(tmp_path):
     assert {"pipe", "folder", "endless"} <= {p.name for p in (tmp_path / WRITERS).iterdir()}
 
 
-def test_a_link_to_a_whole_store_is_followed(tmp_path):
+def test_a_link_to_a_store_is_followed(tmp_path):
     with Store.open(tmp_path / "store") as store:
         store.add_run("r", SPECS)
     (tmp_path / "link").symlink_to(tmp_path / "store")

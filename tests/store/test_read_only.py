@@ -127,7 +127,7 @@ def test_a_slow_reader_does_not_hold_up_a_writer(tmp_path):
         assert len(list(rows)) == 3
 
 
-def test_damage_is_not_noted_by_who_only_reads(tmp_path):
+def test_readers_do_not_record_damage(tmp_path):
     folder = closed(tmp_path / "store")
     with Store.open(folder, read_only=True) as store:
         (path,) = {store.files.find(name) for name in store.named_files()}
@@ -175,7 +175,7 @@ def test_a_lost_log_loses_no_checkpoint(tmp_path, capsys, caplog, counted):
     assert "missing" not in capsys.readouterr().out, "with its log all of it is there"
 
 
-def test_a_flipped_bit_of_the_log_is_harmless_or_told(tmp_path, caplog):
+def test_a_flipped_bit_in_the_log_is_harmless_or_reported(tmp_path, caplog):
     folder = killed(tmp_path / "store")
     wanted = read_all(folder)
     assert caplog.text == ""
@@ -194,7 +194,7 @@ def test_a_flipped_bit_of_the_log_is_harmless_or_told(tmp_path, caplog):
     assert told > 0
 
 
-def test_an_empty_store_is_called_so(tmp_path, capsys):
+def test_an_empty_store_is_reported_as_empty(tmp_path, capsys):
     Store.open(tmp_path).close()
     assert runs(store=tmp_path) == 0
     assert capsys.readouterr().out == "The store is empty.\n"
@@ -233,7 +233,7 @@ def test_orphans_are_set_aside_and_deleted_a_week_later(tmp_path):
             assert len(checkpoint_files(store)) == 1
 
 
-def test_what_was_set_aside_and_is_named_after_all_is_read_and_put_back(tmp_path):
+def test_a_file_set_aside_but_still_referenced_is_read_and_restored(tmp_path):
     folder = closed(tmp_path / "store")
     with Store.open(folder) as store:
         (path,) = checkpoint_files(store)
@@ -249,7 +249,7 @@ def test_what_was_set_aside_and_is_named_after_all_is_read_and_put_back(tmp_path
     assert not day.exists()
 
 
-def test_what_a_killed_writer_left_is_found_though_another_closed_after_it(tmp_path):
+def test_leftovers_of_a_killed_writer_are_found_after_another_closed(tmp_path):
     with Store.open(tmp_path / "store") as first:
         killed(tmp_path / "store")
         (tmp_path / "store" / "checkpoints" / f"{'3' * 32}.safetensors").touch()

@@ -62,13 +62,13 @@ def test_a_run_names_trials_and_is_only_ever_extended(store):
         ("a", [{"x": object()}], "JSON"),
     ],
 )
-def test_bad_runs_are_refused_whole(store, name, specs, words):
+def test_a_bad_run_adds_nothing(store, name, specs, words):
     with pytest.raises(BadInput, match=words):
         store.add_run(name, specs)
     assert store.runs() == {}
 
 
-def test_unknown_names_are_told_the_nearest(store):
+def test_unknown_names_suggest_the_nearest(store):
     with pytest.raises(BadInput, match="there are none"):
         store.trials("sweep")
     hashes = store.add_run("sweep", SPECS)
@@ -85,7 +85,7 @@ def test_unknown_names_are_told_the_nearest(store):
             call(["nothere"])
 
 
-def test_everything_is_there_again_after_closing(tmp_path):
+def test_everything_survives_closing(tmp_path):
     with Store.open(tmp_path) as store:
         hashes = store.add_run("r", SPECS)
         store.claim(hashes)
@@ -119,7 +119,7 @@ def test_a_trial_is_claimed_once(store):
         assert sorted(other.renew()) == sorted(hashes[:3])
 
 
-def test_a_lost_lease_goes_to_another_and_its_old_owner_cannot_write(store):
+def test_an_expired_lease_can_be_taken_over_and_its_old_owner_cannot_write(store):
     hashes = store.add_run("r", SPECS[:2])
     assert store.claim(hashes, lease_seconds=0.01) == hashes
     store.checkpoint(hashes[0], 1, arrays(1), [(1, 1.0)])
@@ -209,7 +209,7 @@ def test_checkpoints_replace_each_other_and_stacks_share_a_file(store):
 
 
 @pytest.mark.parametrize("where", [0.0, 0.02, 0.1, 0.5, 0.999])
-def test_one_flipped_byte_is_noticed_and_the_trial_starts_again(store, where):
+def test_one_flipped_byte_is_detected_and_the_trial_restarts(store, where):
     trial, spared = store.add_run("r", SPECS[:2])
     store.checkpoint(trial, 9, {"a": np.arange(1000.0)}, [(1, 1.0), (9, 9.0)])
     (path,) = checkpoint_files(store)
@@ -245,7 +245,7 @@ def test_a_finished_trial_keeps_its_result_when_its_checkpoint_is_gone(store):
     assert len(store.warnings()) == 1
 
 
-def test_a_checkpoint_replaced_while_it_is_read_is_no_damage(store, monkeypatch):
+def test_a_checkpoint_replaced_during_reading_is_not_damage(store, monkeypatch):
     trial = store.add_run("r", SPECS)[0]
     store.checkpoint(trial, 1, arrays(1))
     read = store.files.read
@@ -279,7 +279,7 @@ def test_orphans_are_swept_but_not_those_of_a_live_writer(store):
 
 
 @pytest.mark.parametrize("bad", [np.array(["a"]), np.array([None]), np.zeros(1, np.complex128)])
-def test_arrays_that_no_file_can_hold_are_refused(store, bad):
+def test_arrays_that_cannot_be_stored_are_rejected(store, bad):
     trial = store.add_run("r", SPECS)[0]
     with pytest.raises(BadInput, match="64 bits"):
         store.checkpoint(trial, 1, {"a": bad})
@@ -340,7 +340,7 @@ def test_the_table_is_flat_and_has_the_same_columns_in_every_row(store):
     assert len({tuple(row) for row in rows}) == 1
 
 
-def test_a_frame_needs_pandas_and_says_so(store, monkeypatch):
+def test_a_data_frame_without_pandas_explains_what_to_install(store, monkeypatch):
     store.add_run("r", SPECS)
     real = builtins.__import__
 

@@ -72,7 +72,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_or_foreign_database_is_refused_in_one_line_and_left_alone(tmp_path, damage):
+def test_a_damaged_or_foreign_database_is_rejected_in_one_line_and_left_alone(tmp_path, damage):
     path = filled(tmp_path)
     with Store.open(tmp_path) as store:
         assert len(store.trials("r")) == 100
@@ -93,7 +93,7 @@ def test_a_missing_table_is_not_replaced_while_checkpoints_are_there(tmp_path):
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1
 
 
-def test_places_that_are_no_store(tmp_path):
+def test_places_that_are_not_a_store(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match="is a file"):
         Store.open(tmp_path / "file")

@@ -254,13 +254,13 @@ class BackendSuite:
     def test_a_failure_ends_nothing_else(self) -> None:
         check_failures(self.train)
 
-    def test_what_another_process_has_is_left_to_it(self) -> None:
+    def test_trials_claimed_by_another_process_are_left_to_it(self) -> None:
         check_elsewhere(self.train)
 
-    def test_told_to_stop(self) -> None:
+    def test_a_stop_request_ends_the_sweep(self) -> None:
         check_stop(self.train)
 
-    def test_told_to_stop_where_trials_count_as_they_stand(self) -> None:
+    def test_a_stop_request_where_unfinished_trials_count(self) -> None:
         check_counts_when_cut(self.train)
 
     def test_the_deadline(self) -> None:

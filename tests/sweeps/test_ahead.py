@@ -46,7 +46,7 @@ def test_a_process_takes_the_stacks_own_step(jobs: list[Any], monkeypatch: pytes
     assert len(seen) == 1
 
 
-def test_rates_and_targets_make_no_new_shape() -> None:
+def test_rates_and_targets_do_not_change_the_shape() -> None:
     same = [Shape.of([job(2, learning_rate=r)]).hash() for r in (1e-3, 1e-2)]
     assert same[0] == same[1]
     assert Shape.of([job(2)]).hash() != Shape.of([job(2, length=5)]).hash()
@@ -112,7 +112,7 @@ def test_a_process_that_fails_leaves_the_work_to_the_stack(monkeypatch: pytest.M
         found.close()
 
 
-def test_without_memory_cores_or_triton_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_compiled_ahead_without_memory_cores_or_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     stacks = [[job(1)], [job(1, length=5)]]
     monkeypatch.setattr(ahead, "cores", lambda: 4)
     assert AheadCompiler(stacks, torch.device("cuda", 0), 2**20).ready(1)
@@ -124,7 +124,7 @@ def test_without_memory_cores_or_triton_nothing_is_started(monkeypatch: pytest.M
     assert AheadCompiler(stacks, torch.device("cuda", 0), 10**12).ready(1)
 
 
-def test_what_is_compiled_already_is_not_compiled_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_compiled_kernels_are_not_compiled_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process leaves a note when it has taken the step; a shape with a note waits for nobody."""
     monkeypatch.setattr(ahead, "cores", lambda: 4)
     monkeypatch.setattr(ahead, "_note", lambda shape, _: tmp_path / "notes" / shape)
@@ -147,7 +147,7 @@ def test_a_step_that_fails_leaves_no_note(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_note_is_about_these_kernels_on_this_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_note_is_valid_for_these_kernels_on_this_gpu_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")

@@ -228,7 +228,7 @@ SABOTAGED: list[tuple[type[Serial], Callable[[Train], None]]] = [
 
 
 @pytest.mark.parametrize(("kind", "check"), SABOTAGED)
-def test_a_backend_that_breaks_a_promise_is_noticed(kind: type[Serial], check: Callable[[Train], None]) -> None:
+def test_a_backend_that_breaks_its_contract_is_detected(kind: type[Serial], check: Callable[[Train], None]) -> None:
     check(train_with(Serial))
     with pytest.raises(AssertionError):
         check(train_with(kind))

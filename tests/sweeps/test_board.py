@@ -20,7 +20,7 @@ ENTRIES = {
 }
 
 
-def test_plain_lines_say_what_counts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_progress_lines_show_the_essentials(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress("training", Board.work(ENTRIES), every=0.0) as progress:
         board = Board(ENTRIES, progress)
         board.resumed("a", 5)
@@ -37,7 +37,7 @@ def test_plain_lines_say_what_counts(capsys: pytest.CaptureFixture[str]) -> None
     assert progress.done == pytest.approx(progress.total)
 
 
-def test_cells_stand_in_the_order_of_their_numbers() -> None:
+def test_cells_are_sorted_numerically() -> None:
     with Progress("training", 1, quiet=True) as progress:
         board = Board(ENTRIES, progress)
         for name in ENTRIES:
@@ -46,7 +46,7 @@ def test_cells_stand_in_the_order_of_their_numbers() -> None:
     assert board.rows()[0][1:] == ("2/2", "5.0e-01", "5.0e-01")
 
 
-def test_skipped_work_says_nothing_of_the_speed(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+def test_skipped_work_does_not_count_towards_the_speed(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     now = 0.0
     monkeypatch.setattr("headcount.core.progress.time.monotonic", lambda: now)
     with Progress("training", 100, every=0.0) as progress:
@@ -56,7 +56,7 @@ def test_skipped_work_says_nothing_of_the_speed(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == "training: 60 %, about 40 s to go\n"
 
 
-def test_what_was_finished_before_and_what_others_train() -> None:
+def test_progress_counts_trials_finished_earlier_and_elsewhere() -> None:
     with Progress("training", Board.work(ENTRIES), quiet=True) as progress:
         board = Board(ENTRIES, progress, {"length 16, h = 1": [1e-3, None], "length 4, h = 1": [0.5]})
         assert board.note() == "3 of 7 trials"
@@ -69,7 +69,7 @@ def test_what_was_finished_before_and_what_others_train() -> None:
     assert progress.done == pytest.approx(progress.total)
 
 
-def test_a_score_may_rise_and_have_a_name_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_score_may_rise_and_have_its_own_name(capsys: pytest.CaptureFixture[str]) -> None:
     gaps = Score(lambda metrics: metrics.get("gap"), "largest", "gap", ".2f", lower_is_better=False, steps=None)
     with Progress("attacking", Board.work(ENTRIES), every=0.0) as progress:
         board = Board(ENTRIES, progress, {"length 16, h = 1": [0.5]}, gaps)

@@ -49,7 +49,7 @@ def run(spec: dict[str, Any] | IrreducibleSpec, folder: Path, workers: int | Non
 
 
 @pytest.mark.slow
-def test_a_small_curve_goes_on_where_it_stopped(
+def test_a_small_curve_resumes_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, headcount_here: Any
 ) -> None:
     """Rows for trained and random layers, proved gaps, a table and a picture; a second run computes nothing."""
@@ -137,12 +137,12 @@ def test_a_layer_that_is_cut_short_is_not_compared() -> None:
         ({"attack": {"among": ["some"]}}, "among"),
     ],
 )
-def test_a_bad_spec_is_one_line(change: dict[str, Any], message: str) -> None:
+def test_a_bad_spec_gives_a_one_line_error(change: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         IrreducibleSpec.parse({**SMALL, **change})
 
 
-def test_bad_commands_are_one_line(tmp_path: Path, headcount_here: Any) -> None:
+def test_bad_commands_give_a_one_line_error(tmp_path: Path, headcount_here: Any) -> None:
     assert headcount_here("irreducible", "nowhere.toml", "--out", str(tmp_path / "o")).returncode == 2
     assert headcount_here("irreducible", "--out", str(tmp_path / "o"), "--workers", "0").returncode == 2
     assert not (tmp_path / "o").exists()

@@ -43,7 +43,7 @@ SPEC = {
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-def test_equals_the_plain_loop(fresh: bool) -> None:
+def test_training_on_cores_equals_the_plain_loop(fresh: bool) -> None:
     task = hc.make_task("quadratic-basins", outer="vector", sets="bands")
     model = hc.ModelSpec(dim=2, length=8, out_dim=3, heads=3, head_dim=2, hidden=10, positions="gates", beta="learned")
     recipe = hc.TrainSpec(**SMALL, dtype="float64", optimiser="adamw", weight_decay=0.01, fresh=fresh)
@@ -65,7 +65,7 @@ def test_masked_arrays_equal_the_plain_loop() -> None:
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-def test_what_does_not_collapse_goes_through_the_general_stack(fresh: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_models_that_do_not_collapse_use_the_general_stack(fresh: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="headcount")
     _log_once.cache_clear()  # each reason is told once a process
     task, model = hc.make_task("mean", length=3), hc.ModelSpec(dim=2, length=3, heads=2, depth=2, hidden=6)
@@ -83,7 +83,7 @@ def test_batches_are_a_function_of_the_step() -> None:
     assert set(np.unique(whole)) == set(range(50))
 
 
-def test_bit_for_bit_whatever_runs_beside() -> None:
+def test_results_are_bit_identical_whatever_runs_beside() -> None:
     spec = SweepSpec.parse(SPEC)
     alone = [t.model_dump(exclude={"seconds"}) for run in run_sweep(spec, workers=1, quiet=True) for t in run.trials]
     beside = [t.model_dump(exclude={"seconds"}) for run in run_sweep(spec, workers=4, quiet=True) for t in run.trials]
@@ -98,7 +98,7 @@ def take_all(trial: CpuTrial, *options: Any) -> None:
         pass
 
 
-def test_resumed_equals_undisturbed(tmp_path: Path) -> None:
+def test_a_resumed_trial_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     """Stop in the middle, save, load, go on: the same bits as in one go."""
     task, model = hc.make_task("min-plus-max"), hc.ModelSpec(dim=1, length=8, heads=2, head_dim=2, hidden=8)
     recipe = hc.TrainSpec(**{**SMALL, "steps": 150, "evaluations": 10})
@@ -221,7 +221,7 @@ for number in map(int, sys.argv[1:]):  # a process each, forked from one that ha
 
 
 @pytest.mark.parametrize("polish", [pytest.param(0, marks=pytest.mark.slow), 8])
-def test_killed_between_the_last_step_and_its_ending(tmp_path: Path, polish: int) -> None:
+def test_a_kill_between_the_last_step_and_the_final_record(tmp_path: Path, polish: int) -> None:
     """The weights and the ending come in one commit: a kill before it leaves a trial that is trained as if anew."""
     plan = {**SPEC, "heads": [1, 2], "lengths": [4], "train": {**SMALL, "polish": polish}}
     (tmp_path / "sweep.json").write_text(json.dumps(plan))
@@ -262,7 +262,7 @@ def test_the_counts_are_those_of_this_spec(tmp_path: Path) -> None:
     assert counts == {"pending": 0, "running": 0, "done": 4, "diverged": 0, "failed": 0}
 
 
-def test_more_memory_than_there_is_records_nothing(tmp_path: Path) -> None:
+def test_a_trial_too_large_for_memory_records_nothing(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store, pytest.raises(hc.BadInput, match="GB are free"):
         run_on_store(SweepSpec.parse({**SPEC, "train": {**SMALL, "train_size": 10**13}}), store, quiet=True)
     with Store.open(tmp_path) as store:
@@ -287,7 +287,7 @@ def test_one_failure_leaves_the_others_in_memory_too(
     assert "no room" in caplog.text
 
 
-def test_the_callers_threads_are_given_back() -> None:
+def test_the_thread_count_of_the_caller_is_restored() -> None:
     from threadpoolctl import threadpool_info, threadpool_limits
 
     with threadpool_limits(2, user_api="blas"):
@@ -324,7 +324,7 @@ def test_the_callers_threads_are_given_back() -> None:
     ],
 )
 @pytest.mark.parametrize("arrays", [False, True])
-def test_bad_arguments_of_a_sweep_are_one_line(bad: dict[str, object], arrays: bool) -> None:
+def test_bad_arguments_of_a_sweep_give_a_one_line_error(bad: dict[str, object], arrays: bool) -> None:
     rng = np.random.default_rng(0)
     X = rng.random((100, 4, 1))
     task = hc.ArrayTask.from_arrays(X, X[..., 0].min(1)) if arrays else hc.make_task("min-plus-max", length=4)
@@ -378,7 +378,7 @@ def test_the_front_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         ({"learning_rates": [0.0]}, "learning_rates"),
     ],
 )
-def test_bad_sweeps_are_one_line(change: dict[str, object], complaint: str) -> None:
+def test_bad_sweeps_give_a_one_line_error(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(hc.BadInput, match=complaint) as caught:
         SweepSpec.parse({**SPEC, **change}, where="sweep.toml")
     assert "\n" not in str(caught.value)

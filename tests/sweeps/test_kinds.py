@@ -173,17 +173,17 @@ SABOTAGED = {
 }
 
 
-def test_no_kind_is_taken_for_another() -> None:
+def test_no_kind_is_mistaken_for_another() -> None:
     assert problems(KINDS) == []
     assert problems((LINES, *KINDS)) == []
 
 
 @pytest.mark.parametrize("name", SABOTAGED)
-def test_a_kind_that_would_be_taken_for_another_is_noticed(name: str) -> None:
+def test_a_kind_that_could_be_mistaken_for_another_is_detected(name: str) -> None:
     assert problems((SABOTAGED[name], *KINDS)) != []
 
 
-def test_every_spec_and_every_trial_is_known_by_its_kind() -> None:
+def test_every_spec_and_every_trial_is_recognised_by_its_kind() -> None:
     task = hc.make_task("min-plus-max")
     trial = hc.SweepSpec(name="a", task={"family": "min-plus-max"}, heads=[1]).panels()[0].trial(1, 0)
     assert "task" in trial.data()

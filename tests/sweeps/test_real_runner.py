@@ -114,7 +114,7 @@ def test_tokens_one_by_one(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["marco", "cifar"])
-def test_stopped_and_resumed_is_as_unbroken(kind, request, tmp_path, monkeypatch):
+def test_a_resumed_run_equals_an_uninterrupted_one(kind, request, tmp_path, monkeypatch):
     source = request.getfixturevalue(kind)
     options = {"lengths": [4]} if kind == "marco" else {}
     spec = (marco_spec if kind == "marco" else cifar_spec)(source, train={"steps": 30, "evaluations": 4}, **options)
@@ -165,7 +165,7 @@ def test_ctrl_c_leaves_checkpoints(cifar, tmp_path, monkeypatch):
         assert timeless(stored_runs(store, "tiny-cifar")) == whole
 
 
-def test_a_crash_goes_on_from_the_last_checkpoint(cifar, tmp_path, monkeypatch):
+def test_a_crashed_run_resumes_from_the_last_checkpoint(cifar, tmp_path, monkeypatch):
     launch, seen = EncoderTrainer.launch, []
 
     def crashing(self, steps):
@@ -214,7 +214,7 @@ def test_finished_trials_are_not_trained_again(marco, tmp_path, monkeypatch):
         run_on_store(marco_spec(marco, lengths=[2], seeds=3), store, feeds=pytest.fail, quiet=True)
 
 
-def test_no_weights_stay_behind_unless_wanted(cifar, tmp_path):
+def test_weights_are_removed_unless_requested(cifar, tmp_path):
     for weights in (False, True):
         with Store.open(tmp_path / f"store{weights}") as store:
             run_on_store(cifar_spec(cifar), store, feeds=cifar.feeds(), quiet=True, weights=weights)
@@ -281,7 +281,7 @@ def test_a_diverged_trial_is_recorded(marco, tmp_path):
     assert all(t.state == "diverged" and t.nmse is None and t.accuracy is None and t.steps == 0 for t in run.trials)
 
 
-def test_other_data_than_the_spec_says(marco, cifar, tmp_path):
+def test_data_that_differ_from_the_spec_are_rejected(marco, cifar, tmp_path):
     with Store.open(tmp_path / "store") as store:
         with pytest.raises(BadInput, match="made from other data or with other options"):
             run_on_store(cifar_spec(cifar), store, feeds=marco.feeds(), quiet=True)

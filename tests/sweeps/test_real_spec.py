@@ -52,7 +52,7 @@ def test_the_papers_models():
     assert (tokens.tokens, tokens.inputs, tokens.positions) == (8 * 24, 768, True)
 
 
-def test_a_spec_comes_back_from_its_data():
+def test_a_spec_round_trips_through_its_data():
     for spec in (marco(), cifar(), marco(entry="tokens", most=24)):
         again = RealSpec.parse(spec.data())
         assert again == spec
@@ -62,7 +62,7 @@ def test_a_spec_comes_back_from_its_data():
             assert RealTrialSpec.parse(trial.data()) == trial
 
 
-def test_other_data_are_other_trials():
+def test_different_data_give_different_trials():
     changes = [
         {"content": "cd" * 32},
         {"embeddings": "cd" * 32},
@@ -156,7 +156,7 @@ def test_opening_candidates(folders, tmp_path):
         ({"entry": "tokens", "most": 3}, "3 tokens per sequence: use 5 to 40"),
     ],
 )
-def test_candidates_that_cannot_be_had(folders, options, line):
+def test_unavailable_candidates_are_rejected(folders, options, line):
     with pytest.raises(BadInput, match=line) as caught:
         open_marco(folders["corpus"], folders["bert"], quiet=True, **{"lengths": [2], **options})
     assert "\n" not in str(caught.value)
@@ -203,7 +203,7 @@ def test_opening_images(folders):
         ({"patch": 0}, "patch"),
     ],
 )
-def test_images_that_cannot_be_had(folders, options, line):
+def test_unavailable_images_are_rejected(folders, options, line):
     with pytest.raises(BadInput, match=line) as caught:
         open_cifar(folders["images"], **options)
     assert "\n" not in str(caught.value)
@@ -243,7 +243,7 @@ def test_the_passage_subset(tmp_path):
     assert y.max() < 8
 
 
-def test_sets_longer_than_the_collection_are_refused_before_the_search(folders, tmp_path):
+def test_sets_longer_than_the_collection_are_rejected_before_the_search(folders, tmp_path):
     passages, queries = corpus()
     few = passages[:5]
     ids = {passage["id"] for passage in few}

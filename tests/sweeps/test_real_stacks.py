@@ -264,13 +264,13 @@ def _caught(error: Exception, cause: Exception | None = None) -> Failure:
         (ValueError("seed 2 is no good"), False, False),
     ],
 )
-def test_what_is_lack_of_memory(error: Exception, full: bool, broken: bool) -> None:
+def test_errors_that_count_as_out_of_memory(error: Exception, full: bool, broken: bool) -> None:
     found = _caught(error)
     assert (found.out_of_memory, found.device_broken) == (full, broken)
     assert "\n" not in found.line
 
 
-def test_a_capture_that_memory_ended_is_lack_of_memory() -> None:
+def test_a_capture_that_ran_out_of_memory_counts_as_out_of_memory() -> None:
     late = "CUDA error: operation failed due to a previous error during capture"
     assert _caught(RuntimeError(late), no_room()).out_of_memory
     assert not _caught(RuntimeError(late), no_room()).device_broken

@@ -62,7 +62,7 @@ def test_a_setting_changes_what_it_names_and_nothing_else() -> None:
         ([{"name": "a", "modell": {}}], "modell"),
     ],
 )
-def test_a_bad_setting_is_one_line(settings: list[dict[str, Any]], message: str) -> None:
+def test_a_bad_setting_gives_a_one_line_error(settings: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(BadInput, match=message) as caught:
         spec(settings=settings)
     assert "\n" not in str(caught.value)
@@ -97,7 +97,7 @@ def test_heads_at_a_fixed_number_of_parameters(kind: Any, heads: int) -> None:
     assert Transformer(model).counts()["total"] <= 6000 < Transformer(larger).counts()["total"]
 
 
-def test_too_few_parameters_are_refused() -> None:
+def test_too_few_parameters_are_rejected() -> None:
     with pytest.raises(BadInput, match="too few for 8 heads"):
         ModelOptions(parameters=100).model(heads=8, dim=4, length=8, out_dim=1)
 

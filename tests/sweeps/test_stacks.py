@@ -115,7 +115,7 @@ def test_a_padded_stack_is_the_plain_loop(fresh):
 
 
 @pytest.mark.parametrize("options", [{}, {"positions": "gates", "beta": "learned"}, {"positions": "concatenated"}])
-def test_padding_stays_zero_and_a_spoiled_place_is_seen(options):
+def test_padding_stays_zero_and_a_nonzero_place_is_detected(options):
     specs = [job(h, model={**options, "head_dim": n}).model for h, n in ((1, 2), (3, 4))]
     flat, small = Flat.of(covering_spec(specs)), Flat.of(specs[0])
     places = small.places(flat)
@@ -147,7 +147,7 @@ def test_the_plan_pads_where_that_is_cheaper():
     assert all(len({many[n].model.heads for n in stack}) == 1 for stack in stacks_)
 
 
-def test_the_plan_keeps_apart_what_cannot_share():
+def test_the_plan_separates_trials_that_cannot_share_a_stack():
     jobs = [
         job(),
         job(length=5),
@@ -163,7 +163,7 @@ def test_the_plan_keeps_apart_what_cannot_share():
     assert sorted(map(sorted, plan([job(), job(target=1), job(learning_rate=1e-3)]))) == [[0, 1, 2]]
 
 
-def test_stacks_fit_into_the_memory_that_is_free():
+def test_stacks_fit_into_the_free_memory():
     jobs = [replace(job(), seed=s) for s in range(40)]
     each = stacking.model_bytes(jobs[0].model, jobs[0].train)
     parts = plan(jobs, free=10 * each)
@@ -224,7 +224,7 @@ def test_a_broken_device_ends_the_sweep_in_one_line(monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_diverged_trials_leave_the_stack_and_the_others_do_not_notice():
+def test_diverged_trials_leave_the_stack_without_affecting_the_others():
     jobs = [job(2, s, learning_rate=10.0, diverged_above=1.5, warmup=0) for s in range(3)]
     jobs += [job(2, s, diverged_above=1.5) for s in range(3, 5)]
     told = Told(jobs).run([list(range(5))])
@@ -242,7 +242,7 @@ def test_diverged_trials_leave_the_stack_and_the_others_do_not_notice():
 
 
 @pytest.mark.parametrize("change", [{}, {"fresh": True, "steps": 150}, {"polish": 3}])
-def test_stopped_and_resumed_equals_undisturbed(change):
+def test_a_resumed_sweep_equals_an_uninterrupted_one(change):
     jobs = [job(h, s, **change) for h in (1, 2) for s in range(2)]
     whole = Told(jobs).run()
     first = Told(jobs, stop_at=17).run()
@@ -254,7 +254,7 @@ def test_stopped_and_resumed_equals_undisturbed(change):
         assert np.array_equal(rest.snapshots[n].theta, whole.snapshots[n].theta)
 
 
-def test_ctrl_c_leaves_whole_checkpoints(monkeypatch):
+def test_ctrl_c_leaves_complete_checkpoints(monkeypatch):
     """The signal comes in the middle of a window; the window ends, checkpoints are kept, and the rest equals a run."""
     jobs = [job(2, s) for s in range(3)]
     before = signal.getsignal(signal.SIGINT)
@@ -282,7 +282,7 @@ def test_ctrl_c_leaves_whole_checkpoints(monkeypatch):
 
 
 @pytest.mark.parametrize("model", [{}, {"depth": 2}])
-def test_polish_lowers_the_training_error_and_is_the_same_everywhere(model):
+def test_polish_lowers_the_training_error_identically_on_every_path(model):
     rough, fine = (job(2, 1, steps=80, model=model, polish=p, train_size=200) for p in (0, 30))
     before, after = train_jobs([rough, fine], quiet=True)
     assert after.train_nmse < 0.7 * before.train_nmse

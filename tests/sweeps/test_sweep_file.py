@@ -45,7 +45,7 @@ PARTS = [range(4), range(2, 6)]
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_positions_follow_from_the_task_where_nobody_states_them(plain: bool, tmp_path: Path) -> None:
+def test_positions_default_to_what_the_task_needs(plain: bool, tmp_path: Path) -> None:
     def chosen(task: Any, **options: Any) -> str:
         run = hc.sweep(task, heads=1, seeds=1, quiet=True, **QUICK, **options).runs[0]
         assert run.blind == ("blind" in options.get("name", ""))
@@ -62,9 +62,7 @@ def test_positions_follow_from_the_task_where_nobody_states_them(plain: bool, tm
             assert store.trials(run="sweep")[0].spec["model"]["positions"] == "concatenated"
 
 
-def test_models_that_see_no_positions_are_told_of_with_the_cause(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_models_without_positions_are_reported_with_the_cause(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     seeing = hc.sweep(own_task(PARTS), heads=[1, 2], seeds=1, quiet=True, **QUICK)
     blind = hc.sweep(own_task(PARTS), heads=[1, 2], seeds=1, quiet=True, positions="none", **QUICK)
     assert BLIND in repr(blind)
@@ -95,7 +93,7 @@ def test_a_spec_that_states_its_positions_keeps_its_hashes() -> None:
         assert hashes(choose_positions(stated)) == hashes(stated)
 
 
-def test_every_setting_gets_positions_of_its_own() -> None:
+def test_every_setting_gets_its_own_positions() -> None:
     plan = {
         **PLAN,
         "settings": [
@@ -110,7 +108,7 @@ def test_every_setting_gets_positions_of_its_own() -> None:
     assert [panel.model.positions for panel in choose_positions(stated).panels()] == ["none", "none", "gates"]
 
 
-def test_a_sweep_in_python_is_the_sweep_of_the_file(tmp_path: Path) -> None:
+def test_a_sweep_in_python_equals_the_sweep_of_its_file(tmp_path: Path) -> None:
     """All listed values, as arguments, as a SweepSpec, and as a file by text and by path: the same trials."""
     lists: dict[str, Any] = {
         "lengths": [4, 6],
@@ -166,7 +164,7 @@ def test_sizes_and_rates_vary_on_arrays_too() -> None:
         ({"name": "x"}, "name: a"),
     ],
 )
-def test_a_whole_spec_takes_no_second_word(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_complete_spec_takes_no_further_arguments(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(sweep_toml(SweepSpec.parse(PLAN)))
     for whole in (path, SweepSpec.parse(PLAN)):
@@ -185,7 +183,7 @@ BOTH = {
 
 
 @pytest.mark.parametrize("case", BOTH)
-def test_one_value_beside_its_list_is_refused(case: str) -> None:
+def test_a_single_value_beside_its_list_is_rejected(case: str) -> None:
     """The value was ignored, without a word."""
     one, several, part = BOTH[case]
     wanted = f"^{next(iter(one))} and {next(iter(several))} exclude each other: .*give"
@@ -199,7 +197,7 @@ def test_one_value_beside_its_list_is_refused(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", [*BOTH, "hidden"])
-def test_one_value_beside_its_list_is_refused_in_a_file(case: str, tmp_path: Path) -> None:
+def test_a_single_value_beside_its_list_is_rejected_in_a_file(case: str, tmp_path: Path) -> None:
     """A default and a value of the list are not: a file with everything written out has them."""
     one, several, part = {**BOTH, "hidden": ({"hidden": 5}, {"hidden": [4, 8]}, "model")}[case]
     (key, value), (name, listed) = next(iter(one.items())), next(iter(several.items()))
@@ -225,12 +223,12 @@ def test_one_value_beside_its_list_is_refused_in_a_file(case: str, tmp_path: Pat
         assert read_sweep(write(**{key: value})).panels(), "one of the listed values"
 
 
-def test_a_task_of_ones_own_takes_no_parameters_of_a_family() -> None:
+def test_a_custom_task_takes_no_family_parameters() -> None:
     with pytest.raises(hc.BadInput, match="^length: the task given has its own; to choose another, give a family"):
         hc.sweep(own_task(PARTS), heads=1, length=8)
 
 
-def test_several_lengths_of_one_task_are_refused_with_what_to_do() -> None:
+def test_several_lengths_of_one_task_are_rejected_with_advice() -> None:
     task = hc.make_task("quadratic-basins", length=6)
     X = task.sample(40, seed=1)
     arrays = hc.ArrayTask.from_arrays(X.numpy(), task.value(X).numpy())
@@ -261,7 +259,7 @@ def test_several_lengths_of_one_task_are_refused_with_what_to_do() -> None:
         ("stroe", "store"),
     ],
 )
-def test_a_misspelt_argument_is_answered_with_the_nearest_one(misspelt: str, meant: str, tmp_path: Path) -> None:
+def test_a_misspelt_argument_suggests_the_nearest_one(misspelt: str, meant: str, tmp_path: Path) -> None:
     """Whichever spec would have refused it: the arguments, the model, the training or the task's family."""
     path = tmp_path / "plan.toml"
     path.write_text(sweep_toml(SweepSpec.parse(PLAN)))
@@ -273,7 +271,7 @@ def test_a_misspelt_argument_is_answered_with_the_nearest_one(misspelt: str, mea
         assert "\n" not in str(caught.value)
 
 
-def test_bad_files_and_tasks_are_one_line(tmp_path: Path) -> None:
+def test_bad_files_and_tasks_give_a_one_line_error(tmp_path: Path) -> None:
     for task, message in (("none.toml", "no such file: none.toml"), (tmp_path, "cannot read"), (3, "not int")):
         with pytest.raises(hc.BadInput, match=message) as caught:
             hc.sweep(task, quiet=True)  # pyright: ignore[reportArgumentType]

@@ -107,7 +107,7 @@ def test_read_some_rows_at_a_time(tmp_path, monkeypatch, rows):
     ],
     ids=["bom", "bom quoted", "crlf", "cr", "no end", "blanks", "spaces", "wide", "quotes", "line in label", "signs"],
 )
-def test_ways_to_write_the_same(tmp_path, change):
+def test_equivalent_csv_spellings_read_equal(tmp_path, change):
     assert load(tmp_path, change(GOOD)).hash() == load(tmp_path, GOOD).hash()
 
 
@@ -188,11 +188,11 @@ def test_wrong_files(tmp_path, content, pattern):
     refused(tmp_path, content, pattern)
 
 
-def test_no_header(tmp_path):
+def test_a_missing_header_is_rejected(tmp_path):
     refused(tmp_path, GOOD.split("\n", 1)[1], "line 1: missing column 'sequence'")
 
 
-def test_cut_or_damaged_anywhere(tmp_path):
+def test_files_truncated_or_damaged_anywhere_are_rejected(tmp_path):
     whole = GOOD.encode()
     rng, refusals = np.random.default_rng(0), 0
     for size in range(0, len(whole), 13):
@@ -216,7 +216,7 @@ def test_it_needs_no_pyarrow(tmp_path, monkeypatch):
     assert load(tmp_path, GOOD).samples == len(LENGTHS)
 
 
-def test_a_second_file_is_refused(tmp_path):
+def test_a_second_file_is_rejected(tmp_path):
     (tmp_path / "t.csv").write_text(GOOD)
     with pytest.raises(BadInput, match="goes with .npy only: a .csv file holds its own y"):
         ArrayTask.load(tmp_path / "t.csv", y="y.npy")

@@ -74,7 +74,7 @@ def test_npy_without_its_sibling(tmp_path):
     unreadable(r"no such file: .*y\.npy \(the targets of .*X\.npy\): create it, or", tmp_path / "X.npy")
 
 
-def test_files_that_are_not_there_or_not_files(tmp_path):
+def test_missing_files_and_folders_are_rejected(tmp_path):
     unreadable("no such file:", tmp_path / "data.npz")
     (tmp_path / "folder.npz").mkdir()
     unreadable("is a folder", tmp_path / "folder.npz")

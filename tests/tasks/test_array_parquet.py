@@ -140,7 +140,7 @@ def _set(name, row, value):
         (lambda c: {k: pa.array([], pa.int64()) for k in c}, "no rows"),
     ],
 )
-def test_parquet_refusals(tmp_path, change, pattern):
+def test_bad_parquet_files_are_rejected(tmp_path, change, pattern):
     columns = long_form(LENGTHS)
     assert ArrayTask.load(write(tmp_path / "good.parquet", columns)).samples == len(LENGTHS)
     unreadable(pattern, write(tmp_path / "t.parquet", change(columns)))

@@ -65,7 +65,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", list(WAYS))
-def test_text_is_classes_for_the_advisor(tmp_path, way):
+def test_text_targets_are_classes_for_the_advisor(tmp_path, way):
     stuff = from_file(WAYS[way](tmp_path))
     assert stuff.classes == ("high", "low", "very high")
     found = np.array(stuff.classes)[stuff.task.y.argmax(1)]
@@ -90,7 +90,7 @@ def test_a_regression_needs_numbers_and_says_so(tmp_path, way, text):
 
 
 @pytest.mark.parametrize("way", list(WAYS))
-def test_a_task_reads_labels_by_the_rules_of_the_advisor(tmp_path, way):
+def test_a_task_reads_labels_like_the_advisor(tmp_path, way):
     task, stuff = ArrayTask.load(WAYS[way](tmp_path)), from_file(WAYS[way](tmp_path))
     assert task.classes == stuff.classes == ("high", "low", "very high")
     assert np.array_equal(task.y, stuff.task.y)
@@ -107,7 +107,7 @@ def test_a_task_reads_labels_by_the_rules_of_the_advisor(tmp_path, way):
         (4, ",other", "the target changes within sequence '1': .* differs in line 6"),
     ],
 )
-def test_a_slip_among_texts_is_refused_with_its_line(tmp_path, place, new, text):
+def test_a_typo_among_labels_is_rejected_with_its_line(tmp_path, place, new, text):
     lines = rows()
     lines[place] = lines[place].rsplit(",", 1)[0] + new
     with pytest.raises(BadInput, match=text) as caught:
@@ -115,7 +115,7 @@ def test_a_slip_among_texts_is_refused_with_its_line(tmp_path, place, new, text)
     assert "\n" not in str(caught.value)
 
 
-def test_text_is_for_one_target_and_never_for_features(tmp_path):
+def test_text_is_allowed_for_a_single_target_only(tmp_path):
     whole = columns()
     lines = [f"{row},x" for row in rows()]
     (tmp_path / "t.csv").write_text("\n".join(["sequence,position,a,b,target_0,target_1", *lines]) + "\n")

@@ -32,7 +32,7 @@ def refused(pattern: str, *args, **kwargs) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_it_has_a_tasks_attributes_but_is_no_task():
+def test_an_array_task_has_task_attributes_but_is_not_a_task():
     X = inputs()
     task = ArrayTask.from_arrays(X, np.stack([targets(X), -targets(X)], 1), name="mine")
     assert (task.name, task.samples, task.length, task.dim, task.out_dim) == ("mine", SAMPLES, LENGTH, DIM, 2)
@@ -44,7 +44,7 @@ def test_it_has_a_tasks_attributes_but_is_no_task():
 
 @pytest.mark.parametrize("seed", [0, 1, 7])
 @pytest.mark.parametrize("masked", [False, True])
-def test_split_is_disjoint_whole_and_keeps_rows_together(seed, masked):
+def test_the_split_is_disjoint_and_complete_and_keeps_rows_together(seed, masked):
     X = inputs()
     X[:, 0, 0] = np.arange(SAMPLES)  # names the sample
     mask = some_mask() if masked else None
@@ -75,12 +75,12 @@ def test_split_follows_the_seed():
 
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, float("nan")])
-def test_split_refuses_a_wrong_fraction(fraction):
+def test_split_rejects_an_invalid_fraction(fraction):
     with pytest.raises(BadInput, match="fraction must be above 0 and below 1"):
         ArrayTask.from_arrays(inputs(), np.arange(SAMPLES)).split(0, fraction)
 
 
-def test_split_refuses_a_negative_seed():
+def test_split_rejects_a_negative_seed():
     with pytest.raises(BadInput, match="seed"):
         ArrayTask.from_arrays(inputs(), np.arange(SAMPLES)).split(-1)
 
@@ -165,7 +165,7 @@ def test_wrong_shapes_of_y(shape, pattern):
     refused(pattern, inputs(), np.ones(shape))
 
 
-def test_nothing_at_all():
+def test_empty_arrays_are_rejected():
     refused("X is empty", np.ones((0, 4, 3)), np.ones(0))
 
 
@@ -175,7 +175,7 @@ def test_too_few_samples():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_not_finite(bad):
+def test_nonfinite_numbers_are_rejected(bad):
     X, y = inputs(), np.ones((SAMPLES, 2))
     X[4, 2, 1] = X[7, 0, 0] = bad
     refused(rf"X holds {bad} at sample 4, position 2, feature 1 \(from 0; 2 in all\)", X, y)
@@ -195,7 +195,7 @@ def test_not_finite(bad):
         (None, "Python objects"),
     ],
 )
-def test_not_numbers(bad, pattern):
+def test_arrays_without_numbers_are_rejected(bad, pattern):
     refused(f"X .*{pattern}", bad, np.arange(SAMPLES))
     refused(f"y .*{pattern}", inputs(), bad)
 
@@ -247,7 +247,7 @@ def test_which_targets_become_classes(y, kind, classes):
         assert np.array(classes)[task.y.argmax(1)].tolist() == y.tolist()
 
 
-def test_a_kind_that_is_none():
+def test_an_unknown_kind_is_rejected():
     X = np.random.default_rng(0).random((60, 4, 2))
     with pytest.raises(BadInput, match="kind must be auto, regression or classification, not 'ranking'"):
         ArrayTask.from_arrays(X, np.arange(60), kind="ranking")

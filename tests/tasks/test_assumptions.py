@@ -110,7 +110,7 @@ def test_jets_agree_with_autograd_and_enclose_boxes(seed: int) -> None:
             assert box[name].overlaps(sharp[name]), name
 
 
-def test_an_enclosure_does_not_hold_what_lies_outside() -> None:
+def test_enclosures_exclude_values_outside() -> None:
     """The twin of the test above: with the wrong box the same comparison fails."""
     tree = Exp(of=variable(1))
     box, point = jets(tree, balls([0.0], [0.5]))[0], jets(tree, balls([0.6], [0.6]))[0]
@@ -135,7 +135,7 @@ def test_exact_zeros_are_absent() -> None:
 
 
 @pytest.mark.parametrize("tree", [variable(2).norm(), largest(variable(2)), smallest(variable(2)) ** 2])
-def test_jets_refuse_kinks(tree: Expr) -> None:
+def test_jets_reject_kinks(tree: Expr) -> None:
     with pytest.raises(BadInput, match="kinks"):
         jets(tree, balls([0.0, 0.0], [1.0, 1.0]))
 
@@ -250,7 +250,7 @@ def test_proofs_agree_with_a_fine_grid(seed: int) -> None:
         assert float(lower) <= float(y.min()) + 1e-12
 
 
-def test_kinks_are_seen() -> None:
+def test_kinks_are_detected() -> None:
     x = variable(2)
     at = torch.tensor([0.3, 0.6], dtype=torch.float64)
     assert kinked((x - [0.3, 0.6]).norm(), at, SQUARE, 1.0)
@@ -279,7 +279,7 @@ def test_kinks_are_seen() -> None:
         (4, 3, "exp", "halves"),
     ],
 )
-def test_quadratic_basins_meet_everything(dim: int, intrinsic: int, outer: str, sets: str) -> None:
+def test_quadratic_basins_meet_all_assumptions(dim: int, intrinsic: int, outer: str, sets: str) -> None:
     task = make_task("quadratic-basins", dim=dim, intrinsic=intrinsic, outer=outer, sets=sets, seed=dim)
     report = check_assumptions(task)
     assert report.holds
@@ -409,7 +409,7 @@ def test_only_the_sabotaged_function_is_named() -> None:
     assert "f_1" not in report.finding("2.3").sentence
 
 
-def test_vector_outputs_need_one_live_output_a_column() -> None:
+def test_every_column_needs_an_output_that_depends_on_it() -> None:
     f = [basin(0.3), basin(0.7)]
     assert check_assumptions(retrieval(f, F0=make_task("quadratic-basins", outer="vector", intrinsic=2).F0)).holds
     dead = retrieval(f, F0=(variable(2) * variable(2)))  # z_i² in every output: both columns vanish at z = 0
@@ -456,7 +456,7 @@ def test_sabotaged_callables_are_rejected() -> None:
     assert check(lambda v: ((v - 0.3) ** 2).sum(-1), lambda z: z[..., 0] ** 2 + z[..., 1])["2.4"] == "fails"
 
 
-def test_broken_functions_give_one_clear_line() -> None:
+def test_broken_functions_give_a_one_line_error() -> None:
     nothing = GeneralizedRetrieval([lambda v: v.sum(-1) * math.nan], None, lambda z: z.sum(-1), length=4, dim=1)
     with pytest.raises(BadInput, match="finite"):
         check_assumptions(nothing)
@@ -467,7 +467,7 @@ def test_broken_functions_give_one_clear_line() -> None:
         check_assumptions(make_task("min-plus-max"), seed=-1)
 
 
-def test_a_basin_too_narrow_for_the_search_is_no_verdict():
+def test_a_basin_too_narrow_for_the_search_gives_no_verdict():
     """A well of width 1e-4: the search misses it, the enclosure does not, and the report must not contradict it."""
     x = variable(1)
     well = Exp(of=((x - 0.123456) ** 2).sum() * (-1e8)) * (-0.5)

@@ -12,7 +12,7 @@ from headcount.tasks.arrays.task import ArrayTask
 RNG = np.random.default_rng(0)
 
 
-def test_whole_numbers_in_two_dimensions_are_ids():
+def test_integers_in_two_dimensions_are_ids():
     ids = RNG.choice([3, 7, 100], (20, 5))
     found = ArrayTask.from_arrays(ids, RNG.normal(size=20))
     assert found.X.shape == (20, 5, 3)
@@ -39,7 +39,7 @@ def test_padding_and_unknown_ids_are_zeros():
     assert not found.codes.apply(np.full((1, 1, 1), 55.0)).any()
 
 
-def test_too_many_ids_for_one_hot_are_refused():
+def test_too_many_ids_for_one_hot_are_rejected():
     with pytest.raises(BadInput, match=r"different ids, too many for one-hot vectors.*X\.astype\(float\)"):
         ArrayTask.from_arrays(np.arange(40_000).reshape(400, 100), RNG.normal(size=400))
 

@@ -100,7 +100,7 @@ def test_every_family_is_in_the_list():
     assert {spec.get("outer") for spec, _ in SPECS} > set(OUTERS)
 
 
-def test_the_page_of_tasks_has_a_row_for_every_family(repo):
+def test_the_tasks_page_lists_every_family(repo):
     """docs/tasks.md names every family with all of its parameters, and nothing else."""
     rows = [line.split(" | ") for line in (repo / "docs/tasks.md").read_text("utf-8").splitlines() if " | " in line]
     told = {name: set(words(row[-1])) for row in rows[2:] for name in words(row[0])}
@@ -247,7 +247,7 @@ def test_sabotaged_tasks_fail(kind, S, check):
         conforms(build(kind, S), 2)
 
 
-def test_a_law_that_is_not_written_down_fails():
+def test_a_law_missing_from_the_serial_form_fails():
     g = variable(2)[0]
     check_serial(MeanTask(g, length=3, law=Gaussian()))
     with pytest.raises(AssertionError):

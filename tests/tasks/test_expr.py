@@ -136,7 +136,7 @@ def test_enclosures_are_tight_where_functions_are_monotone_or_even():
     assert not expr_ball.evaluate(x**4, [expr_ball.ball(-0.1, 0.2)])[0] < 0
 
 
-def test_what_is_not_a_number_never_becomes_an_enclosure():
+def test_nan_never_becomes_an_enclosure():
     infinite = [flint.arb("inf")]
     x = variable(1)
     nothing = Exp(of=x) - Exp(of=x)

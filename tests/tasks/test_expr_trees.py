@@ -64,14 +64,14 @@ X1, X2 = {"op": "variable", "dim": 1}, {"op": "variable", "dim": 2}
         ({"op": "variable", "dim": object()}, "not JSON data"),
     ],
 )
-def test_bad_trees_are_refused_with_one_line(data, pattern):
+def test_bad_trees_are_rejected_in_one_line(data, pattern):
     with pytest.raises(BadInput, match=pattern) as caught:
         parse_expr(data)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 250
 
 
-def test_a_tree_too_deep_for_json_is_refused_with_one_line():
+def test_a_tree_too_deep_for_json_is_rejected_in_one_line():
     data = X1
     for _ in range(300):
         data = {"op": "tanh", "of": data}
@@ -167,13 +167,13 @@ def test_norm_and_iteration():
         lambda x: x * float("nan"),
     ],
 )
-def test_what_does_not_go_together_is_refused_with_one_line(wrong):
+def test_mismatched_shapes_are_rejected_in_one_line(wrong):
     with pytest.raises(BadInput) as caught:
         wrong(variable(3))
     assert "\n" not in str(caught.value)
 
 
-def test_two_affine_maps_become_one_exactly():
+def test_two_affine_maps_are_merged_exactly():
     x = variable(2)
     inner = affine([[1, 2], [3, 4], [-5, 6]], [7, 8, -9], x)
     outer = affine([[1, 0, -2], [10, 20, 30]], [100, -200], inner)
@@ -200,7 +200,7 @@ def test_reads():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_not_read_does_not_matter(tree, kind, seed):
+def test_unread_coordinates_do_not_matter(tree, kind, seed):
     rng = np.random.default_rng([KINDS.index(kind), seed, 3])
     wide = variable(5)
     node = tree(rng, kind, 3)

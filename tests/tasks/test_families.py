@@ -98,7 +98,7 @@ def test_controls():
     same(make_task("nearest-neighbour"), lambda x: x[np.linalg.norm(x[:-1] - x[-1], axis=1).argmin()])
 
 
-def test_a_wrong_formula_is_noticed():
+def test_a_wrong_formula_is_detected():
     with pytest.raises(AssertionError):
         same(make_task("min-plus-max", length=5), lambda x: x.max() + x.min() + 1e-9)
 
@@ -158,7 +158,7 @@ def test_index_sets(intrinsic, length, share):
         ("linear", {"length": 0}, "length must be .*, not 0"),
     ],
 )
-def test_wrong_parameters_are_refused_with_one_line(name, parameters, pattern):
+def test_wrong_parameters_are_rejected_in_one_line(name, parameters, pattern):
     for make in (lambda: make_task(name, **parameters), lambda: parse_task({"family": name, **parameters})):
         with pytest.raises(BadInput, match=pattern) as caught:
             make()
@@ -184,7 +184,7 @@ def test_wrong_parameters_are_refused_with_one_line(name, parameters, pattern):
         ({"weight": []}, "rectangular table"),
     ],
 )
-def test_wrong_task_data_is_refused_with_one_line(change, pattern):
+def test_wrong_task_data_is_rejected_in_one_line(change, pattern):
     data = make_task("linear").data()
     assert parse_task(data).hash() == make_task("linear").hash()
     with pytest.raises(BadInput, match=pattern) as caught:
@@ -199,7 +199,7 @@ def test_nearest_neighbour_has_one_law():
 
 
 @pytest.mark.parametrize("name", [["mean"], None, 3])
-def test_a_family_that_is_no_name(name):
+def test_an_invalid_family_name_is_rejected(name):
     with pytest.raises(BadInput, match="unknown task"):
         parse_task({"family": name})
 
@@ -230,7 +230,7 @@ def test_summaries_are_one_line():
         assert torch.isfinite(kind().task().value(kind().task().sample(3))).all()
 
 
-def test_clipped_tokens_are_the_gaussian_ones_kept_to_the_box() -> None:
+def test_clipped_tokens_are_gaussian_tokens_clipped_to_the_box() -> None:
     """The same draws, moved to the nearest point of the box, which is then the task's domain."""
     plain, clipped = (make_task("sum-of-maxima", intrinsic=2, dim=2, length=8, limit=limit) for limit in (None, 1.5))
     assert (plain.box, clipped.box) == (None, ((-1.5, -1.5), (1.5, 1.5)))
@@ -242,7 +242,7 @@ def test_clipped_tokens_are_the_gaussian_ones_kept_to_the_box() -> None:
         make_task("sum-of-maxima", limit=0.0)
 
 
-def test_directions_are_what_qr_gives():
+def test_directions_match_a_qr_decomposition():
     """Gram and Schmidt in a fixed order, beside LAPACK's QR."""
     for dim in (1, 2, 5, 40):
         rows = generator(dim, "rows").standard_normal((dim, dim))

@@ -43,7 +43,7 @@ def test_the_exact_intrinsic_dimension(f, S, F0, D):
     assert GeneralizedRetrieval(f, S, F0, length=4, dim=2).intrinsic == D
 
 
-def test_a_callable_outside_reads_everything():
+def test_a_callable_f0_reads_all_minima():
     task = GeneralizedRetrieval([a, b, a], None, lambda z: z[..., 0], length=4)
     assert task.intrinsic == 2
     assert not task.symbolic
@@ -87,7 +87,7 @@ def test_bare_callables_have_no_serial_form(f):
         GeneralizedRetrieval([a, b], None, lambda z: z.sum(-1), length=3).data()
 
 
-def test_callables_of_the_wrong_shape_are_refused():
+def test_callables_of_the_wrong_shape_are_rejected():
     with pytest.raises(BadInput, match=r"only the last axis may change \(sum\(-1\), not sum\(\)\)"):
         GeneralizedRetrieval([a, b], None, lambda z: z.sum(), length=3)
     task = GeneralizedRetrieval([lambda X: X], None, lambda z: z, length=3, dim=2)
@@ -98,12 +98,12 @@ def test_callables_of_the_wrong_shape_are_refused():
         task.value(task.sample(2))
 
 
-def test_gradient_of_what_reads_nothing_is_zero():
+def test_the_gradient_of_a_constant_is_zero():
     task = GeneralizedRetrieval([a], None, lambda z: torch.ones(*z.shape[:-1], 2), length=3)
     assert torch.equal(task.gradient(task.sample(4)), torch.zeros(4, 2, 3, 2, dtype=torch.float64))
 
 
-def test_gradient_needs_no_gradient_mode():
+def test_gradients_work_without_grad_mode():
     task = GeneralizedRetrieval([a, c], None, z2.sum(), length=3)
     X = task.sample(4)
     with torch.no_grad():
@@ -114,7 +114,7 @@ def test_gradient_needs_no_gradient_mode():
 
 
 @pytest.mark.parametrize("length", [3, 40, 1000])
-def test_the_first_of_equals_is_retrieved(length):
+def test_the_first_of_equal_minima_is_retrieved(length):
     S = [list(range(length)), list(range(1, length)), [length - 1]]
     task = GeneralizedRetrieval([x[0], x[0], x[0]], S, z3.sum(), length=length)
     X = torch.full((5, length, 2), 0.25, dtype=torch.float64)
@@ -142,7 +142,7 @@ def test_values_that_are_not_finite_stay_in_their_set():
     assert task.value(X).tolist() == [[1.0]]
 
 
-def test_sets_may_be_any_whole_numbers():
+def test_sets_may_have_any_integer_type():
     plain = GeneralizedRetrieval([a, b], [[0, 2], [1, 2]], z2.sum(), length=3)
     for S in (np.array([[0, 2], [1, 2]]), [range(0, 3, 2), (2, 1)], [torch.tensor([2, 0]), {1, 2}]):
         assert GeneralizedRetrieval([a, b], S, z2.sum(), length=3).hash() == plain.hash()
@@ -174,7 +174,7 @@ def test_sets_may_be_any_whole_numbers():
         ({"law": Uniform(low=(0.0,) * 3, high=(1.0,) * 3)}, "law 'uniform' cannot draw"),
     ],
 )
-def test_the_constructor_refuses_with_one_line(arguments, pattern):
+def test_the_constructor_rejects_bad_arguments_in_one_line(arguments, pattern):
     good = {"f": [a, b], "S": None, "F0": z2.sum(), "length": 4}
     GeneralizedRetrieval(**good)
     with pytest.raises(BadInput, match=pattern) as caught:

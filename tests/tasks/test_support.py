@@ -41,7 +41,7 @@ def nudged(X: np.ndarray, place: tuple[int, int], by: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_what_a_law_draws_is_inside(name: str) -> None:
+def test_samples_of_a_law_lie_in_its_support(name: str) -> None:
     data, dim = LAWS[name]
     law = LAW.validate_python(data)
     for X in law.draw(np.random.default_rng(0), 50, 6, dim):
@@ -69,7 +69,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_it_cannot_draw_is_outside(case: str) -> None:
+def test_points_that_a_law_cannot_draw_are_outside_its_support(case: str) -> None:
     name, X, said = BAD[case]
     law = LAW.validate_python(LAWS[name][0])
     assert said in law.outside(X)
@@ -94,7 +94,7 @@ def test_the_tolerance_is_that_of_rounding() -> None:
     assert checked(LAWS["marked"][0], nudged(MARKS, (0, 1), 1e-13))  # the verifier's marks are exact
 
 
-def test_a_ball_is_inside_only_as_a_whole() -> None:
+def test_a_ball_is_inside_only_if_all_of_it_is() -> None:
     wide = [[arb(0.5, 0.1), arb(0.95, 0.1)]]
     law = {"law": {"law": "uniform", "low": [0.0], "high": [1.0]}}
     assert outside(law, [wide, wide], False)
@@ -106,7 +106,7 @@ def test_a_ball_is_inside_only_as_a_whole() -> None:
     assert outside({"law": {"law": "sphere"}}, [round_, round_], True) == ""  # norm 1 is proved of the pair meant
 
 
-def test_laws_that_the_verifier_does_not_know() -> None:
+def test_laws_unknown_to_the_verifier() -> None:
     X = np.zeros((2, 2))
     for law in ({"law": "levy"}, None, "uniform", ["uniform"], {}):
         assert checked(law, X) is None  # type: ignore[arg-type]

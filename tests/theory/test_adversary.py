@@ -67,7 +67,7 @@ def test_the_steps_of_the_proof(case: str):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_found_is_what_is_claimed(case: str):
+def test_the_attack_finds_what_it_claims(case: str):
     task, model = CASES[case]
     plan = make_plan(Attacked(model, task), task)
     eps = eps_for_points(plan, 3)
@@ -109,7 +109,7 @@ def test_a_peak_inside_a_segment_is_found():
         assert plan.peaks[0].score == pytest.approx(top + 0.1 * (top - bend), abs=1e-13)
 
 
-def test_the_search_sees_the_reference_model():
+def test_the_search_evaluates_the_reference_model():
     """Sums that agree are outputs that agree; the reference model's own F then cannot tell the sequences apart."""
     task = basin_task(32)
     for model, uncovered in ((random_model(32), None), (retriever_model(32, 0), 1), (retriever_model(32, 1), 0)):

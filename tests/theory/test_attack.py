@@ -64,7 +64,7 @@ def random_model(seed: int = 0, **options) -> SavedModel:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_the_map_is_the_models(options: dict) -> None:
+def test_the_head_map_matches_the_model(options: dict) -> None:
     """c + Σ W_O o is what F reads in the reference model, and the Jacobian is autograd's."""
     model = random_transformer(**options)
     layer = HeadMap(model)
@@ -81,7 +81,7 @@ def test_the_map_is_the_models(options: dict) -> None:
 
 
 @pytest.mark.parametrize("options", DEEP)
-def test_the_state_of_deeper_models(options: dict) -> None:
+def test_states_of_deeper_models(options: dict) -> None:
     """F of the state is the model, whatever its depth and norms."""
     model = random_transformer(**options)
     layer = state_map(model)
@@ -107,7 +107,7 @@ def box_pairs(model: SavedModel, task: GeneralizedRetrieval, count: int) -> tupl
     return pairs, draws[: 2 * count].reshape(count, -1)
 
 
-def test_the_stages_keep_their_word() -> None:
+def test_each_stage_does_what_it_claims() -> None:
     """Climbing raises the merit within the box; projection meets the fibre and moves little."""
     model, task = random_model(), small_task()
     pairs, at = box_pairs(model, task, 8)
@@ -125,7 +125,7 @@ def test_the_stages_keep_their_word() -> None:
     assert bool((met >= pairs.low).all() & (met <= pairs.high).all())
 
 
-def test_faces_of_the_box_hold_what_would_leave() -> None:
+def test_a_coordinate_on_a_face_only_moves_inward() -> None:
     """A coordinate at a face takes no part in a step outward, and does in one inward."""
     pairs, at = box_pairs(random_model(), small_task(), 1)
     at[0, 0], at[0, 1], at[0, 2] = pairs.low[0], pairs.high[1], 0.0
@@ -159,7 +159,7 @@ def test_a_pair_is_found_proved_saved_and_verified(tmp_path: Path) -> None:
     assert "gap is not proved" in verify_witness(tmp_path / "w").reason
 
 
-def test_typical_pairs_keep_to_the_region() -> None:
+def test_typical_pairs_stay_in_the_region() -> None:
     """Every z_i of both sequences lies within what the law draws; the whole box holds more."""
     model, task = random_model(heads=1), small_task()
     # on a busy machine too it must come to its end; of few starts, one search in 25 ends outside of the region
@@ -199,7 +199,7 @@ def test_vector_targets_and_deeper_models() -> None:
     assert witness.gap == pytest.approx(gap, rel=1e-6)
 
 
-def test_what_is_known_by_numbers_only_is_evidence(tmp_path: Path) -> None:
+def test_targets_known_only_as_numbers_give_evidence_not_proof(tmp_path: Path) -> None:
     """A surrogate's predictions, or a bare Python function, give evidence, which recheck refuses to call proved."""
     model = SavedModel(random_transformer(3, heads=1))
     teacher = SavedModel(random_transformer(4, heads=2))
@@ -232,7 +232,7 @@ def test_built_models_have_no_large_pair(seed: int) -> None:
     assert row["gap"] <= 2 * row["eps"]
 
 
-def test_too_few_built_heads_are_found_out() -> None:
+def test_a_built_model_with_too_few_heads_is_detected() -> None:
     """The twin that must be caught: a certificate's model with one head's values removed has large pairs."""
     task = hc.make_task("quadratic-basins", intrinsic=2, dim=1, length=4)
     assert isinstance(task, GeneralizedRetrieval)
@@ -258,7 +258,7 @@ def test_bad_input_is_one_line(change: dict, message: str) -> None:
         attack(random_model(), small_task(), **change)
 
 
-def test_what_overflows_is_refused_in_one_line(headcount_here, tmp_path: Path) -> None:
+def test_overflow_is_rejected_with_a_one_line_error(headcount_here, tmp_path: Path) -> None:
     """Scores, outputs, predictions or targets that are no finite numbers, or no longer once they are squared."""
     spoils = {
         "attention": lambda m: m.transformer.layers[0].attention.value.mul_(1e200),
@@ -280,7 +280,7 @@ def test_what_overflows_is_refused_in_one_line(headcount_here, tmp_path: Path) -
         attack(random_model(), huge, starts=2, seconds=1.0)
 
 
-def test_another_task_must_fit() -> None:
+def test_a_task_that_does_not_fit_the_model_is_rejected() -> None:
     with pytest.raises(BadInput, match="takes 6 tokens"):
         attack(random_model(), small_task(8))
     with pytest.raises(BadInput, match="unbounded"):
@@ -289,7 +289,7 @@ def test_another_task_must_fit() -> None:
         attack(SavedModel(random_transformer(1)), hc.make_task("mean", dim=2, length=6), among="typical")
 
 
-def test_what_a_pair_implies_holds_for_networks() -> None:
+def test_implications_of_a_pair_hold_for_networks() -> None:
     """Random two-layer networks never move more than the bounds allow, and one moves exactly as much."""
     g = np.random.default_rng(0)
     for kind, activation in (("relu2", torch.relu), ("gelu2", torch.nn.functional.gelu)):

@@ -63,7 +63,7 @@ def test_a_pair_lies_in_the_support_and_is_proved_there(task: Task, tmp_path: Pa
 
 
 @pytest.mark.parametrize("task", [SPHERE, MARKED], ids=lambda t: t.name)
-def test_all_of_the_box_holds_what_is_no_input(task: Task) -> None:
+def test_a_search_over_the_whole_box_leaves_the_support_and_says_so(task: Task) -> None:
     """The same search over the box leaves the support, gains by it, and every statement about the pair says so."""
     model, wide, witness = found_in(task, among="box")
     _, kept, _ = found_in(task)
@@ -84,7 +84,7 @@ def test_without_the_tangent_the_search_would_leave_the_sphere(monkeypatch: pyte
     assert witness.in_support is False
 
 
-def test_a_proof_off_the_sphere_is_not_taken_for_one_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proof_off_the_sphere_does_not_count_as_one_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The norms' equations must be solved for; without them, or with slopes that are wrong, the witness is refused."""
     model, _, witness = found_in(SPHERE)
     plain = {**witness.data, "solved": witness.data["solved"][:2]}
@@ -128,12 +128,12 @@ def test_directions_along_the_sphere_and_with_marks_held() -> None:
         (hc.make_task("min-plus-max", length=5), ((2.0,), (3.0,)), "no input of min-plus-max lies inside"),
     ],
 )
-def test_a_box_without_inputs_is_refused(task: Task, box: Box, message: str) -> None:
+def test_a_box_without_inputs_is_rejected(task: Task, box: Box, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         attack(model_of(task), task, box)
 
 
-def test_a_wider_box_is_cut_to_the_laws() -> None:
+def test_a_wider_box_is_reduced_to_the_box_of_the_law() -> None:
     """All inputs in a box that is too wide are those of the task; with among="box" the pair is none of them."""
     task = hc.make_task("min-plus-max", length=5)
     kept = attack(model_of(task), task, ((-2.0,), (0.75,)), starts=6, seconds=60.0)

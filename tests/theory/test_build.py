@@ -132,7 +132,7 @@ def test_half_the_beta_suffices(task: GeneralizedRetrieval, eps: float) -> None:
     assert ratios == pytest.approx([0.5] * len(ratios), rel=0.02)
 
 
-def test_the_count_grows_as_the_theorem_says() -> None:
+def test_the_parameter_count_grows_as_in_the_theorem() -> None:
     """M less what ε does not touch (gates, F of an affine F0, E biases) is C·ε^(−1/2), and T is not in it."""
     eps, counts = np.array([1e-2, 1e-3, 1e-4, 1e-5]), dict[int, list[int]]()
     for length in (8, 64):
@@ -145,7 +145,7 @@ def test_the_count_grows_as_the_theorem_says() -> None:
     assert slope == pytest.approx(0.5, abs=0.02)
 
 
-def test_sizes_are_free(tmp_path: Path) -> None:
+def test_sizes_can_be_chosen_freely(tmp_path: Path) -> None:
     task = make_task("quadratic-basins", intrinsic=2, length=8)
     built = build(task, 0.1, heads=5, head_dim=3)
     assert (built.model.transformer.spec.heads, built.model.transformer.spec.head_dim) == (5, 3)
@@ -154,7 +154,7 @@ def test_sizes_are_free(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("outer", ["sum", "square", "vector"])
-def test_weights_at_most_one_on_demand(outer: str, tmp_path: Path) -> None:
+def test_weights_can_be_bounded_by_one(outer: str, tmp_path: Path) -> None:
     task = make_task("quadratic-basins", intrinsic=3, length=8, sets="halves", outer=outer)
     built = build(task, 0.1, bounded=True)
     most = largest_weights(built.model)
@@ -180,7 +180,7 @@ def test_vectors_and_unread_minima(tmp_path: Path) -> None:
     assert not built.model.transformer.layers[0].attention.value[0].any()
 
 
-def test_odd_tasks(tmp_path: Path) -> None:
+def test_unusual_tasks(tmp_path: Path) -> None:
     """A constant F0, a constant inside f, one token, a small index set, a steep F0: built like any other."""
     x, z = variable(1), variable(1)
     bowl = ((x - 0.3) ** 2).sum() + 0.5 * x[0]
@@ -200,7 +200,7 @@ def test_odd_tasks(tmp_path: Path) -> None:
         assert worst_error(built.model, task, built.model.box, effort=0.02).error <= built.budget.bound + 1e-9
 
 
-def test_what_cannot_be_built_says_why() -> None:
+def test_impossible_builds_explain_why() -> None:
     x, z = variable(2), variable(1)
     basins = make_task("quadratic-basins", intrinsic=3)
     four = ((variable(4) - 0.5) ** 2).sum()
@@ -236,7 +236,7 @@ def test_what_cannot_be_built_says_why() -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("make", [build, build_wide])
-def test_numbers_beyond_doubles_are_refused(make) -> None:
+def test_numbers_beyond_doubles_are_rejected(make) -> None:
     """Squares of differences overflow in Python, products in NumPy."""
     x = variable(1)
     for F0 in (variable(1) * 1e300, Exp(of=variable(1) * 1e300), (variable(1) * 1e200) ** 2):

@@ -41,7 +41,7 @@ def test_the_papers_own_settings():
 
 
 @pytest.mark.parametrize("form", [0, 1])
-def test_where_it_bites_by_trying(form: int):
+def test_the_sizes_where_the_bound_is_positive_by_trying_all(form: int):
     for n in (1, 2, 5):
         for h in (1, 2, 3):
             first = next(T for T in range(4, 400) if T >= 4 and not both(h, T, n)[form].vacuous)
@@ -63,7 +63,7 @@ def rules() -> list[SetRule]:
     return [share(Fraction(7, 25)), share(Fraction(1, 3)), *(rule for rule in kinds if rule is not None)]
 
 
-def test_k_and_where_it_bites_over_a_grid():
+def test_k_and_the_first_positive_sizes_over_a_grid():
     """24,000 settings: k is its formula, and no row contradicts another about the length from which it bites."""
     lengths, count = (5, 8, 10, 16, 20, 21, 22, 32, 47, 64, 99, 128), 0
     for rule, D, s, n in itertools.product(rules(), range(1, 11), range(1, 8), range(1, 6)):
@@ -94,7 +94,7 @@ def test_other_lengths_need_a_rule():
 
 
 @pytest.mark.parametrize("settings", [{}, {"sets": "halves"}, {"sets": "bands", "share": 0.28}, {"sets": "random"}])
-def test_the_rule_of_a_family_is_what_its_tasks_have(settings: dict[str, object]):
+def test_the_rule_of_a_family_matches_its_tasks(settings: dict[str, object]):
     rule = family_rule("quadratic-basins", settings)
     assert rule is not None
     for T in range(3, 60):
@@ -234,7 +234,7 @@ def test_the_command(headcount_here: Cli):
 
 
 @pytest.mark.parametrize("sizes", [("--D", "3", "--dim", "40", "-T", "1000000"), ("quadratic-basins", "-T", "20000")])
-def test_long_sequences_are_answered(sizes: tuple[str, ...], headcount_here: Cli):
+def test_long_sequences_get_an_answer(sizes: tuple[str, ...], headcount_here: Cli):
     """C(T, T/4) has more digits than Python writes out."""
     for how in ((), ("--json",)):
         done = headcount_here("bounds", *sizes, "--heads", "1", *how)
@@ -242,7 +242,7 @@ def test_long_sequences_are_answered(sizes: tuple[str, ...], headcount_here: Cli
 
 
 @pytest.mark.parametrize("scale", [1e300, 1e308])
-def test_numbers_beyond_doubles_are_cut_to_the_largest(scale: float, headcount_here: Cli, tmp_path: Path):
+def test_numbers_beyond_doubles_are_capped_at_the_largest(scale: float, headcount_here: Cli, tmp_path: Path):
     x, file = variable(2), tmp_path / "task.json"
     f = [((x - c) ** 2).sum() * scale for c in ([0.2, 0.3], [0.8, 0.7])]
     task = hc.GeneralizedRetrieval(f, None, variable(2).sum() * scale, length=8)
@@ -254,7 +254,7 @@ def test_numbers_beyond_doubles_are_cut_to_the_largest(scale: float, headcount_h
     assert rounded_down(Fraction(1, 3)) < Fraction(1, 3)
 
 
-def test_no_set_is_made_to_count_it():
+def test_sets_are_counted_without_being_built():
     """A rule is asked at lengths far beyond the task's; 10^12 positions would not fit into memory."""
     for kind in ("all", "bands", "halves", "random"):
         rule = family_rule("quadratic-basins", {"sets": kind, "share": 0.3})
@@ -268,7 +268,7 @@ def test_no_set_is_made_to_count_it():
 BANDS = ("quadratic-basins", "--intrinsic", "2", "--set", "sets=bands", "--heads", "1", "--head-dim", "1")
 
 
-def test_the_command_keeps_whole_sets_at_every_length(headcount_here: Cli):
+def test_the_command_keeps_sets_with_all_positions_at_every_length(headcount_here: Cli):
     """29·(15/29) is 15.000000000000002 in floating point; 15 positions are meant, and at other lengths their own."""
     done = headcount_here("bounds", *BANDS, "--set", "share=0.5", "--length", "29,21,64", "--eps", "1e-6", "--json")
     said = json.loads(done.stdout)
@@ -293,7 +293,7 @@ def test_the_command_keeps_whole_sets_at_every_length(headcount_here: Cli):
     assert {row["bites_from_length"] for row in table} == {11}
 
 
-def test_the_command_reads_a_share_exactly(headcount_here: Cli):
+def test_the_command_reads_a_fraction_exactly(headcount_here: Cli):
     """T = 25 and |S| = 7: 0.28·25 is 7.000000000000001 in floating point."""
     flags = ("--D", "2", "--heads", "1", "--head-dim", "1", "--length", "25", "--variation", "0.05", "--eps", "1e-6")
     for share in ("7/25", "0.28"):
@@ -306,7 +306,7 @@ def test_the_command_reads_a_share_exactly(headcount_here: Cli):
     assert headcount_here("bounds", "--D", "2", "--length", "8,25").returncode == 0  # neither a task nor ε
 
 
-def test_a_task_in_a_file_says_nothing_of_other_lengths(headcount_here: Cli, tmp_path: Path):
+def test_a_task_file_gives_no_answer_for_other_lengths(headcount_here: Cli, tmp_path: Path):
     task = hc.make_task("quadratic-basins", intrinsic=3, length=12, sets="bands")
     file = tmp_path / "task.json"
     file.write_text(json.dumps(task.data()), encoding="utf-8")

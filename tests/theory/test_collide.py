@@ -123,7 +123,7 @@ def test_a_planted_collision_is_found():
         assert found is None or found.distance >= 1.0
 
 
-def test_a_collision_within_the_gap_is_none():
+def test_a_collision_closer_than_the_gap_does_not_count():
     vectors = [np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 2.0]])]
     near = Choices(vectors, [np.array([0.0, 0.1, 1.0])], 0.2)
     for pair in (meet_in_the_middle(near), k_list(near), nearest_pair(near)):

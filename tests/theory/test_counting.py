@@ -70,7 +70,7 @@ def test_an_irrational_bound_of_values_is_rounded_up():
     assert width.width**2 * (2 * 2 * 3 * t) ** 2 * 2 <= (Fraction(1, 4) / (3 * t * q) * root(q**t - 1, 3)) ** 2
 
 
-def test_what_exceeds_a_level_is_decided_exactly():
+def test_exceeding_a_level_is_decided_exactly():
     for eps, basins, sizes in cases():
         for basin in basins:
             width = exact(eps, [basin], sizes)
@@ -94,7 +94,7 @@ def test_the_width_never_rises_with_eps():
         assert widths == sorted(widths), (sizes, size, variation)
 
 
-def test_below_bites_below_eps_it_always_bites():
+def test_below_the_threshold_eps_the_bound_is_always_positive():
     told = 0
     for sizes, size, variation in SETTINGS:
         basins = [Basin(size, Fraction(variation)), Basin(size + 3, Fraction(variation) / 2)]
@@ -144,14 +144,14 @@ def test_extreme_numbers_are_capped_and_quick():
 # -- set sizes, and from which length on ---------------------------------------------------------------------
 
 
-def test_a_share_gives_whole_sets():
+def test_a_fraction_gives_exact_set_sizes():
     """⌈(|S|/T)·T⌉ in floating point is one too many in 138 pairs up to T = 128; in fractions in none."""
     pairs = [(T, size) for T in range(1, 129) for size in range(-(-T // 4), T + 1)]
     assert sum(math.ceil((size / T) * T) != size for T, size in pairs) == 138
     assert all(of_share([T], 2, Fraction(size, T))[0].smallest_set == size for T, size in pairs)
 
 
-def test_from_which_length_on_it_bites_by_trying():
+def test_the_length_from_which_the_bound_is_positive_by_trying_all():
     rules = [lambda T, p=p: math.ceil(p * T) for p in (Fraction(1), Fraction(1, 2), Fraction(7, 25), Fraction(1, 4))]
     for needed, rule in itertools.product(range(1, 60), rules):
         first = first_length(needed, rule)
@@ -219,7 +219,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_where_no_segment_is_known_the_reason_is_told(why: str):
+def test_a_missing_segment_is_explained(why: str):
     told = segments(REFUSED[why])
     assert isinstance(told, str)
     assert why in told

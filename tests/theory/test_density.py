@@ -72,7 +72,7 @@ def test_features_are_the_minima_of_the_definition(length: int, dim: int) -> Non
 
 @pytest.mark.parametrize("q", [0.3, 10.0, 300.0, math.inf])
 @pytest.mark.parametrize(("length", "dim"), SIZES)
-def test_recovered_as_by_sorting(length: int, dim: int, q: float) -> None:
+def test_tokens_are_recovered_as_by_sorting(length: int, dim: int, q: float) -> None:
     near, X = Approximant(NAMED["wave"].F, length=length, dim=dim, q=q), inputs(length, dim)
     z = near.features(X)
     expected = np.array([[recovered_by_sorting(x[:, j], q) for j in range(dim)] for x in X]).swapaxes(1, 2)
@@ -135,13 +135,13 @@ def test_the_bound_of_f_holds(name: str, length: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["max-minus-min", "mean", "wave"])
-def test_a_lipschitz_constant_that_is_too_small_is_refused(name: str) -> None:
+def test_a_lipschitz_constant_that_is_too_small_is_rejected(name: str) -> None:
     with pytest.raises(hc.BadInput, match="at least"):
         measure(name, lipschitz=0.2 * NAMED[name].lipschitz, samples=500)
     assert measure(name, lipschitz=3 * NAMED[name].lipschitz, samples=50).data()["status"]["F_proved"] != "proved"
 
 
-def test_without_a_lipschitz_constant_nothing_is_proved_of_f() -> None:
+def test_without_a_lipschitz_constant_nothing_is_proved_about_f() -> None:
     def mean(X: np.ndarray) -> np.ndarray:  # the name of a built-in function proves nothing
         return np.sqrt(X.mean((1, 2)))[:, None]
 
@@ -277,7 +277,7 @@ def test_the_verb(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no error at all" in call(capsys, "mean", "-T", "4", "--samples", "50")[1]
 
 
-def test_the_picture_is_the_same_every_time(tmp_path: Path) -> None:
+def test_the_picture_is_deterministic(tmp_path: Path) -> None:
     figure = measure("median", q=[20], samples=50).figure()  # one q, and errors that are 0
     save_errors(figure, tmp_path / "a.svg")
     save_errors(figure, tmp_path / "b.svg")

@@ -42,7 +42,7 @@ def whole_view(levels, level: int = 2) -> View:
 
 
 @pytest.mark.parametrize("options", ["plain", "gates", "learned", "sharp"])
-def test_exact_against_brute_force(options):
+def test_the_range_is_exact_by_brute_force(options):
     task = TASKS["min-plus-max"]
     saved = random_model(task, seed=3, **OPTIONS[options])
     view = whole_view(ways(saved, task)[0])
@@ -76,7 +76,7 @@ def test_the_difference_is_exact_too():
 @pytest.mark.parametrize(
     ("name", "options"), [("min-plus-max", "plain"), ("basins", "gates"), ("sets", "plain"), ("vector", "sharp")]
 )
-def test_the_fast_twin(name, options):
+def test_the_compiled_twin_agrees(name, options):
     task = TASKS[name]
     levels, _ = ways(random_model(task, seed=4, **OPTIONS[options]), task)
     rng = np.random.default_rng(1)
@@ -122,7 +122,7 @@ def one_row(rng: np.random.Generator, T: int) -> tuple[Tops, Choices, Weights, f
     return Tops(p, p, p, p), choices, Weights(a, a), float((a * p).sum() / a.sum())
 
 
-def test_too_small_a_bound_is_refused():
+def test_a_bound_that_is_too_small_is_rejected():
     rng = np.random.default_rng(0)
     for _ in range(50):
         tops, choices, a, real = one_row(rng, 5)

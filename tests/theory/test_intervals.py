@@ -54,8 +54,8 @@ def test_a_hundred_thousand_points(name):
 @pytest.mark.parametrize("name", REAL)
 def test_without_the_widening_some_are_missed(name, monkeypatch):
     """The sabotaged twin: the check above must be able to fail."""
-    monkeypatch.setattr(intervals, "_WIDE", 0.0)
-    monkeypatch.setattr(intervals, "TINY", 0.0)
+    monkeypatch.setattr(intervals, "_WIDENING", 0.0)
+    monkeypatch.setattr(intervals, "MIN_WIDENING", 0.0)
     monkeypatch.setattr(intervals, "up", lambda x: x)
     monkeypatch.setattr(intervals, "down", lambda x: x)
     x = POINTS[:4000]
@@ -75,7 +75,7 @@ def test_the_compiled_exp_is_within_its_widening():
     x = np.concatenate([RNG.uniform(-600, 0, 10_000), -RNG.exponential(1.0, 10_000)])
     with flint.ctx.workprec(160):
         shares = [abs(float(flint.arb(y) / flint.arb(v).exp() - 1)) for v, y in zip(x.tolist(), exps(x), strict=True)]
-    assert max(shares) < 4 * 2.0**-52 < head_kernel._WIDE / 3
+    assert max(shares) < 4 * 2.0**-52 < head_kernel._WIDENING / 3
 
 
 def test_arithmetic_holds_the_real_result():

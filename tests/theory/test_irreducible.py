@@ -52,7 +52,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("task", "gap"), KNOWN, ids=lambda v: f"{v.name}-{v.length}" if hasattr(v, "length") else None)
-def test_uniform_attention_sees_the_mean(task, gap):
+def test_the_gap_of_uniform_attention_is_the_one_found_by_hand(task, gap):
     found = irreducible_bound(planted(task), task, seconds=10 if gap else 0.3, lower=gap, goal=1.01)
     assert gap <= found.bound <= 1.01 * gap + 1e-12
     if gap > 0:
@@ -60,7 +60,7 @@ def test_uniform_attention_sees_the_mean(task, gap):
         assert found.left == 0
 
 
-def test_it_is_sound_when_stopped_at_once():
+def test_the_bound_is_sound_when_stopped_immediately():
     for task, gap in KNOWN:
         seen: list[float] = []
         found = irreducible_bound(
@@ -86,7 +86,7 @@ def test_the_bound_never_rises():
 
 
 @pytest.mark.parametrize("name", ["min", "both", "basins"])
-def test_a_layer_that_sees_everything(name):
+def test_a_layer_that_keeps_all_tokens_apart_has_no_gap(name):
     """Theorem 2 (3): x(t) in its own block, so G = 0, and it is proved: no two sequences collide."""
     task = {"min": MIN[3], "both": BOTH[3], "basins": BASINS[3]}[name]
     saved = planted(task, separated=True)
@@ -95,7 +95,7 @@ def test_a_layer_that_sees_everything(name):
     assert found.finished
 
 
-def test_a_layer_that_sees_nothing():
+def test_the_gap_of_a_constant_layer_is_the_range_of_the_target():
     """The gap is the whole range of the target: 0 to 2 for max + min, and for basins the range on a fine grid."""
     found = irreducible_bound(planted(BOTH[3], blind=True), BOTH[3], seconds=5, lower=2.0, goal=1.001)
     assert 2.0 <= found.bound <= 2.002
@@ -181,13 +181,13 @@ def contradicted() -> list[str]:
     return wrong
 
 
-def test_the_code_as_it_stands_passes():
+def test_the_unmodified_code_passes():
     assert contradicted() == []
 
 
 def test_a_bound_that_is_one_percent_low_is_caught(monkeypatch):
-    true = PairBounds._proved
-    monkeypatch.setattr(PairBounds, "_proved", lambda *a: (0.99 * true(*a)[0], true(*a)[1]))
+    true = PairBounds._proved_bound
+    monkeypatch.setattr(PairBounds, "_proved_bound", lambda *a: (0.99 * true(*a)[0], true(*a)[1]))
     assert contradicted() != []
 
 
@@ -204,25 +204,27 @@ def test_slopes_that_are_one_percent_low_are_caught(monkeypatch):
 
 def test_narrowed_ranges_of_the_heads_are_caught(monkeypatch):
     """1 % of every token's box left out on either side, for the heads only."""
-    true = pair_bounds.heads_on
+    true = pair_bounds.enclose_heads
     monkeypatch.setattr(
-        pair_bounds, "heads_on", lambda m, low, high: true(m, 0.99 * low + 0.01 * high, 0.01 * low + 0.99 * high)
+        pair_bounds, "enclose_heads", lambda m, low, high: true(m, 0.99 * low + 0.01 * high, 0.01 * low + 0.99 * high)
     )
     assert contradicted() != []
 
 
 def test_a_dropped_box_is_caught(monkeypatch):
     """Every half that a cut makes is forgotten."""
-    true = irreducible._Pairs._sort
-    monkeypatch.setattr(irreducible._Pairs, "_sort", lambda self, low, high: true(self, low, high) & (len(low) == 1))
+    true = irreducible._PairSearch._tighten_to_sorted
+    monkeypatch.setattr(
+        irreducible._PairSearch, "_tighten_to_sorted", lambda self, low, high: true(self, low, high) & (len(low) == 1)
+    )
     assert contradicted() != []
 
 
-def test_an_eager_contraction_is_caught(monkeypatch):
-    true = pair_bounds._contracted
+def test_a_contraction_that_cuts_too_much_is_caught(monkeypatch):
+    true = pair_bounds._contract
     monkeypatch.setattr(
         pair_bounds,
-        "_contracted",
+        "_contract",
         lambda low, high, bound, target, coef: true(low, high, 0.1 * bound + 0.9 * target, target, coef),
     )
     assert contradicted() != []
@@ -232,7 +234,7 @@ def test_a_false_proof_of_no_collision_is_caught(monkeypatch):
     """Outputs as many as coordinates, but all of them constant."""
     saved = planted(BOTH[2], separated=True, blind=True)
     assert irreducible_bound(saved, BOTH[2], seconds=0.1).bound >= 2
-    monkeypatch.setattr(pair_bounds, "injective", lambda m, low, high: np.ones(len(low), dtype=bool))
+    monkeypatch.setattr(pair_bounds, "proved_injective", lambda m, low, high: np.ones(len(low), dtype=bool))
     assert irreducible_bound(saved, BOTH[2], seconds=0.1).bound < 2
 
 
@@ -255,7 +257,7 @@ def test_refusals():
 
 
 @pytest.mark.parametrize("T", [2, 3])
-def test_models_that_are_built(T):
+def test_built_models_have_a_small_gap(T):
     """Theorem 2 (1): the model's error is at most ε, so the gap is at most 2ε; the bound may not know that yet."""
     eps = 0.2
     built = hc.build(BOTH[T], eps)
@@ -267,7 +269,7 @@ def test_models_that_are_built(T):
 
 
 @pytest.mark.slow
-def test_every_model_and_how_far_it_gets():
+def test_small_models_are_bounded_within_a_minute():
     """T ≤ 4 of one number each: the bound is within 1.1 of what the search found, in a minute, for nearly all."""
     done: list[bool] = []
     for T, heads, head_dim in ((2, 1, 1), (3, 1, 1), (3, 1, 2), (3, 2, 1), (4, 1, 1), (4, 1, 2), (4, 2, 1)):
@@ -286,7 +288,7 @@ def test_no_bound_is_below_a_collision_on_other_tasks(task, k):
     assert below(task, k, seconds=5) == []
 
 
-def test_what_w_o_forgets_is_not_enclosed() -> None:
+def test_a_model_whose_w_o_is_not_injective_is_rejected() -> None:
     """With W_O = 0 F reads a constant, and the best one errs by half of the target's range: no bound from o holds."""
     task = hc.make_task("min-plus-max", length=2)
     assert isinstance(task, GeneralizedRetrieval)

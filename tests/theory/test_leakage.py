@@ -20,7 +20,7 @@ def returned(values: np.ndarray, members: np.ndarray, beta: float, gate: float) 
 
 @pytest.mark.parametrize("beta", [0.5, 5.0, 50.0, 1e3, 1e6])
 @pytest.mark.parametrize(("inside", "outside"), [(1, 0), (1, 3), (4, 12), (16, 16), (64, 0)])
-def test_never_exceeded_and_attained(beta: float, inside: int, outside: int) -> None:
+def test_the_bound_is_never_exceeded_and_is_attained(beta: float, inside: int, outside: int) -> None:
     bound = leakage(beta, inside=inside, outside=outside, spread=1.0, gate=2.0)
     rng, members = np.random.default_rng(0), np.arange(inside + outside) < inside
     worst = 0.0
@@ -40,14 +40,14 @@ def test_never_exceeded_and_attained(beta: float, inside: int, outside: int) -> 
         assert alone < worst * (1 + 1e-4)  # the Lambert term is exact
 
 
-def test_logarithmic_where_the_paper_has_linear() -> None:
+def test_beta_is_logarithmic_where_the_paper_has_linear() -> None:
     for size in (4, 64, 1024):
         ours = leakage(100.0, inside=size, outside=0, spread=1.0, gate=2.0).above
         assert ours < (size - 1) / (math.e * 100.0)
         assert ours < (1 + math.log(size)) / 100.0
 
 
-def test_the_papers_gate_does_not_work() -> None:
+def test_the_gate_of_the_paper_does_not_work() -> None:
     """Ψ = 1 on S and 0 off it: with a gate of 1 all scores tie, and the head returns |S|/T instead of 1, at every β."""
     values, members = (np.arange(16) < 4).astype(float), np.arange(16) < 4
     for beta in (1.0, 1e3, 1e6):
@@ -59,7 +59,7 @@ def test_the_papers_gate_does_not_work() -> None:
     assert abs(returned(values, members, beta, 2.0) - 1.0) < 0.1
 
 
-def test_the_least_beta() -> None:
+def test_the_smallest_sufficient_beta() -> None:
     for target in (0.3, 0.01, 1e-4):
         sizes = {"inside": 8, "outside": 24, "spread": 1.1, "gate": 2.2}
         beta = beta_for(target, **sizes)
@@ -69,7 +69,7 @@ def test_the_least_beta() -> None:
 
 @pytest.mark.parametrize("beta", [5.0, 50.0, 1e3])
 @pytest.mark.parametrize(("inside", "outside"), [(4, 12), (16, 16), (64, 0)])
-def test_the_shift_halves_the_softmin(beta: float, inside: int, outside: int) -> None:
+def test_the_shift_halves_the_softmin_error(beta: float, inside: int, outside: int) -> None:
     """W/(2β) taken off leaves W/(2β) on both sides: never exceeded, and attained on both."""
     sizes = {"inside": inside, "outside": outside, "spread": 1.0, "gate": 2.0}
     bound = leakage(beta, **sizes)

@@ -44,7 +44,7 @@ def letters_alone(K: int, T: int) -> Alphabet:
 # -- the numbers ---------------------------------------------------------------------------------------------
 
 
-def test_copies_are_whole_numbers_of_the_theorem():
+def test_the_number_of_copies_is_an_integer_as_in_the_theorem():
     for T in range(2, 40):
         for K in range(2, min(T, 6) + 1):
             for h in range(1, K):
@@ -87,7 +87,7 @@ def test_no_layer_beats_the_bound(K: int, T: int, heads: int, positions: bool, n
         assert found >= least_error(1.0, share * N, N) - 1e-12
 
 
-def test_the_bound_is_attained_and_one_copy_more_would_be_false():
+def test_the_bound_is_attained_and_fails_with_one_more_copy():
     """For min + max and one head it is exact: so a bound with N + 1 in place of N is beaten."""
     for T in (3, 4, 6):
         found = best_layer(2, T, 1, 0.6 * T, positions=False, seed=1, rounds=80)
@@ -108,7 +108,7 @@ TASKS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "parameters"), TASKS)
-def test_the_gap_is_that_of_the_target_without_a_letter(name: str, parameters: dict[str, Any]):
+def test_the_gap_is_the_change_of_the_target_when_a_letter_is_absent(name: str, parameters: dict[str, Any]):
     task = retrieval(name, length=12, **parameters)
     for heads in range(1, task.intrinsic):
         found = find_alphabet(task, heads)
@@ -142,7 +142,7 @@ def test_d_plus_one_letters_have_no_gap():
         find_alphabet(task, 2)
 
 
-def test_index_sets_count_by_what_they_share():
+def test_only_positions_shared_by_all_index_sets_count():
     halves = retrieval("quadratic-basins", intrinsic=2, length=12, sets="bands", share=0.75)
     shared = len(set(halves.S[0]) & set(halves.S[1]))
     found = find_alphabet(halves, 1)
@@ -187,7 +187,7 @@ def random_model(seed: int, length: int, heads: int, **options: Any) -> SavedMod
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_models_move_by_no_more_than_their_reach_over_n(options: dict[str, Any]):
+def test_model_outputs_change_by_at_most_reach_over_n(options: dict[str, Any]):
     task = retrieval("quadratic-basins", intrinsic=3, length=14)
     for seed, heads in [(0, 1), (1, 2), (2, 2), (3, 1)]:
         alphabet = find_alphabet(task, heads)
@@ -202,7 +202,7 @@ def test_models_move_by_no_more_than_their_reach_over_n(options: dict[str, Any])
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_the_reach_bounds_what_random_words_do(options: dict[str, Any]):
+def test_the_reach_bounds_changes_on_random_words(options: dict[str, Any]):
     """Over random sequences of letters outputs differ by at most R·max_r |Δo_r|/Δ_r, and not by far less."""
     task = retrieval("quadratic-basins", intrinsic=3, length=14)
     alphabet = find_alphabet(task, 2)
@@ -217,7 +217,7 @@ def test_the_reach_bounds_what_random_words_do(options: dict[str, Any]):
         single = heads._parts(letters[:, None].expand(3, 14, 2))[2]  # pyright: ignore[reportPrivateUsage]
         v = single.transpose(1, 2).reshape(-1, spec.heads * spec.head_dim)  # values of all letters and positions
         if spec.class_key:
-            v = torch.cat([v, (heads.own or (v, v))[1].reshape(1, -1)])
+            v = torch.cat([v, (heads.class_key or (v, v))[1].reshape(1, -1)])
         sides = v.amax(0) - v.amin(0)
         o, y = heads(X), model.predict(X)
         far = ((o[:200] - o[200:]).abs() / sides).amax(1, keepdim=True)
@@ -240,7 +240,7 @@ def test_gelu_slopes_are_enclosed():
         assert top - bottom <= float(slopes.max() - slopes.min()) + 1e-2
 
 
-def test_what_has_no_reach_is_refused():
+def test_models_without_a_reach_are_rejected():
     alphabet = find_alphabet(retrieval("quadratic-basins", intrinsic=3, length=8), 2)
     for options, words in [({"depth": 2}, "one layer"), ({"layer_norm": True}, "layer norms")]:
         with pytest.raises(hc.BadInput, match=words):
@@ -270,7 +270,7 @@ def test_trained_models_do_not_beat_the_bound():
     assert max(bounds) > 0.05
 
 
-def test_with_d_heads_a_built_model_is_below_what_fewer_need():
+def test_a_built_model_with_d_heads_beats_the_bound_for_fewer():
     """The transition, proved: D heads have an error below what fewer heads have with the same reach."""
     reaches: list[float] = []
     for T in (32, 128):
@@ -284,7 +284,7 @@ def test_with_d_heads_a_built_model_is_below_what_fewer_need():
     assert reaches[1] == pytest.approx(reaches[0], rel=0.05)  # no growth with T
 
 
-def test_one_wide_head_pays_with_reach():
+def test_one_wide_head_needs_a_large_reach():
     """Theorem 2 (3) needs one head: its reach is as large as the bound with positions says."""
     task = retrieval("min-plus-max", length=8)
     built = build_wide(task, 0.05)
@@ -309,7 +309,7 @@ def test_bounds_prints_the_transition(headcount_here: Cli):
     assert "2  64  0.243  32 | 11" in shown
 
 
-def test_bounds_of_a_model_takes_its_own_reach(headcount_here: Cli, tmp_path: Path):
+def test_bounds_of_a_model_use_its_own_reach(headcount_here: Cli, tmp_path: Path):
     folder = str(tmp_path / "model")
     task = retrieval("min-plus-max", length=16)
     model = hc.train(task, ModelSpec(dim=1, length=16, heads=1, head_dim=2), hc.TrainSpec(steps=200, warmup=20))
@@ -327,12 +327,12 @@ def test_bounds_of_a_model_takes_its_own_reach(headcount_here: Cli, tmp_path: Pa
     assert headcount_here("bounds", "--model", str(tmp_path)).returncode == 2
 
 
-def test_bounds_says_where_there_is_no_bound_over_all_encoders(headcount_here: Cli):
+def test_bounds_explains_why_there_is_no_bound_over_all_encoders(headcount_here: Cli):
     done = headcount_here("bounds", "sparse-regression", "--length", "12", "--heads", "1")
     assert done.returncode == 0
     assert "No bound over all encoders: h = 1: every input" in done.stdout
     apart = headcount_here("bounds", "quadratic-basins", "--intrinsic", "2", "--set", "sets=bands", "--heads", "1")
-    assert "in common" in apart.stdout
+    assert "shared positions" in apart.stdout
 
 
 SEARCHED = [

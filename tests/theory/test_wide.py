@@ -87,7 +87,7 @@ def test_the_bound_is_nearly_attained(tmp_path):
     assert worst_error(built.model, task, effort=0.05).error > 0.9 * proved.bound
 
 
-def test_a_box_of_ones_own(tmp_path):
+def test_a_custom_box(tmp_path):
     """Tokens that are not bounded need a box; its corners are no round numbers, and 1/T is no double."""
     task = make_task("sum-of-maxima", intrinsic=2, dim=2, length=3)
     with pytest.raises(BadInput, match="not bounded"):
@@ -114,7 +114,7 @@ def test_the_head_is_uniform_and_the_embedding_exact():
     torch.testing.assert_close(attended, X.reshape(7, 10) / 5, rtol=1e-15, atol=1e-16)
 
 
-def test_thresholds_are_exact_and_err_to_one_side():
+def test_thresholds_are_exact_with_one_sided_errors():
     """Lemma 9 in fractions: the sum is never below the maximum, and above it by at most Δ."""
     tau = build_wide(basins(), 0.1).thresholds[0]
     values = [Fraction(v) for v in tau.values]
@@ -182,7 +182,7 @@ def honest(tmp_path_factory) -> tuple[BuiltWide, Weights]:
         (f"{FORWARD}.4.bias", (0,), "is proved"),
     ],
 )
-def test_a_changed_weight_is_found_out(honest, name, index, reason):
+def test_a_changed_weight_is_detected(honest, name, index, reason):
     built, model = honest
     verify(model, built)
     spoilt = changed(model, **{name.replace(".", "__"): nudge(*index, by=-1e-6 if "hidden_bias" in name else 1e-6)})
@@ -190,7 +190,7 @@ def test_a_changed_weight_is_found_out(honest, name, index, reason):
         verify(spoilt, built)
 
 
-def test_spoilt_everywhere_alike_is_found_out(honest):
+def test_changes_that_keep_every_pattern_are_detected(honest):
     """Changes that keep every pattern: the error that is proved grows beyond the claim, or values are not covered."""
     built, model = honest
     b, step, count = f"{FORWARD}.1.bias", built.thresholds[0].step, built.thresholds[0].count
@@ -222,7 +222,7 @@ def test_spoilt_everywhere_alike_is_found_out(honest):
             verify(changed(model, **{f"{FORWARD}.0.bias".replace(".", "__"): edit}), built)
 
 
-def test_a_score_that_is_not_zero_is_found_out(honest):
+def test_a_nonzero_score_is_detected(honest):
     built, model = honest
     edits = {"class_token": nudge(0, by=0.5), f"{ATTENTION}.query": nudge(0, 0, 0, by=1.0)}
     edits[f"{ATTENTION}.key"] = nudge(0, 0, 1, by=1.0)
@@ -230,7 +230,7 @@ def test_a_score_that_is_not_zero_is_found_out(honest):
         verify(changed(model, **{name.replace(".", "__"): edit for name, edit in edits.items()}), built)
 
 
-def test_other_settings_and_tasks_are_found_out(honest):
+def test_wrong_settings_and_tasks_are_detected(honest):
     _, model = honest
     for key, value in {"class_key": True, "layer_norm": True, "depth": 2, "heads": 2, "feedforward": "gelu2"}.items():
         spoilt = replace(model, config={**model.config, "model": {**model.config["model"], key: value}})
@@ -248,7 +248,7 @@ def test_other_settings_and_tasks_are_found_out(honest):
 # -- counts, files, refusals ---------------------------------------------------------------------------------------
 
 
-def test_counts_grow_as_the_theorem_says():
+def test_parameter_counts_grow_as_in_the_theorem():
     """ε from 0.2 to 0.02: units, and weights that are not 0 while a Ψ_i has few units, grow like ε^(−1)."""
     eps = np.geomspace(0.2, 0.02, 6)
     counts = [build_wide(basins(), float(v)).counts() for v in eps]
@@ -266,7 +266,7 @@ def test_the_largest_layer_has_a_weight_for_every_pair_of_threshold_and_unit():
     assert int(torch.count_nonzero(layer)) == wanted
 
 
-def test_a_saved_model_is_whole(tmp_path):
+def test_a_saved_model_is_complete(tmp_path):
     built = build_wide(basins(), 0.2)
     identity = built.save(tmp_path / "model")
     certificate = json.loads((tmp_path / "model" / "certificate.json").read_text())
@@ -288,7 +288,7 @@ def test_refusals():
         build_wide(GeneralizedRetrieval([lambda v: v.sum(-1)], None, z[0], length=2, dim=1), 0.1)
 
 
-def test_a_block_that_other_positions_reach(tmp_path):
+def test_a_unit_active_at_another_position_is_rejected(tmp_path):
     """A hidden unit that is not silent at another position: the embedding is no block embedding any more."""
     task = make_task("min-plus-max", length=3)
     build_wide(task, 0.3).save(tmp_path / "model")

@@ -28,7 +28,7 @@ def test_the_folded_model_is_the_model(options):
 
 
 @pytest.mark.parametrize("name", ["plane", "vector", "sets"])
-def test_what_is_reported_is_attained_and_beats_sampling(name):
+def test_the_reported_error_is_attained_and_beats_sampling(name):
     task = TASKS[name]
     saved = random_model(task, seed=2, beta=20.0)
     found = worst_error(saved, task, effort=0.1)
@@ -69,7 +69,7 @@ def test_the_worst_case_of_a_softmax_is_found(beta):
     assert 0.9 * exact < found.error <= exact * (1 + 1e-6)
 
 
-def test_large_models_are_quick():
+def test_the_search_is_fast_on_large_models():
     task = hc.make_task("quadratic-basins", intrinsic=6, dim=4, length=64)
     saved = random_model(task, heads=6, head_dim=2, hidden=64, beta=1e6)
     start = time.monotonic()
@@ -80,7 +80,7 @@ def test_large_models_are_quick():
     assert time.monotonic() - start < 20
 
 
-def test_equal_arguments_find_equal_inputs_and_starts_are_used():
+def test_the_search_is_deterministic_and_uses_the_given_starts():
     task = TASKS["plane"]
     saved = random_model(task)
     one, two = (worst_error(saved, task, effort=0.05, seed=4) for _ in range(2))

@@ -134,12 +134,12 @@ def attack(
 def _check_enclosable(saved: SavedModel, stated: Task | None, own: bool) -> None:
     """Refuse --enclose before the search, where it cannot be done after it."""
     from headcount.tasks import GeneralizedRetrieval, saved_task
-    from headcount.theory.irreducible import enclosable
+    from headcount.theory.irreducible import check_enclosable
 
     task = (stated or saved_task(saved.task)) if own else None
     if not isinstance(task, GeneralizedRetrieval):
         raise BadInput("--enclose needs a retrieval task of expressions: here the target is numbers")
-    enclosable(saved, task)
+    check_enclosable(saved, task)
 
 
 def _enclosed(found: AttackResult, seconds: float) -> Enclosed:

@@ -121,7 +121,8 @@ def find_alphabet(task: GeneralizedRetrieval, heads: int, box: Box | None = None
     common = len(set(task.S[0]).intersection(*task.S[1:]))
     if common < size:
         raise BadInput(
-            f"the index sets S_i of {task.name} share {common} positions: the bound needs h + 1 = {size} in common"
+            f"the index sets S_i of {task.name} share {common} position{'' if common == 1 else 's'}: "
+            f"the bound needs h + 1 = {size} shared positions"
         )
     sides, unit = _search_box(task, box), isinstance(task.law, Sphere)
     letters = _search(task, size, sides, unit)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.theory.certify.token_cells import Cells, directed
+from headcount.theory.certify.token_cells import Cells, directional_bounds
 from headcount.theory.enclose.head import Group, Mask
 from headcount.theory.enclose.head_numba import sweep
 from headcount.theory.enclose.intervals import Array, up
@@ -54,7 +54,7 @@ class View:
                 vJ = np.concatenate([vJ, c.f_slope[:, k][:, :, used]], 2)
                 vR = np.concatenate([vR, c.f_rest[k][:, used]], 1)
             own = np.broadcast_to(-gamma[used], (len(w), len(used)))
-            found.append(directed(v0, vJ, vR, np.concatenate([w, own], 1)))
+            found.append(directional_bounds(v0, vJ, vR, np.concatenate([w, own], 1)))
         return np.stack(found, 1)
 
     def outputs(self, head: int, n: int) -> tuple[Array, Array] | None:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from headcount.tasks import GeneralizedRetrieval
 from headcount.tasks.expressions import Node
 from headcount.theory.certify.relax import relax
-from headcount.theory.certify.token_cells import Folded, forms, function_forms, sum_up
+from headcount.theory.certify.token_cells import Folded, function_forms, sum_up, token_forms
 from headcount.theory.enclose.expressions import slopes
 from headcount.theory.enclose.head import Choices, Group, Tops, Weights, bound
 from headcount.theory.enclose.intervals import Array, Interval, down, exp_above, exp_below, interval, matmul, total, up
@@ -119,7 +119,7 @@ class TokenBoxes:
             if kinds == 1
             else [(t, low[:, t], high[:, t]) for t in range(T)]
         )
-        parts = [forms(self.model, *part) for part in flat]
+        parts = [token_forms(self.model, *part) for part in flat]
 
         def gather(index: int) -> Interval:
             ends: list[Array] = []

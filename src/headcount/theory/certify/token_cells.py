@@ -1,13 +1,13 @@
-"""Scores, values and f_j of one token on small cells of the token's box, enclosed for all heads at once.
+"""Enclosures of the scores, the values and the f_j of one token on small cells of its box, for all heads at once.
 
-A head sees tokens one by one, so a table over cells of R^dim serves every sequence, of any length. On a cell with
-centre m and half sides r, x = m + r∘ξ with ξ in [−1, 1]^dim, every quantity is enclosed as
+A head reads tokens one by one, so one table over cells of R^dim serves sequences of any length. On a cell with centre m
+and half sides r, x = m + r∘ξ with ξ in [−1, 1]^dim, and every quantity is enclosed as
 
     q(x) = q0 + Σ_k qJ_k·ξ_k ± qR:
 
-the encoder's units are exact where they do not change sign; where one does, relu(p) lies within [0, b] above λ·p,
-λ = u/(u − l), b = max(−λ·l, (1 − λ)·u), on p in [l, u] (the difference is convex, so largest at an end, and least,
-0, at the kink). f_j has its mean value form. All weights are folded in interval arithmetic first.
+A unit of the encoder that does not change sign is exact. For one that does, on p in [l, u], relu(p) − λ·p lies in
+[0, b] with λ = u/(u − l) and b = max(−λ·l, (1 − λ)·u): the difference is convex, so its maximum is at an end, and its
+minimum, 0, at the kink. f_j has its mean value form. All weights are folded in interval arithmetic first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from headcount.theory.enclose.intervals import Array, Interval, down, interval, 
 
 @dataclass(frozen=True)
 class Folded:
-    """The model in terms of the encoder's hidden units, with intervals for weights; `kinds` of positions differ."""
+    """The model in terms of the encoder's hidden units, with intervals as weights.
+
+    `kinds` is the number of positions that the model tells apart: 1, or the length.
+    """
 
     inner: Array  # [hidden, dim]
     bias: Interval  # [kinds, hidden]
@@ -45,7 +48,7 @@ class Folded:
 def fold(model: Transformer) -> Folded:
     """Fold a model of depth 1 without layer norm and without the class token among its keys.
 
-    W_Q c meets W_K and W2 once; b2 shifts every score of a head alike, which the softmax does not see.
+    W_Q c is multiplied by W_K and W2 once; b2 shifts every score of a head equally, which the softmax cancels.
     """
     spec, encoder, attention, F = model.spec, model.encoder, model.layers[0].attention, model.layers[0].feedforward
     assert isinstance(attention, Attention)
@@ -68,24 +71,24 @@ def fold(model: Transformer) -> Folded:
     values = exact(attention.value).reshape(h * n, spec.E)
     kinds = 1 if spec.positions == "none" else spec.length
     bias = interval(np.broadcast_to(exact(encoder.inner.bias), (kinds, N)))
-    shift, moved = interval(np.zeros((kinds, h))), matmul(values, b2[:, None]).T
-    moved = Interval(np.repeat(moved.lo, kinds, 0), np.repeat(moved.hi, kinds, 0))
+    score_shift, value_shift = interval(np.zeros((kinds, h))), matmul(values, b2[:, None]).T
+    value_shift = Interval(np.repeat(value_shift.lo, kinds, 0), np.repeat(value_shift.hi, kinds, 0))
     if encoder.hidden_bias is not None:
         bias = bias + exact(encoder.hidden_bias)
     if encoder.position is not None:
         table = exact(encoder.position)
-        shift, moved = matmul(table, keys.T), moved + matmul(table, values.T)
+        score_shift, value_shift = matmul(table, keys.T), value_shift + matmul(table, values.T)
     if attention.gates is not None:
-        shift = interval(exact(attention.gates).T) * beta.T
+        score_shift = interval(exact(attention.gates).T) * beta.T
     output = np.moveaxis(exact(attention.output), 1, 0).reshape(spec.E, h * n)
     layers = [(exact(layer.weight), exact(layer.bias)) for layer in F.layers]
     return Folded(
         exact(encoder.inner.weight),
         bias,
         matmul(keys, W2),
-        shift,
+        score_shift,
         matmul(values, W2),
-        moved,
+        value_shift,
         interval(output),
         token,
         layers,
@@ -97,16 +100,16 @@ def fold(model: Transformer) -> Folded:
 
 @dataclass(frozen=True)
 class Cells:
-    """The table: for every kind of position and every cell, scores, values and the f_j."""
+    """The table of scores, values and f_j, for every kind of position and every cell."""
 
     low: Array  # [cells, dim]
     high: Array
     score_lo: Array  # [kinds, cells, heads]
     score_hi: Array
-    v0: Array  # [kinds, cells, heads·head_dim], with v_slope[kinds, dim, cells, ·] and the remainder
+    v0: Array  # [kinds, cells, heads·head_dim], with slopes [kinds, dim, cells, ·] and a remainder
     v_slope: Array
     v_rest: Array
-    f0: Array  # [cells, D], with f_slope[dim, cells, D]
+    f0: Array  # [cells, D], with slopes [dim, cells, D] and a remainder
     f_slope: Array
     f_rest: Array
     f_lo: Array  # [cells, D]
@@ -114,21 +117,21 @@ class Cells:
 
 
 def make_cells(model: Folded, task: GeneralizedRetrieval, low: Array, high: Array, per_side: int) -> Cells:
-    """Cut the token's box into per_side^dim cells and fill the table."""
+    """Return the table for the token's box, cut into per_side^dim cells."""
     dim = len(low)
     edges = [np.linspace(a, b, per_side + 1) for a, b in zip(low, high, strict=True)]
     lows = np.stack([g.ravel() for g in np.meshgrid(*[e[:-1] for e in edges], indexing="ij")], 1)
     highs = np.stack([g.ravel() for g in np.meshgrid(*[e[1:] for e in edges], indexing="ij")], 1)
     kinds: list[tuple[Array, ...]] = []
     for kind in range(model.bias.lo.shape[0]):
-        s, sJ, v, vJ = forms(model, kind, lows, highs)
-        spread = _added(np.abs(sJ.lo), np.abs(sJ.hi))
+        s, sJ, v, vJ = token_forms(model, kind, lows, highs)
+        deviation = _sum_of_magnitudes(np.abs(sJ.lo), np.abs(sJ.hi))
         rest = sum_up([v.rad, *(vJ.rad[:, k] for k in range(dim))])
-        kinds.append((down(s.lo - spread), up(s.hi + spread), v.mid, np.moveaxis(vJ.mid, 1, 0), rest))
+        kinds.append((down(s.lo - deviation), up(s.hi + deviation), v.mid, np.moveaxis(vJ.mid, 1, 0), rest))
     score_lo, score_hi, v0, vJ, vR = (np.stack(part) for part in zip(*kinds, strict=True))
     functions = function_forms(task, lows, highs)
     if not all(np.isfinite(x).all() for x in (score_lo, score_hi, v0, vJ, vR, *functions)):
-        raise BadInput("the numbers of this model or task overflow on the box: nothing can be proved")
+        raise BadInput("the numbers of this model or task overflow on the box, so nothing can be proved")
     return Cells(lows, highs, score_lo, score_hi, v0, vJ, vR, *functions)
 
 
@@ -144,30 +147,30 @@ def function_forms(task: GeneralizedRetrieval, lows: Array, highs: Array) -> tup
     f_lo: list[Array] = []
     f_hi: list[Array] = []
     for g in functions:
-        whole, middle = slopes(g, inside)[0], slopes(g, at)[0].value
-        move_f = [slope * interval(r[:, k]) for k, slope in enumerate(whole.gradient)]
-        f0.append(middle.mid)
-        fJ.append(np.stack([s.mid for s in move_f]))
-        fR.append(sum_up([middle.rad, *(s.rad for s in move_f)]))
-        spread = sum_up([s.size for s in move_f])
-        f_lo.append(np.maximum(whole.value.lo, down(middle.lo - spread)))
-        f_hi.append(np.minimum(whole.value.hi, up(middle.hi + spread)))
+        over_box, at_centre = slopes(g, inside)[0], slopes(g, at)[0].value
+        f_deviation = [slope * interval(r[:, k]) for k, slope in enumerate(over_box.gradient)]
+        f0.append(at_centre.mid)
+        fJ.append(np.stack([s.mid for s in f_deviation]))
+        fR.append(sum_up([at_centre.rad, *(s.rad for s in f_deviation)]))
+        deviation = sum_up([s.size for s in f_deviation])
+        f_lo.append(np.maximum(over_box.value.lo, down(at_centre.lo - deviation)))
+        f_hi.append(np.minimum(over_box.value.hi, up(at_centre.hi + deviation)))
     return (np.stack(f0, -1), np.stack(fJ, -1), np.stack(fR, -1), np.stack(f_lo, -1), np.stack(f_hi, -1))
 
 
-def forms(model: Folded, kind: int, lows: Array, highs: Array) -> tuple[Interval, Interval, Interval, Interval]:
-    """Scores s[cells, heads] with slopes sJ[cells, dim, heads], and values v, vJ, on boxes of one kind of token."""
+def token_forms(model: Folded, kind: int, lows: Array, highs: Array) -> tuple[Interval, Interval, Interval, Interval]:
+    """Return scores s[cells, heads], their slopes sJ[cells, dim, heads], v and vJ on boxes of one kind of token."""
     box = Interval(lows, highs)
     m, r = box.mid, box.rad
-    move = interval(r[:, :, None]) * model.inner.T[None]  # W1's column k times r_k: [cells, dim, hidden]
-    reach = _added(np.abs(move.lo), np.abs(move.hi))  # Σ_k of the larger magnitude
+    unit_slope = interval(r[:, :, None]) * model.inner.T[None]  # column k of W1 times r_k: [cells, dim, hidden]
+    deviation = _sum_of_magnitudes(np.abs(unit_slope.lo), np.abs(unit_slope.hi))  # Σ_k of the largest magnitudes
     pre = matmul(m, model.inner.T) + model.bias[kind]
-    l, u = down(pre.lo - reach), up(pre.hi + reach)
-    mixed = (l < 0) & (u > 0)
-    lam = np.where(l >= 0, 1.0, np.where(u <= 0, 0.0, np.clip(u / np.where(mixed, u - l, 1.0), 0.0, 1.0)))
-    above = np.where(mixed, np.maximum(up(-lam * l), up(up(1 - lam) * u)), 0.0)
-    centre = interval(lam) * pre + Interval(np.zeros_like(above), above)
-    slope = interval(lam[:, None]) * move  # [cells, dim, hidden]
+    l, u = down(pre.lo - deviation), up(pre.hi + deviation)
+    kinked = (l < 0) & (u > 0)
+    lam = np.where(l >= 0, 1.0, np.where(u <= 0, 0.0, np.clip(u / np.where(kinked, u - l, 1.0), 0.0, 1.0)))
+    max_excess = np.where(kinked, np.maximum(up(-lam * l), up(up(1 - lam) * u)), 0.0)
+    centre = interval(lam) * pre + Interval(np.zeros_like(max_excess), max_excess)
+    slope = interval(lam[:, None]) * unit_slope  # [cells, dim, hidden]
     return (
         matmul(centre, model.score.T) + model.score_shift[kind],
         matmul(slope, model.score.T),
@@ -176,30 +179,30 @@ def forms(model: Folded, kind: int, lows: Array, highs: Array) -> tuple[Interval
     )
 
 
-def _added(a: Array, b: Array) -> Array:
-    """Σ over axis 1 of the larger of two magnitudes, rounded up."""
-    large = np.maximum(a, b)
-    return sum_up([large[:, k] for k in range(large.shape[1])])
+def _sum_of_magnitudes(a: Array, b: Array) -> Array:
+    """Return the sum over axis 1 of the larger of two magnitudes, rounded up."""
+    magnitude = np.maximum(a, b)
+    return sum_up([magnitude[:, k] for k in range(magnitude.shape[1])])
 
 
 def sum_up(parts: list[Array]) -> Array:
-    """The sum of arrays, rounded up."""
-    found = parts[0]
+    """Return the sum of arrays, rounded up."""
+    total = parts[0]
     for part in parts[1:]:
-        found = up(found + part)
-    return found
+        total = up(total + part)
+    return total
 
 
-def directed(v0: Array, vJ: Array, vR: Array, directions: Array) -> Array:
-    """Return upper bounds of w·v on every cell: [directions, cells], for directions[·, q] and v0[cells, q].
+def directional_bounds(v0: Array, vJ: Array, vR: Array, directions: Array) -> Array:
+    """Return upper bounds on w·v for all directions w[directions, q] on all cells: [directions, cells].
 
-    w·v ≤ w·v0 + Σ_k |w·vJ_k| + |w|·vR. Every dot product of q terms errs by at most γ·|w|·|v|, as in `intervals`, and
-    the sum of a few numbers by their magnitudes times the same γ: `count` covers all of them.
+    w·v ≤ w·v0 + Σ_k |w·vJ_k| + |w|·vR. The rounding error of a dot product of q terms is at most γ·|w|·|v|, as in
+    `intervals`, and that of a sum of a few numbers the same γ times their magnitudes: `count` covers both.
     """
     size = np.abs(directions).T
     count = v0.shape[-1] + 2 * len(vJ) + 8
     gamma = count * 2.0**-53 * (1 + 2.0**-40)
     magnitude = np.abs(v0) + np.abs(vJ).sum(0)
     slack = (vR @ size + 2 * gamma * (magnitude @ size + vR @ size)) * (1 + 2.0**-40) + 2.0**-1000
-    found = v0 @ directions.T + sum(np.abs(part @ directions.T) for part in vJ)
-    return np.ascontiguousarray(up(found + slack).T)
+    total = v0 @ directions.T + sum(np.abs(part @ directions.T) for part in vJ)
+    return np.ascontiguousarray(up(total + slack).T)

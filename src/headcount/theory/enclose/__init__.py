@@ -1,1 +1,1 @@
-"""Enclosures over boxes: of expressions, and of one attention head."""
+"""Enclosures of expressions and of attention heads over boxes."""

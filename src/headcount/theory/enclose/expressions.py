@@ -1,7 +1,7 @@
 """Expressions over many boxes at once: value and gradient, enclosed in intervals rounded outward.
 
-For trees with kinks (min, max, norm) the generalised gradient of Clarke is enclosed: if several arguments can be the
-least one, this is the hull of their gradients. The mean value theorem holds for these gradients too: on a box,
+For trees with kinks (min, max, norm), Clarke's generalised gradient is enclosed: if several arguments can attain the
+minimum, this is the hull of their gradients. The mean value theorem holds for these gradients too: on a box,
 f(x) − f(m) = Σ_k g_k·(x_k − m_k) for some g in the enclosure.
 """
 
@@ -47,9 +47,9 @@ def slopes(node: e.Expr, x: Sequence[Interval]) -> list[Slope]:
                 found = Slope(found.value * part.value, slope)
             return [found]
         case e.Min():
-            return [_least(parts)]
+            return [_minimum(parts)]
         case e.Max():
-            return [_negated(_least([_negated(p) for p in parts]))]
+            return [_negated(_minimum([_negated(p) for p in parts]))]
         case e.Norm():
             squares = parts[0].value.square()
             for part in parts[1:]:
@@ -93,14 +93,14 @@ def _derivative(node: e.Power | e.Exp | e.Tanh | e.Softplus, u: Interval) -> tup
 
 
 def _softplus(at: Interval) -> Interval:
-    """Enclose log(1 + e^u) at points, by logaddexp, whose result is widened like those of the other functions."""
+    """Enclose log(1 + e^u) at points, by logaddexp, with its result widened as for the other functions."""
     found = np.logaddexp(0.0, at.lo)
     wide = np.abs(found) * 2.0**-46 + 2.0**-1000
     return Interval(np.maximum(found - wide, 0.0), found + 2 * wide)
 
 
-def _least(parts: Sequence[Slope]) -> Slope:
-    """Enclose the minimum; its gradient is the hull over the arguments that can be least somewhere in the box."""
+def _minimum(parts: Sequence[Slope]) -> Slope:
+    """Enclose the minimum; its gradient is the hull over the arguments that can attain it in the box."""
     top = np.minimum.reduce([p.value.hi for p in parts])
     value = Interval(np.minimum.reduce([p.value.lo for p in parts]), top)
     gradient: list[Interval] = []

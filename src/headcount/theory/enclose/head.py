@@ -15,7 +15,7 @@ token lies in one of a set of cells, the factor a(x) > 0 lies in [a_lo, a_hi] on
 If z_j lies in [ζ_lo, ζ_hi], then the special token can only be where f_j meets [ζ_lo, ζ_hi], and there γ·z_j is
 γ·f_j(x) itself, which cancels against w·v(x). The other tokens can only be where f_j ≥ ζ_lo, with γ·z_j at its worse
 end. A second minimum has its own special token, or the same one. We take the maximum over the positions that can be
-special. So the largest w·o − γ·z_j is found at a cost that does not grow with the number of tokens that are alike.
+special. So the cost of finding the largest w·o − γ·z_j does not grow with the number of interchangeable tokens.
 
 The scores of a row are shifted by one number before exp, which multiplies g by a positive constant.
 """
@@ -35,7 +35,7 @@ MAX_NEWTON_STEPS = 60
 
 @dataclass(frozen=True)
 class Group:
-    """Positions that are alike: their number and their kind."""
+    """Interchangeable positions: their number and their kind."""
 
     count: int
     kind: int
@@ -105,17 +105,18 @@ def g(c: Array, tops: Tops, choices: Choices, a: Weights) -> tuple[Array, Array]
         return up(value + _at(gain, k)), slope + _at(change, k)
     assert choices.both is not None
     second, w2 = _largest(tops.second, c, a, choices.second)
-    same, w12 = _largest(tops.both, c, a, choices.both)
+    both, w_both = _largest(tops.both, c, a, choices.both)
     gain2, change2 = up(second - free), w2 - weight
-    k = up(same - free).argmax(0)
-    best, turn = _at(up(same - free), k), _at(w12 - weight, k)
+    k = up(both - free).argmax(0)
+    best, slope_change = _at(up(both - free), k), _at(w_both - weight, k)
     for i in range(len(counts)):
         for j in range(len(counts)):
             if i != j or choices.groups[i].count > 1:
                 pair = up(gain[i] + gain2[j])
                 better = pair > best
-                best, turn = np.where(better, pair, best), np.where(better, change[i] + change2[j], turn)
-    return up(value + best), slope + turn
+                best = np.where(better, pair, best)
+                slope_change = np.where(better, change[i] + change2[j], slope_change)
+    return up(value + best), slope + slope_change
 
 
 def _at(x: Array, k: NDArray[np.intp]) -> Array:
@@ -141,43 +142,45 @@ def bound(tops: Tops, choices: Choices, a: Weights, *, joint: bool) -> Array:
     no sequence belongs.
     """
     rows = max(tops.free.shape[1], choices.free.shape[1])
-    least = np.where(choices.free, tops.free, np.inf).min((0, 2))
-    most = np.where(choices.free, tops.free, -np.inf).max((0, 2))
+    lowest = np.where(choices.free, tops.free, np.inf).min((0, 2))
+    highest = np.where(choices.free, tops.free, -np.inf).max((0, 2))
     for top, mask in ((tops.first, choices.first), (tops.second, choices.second), (tops.both, choices.both)):
         if mask is not None:
-            most = np.maximum(most, np.where(mask, top, -np.inf).max((0, 2)))
-    most, least = np.broadcast_to(most, rows).copy(), np.broadcast_to(least, rows).copy()
-    usable, empty = np.isfinite(most), most == -np.inf
-    answer, c = np.where(usable | empty, -np.inf, np.inf), np.where(usable, most, 0.0)  # overflow proves nothing
-    scale = np.where(usable, np.abs(most) + np.abs(least), 1.0) + 1e-300
+            highest = np.maximum(highest, np.where(mask, top, -np.inf).max((0, 2)))
+    highest, lowest = np.broadcast_to(highest, rows).copy(), np.broadcast_to(lowest, rows).copy()
+    usable, empty = np.isfinite(highest), highest == -np.inf
+    answer, c = np.where(usable | empty, -np.inf, np.inf), np.where(usable, highest, 0.0)  # overflow proves nothing
+    scale = np.where(usable, np.abs(highest) + np.abs(lowest), 1.0) + 1e-300
     index, margin = np.flatnonzero(usable), 1e-12
     with np.errstate(all="ignore"):
         for step in range(MAX_NEWTON_STEPS):
             if not len(index):
                 break
-            found, slope = g(c[index], _tops(tops, index), _rows(choices, index), _cut(a, index))
+            found, slope = g(
+                c[index], _select_tops(tops, index), _select_rows(choices, index), _select_weights(a, index)
+            )
             possible = found > -np.inf
-            shown = (found <= 0) & ((step > 0) | (c[index] <= least[index])) & possible
-            answer[index[shown]] = c[index[shown]]
+            proved = (found <= 0) & ((step > 0) | (c[index] <= lowest[index])) & possible
+            answer[index[proved]] = c[index[proved]]
             newton = np.nan_to_num(c[index] + found / slope, nan=np.inf)
-            kept = possible & ~shown
-            index, newton = index[kept], newton[kept]
+            unfinished = possible & ~proved
+            index, newton = index[unfinished], newton[unfinished]
             if not len(index):
                 break
-            c[index] = np.minimum(np.maximum(newton, least[index]) + margin * scale[index], most[index])
+            c[index] = np.minimum(np.maximum(newton, lowest[index]) + margin * scale[index], highest[index])
             if joint:
-                c[index] = np.minimum(c[index].max(), most[index])
+                c[index] = np.minimum(c[index].max(), highest[index])
             if step:
                 margin *= 4
-    answer[index] = most[index]
+    answer[index] = highest[index]
     return np.full(rows, answer.max()) if joint else answer
 
 
-def _tops(tops: Tops, index: NDArray[np.intp]) -> Tops:
+def _select_tops(tops: Tops, index: NDArray[np.intp]) -> Tops:
     return Tops(*(t if t.shape[1] == 1 else t[:, index] for t in (tops.free, tops.first, tops.second, tops.both)))
 
 
-def _rows(choices: Choices, index: NDArray[np.intp]) -> Choices:
+def _select_rows(choices: Choices, index: NDArray[np.intp]) -> Choices:
     if choices.free.shape[1] == 1:
         return choices
     cut = [None if m is None else m[:, index] for m in (choices.free, choices.first, choices.second, choices.both)]
@@ -185,5 +188,5 @@ def _rows(choices: Choices, index: NDArray[np.intp]) -> Choices:
     return Choices(choices.groups, cut[0], *cut[1:])
 
 
-def _cut(a: Weights, index: NDArray[np.intp]) -> Weights:
+def _select_weights(a: Weights, index: NDArray[np.intp]) -> Weights:
     return a if a.hi.shape[1] == 1 else Weights(a.lo[:, index], a.hi[:, index])

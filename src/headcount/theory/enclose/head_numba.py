@@ -1,7 +1,7 @@
 """The compiled, fast twin of `head.bound`: row after row, each with its own Newton steps.
 
 Rows share one bound c, so a row with g(c) ≤ 0 at the bound of the earlier rows costs one evaluation, and a row whose
-tokens all lie below c costs none. Rounding is outward as in `intervals`: x + (|x|·2⁻⁵² + 2⁻¹⁰⁷⁴) is at or above the
+tokens all lie below c costs nothing. Rounding is outward as in `intervals`: x + (|x|·2⁻⁵² + 2⁻¹⁰⁷⁴) is at or above the
 next float, since |x|·2⁻⁵² is at least one unit in the last place of a normal x; exp is widened by 16 such units.
 """
 
@@ -18,13 +18,13 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_U, _MIN, _WIDE = 2.0**-52, 5e-324, 2.0**-48
-_ROUNDS = 60
+_ULP, _MIN_DOUBLE, _WIDENING = 2.0**-52, 5e-324, 2.0**-48
+_MAX_STEPS = 60
 
 
 @cached_njit(inline="always")
 def _up(x: float) -> float:
-    return x + (abs(x) * _U + _MIN)
+    return x + (abs(x) * _ULP + _MIN_DOUBLE)
 
 
 @cached_njit(inline="always")
@@ -36,9 +36,11 @@ def _gain(part: float, free: float) -> float:
 def evaluate(
     c: float, counts: Array, sizes: Index, lo: Array, hi: Array, tops: Array, flags: Index
 ) -> tuple[float, float]:
-    """Return g(c) of one row, upward, and minus its slope; tops[4, groups, cells]: free, first, second, both.
+    """Return g(c) of one row, rounded upward, and minus its slope.
 
-    flags[groups, cells] has bit 1 where a cell may be the first special token, bit 2 the second; −∞: no sequence.
+    tops[4, groups, cells] are for free tokens, the first and the second special token, and a token that is both.
+    flags[groups, cells] has bit 1 where a cell may hold the first special token, and bit 2 for the second. g(c) = −∞
+    means that no sequence belongs to the row.
     """
     groups = len(counts)
     best = np.full((4, groups), -np.inf)
@@ -58,11 +60,11 @@ def evaluate(
     for q in range(groups):
         total = _up(total + _up(counts[q] * best[0, q]))
         slope += counts[q] * weight[0, q]
-    extra, turn = -np.inf, 0.0
+    best_gain, slope_change = -np.inf, 0.0
     for q in range(groups):
-        same = _gain(best[3, q], best[0, q])
-        if same > extra:
-            extra, turn = same, weight[3, q] - weight[0, q]
+        both = _gain(best[3, q], best[0, q])
+        if both > best_gain:
+            best_gain, slope_change = both, weight[3, q] - weight[0, q]
         first = _gain(best[1, q], best[0, q])
         if first == -np.inf:
             continue
@@ -71,11 +73,11 @@ def evaluate(
             if second == -np.inf or (q == r and counts[q] < 2):
                 continue
             pair = _up(first + second)
-            if pair > extra:
-                extra, turn = pair, weight[1, q] - weight[0, q] + weight[2, r] - weight[0, r]
-    if extra == -np.inf:
+            if pair > best_gain:
+                best_gain, slope_change = pair, weight[1, q] - weight[0, q] + weight[2, r] - weight[0, r]
+    if best_gain == -np.inf:
         return -np.inf, 1.0
-    return _up(total + extra), slope + turn
+    return _up(total + best_gain), slope + slope_change
 
 
 @cached_njit()
@@ -117,15 +119,15 @@ def sweep(
                 rest2 = _up(rest2 + ends[row, j])
             if j not in (j1, j2):
                 rest3 = _up(rest3 + ends[row, j])
-        shift, most, least, possible = -np.inf, -np.inf, np.inf, True
+        shift, highest, lowest, possible = -np.inf, -np.inf, np.inf, True
         for q in range(groups):
             k, size = kinds[q], 0
             for m in range(cells):
-                ok = free[q, m]
+                allowed = free[q, m]
                 for j in range(D):
                     if members[q, j] and f_hi[m, j] < low[row, j]:
-                        ok = False
-                if not ok:
+                        allowed = False
+                if not allowed:
                     continue
                 index[q, size] = m
                 flag = 0
@@ -141,42 +143,43 @@ def sweep(
                 t2 = min(t0, _up(own[1, k, m] + rest2))
                 t3 = min(min(t1, t2), _up(own[2, k, m] + rest3))
                 tops[0, q, size], tops[1, q, size], tops[2, q, size], tops[3, q, size] = t0, t1, t2, t3
-                most, least = max(most, t0), min(least, t3)  # a special token's bounds are never above its free one
+                highest = max(highest, t0)
+                lowest = min(lowest, t3)  # a special token's bounds never exceed its bound as a free token
                 shift = max(shift, s_hi[k, m])
                 size += 1
             sizes[q] = size
             possible = possible and size > 0
         if not possible:
             continue
-        if most <= bound:  # no average exceeds all of its values
+        if highest <= bound:  # no average exceeds all of its values
             continue
         for q in range(groups):
             for n in range(sizes[q]):
                 m = index[q, n]
                 x = -_up(shift - float(s_lo[kinds[q], m]))
-                lo[q, n] = math.exp(x) * (1 - _WIDE) if x > -600.0 else 0.0
+                lo[q, n] = math.exp(x) * (1 - _WIDENING) if x > -600.0 else 0.0
                 x = min(_up(float(s_hi[kinds[q], m]) - shift), 1.0)
-                hi[q, n] = math.exp(x) * (1 + _WIDE) if x > -600.0 else 1e-250
-        scale, margin, value = abs(most) + abs(least) + 1e-300, 1e-12, 0.0
+                hi[q, n] = math.exp(x) * (1 + _WIDENING) if x > -600.0 else 1e-250
+        scale, margin, value = abs(highest) + abs(lowest) + 1e-300, 1e-12, 0.0
         if bound > -np.inf:
             c = bound
         else:
-            value, slope = evaluate(most, counts, sizes, lo, hi, tops, flags)
+            value, slope = evaluate(highest, counts, sizes, lo, hi, tops, flags)
             if value == -np.inf:
                 continue
-            c = max(most + value / slope, least) if slope > 0 else least
-        for step in range(_ROUNDS):
-            if c >= most:
-                c = most
+            c = max(highest + value / slope, lowest) if slope > 0 else lowest
+        for step in range(_MAX_STEPS):
+            if c >= highest:
+                c = highest
                 break
             value, slope = evaluate(c, counts, sizes, lo, hi, tops, flags)
             if value <= 0:
                 break
             move = value / slope if slope > 0 else np.inf
-            c = min(c + move + margin * scale, most)
-            if step == _ROUNDS - 2:
-                c = most
+            c = min(c + move + margin * scale, highest)
+            if step == _MAX_STEPS - 2:
+                c = highest
             margin *= 4
-        if value > -np.inf or c >= most:
+        if value > -np.inf or c >= highest:
             bound = max(bound, c)
     return bound

@@ -2,8 +2,8 @@
 
 NumPy's + − × ÷ and sqrt round to nearest, so the real result lies between the two neighbours of the float
 (`np.nextafter`), even if it is subnormal. exp, tanh and erf are not correctly rounded: their results are widened by a
-relative `ULPS`·2⁻⁵², which a test checks in arbitrary precision, and by `TINY`, which covers results that are subnormal
-or flushed to 0. Matrix products use middle and radius: in whatever order BLAS adds,
+relative `WIDENING_ULPS`·2⁻⁵², which a test checks in arbitrary precision, and by `MIN_WIDENING`, which covers results
+that are subnormal or flushed to 0. Matrix products use middle and radius: in whatever order BLAS adds,
 |fl(Σ_k a_k b_k) − Σ_k a_k b_k| ≤ γ·Σ_k |a_k||b_k| with γ = k·u/(1 − k·u), u = 2⁻⁵³ (Higham, section 3.1).
 """
 
@@ -19,10 +19,10 @@ from scipy.special import erf as _erf  # pyright: ignore[reportAttributeAccessIs
 
 Array = NDArray[np.float64]
 
-ULPS = 16  # of exp, tanh and erf: libraries promise 1 to 4
-TINY = 2.0**-1000
-_WIDE = ULPS * 2.0**-52
-_LARGEST = 709.0  # exp above this is treated as +∞, below its negative as 0: far from any double's limits
+WIDENING_ULPS = 16  # for exp, tanh and erf, in units of 2⁻⁵²: libraries promise 1 to 4
+MIN_WIDENING = 2.0**-1000
+_WIDENING = WIDENING_ULPS * 2.0**-52
+_MAX_EXPONENT = 709.0  # exp is treated as +∞ above this and as 0 below its negative, before doubles overflow
 
 
 def up(x: Array | float) -> Array:
@@ -83,46 +83,46 @@ class Interval:
         return Interval(self.lo.T, self.hi.T)
 
     def square(self) -> Interval:
-        """x²: never negative."""
+        """Return x², never negative."""
         a, b = self.lo * self.lo, self.hi * self.hi
         holds = (self.lo <= 0) & (self.hi >= 0)
         return Interval(np.where(holds, 0.0, np.maximum(down(np.minimum(a, b)), 0.0)), up(np.maximum(a, b)))
 
     def power(self, exponent: int) -> Interval:
-        """x^k for a whole k ≥ 0; an even power goes by squares."""
+        """Return x^k for an integer k ≥ 0; an even power is computed from x²."""
         if exponent == 0:
             return interval(np.ones_like(self.lo))
         if exponent % 2 == 0:
             return self.square().power(exponent // 2)
-        return self if exponent == 1 else _rising(self, lambda e: _odd(e, exponent))
+        return self if exponent == 1 else _by_ends(self, lambda e: _odd(e, exponent))
 
     def minimum(self, other: Interval) -> Interval:
-        """The smaller of two."""
+        """Return the elementwise minimum."""
         return Interval(np.minimum(self.lo, other.lo), np.minimum(self.hi, other.hi))
 
     def hull(self, other: Interval) -> Interval:
-        """The least interval around both."""
+        """Return the smallest interval that contains both."""
         return Interval(np.minimum(self.lo, other.lo), np.maximum(self.hi, other.hi))
 
     def exp(self) -> Interval:
-        """e^x."""
+        """Return e^x."""
         return Interval(exp_below(self.lo), exp_above(self.hi))
 
     def tanh(self) -> Interval:
-        """The hyperbolic tangent, clipped to [−1, 1]."""
-        return _rising(self, lambda e: _widened(np.tanh(e.lo), np.tanh(e.hi), 1.0))
+        """Return the hyperbolic tangent, clipped to [−1, 1]."""
+        return _by_ends(self, lambda e: _widened(np.tanh(e.lo), np.tanh(e.hi), 1.0))
 
     def erf(self) -> Interval:
-        """The error function, clipped to [−1, 1]."""
-        return _rising(self, lambda e: _widened(_erf(e.lo), _erf(e.hi), 1.0))
+        """Return the error function, clipped to [−1, 1]."""
+        return _by_ends(self, lambda e: _widened(_erf(e.lo), _erf(e.hi), 1.0))
 
     def sqrt(self) -> Interval:
-        """√x; an end below 0 counts as 0."""
+        """Return √x; an end below 0 counts as 0."""
         lo, hi = np.sqrt(np.maximum(self.lo, 0.0)), np.sqrt(np.maximum(self.hi, 0.0))
         return Interval(np.maximum(down(lo), 0.0), up(hi))
 
     def reciprocal(self) -> Interval:
-        """1/x for x > 0."""
+        """Return 1/x for x > 0."""
         return Interval(down(1.0 / self.hi), up(1.0 / self.lo))
 
 
@@ -137,20 +137,24 @@ def interval(x: Interval | Array | float) -> Interval:
 def exp_above(x: Array) -> Array:
     """Return an upper bound on e^x; +∞ for x above 709."""
     with np.errstate(over="ignore", under="ignore"):
-        return np.where(x > _LARGEST, np.inf, up(np.exp(np.clip(x, -_LARGEST, _LARGEST)) * (1 + _WIDE)) + TINY)
+        return np.where(
+            x > _MAX_EXPONENT,
+            np.inf,
+            up(np.exp(np.clip(x, -_MAX_EXPONENT, _MAX_EXPONENT)) * (1 + _WIDENING)) + MIN_WIDENING,
+        )
 
 
 def exp_below(x: Array) -> Array:
     """Return a lower bound on e^x, at least 0; 0 for x below −600."""
-    found = down(np.exp(np.clip(x, -600.0, _LARGEST)) * (1 - _WIDE))
+    found = down(np.exp(np.clip(x, -600.0, _MAX_EXPONENT)) * (1 - _WIDENING))
     return np.where(x < -600.0, 0.0, found)
 
 
 def matmul(a: Interval | Array, b: Interval | Array) -> Interval:
-    """The product of two matrices of intervals (the last two axes), by middle and radius.
+    """Return the product of two matrices of intervals (the last two axes), by middle and radius.
 
     (A ± r)(B ± s) lies within |A|·s + r·(|B| + s) of AB, and fl(AB) within γ·|A||B| of it. The radius is a sum of
-    numbers ≥ 0, found with fewer than 2¹² roundings on any path where k ≤ 2¹⁰, so that the factor 1 + 2⁻⁴⁰ covers them.
+    numbers ≥ 0, with fewer than 2¹² roundings on any path if k ≤ 2¹⁰, so the factor 1 + 2⁻⁴⁰ covers them.
     """
     x, y = interval(a), interval(b)
     count = x.lo.shape[-1]
@@ -160,12 +164,12 @@ def matmul(a: Interval | Array, b: Interval | Array) -> Interval:
     A, r, B, s = x.mid, x.rad, y.mid, y.rad
     gamma = (count + 2) * 2.0**-53 * (1 + 2.0**-40)
     middle = A @ B
-    radius = (np.abs(A) @ s + r @ (np.abs(B) + s) + gamma * (np.abs(A) @ np.abs(B))) * (1 + 2.0**-40) + TINY
+    radius = (np.abs(A) @ s + r @ (np.abs(B) + s) + gamma * (np.abs(A) @ np.abs(B))) * (1 + 2.0**-40) + MIN_WIDENING
     return Interval(down(middle - radius), up(middle + radius))
 
 
 def total(x: Interval, axis: int) -> Interval:
-    """The sum along an axis."""
+    """Return the sum along an axis."""
     parts = [Interval(np.take(x.lo, k, axis), np.take(x.hi, k, axis)) for k in range(x.lo.shape[axis])]
     found = parts[0]
     for part in parts[1:]:
@@ -174,25 +178,25 @@ def total(x: Interval, axis: int) -> Interval:
 
 
 def _odd(e: Interval, exponent: int) -> Interval:
-    """An odd power of the two ends, by repeated products of non-negative magnitudes."""
+    """Return an odd power of the two ends, as repeated products of non-negative magnitudes."""
     low, high = (_magnitude(v, exponent) for v in (e.lo, e.hi))
     return Interval(np.where(e.lo < 0, -low.hi, low.lo), np.where(e.hi < 0, -high.lo, high.hi))
 
 
 def _magnitude(v: Array, exponent: int) -> Interval:
-    """|v|^k between two floats."""
+    """Enclose |v|^k."""
     found = size = interval(np.abs(v))
     for _ in range(exponent - 1):
         found = Interval(np.maximum(down(found.lo * size.lo), 0.0), up(found.hi * size.hi))
     return found
 
 
-def _rising(x: Interval, ends: Callable[[Interval], Interval]) -> Interval:
-    """An increasing function by its ends."""
+def _by_ends(x: Interval, ends: Callable[[Interval], Interval]) -> Interval:
+    """Apply an increasing function, given by its values at the ends."""
     return ends(x)
 
 
-def _widened(lo: Array, hi: Array, most: float) -> Interval:
-    """Widen the results of a library at the two ends, and clip them to what the function can be."""
-    low, high = lo - np.abs(lo) * _WIDE - TINY, hi + np.abs(hi) * _WIDE + TINY
-    return Interval(np.maximum(down(low), -most), np.minimum(up(high), most))
+def _widened(lo: Array, hi: Array, limit: float) -> Interval:
+    """Widen the results of a library at the two ends, and clip them to [−limit, limit], the range of the function."""
+    low, high = lo - np.abs(lo) * _WIDENING - MIN_WIDENING, hi + np.abs(hi) * _WIDENING + MIN_WIDENING
+    return Interval(np.maximum(down(low), -limit), np.minimum(up(high), limit))

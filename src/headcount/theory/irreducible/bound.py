@@ -1,12 +1,12 @@
-"""The irreducible gap from above: how far apart targets can be where the attention outputs are equal.
+"""An upper bound on the irreducible gap: how far apart targets can be for inputs with equal attention outputs.
 
     G = sup { |H_j(X) − H_j(X')| : X, X' in box^T, o(X) = o(X') }.
 
-With the encoder and the attention layer fixed, half of G is exactly the least sup error in output j that any continuous
-feed-forward block can reach, provided that W_O is injective (proved by a left inverse). A search for colliding
-pairs bounds G from below; here it is bounded from above, by best-first branch and bound over pairs of boxes
-(`pair_bounds`), so that it is enclosed. By symmetry only H_j(X) − H_j(X') is maximised, and positions that are alike
-are sorted by their first coordinate, in X and in X'.
+With the encoder and the attention layer fixed, G/2 is exactly the smallest sup error in output j that a continuous
+feed-forward block can reach, provided that W_O is injective (proved by a left inverse). The search for colliding pairs
+bounds G from below. This module bounds it from above, by best-first branch and bound over pairs of boxes
+(`pair_bounds`). By symmetry it is enough to maximise H_j(X) − H_j(X'), over sequences whose interchangeable positions
+are sorted by their first coordinate.
 """
 
 from __future__ import annotations
@@ -26,16 +26,20 @@ from headcount.theory.certify.token_cells import fold
 from headcount.theory.certify.trained import covered
 from headcount.theory.certify.worst_found import Box, check_box
 from headcount.theory.enclose.intervals import Array
-from headcount.theory.irreducible.pair_bounds import Examined, PairBounds
+from headcount.theory.irreducible.pair_bounds import PairBounds, PairResults
 
 PAIRS_PER_STEP = 512
-SIDE_WEIGHT = 0.6  # weight of a side's length beside its part in the remainders, when choosing the side to cut
-MAX_STORED_NUMBERS = 1_000_000  # of the boxes' corners, per coordinate of a pair: about 100 MB
+SIDE_WEIGHT = 0.6  # weight of a side's length against its share of the remainders, when choosing the side to cut
+MAX_STORED_NUMBERS = 1_000_000  # numbers stored for the lower corners: about 100 MB in all
 
 
 @dataclass(frozen=True)
 class Enclosed:
-    """G is at most `bound`, proved; finished: within the goal times the lower bound given, or no pair is left."""
+    """A proved upper bound on G.
+
+    finished: the bound is at most `goal` times the given lower bound, or no pair of boxes is left. boxes: pairs of
+    boxes examined. left: pairs of boxes not yet settled.
+    """
 
     bound: float
     finished: bool
@@ -58,15 +62,19 @@ def irreducible_bound(
     goal: float = 1.1,
     on_step: Report | None = None,
 ) -> Enclosed:
-    """Bound G from above until it is at most goal·lower, `lower` being a gap that was found, or the time is over."""
+    """Lower a proved upper bound on G until it is at most goal·lower, or the time is up.
+
+    output: j. lower: a gap that was found, 0 if none. on_step: called with the bound, the pairs of boxes left and the
+    seconds spent.
+    """
     start = time.monotonic()
-    problem = enclosable(saved, task)
+    problem = check_enclosable(saved, task)
     low, high = check_box(box or saved.box or problem.box, problem.dim)
     if not 0 <= output < problem.out_dim:
         raise BadInput(f"output must lie from 0 to {problem.out_dim - 1}, not {output}")
     if not (lower >= 0 and goal >= 1):
         raise BadInput(f"lower must be at least 0 and goal at least 1, not {lower} and {goal}")
-    pairs = _Pairs(saved, problem, output, low, high, lower, goal * lower)
+    pairs = _PairSearch(saved, problem, output, low, high, lower, goal * lower)
     while True:
         spent = time.monotonic() - start
         if on_step is not None:
@@ -78,8 +86,8 @@ def irreducible_bound(
     return Enclosed(pairs.bound, finished, pairs.boxes, len(pairs.value), time.monotonic() - start)
 
 
-def enclosable(saved: SavedModel, task: GeneralizedRetrieval) -> GeneralizedRetrieval:
-    """Return the task; refuse in one line a model whose largest gap cannot be bounded from above."""
+def check_enclosable(saved: SavedModel, task: GeneralizedRetrieval) -> GeneralizedRetrieval:
+    """Return the task; reject a model whose largest gap cannot be bounded from above."""
     try:
         problem = covered(saved, task)
     except BadInput as error:
@@ -88,12 +96,12 @@ def enclosable(saved: SavedModel, task: GeneralizedRetrieval) -> GeneralizedRetr
     value, output = (tensors[f"layers.0.attention.{name}"] for name in ("value", "output"))
     live = [output[i, :, k] for i in range(len(value)) for k in range(value.shape[1]) if value[i, k].any()]
     if live and not _is_injective(np.stack(live, axis=1)):
-        raise BadInput("W_O is not proved to be injective: equal outputs of the heads are not all that F confuses")
+        raise BadInput("W_O is not proved to be injective: F may also confuse sequences with different head outputs")
     return problem
 
 
 def _is_injective(W: Array) -> bool:
-    """Whether a left inverse is proved: |I − Y·W|, rounding included, has row sums below 1."""
+    """Return whether W provably has a left inverse: the row sums of |I − Y·W|, with rounding errors, are below 1."""
     if W.shape[0] < W.shape[1]:
         return False
     Y = np.linalg.pinv(W)
@@ -101,8 +109,8 @@ def _is_injective(W: Array) -> bool:
     return bool((np.abs(np.eye(W.shape[1]) - Y @ W) + error).sum(1).max() < 0.99)
 
 
-class _Pairs:
-    """The pairs of boxes that are left, each with a proved bound."""
+class _PairSearch:
+    """The pairs of boxes that are not settled yet, each with a proved bound."""
 
     def __init__(
         self,
@@ -114,86 +122,88 @@ class _Pairs:
         lower: float,
         target: float,
     ) -> None:
-        T, self.target, self.settled, self.stuck = task.length, target, lower, False
-        alike = saved.transformer.spec.positions == "none"
-        self.places = _alike(task) if alike else []
-        self.bounds = PairBounds(fold(saved.transformer), task, output, self.places)
+        T, self.target, self.discarded_bound, self.stuck = task.length, target, lower, False
+        unordered = saved.transformer.spec.positions == "none"
+        self.sorted_groups = _interchangeable_positions(task) if unordered else []
+        self.pair_bounds = PairBounds(fold(saved.transformer), task, output, self.sorted_groups)
         shape = (1, 2, T, task.dim)
-        self.whole = np.maximum(high - low, 1e-300)
+        self.box_sides = np.maximum(high - low, 1e-300)
         self.low, self.high = np.zeros((0, *shape[1:])), np.zeros((0, *shape[1:]))
         self.value, self.cost = np.zeros(0), np.zeros((0, *shape[1:]))
         self.boxes = 0
-        self._take(np.broadcast_to(low, shape).copy(), np.broadcast_to(high, shape).copy(), np.array([np.inf]))
+        self._examine_and_add(
+            np.broadcast_to(low, shape).copy(), np.broadcast_to(high, shape).copy(), np.array([np.inf])
+        )
 
     @property
     def bound(self) -> float:
-        """The proved bound."""
-        return max(float(self.value.max(initial=0.0)), self.settled)
+        """The proved upper bound on G."""
+        return max(float(self.value.max(initial=0.0)), self.discarded_bound)
 
     def step(self) -> None:
-        """Halve the pairs with the largest bounds, across the coordinate that matters most."""
+        """Halve the pairs with the largest bounds, each along the coordinate that `_axis_to_cut` chooses."""
         count = min(PAIRS_PER_STEP, len(self.value))
         pick = np.argpartition(-self.value, count - 1)[:count]
         low, high, value = self.low[pick], self.high[pick], self.value[pick]
-        axis = self._axis(low, high, self.cost[pick])
+        axis = self._axis_to_cut(low, high, self.cost[pick])
         rows, shape = np.arange(count), low.shape
         low, high = low.reshape(count, -1), high.reshape(count, -1)
         middle = 0.5 * low[rows, axis] + 0.5 * high[rows, axis]
-        cut = (low[rows, axis] < middle) & (middle < high[rows, axis])
-        if not cut.any() or self.low.size > MAX_STORED_NUMBERS * shape[2] * shape[3] * 2:
+        divisible = (low[rows, axis] < middle) & (middle < high[rows, axis])
+        if not divisible.any() or self.low.size > MAX_STORED_NUMBERS * shape[2] * shape[3] * 2:
             self.stuck = True
             return
-        rest = np.ones(len(self.value), dtype=bool)
-        rest[pick[cut]] = False
-        self._keep(rest)
-        low, high, rows = low[cut], high[cut], np.arange(int(cut.sum()))
+        uncut = np.ones(len(self.value), dtype=bool)
+        uncut[pick[divisible]] = False
+        self._select(uncut)
+        low, high, rows = low[divisible], high[divisible], np.arange(int(divisible.sum()))
         lows, highs = np.tile(low, (2, 1)), np.tile(high, (2, 1))
-        highs[rows, axis[cut]] = middle[cut]
-        lows[len(rows) + rows, axis[cut]] = middle[cut]
+        highs[rows, axis[divisible]] = middle[divisible]
+        lows[len(rows) + rows, axis[divisible]] = middle[divisible]
         shape = (-1, *shape[1:])
-        self._take(lows.reshape(shape), highs.reshape(shape), np.tile(value[cut], 2))
+        self._examine_and_add(lows.reshape(shape), highs.reshape(shape), np.tile(value[divisible], 2))
 
-    def _axis(self, low: Array, high: Array, cost: Array) -> NDArray[np.intp]:
-        """The coordinate to cut: the one that adds most to the remainders; the longest where none does."""
+    def _axis_to_cut(self, low: Array, high: Array, cost: Array) -> NDArray[np.intp]:
+        """Return the coordinate to cut: a long side that adds much to the remainders."""
         share = cost / np.maximum(cost.max((1, 2, 3), keepdims=True), 1e-300)
-        wide = (high - low) / self.whole
-        wide = wide / np.maximum(wide.max((1, 2, 3), keepdims=True), 1e-300)
-        return (wide * (share + SIDE_WEIGHT)).reshape(len(low), -1).argmax(1)
+        side_share = (high - low) / self.box_sides
+        side_share = side_share / np.maximum(side_share.max((1, 2, 3), keepdims=True), 1e-300)
+        return (side_share * (share + SIDE_WEIGHT)).reshape(len(low), -1).argmax(1)
 
-    def _take(self, low: Array, high: Array, above: Array) -> None:
+    def _examine_and_add(self, low: Array, high: Array, parent_bound: Array) -> None:
         """Examine pairs of boxes and keep those whose bound is above the target."""
-        keep = self._sort(low, high)
-        low, high, above = low[keep], high[keep], above[keep]
+        nonempty = self._tighten_to_sorted(low, high)
+        low, high, parent_bound = low[nonempty], high[nonempty], parent_bound[nonempty]
         if not len(low):
             return
-        found = self.bounds.examine(low, high, self.target)
-        value = np.minimum(np.where(np.isnan(found.value), np.inf, found.value), above)
+        found = self.pair_bounds.examine(low, high, self.target)
+        value = np.minimum(np.where(np.isnan(found.value), np.inf, found.value), parent_bound)
         self.boxes += len(value)
         left = value > self.target
-        # what a contraction cuts off is at most the target, so the target itself is the least that can be claimed
-        self.settled = max(self.settled, self.target, float(value[~left].max(initial=0.0)))
-        self._add(found, value, left)
+        # contractions may cut off points with a gap up to the target, so no smaller bound can be claimed
+        self.discarded_bound = max(self.discarded_bound, self.target, float(value[~left].max(initial=0.0)))
+        self._append(found, value, left)
 
-    def _add(self, found: Examined, value: Array, left: NDArray[np.bool_]) -> None:
+    def _append(self, found: PairResults, value: Array, left: NDArray[np.bool_]) -> None:
         self.low, self.high = np.concatenate([self.low, found.low[left]]), np.concatenate([self.high, found.high[left]])
         self.value, self.cost = np.concatenate([self.value, value[left]]), np.concatenate([self.cost, found.cost[left]])
 
-    def _keep(self, rest: NDArray[np.bool_]) -> None:
-        self.low, self.high, self.value, self.cost = (x[rest] for x in (self.low, self.high, self.value, self.cost))
+    def _select(self, mask: NDArray[np.bool_]) -> None:
+        self.low, self.high, self.value, self.cost = (x[mask] for x in (self.low, self.high, self.value, self.cost))
 
-    def _sort(self, low: Array, high: Array) -> NDArray[np.bool_]:
-        """Tighten boxes, in place, to sorted sequences of the positions that are alike; say which have any."""
-        for places in self.places:
-            for s, t in itertools.pairwise(places):
+    def _tighten_to_sorted(self, low: Array, high: Array) -> NDArray[np.bool_]:
+        """Shrink boxes, in place, to the sequences sorted at interchangeable positions; return which boxes have any."""
+        for group in self.sorted_groups:
+            for s, t in itertools.pairwise(group):
                 low[:, :, t, 0] = np.maximum(low[:, :, t, 0], low[:, :, s, 0])
-            for s, t in itertools.pairwise(places[::-1]):
+            for s, t in itertools.pairwise(group[::-1]):
                 high[:, :, t, 0] = np.minimum(high[:, :, t, 0], high[:, :, s, 0])
         return np.asarray((low <= high).all((1, 2, 3)))
 
 
-def _alike(task: GeneralizedRetrieval) -> list[list[int]]:
-    """The positions that belong to the same index sets."""
+def _interchangeable_positions(task: GeneralizedRetrieval) -> list[list[int]]:
+    """Return the groups of two or more positions that belong to the same index sets."""
     groups: dict[tuple[bool, ...], list[int]] = {}
     for t in range(task.length):
         groups.setdefault(tuple(t in s for s in task.S), []).append(t)
-    return [places for places in groups.values() if len(places) > 1]
+    return [group for group in groups.values() if len(group) > 1]

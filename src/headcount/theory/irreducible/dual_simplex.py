@@ -1,10 +1,10 @@
-"""Multipliers for the pairs of `irreducible`: many small linear programs by the dual simplex method, compiled.
+"""Multipliers for pairs of boxes: many small linear programs, solved by a compiled dual simplex method.
 
-    maximise c·x   subject to   A·x + s = b,   low ≤ x ≤ high,   s in [s_low, s_high], which holds a basis of slacks.
+    maximise c·x   subject to   A·x + s = b,   low ≤ x ≤ high,   s_low ≤ s ≤ s_high.
 
-All x are boxed, so the slacks with x at the better end of every box are dual feasible, and every step of the dual
-simplex method lowers the bound: it may be stopped at any time. Nothing here is rounded outward and nothing needs to be:
-the caller evaluates the bound of whatever multipliers come back in interval arithmetic.
+The slacks s form the first basis. Every x is bounded on both sides, so this basis is dual feasible with each x at its
+better end, and every step of the method lowers the bound: it may stop at any time. Nothing here is rounded outward, and
+nothing needs to be: the caller computes in interval arithmetic the bound that the returned multipliers prove.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from headcount.core import cached_njit
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_TINY = 1e-11
+_PIVOT_TOLERANCE = 1e-11
 
 
 @cached_njit()
 def multipliers(
     A: Array, b: Array, c: Array, low: Array, high: Array, s_low: Array, s_high: Array, steps: int
 ) -> tuple[Array, Array, Mask]:
-    """Return the duals y[problems, rows], a ray of them [problems, rows], and where the ray says "no solution".
+    """Return the duals y[problems, rows], dual rays [problems, rows], and a mask of the problems found infeasible.
+
+    A ray is given for infeasible problems only: it is the reason why there is no solution.
 
     A[problems, rows, n], b[problems, rows], c, low, high[problems, n], s_low, s_high[problems, rows].
     """
@@ -48,34 +50,34 @@ def multipliers(
             lo[n + r], hi[n + r], d[n + r], is_basic[n + r], basis[r] = s_low[p, r], s_high[p, r], 0.0, True, n + r
             x[n + r] = value
         for _ in range(steps):
-            leave, most, rise = -1, 0.0, False
+            leave, worst_violation, below_range = -1, 0.0, False
             for r in range(rows):
                 k = basis[r]
-                scale = _TINY * (1.0 + abs(x[k]))
-                if lo[k] - x[k] > scale and lo[k] - x[k] > most:
-                    leave, most, rise = r, lo[k] - x[k], True
-                if x[k] - hi[k] > scale and x[k] - hi[k] > most:
-                    leave, most, rise = r, x[k] - hi[k], False
+                scale = _PIVOT_TOLERANCE * (1.0 + abs(x[k]))
+                if lo[k] - x[k] > scale and lo[k] - x[k] > worst_violation:
+                    leave, worst_violation, below_range = r, lo[k] - x[k], True
+                if x[k] - hi[k] > scale and x[k] - hi[k] > worst_violation:
+                    leave, worst_violation, below_range = r, x[k] - hi[k], False
             if leave < 0:
                 break
-            enter, least, size = -1, np.inf, 0.0
+            enter, best_ratio, size = -1, np.inf, 0.0
             for j in range(width):
                 if is_basic[j] or lo[j] == hi[j]:
                     continue
-                slope = table[leave, j] if rise else -table[leave, j]
-                top = x[j] == hi[j]
-                if (slope < -_TINY and not top) or (slope > _TINY and top):
+                slope = table[leave, j] if below_range else -table[leave, j]
+                at_upper = x[j] == hi[j]
+                if (slope < -_PIVOT_TOLERANCE and not at_upper) or (slope > _PIVOT_TOLERANCE and at_upper):
                     ratio = abs(d[j] / slope)
-                    if ratio < least or (ratio == least and abs(slope) > size):
-                        enter, least, size = j, ratio, abs(slope)
+                    if ratio < best_ratio or (ratio == best_ratio and abs(slope) > size):
+                        enter, best_ratio, size = j, ratio, abs(slope)
             if enter < 0:
                 empty[p] = True
                 for r in range(rows):
-                    rays[p, r] = table[leave, n + r] if rise else -table[leave, n + r]
+                    rays[p, r] = table[leave, n + r] if below_range else -table[leave, n + r]
                 break
             k = basis[leave]
             pivot = table[leave, enter]
-            end = lo[k] if rise else hi[k]
+            end = lo[k] if below_range else hi[k]
             move = (x[k] - end) / pivot
             for r in range(rows):
                 x[basis[r]] -= table[r, enter] * move
