@@ -123,7 +123,7 @@ def test_a_pair_without_a_gap_is_not_written(tmp_path: Path, headcount_here: Any
         assert done.returncode == status, done.stderr
         assert (tmp_path / f"w{status}").exists() is (status == 0)
         assert ("No two inputs were found" in done.stdout) is (status == 1)
-        assert ("w1 is not written: a pair without a gap is no witness." in done.stdout) is (status == 1)
+        assert ("w1 was not written: a pair without a gap is not a witness." in done.stdout) is (status == 1)
 
 
 @pytest.mark.parametrize(

@@ -117,9 +117,12 @@ BAD: dict[str, tuple[list[str], str]] = {
     "truncated": (["train", "in/cut.npz", "--heads", "2", *TRAIN], "cut.npz"),
     "no archive": (["train", "in/text.npz", "--heads", "2", *TRAIN], "text.npz"),
     "no file": (["train", "in/none.npz", "--heads", "2", *TRAIN], "none.npz"),
-    "arrays fix the task": (["train", "in/good.npz", "--heads", "2", "-T", "9", *TRAIN], "length"),
+    "arrays fix the task": (
+        ["train", "in/good.npz", "--heads", "2", "-T", "9", *TRAIN],
+        "in/good.npz.*leave out --length",
+    ),
     "truncated task": (["train", "in/cut.json", "--heads", "2", *TRAIN], "cut.json"),
-    "incomplete task": (["train", "in/odd.json", "--heads", "2", *TRAIN], "missing"),
+    "incomplete task": (["train", "in/odd.json", "--heads", "2", *TRAIN], "in/odd.json: .*missing"),
     "out is a file": (["train", "mean", "--heads", "2", "--out", "in/good.npz", "--steps", "20"], "good.npz"),
     "out is taken": (["train", "mean", "--heads", "2", "--out", "in/taken", "--steps", "20"], "thesis.tex"),
     "out below a file": (
@@ -133,6 +136,12 @@ BAD: dict[str, tuple[list[str], str]] = {
     "truncated model": (["show", "in/cut_model"], "truncated"),
     "no samples": (["show", "in/model", "--samples", "0"], "samples"),
     "tasks: unknown": (["tasks", "sum"], "unknown task 'sum'"),
+    "tasks: a file that cannot be one": (["tasks", "in/mine.feather"], "in/mine.feather.* .json, .npz.* or .csv"),
+    "tasks: a file and parameters": (
+        ["tasks", "in/odd.json", "--task-seed", "3", "--set", "share=1"],
+        "leave out --task-seed, --set share, or name a family",
+    ),
+    "bounds: incomplete task": (["bounds", "in/odd.json"], "in/odd.json: .*missing"),
     "tasks: T below D": (["tasks", "sum-of-maxima", "-T", "2"], "length"),
     "sweep: no spec": (["sweep"], "--example"),
     "sweep: no file": (["sweep", "in/none.toml"], "none.toml"),

@@ -176,6 +176,12 @@ def test_markup_would_be_seen() -> None:
 
 
 def test_printing_keeps_a_line_for_every_sentence() -> None:
-    said = str(attacked()).splitlines()
-    assert len(said) > 1
-    assert " ".join(said) == repr(attacked())
+    sentences = str(attacked()).splitlines()
+    assert len(sentences) > 1
+    assert repr(attacked()) == sentences[0], "the answer alone"
+
+
+def test_a_sweep_of_several_settings_counts_them_in_one_line() -> None:
+    several = hc.sweep(task(), heads=[1, 2], seeds=1, head_dims=[1, 2], quiet=True, **SHORT)
+    assert repr(several) == "sweep: 2 settings, 4 trials (read .transitions)."
+    assert str(several).splitlines() == [found.labelled for found in several.transitions]

@@ -95,7 +95,7 @@ def test_a_sweep_leaves_its_checkpoint(start: Start, tmp_path: Path, name: str) 
     (tmp_path / "long.toml").write_text(toml_text(SWEEP))
     process = start("sweep", "long.toml", windows=2)
     process.send_signal(getattr(signal, name))
-    kept = "headcount: what was trained is kept in headcount-runs; the same command goes on from there"
+    kept = "headcount: everything trained so far is kept in headcount-runs: run the same command again to continue"
     assert ended(process) == (130, [kept, "headcount: interrupted"])
     state, step = trained(tmp_path)
     assert state == "pending"
@@ -123,8 +123,9 @@ def test_a_second_interrupt_claims_nothing(start: Start, tmp_path: Path) -> None
     process.send_signal(signal.SIGINT)
     status, said = ended(process)
     assert status == 130
-    lost = "what was trained since the last checkpoint is lost; the same command goes on in headcount-runs"
-    assert said == [f"headcount: ended at once: {lost}", "headcount: interrupted"]
+    lost = "stopped at once: training since the last checkpoint is lost"
+    kept = "the rest is kept in headcount-runs: run the same command again to continue"
+    assert said == [f"headcount: {lost} ({kept})", "headcount: interrupted"]
     assert trained(tmp_path) == ("pending", 0)  # given back; no checkpoint was due yet
 
 

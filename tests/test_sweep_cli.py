@@ -113,7 +113,7 @@ def test_an_interrupted_sweep_has_the_usual_status(
     for command in (("sweep", spec), ("reproduce", "table4", "--scale", "smoke")):
         done = headcount_here(*command)
         assert done.returncode == 130
-        assert "what was trained is kept" in done.stderr
+        assert "everything trained so far is kept" in done.stderr
 
 
 @pytest.mark.parametrize(

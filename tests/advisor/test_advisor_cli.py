@@ -96,7 +96,7 @@ BAD = {
     "endless budget": ({}, ["--budget", "999999999h"], "below 10,000,000 seconds"),
     "this folder": ({}, ["--out", "."], "the current folder"),
     "no folder": ({}, ["--out", ""], "missing value after --out"),
-    "the record over data": ({}, ["--json", "other.csv"], "these are data"),
+    "the record over data": ({}, ["--json", "other.csv"], "is data, which --json would overwrite"),
     "steps": ({}, ["--steps", "0"], "headcount: --steps must be 1 or more, not 0"),
     "heads": ({}, ["--heads-max", "1"], "headcount: --heads-max must lie between 2 and 256, not 1"),
     "confidence": ({}, ["--confidence", "nan"], "headcount: --confidence must lie between 0.5 and 1, not nan"),
@@ -122,8 +122,8 @@ def test_what_is_the_users_stays_the_users(headcount_here, tmp_path):
     site.mkdir()
     (site / "index.html").write_text("mine")
     for options, text in (
-        (["--json", path], "these are data"),
-        (["--json", "link.json"], "these are data"),
+        (["--json", path], "is data, which --json would overwrite"),
+        (["--json", "link.json"], "is data, which --json would overwrite"),
         (["--out", "site"], "site holds other files (index.html)"),
     ):
         done = headcount_here("advise", path, "--steps", 5, "--heads-max", 2, *options)

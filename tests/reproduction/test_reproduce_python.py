@@ -64,7 +64,7 @@ def test_what_several_names_share_is_shown_once(found: Reproduction) -> None:
 
 def test_what_is_left_is_shown() -> None:
     counts = {"a": {"done": 1, "pending": 2}}
-    assert "the same call goes on" in Reproduction(Path("out"), "smoke", counts=counts)._repr_html_()
+    assert "make the same call again to continue" in Reproduction(Path("out"), "smoke", counts=counts)._repr_html_()
     waiting = Reproduction(Path(EVIL), "smoke", counts={EVIL: {"pending": 2}}, needs_data=True)
     assert "the same call with data" in waiting._repr_html_()
     assert "<script" not in waiting._repr_html_()

@@ -105,7 +105,9 @@ def test_both_data_sets_lie_in_one_folder(folders: dict[str, Path], tmp_path: Pa
     assert {p.name for p in (tmp_path / "reproduce-real").glob("*-page")} == {"marco-page", "cifar-page"}
 
 
-@pytest.mark.parametrize(("needs_data", "command"), [(False, "the same command"), (True, "this command with --data")])
+@pytest.mark.parametrize(
+    ("needs_data", "command"), [(False, "the same command again"), (True, "this command with --data")]
+)
 def test_what_is_left_is_told(needs_data: bool, command: str) -> None:
     terminal = Terminal(width=100, record=True, file=io.StringIO())
     counts = {"a": {"done": 1, "pending": 2}, "b": {"done": 3}, "c": {"running": 1, "failed": 2}}
@@ -114,7 +116,7 @@ def test_what_is_left_is_told(needs_data: bool, command: str) -> None:
         "No trial has finished yet: nothing was written.",
         "a: 1 done, 2 pending",
         "c: 1 running, 2 failed",
-        f"Not finished (3 trials left): {command} goes on from here.",
+        f"Not finished (3 trials left): run {command} to continue.",
     ]
 
 

@@ -160,7 +160,7 @@ def test_a_lost_log_loses_no_checkpoint(tmp_path, capsys, caplog, counted):
         assert runs(store=folder) == 0
     assert ("rows are missing from the store" in caplog.text) == counted
     told = capsys.readouterr().out
-    assert "No run is left: rows are missing" in told
+    assert "No runs are left: rows are missing" in told
     assert "The store is empty" not in told
     assert runs(store=folder, check=True) == 1
     for _ in range(3):  # writers go on with what there is, and never clear away what lost rows may have named

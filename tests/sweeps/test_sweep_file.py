@@ -224,7 +224,7 @@ def test_a_single_value_beside_its_list_is_rejected_in_a_file(case: str, tmp_pat
 
 
 def test_a_custom_task_takes_no_family_parameters() -> None:
-    with pytest.raises(hc.BadInput, match="^length: the task given has its own; to choose another, give a family"):
+    with pytest.raises(hc.BadInput, match="^length: this task has its own: to choose another, name a family"):
         hc.sweep(own_task(PARTS), heads=1, length=8)
 
 

@@ -243,4 +243,4 @@ def test_training_takes_a_csv_file(tmp_path, headcount_here):
     done = headcount_here("train", "mine.csv", "--heads", "1", "--steps", "5", "--out", "model")
     assert done.returncode == 0, done.stderr
     done = headcount_here("train", "mine.csv", "--heads", "1", "--length", "4", "--out", "model")
-    assert "mine.csv is a file and fixes the task" in done.stderr
+    assert "mine.csv: a file states the whole task: leave out --length" in done.stderr

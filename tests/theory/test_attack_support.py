@@ -167,7 +167,7 @@ def test_a_pair_without_a_gap_is_not_saved(tmp_path: Path) -> None:
     flat = replace(witness, data={**witness.data, "claims": {**witness.data["claims"], "gap": 0.0}})
     assert not flat.shows_a_gap
     assert "No two inputs" in conclusions(flat)[0]
-    with pytest.raises(BadInput, match="a gap of 0 is no witness"):
+    with pytest.raises(BadInput, match="a gap of 0 is not a witness"):
         hc.AttackResult(flat, model, SPHERE).save(tmp_path / "w")
     assert not (tmp_path / "w").exists()
     tiny = replace(witness, data={**witness.data, "claims": {**witness.data["claims"], "gap": 1e-12}})

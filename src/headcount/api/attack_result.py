@@ -1,4 +1,4 @@
-"""`hc.attack(model).save(folder)` is the whole of an attack."""
+"""`hc.attack`: search for two inputs that a model's attention confuses, and the result with its proof."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from headcount.theory.attack import Witness, conclusions, make_witness, pair_fig
 from headcount.theory.irreducible import Enclosed, irreducible_bound
 from headcount.training import find_device
 
-BUDGET = "55s"
-"""Of a search, unless stated."""
+DEFAULT_BUDGET = "55s"
+"""Time for a search, unless stated."""
 
 
 @dataclass(frozen=True, repr=False)
 class AttackResult(Displayable):
-    """Two inputs with (nearly) equal attention output and different targets, with what is proved of them."""
+    """Two inputs with (nearly) equal attention outputs and different targets, and what is proved about them."""
 
     witness: Witness
     model: SavedModel
@@ -33,22 +33,22 @@ class AttackResult(Displayable):
 
     @property
     def kind(self) -> str:
-        """Which it is: exact (proved), near, or evidence."""
+        """The strength of the result: "exact" (proved), "near" or "evidence"."""
         return self.witness.kind
 
     @property
     def gap(self) -> float:
-        """The gap between the two targets; half of it is a lower bound of the sup error where the pair is exact."""
+        """The gap between the two targets; for an exact pair, half of it is a lower bound of the sup error."""
         return self.witness.gap
 
     @property
     def deviations(self) -> float:
-        """The gap in standard deviations of the target over the task's own inputs."""
+        """The gap in standard deviations of the target over the inputs of the task."""
         return self.witness.gap / self.witness.unit
 
     @property
     def in_support(self) -> bool | None:
-        """Whether the two are inputs of the task, as its law draws them; None where only data are known."""
+        """Whether the law of the task can draw both inputs; None if only data are known."""
         return self.witness.in_support
 
     def figure(self) -> dict[str, Any]:
@@ -56,26 +56,24 @@ class AttackResult(Displayable):
         return pair_figure(self.model, self.task, self.witness)
 
     def _view(self) -> View:
-        witness, said = self.witness, conclusions(self.witness)
+        witness, sentences = self.witness, conclusions(self.witness)
         rows = [{"kind": self.kind, "gap": self.gap, "deviations": self.deviations, "in_support": self.in_support}]
         return View(
-            said,
+            sentences,
             tables=[_pair_table(witness, self.deviations)],
             figures=[pair.pair_drawing(self.figure())],
             rows=rows,
-            headline=" ".join(said),
         )
 
     def save(self, folder: str | Path, enclosed: Enclosed | None = None) -> str:
         """Write the model, witness.json, pair.png and pair.html; `headcount recheck FOLDER` verifies it.
 
-        An upper bound that `enclose` proved is kept in enclosure.json; no second program verifies that one. A pair
-        without a gap is no witness, and is not written. folder: must be new or empty. enclosed: what `enclose`
-        returned.
+        folder: must be new or empty. enclosed: what `enclose` returned (default: none); it is written to
+        enclosure.json, which `recheck` does not verify. A pair without a gap is not a witness: it raises BadInput.
         """
         if not self.witness.shows_a_gap:
             raise BadInput(
-                f"a gap of {max(self.gap, 0.0):.3g} is no witness, so nothing is written: "
+                f"a pair with a gap of {max(self.gap, 0.0):.3g} is not a witness, so nothing was written: "
                 f"{self.witness.found.effort} (try more starts or more time)"
             )
         figure = self.figure()
@@ -87,13 +85,13 @@ class AttackResult(Displayable):
     def enclose(
         self, seconds: float = 60.0, goal: float = 1.1, on_step: Callable[[float, int, float], None] | None = None
     ) -> Enclosed:
-        """Prove an upper bound of the largest gap too, by branch and bound over the box: for few tokens only.
+        """Prove an upper bound of the largest gap, by branch and bound over the box; practical for few tokens only.
 
-        seconds: the most that it may take. goal: finished when the upper bound is this multiple of the gap found.
-        on_step: is called with the bound, the boxes left and the seconds spent.
+        seconds: time limit (default 60). goal: stop when the upper bound is this multiple of the gap found (default
+        1.1). on_step: called with the bound, the number of boxes left and the seconds spent.
         """
         if not isinstance(self.task, GeneralizedRetrieval) or self.learned or not self.task.symbolic:
-            raise BadInput("only a retrieval task of expressions can be enclosed: here the target is numbers")
+            raise BadInput("only a retrieval task of expressions can be enclosed: this target is known by values only")
         lower = self.gap if self.kind == "exact" else 0.0
         return irreducible_bound(
             self.model,
@@ -111,14 +109,14 @@ class AttackResult(Displayable):
 
 
 def _pair_table(witness: Witness, deviations: float) -> Table:
-    """Return the target and the model's prediction for both inputs, and how far apart they are."""
+    """Return a table of the target and the model's prediction for both inputs."""
     columns = [Column(name="", kind="text", key=True), Column(name="Target"), Column(name="Prediction")]
     rows = [
         [name, f"{target:.4g}", f"{predicted:.4g}"]
         for name, target, predicted in zip(("X_1", "X_2"), witness.y, witness.predictions, strict=True)
     ]
-    apart = f"The targets are {deviations:.2f} standard deviations of the target apart."
-    return Table(caption="The two inputs", columns=columns, rows=rows, notes=[apart])
+    distance = f"The targets are {deviations:.2f} standard deviations of the target apart."
+    return Table(caption="The two inputs", columns=columns, rows=rows, notes=[distance])
 
 
 def attack(
@@ -137,15 +135,16 @@ def attack(
 ) -> AttackResult:
     """Find two inputs that a model's attention cannot tell apart although their targets differ, and prove it.
 
-    `model` is a saved model or its folder, `task` its own unless stated, `box` the two corners of the tokens' box.
-    Both are inputs of the task, in the support of its law; among="typical" keeps to sequences like those that it draws,
-    among="box" searches all of the box, inputs of the task or not. With the predictions of a `surrogate` in place of a
-    task the result is evidence. starts: of the search, 64 unless stated. budget: seconds, or a text such as "50s" or
-    "5m" (default 55 s); the best pair by then counts. seed: draws the starts. device: "cpu" or "cuda". told: is called
-    with the share of the work that is done, its stage and the best gap. seconds: the old name of budget.
+    model: a saved model or its folder. task: the target (default: the model's own task). box: the two corners of the
+    tokens' box (default: the model's, or its task's). surrogate: a model, or its folder, whose predictions stand in for
+    an unknown task; the result is then only evidence. among: "all" inputs of the task (those in the support of its
+    law), "typical" ones only, or all of the "box", inputs of the task or not. starts: pairs searched at once (default
+    64). budget: seconds, or a text such as "50s" or "5m" (default 55 s); the best pair by then counts. seed: draws the
+    starts. device: "cpu" or "cuda". told: called with the completed fraction of the work, its stage and the best gap in
+    standard deviations. seconds: the old name of budget.
     """
     find_device(device)
-    limit = duration(renamed_argument("seconds", seconds, "budget", budget, removed="0.3") or BUDGET, "budget")
+    limit = duration(renamed_argument("seconds", seconds, "budget", budget, removed="0.3") or DEFAULT_BUDGET, "budget")
     saved = model if isinstance(model, SavedModel) else load_model(model)
     stand_in = surrogate if isinstance(surrogate, SavedModel) or surrogate is None else load_model(surrogate)
     task = task or saved_task(saved.task)

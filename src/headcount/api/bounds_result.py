@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from headcount.core import BadInput, Displayable
-from headcount.core.readers import read_json
 from headcount.core.text import round_down
 from headcount.models import SavedModel, load_model
 from headcount.render import NONE, Column, Table, View
-from headcount.tasks import GeneralizedRetrieval, Task, parse_task, saved_task, sized_family
+from headcount.tasks import GeneralizedRetrieval, Task, read_task_file, saved_task, sized_family
 from headcount.theory.bounds import (
     Facts,
     Known,
@@ -222,15 +221,15 @@ def _tasks(task: Task | str, lengths: Sequence[int], options: dict[str, Any]) ->
         given = {key: value for key, value in options.items() if value is not None}
         if task == "sparse-regression" and "intrinsic" in given:
             given["q"] = given.pop("intrinsic")  # its D is called q in the literature; both names work
-        found: list[Task] = [
+        at_lengths: list[Task] = [
             sized_family(task, **given, **({} if T is None else {"length": T})).task() for T in lengths or [None]
         ]
     else:
         stated = [name for name, value in {**options, "length": lengths or None}.items() if value is not None]
         if stated:
-            raise BadInput(f"{stated[0]}: the task given has its own; to choose another, give a family by name")
-        found = [parse_task(read_json(Path(task))) if isinstance(task, str) else task]
-    for one in found:
-        if not isinstance(one, GeneralizedRetrieval):
-            raise BadInput(f"{one.name} is not given by f, S and F0: the theorems do not apply to it")
-    return [one for one in found if isinstance(one, GeneralizedRetrieval)]
+            raise BadInput(f"{stated[0]}: this task has its own: to choose another, name a family instead")
+        at_lengths = [read_task_file(Path(task)) if isinstance(task, str) else task]
+    for of_length in at_lengths:
+        if not isinstance(of_length, GeneralizedRetrieval):
+            raise BadInput(f"{of_length.name} is not given by f, S and F0: the theorems do not apply to it")
+    return [of_length for of_length in at_lengths if isinstance(of_length, GeneralizedRetrieval)]

@@ -1,4 +1,4 @@
-"""`headcount attack MODEL_DIR --adversary`: Theorem 2 (2)'s own adversary at several ε, as table and picture."""
+"""`headcount attack MODEL_DIR --adversary`: the adversary of Theorem 2 (2) at several ε, as table and picture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run_paper(saved: SavedModel, task: Task | None, out: Path | None, seed: int, json: bool) -> int:
-    """Run the adversary where the task is a retrieval of basins; write adversary.json and adversary.png."""
+    """Run the adversary on a model, print its table and write adversary.json and adversary.png."""
     import numpy as np
     import torch
 
@@ -72,7 +72,7 @@ def _data(run: AdversaryRun) -> dict[str, Any]:
 
 
 def _width(c: Collision) -> float | None:
-    """Lemma 4's width; a distance that is rounding implies none."""
+    """Return the width that Lemma 4 implies, or None if the distance is within rounding."""
     from headcount.theory.adversary import DISTANCE_FLOOR
 
     return c.width if c.distance > DISTANCE_FLOOR else None
@@ -97,10 +97,10 @@ def _print(run: AdversaryRun, out: Path | None, outside: str) -> None:
     from headcount.render import as_terminal
 
     first, terminal = run.collisions[0].plan, console()
-    those = f", on sequences that are not inputs of this task ({outside})" if outside else ""
+    condition = f", on sequences that are not inputs of this task ({outside})" if outside else ""
     vacuous = ", vacuous here" if first.exponent.vacuous else ""
     terminal.print(
-        f"Theorem 2 (2)'s adversary, measured{those}: basin {first.uncovered + 1} is picked by no head, "
+        f"Theorem 2 (2)'s adversary, measured{condition}: basin {first.uncovered + 1} is picked by no head, "
         f"{len(first.free)} positions are free, k = {first.exponent.k:.3g}{vacuous}."
     )
     terminal.print(as_terminal(_table(run)))

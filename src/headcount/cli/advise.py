@@ -1,4 +1,4 @@
-"""`headcount advise DATA`: how many heads do these data need, with an interval, evidence and a price."""
+"""`headcount advise DATA`: how many heads the data need, with an interval, evidence and a price."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ from headcount.core import BadInput, working
 if TYPE_CHECKING:
     from headcount.advisor import Advice, Configuration, WitnessRecord
 
-PAGES = Path("headcount-advice")
-"""Where pages go unless --out says otherwise: a folder for each path of data."""
-LEFT, LONGEST = 0.07, 20.0  # of the budget, and seconds, that a witness may take
+DEFAULT_OUT = Path("headcount-advice")
+"""The default of --out: pages go to a folder in here, one for each path of data."""
+WITNESS_BUDGET_FRACTION = 0.07
+"""Fraction of the budget for the search for a witness."""
+WITNESS_MAX_SECONDS = 20.0
+"""Time limit of the search for a witness, in seconds."""
 
 
 def advise(
@@ -64,7 +67,7 @@ def advise(
     device: Device = "cpu",
     json: Json = False,
 ) -> int:
-    """Say how many attention heads some sequences need: the smallest count within a margin of the best."""
+    """Say how many attention heads sequences need: the smallest count whose error is within a margin of the best."""
     from headcount.training import warm_up_device
 
     warm_up_device(device)
@@ -73,7 +76,7 @@ def advise(
     from headcount.core import check_output_folder, write_json
 
     if file is not None and not json:
-        raise BadInput(f"{file}: one data file is enough; a second name is that of the record, with --json")
+        raise BadInput(f"{file}: only one data file is allowed (a second file name is that of the record, with --json)")
     if file is not None and data.suffix.lower() == ".json":
         data, file = file, data  # --json FILE DATA
     if data.suffix.lower() not in ARRAYS:
@@ -88,7 +91,7 @@ def advise(
     if file is not None:
         _check_record(file, data)
     if out is None and not json:
-        out = PAGES / page_name(data.with_suffix(""), "data")
+        out = DEFAULT_OUT / page_name(data.with_suffix(""), "data")
     if out is not None:
         check_output_folder(out, FILES, FILES[0])
     found = ask(
@@ -100,14 +103,14 @@ def advise(
         seed=seed,
         kind=kind,
         steps=steps,
-        witness=max(MIN_SEARCH_SECONDS, min(LONGEST, LEFT * seconds)),
+        witness=max(MIN_SEARCH_SECONDS, min(WITNESS_MAX_SECONDS, WITNESS_BUDGET_FRACTION * seconds)),
     )
     config = _sizes(found, embed_dim)
-    witness = found.looked  # None where Ctrl-C came before it
+    witness = found.looked  # None after Ctrl-C
     if json and file is None:
         print_json(found.data(config, witness))
     else:
-        _show(found, config, witness)  # before anything is written: no full disk may cost the answer
+        _show(found, config, witness)  # before anything is written: a full disk must not cost the answer
     if file is not None:
         write_json(file, found.data(config, witness))
     if out is not None:
@@ -120,7 +123,7 @@ def advise(
 
 
 def _sizes(found: Advice, embed_dim: int | None) -> Configuration | None:
-    """The sizes at the user's width; where no count of heads fits into it those at the measured one, and why."""
+    """Return sizes for the user's width, or for the measured one, with a note, if no head count divides the user's."""
     if found.record.named is None:
         return None
     try:
@@ -131,23 +134,20 @@ def _sizes(found: Advice, embed_dim: int | None) -> Configuration | None:
 
 
 def _check_record(file: Path, data: Path) -> None:
-    """Refuse a file for the record that would be in the way of something else, before the work and not after it."""
+    """Refuse a file for the record that cannot be written or would overwrite data, before the work, not after it."""
     from headcount.core import check_writable
 
     if file.is_dir() or not file.parent.is_dir():
-        raise BadInput(
-            f"{file}: this is {'a folder' if file.is_dir() else 'in no folder'}; --json takes a file to write"
-        )
+        why = "is a folder" if file.is_dir() else "cannot be written: its folder does not exist"
+        raise BadInput(f"{file} {why}: --json takes a file to write")
     if file.suffix.lower() in ARRAYS or (file.exists() and data.exists() and file.samefile(data)):
-        raise BadInput(
-            f"{file}: these are data, which --json would overwrite: give the record a name that ends in .json"
-        )
+        raise BadInput(f"{file} is data, which --json would overwrite: choose a name for the record that ends in .json")
     if file.is_file() or not file.exists():
         check_writable(file.parent, "--json FILE")
 
 
 def _show(found: Advice, config: Configuration | None, witness: WitnessRecord | None) -> None:
-    """The answer first, then the curve, the price, the reasons, and what to write into a model."""
+    """Print the answer first, then the curve, the price, the reasons, and the code for a model."""
     from headcount.advisor import curve_table, curve_text, price_text
     from headcount.render import as_terminal
     from headcount.render.words import percent

@@ -1,4 +1,4 @@
-"""`headcount analyse RUN`: what a run in a store says, in sentences and tables, finished or not."""
+"""`headcount analyse RUN`: the analysis of a run in a store, finished or not, in sentences and tables."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ def analyse(
     store: StoreFolder = Path("headcount-runs"),
     resamples: Annotated[Whole, Parameter(help="Draws of the bootstrap over seeds and targets.")] = 1000,
     seed: Annotated[Whole, Parameter(help="Seed of the bootstrap.")] = 0,
-    on: Annotated[Part, Parameter(help="Whose errors: those on validation or on training data.")] = "validation",
+    on: Annotated[
+        Part, Parameter(help="Which errors to read: those on validation or on training data.")
+    ] = "validation",
     out: Annotated[Path | None, Parameter(help="JSON file to write the analysis to (default: none).")] = None,
     json: Json = False,
 ) -> int:
     """Analyse a run: intrinsic dimension, drops, slopes, reversal score, scaling and law, with intervals."""
-    if resamples > 100_000 or seed < 0:  # how few draws are too few the analysis says itself
+    if resamples > 100_000 or seed < 0:  # the analysis itself refuses too few draws
         raise BadInput("--resamples must be at most 100,000 and --seed at least 0")
     if out is not None and out.suffix != ".json":
         raise BadInput(f"--out takes a file that ends in .json, not {out}")
@@ -41,7 +43,7 @@ def analyse(
 
     if out is not None:  # before the work, not after it
         if out.is_dir():
-            raise BadInput(f"{out} is a folder, and --out takes a file: choose another name")
+            raise BadInput(f"{out} is a folder, but --out takes a file: choose another name")
         check_writable(out.parent)
     with working("analysing"):
         found = read(run, store=store, resamples=resamples, seed=seed, on=on)
@@ -57,7 +59,7 @@ def analyse(
 
 
 def show(found: Analysis, terminal: Terminal) -> None:
-    """Print the sentences, their reasons, and a small table for every kind of number."""
+    """Print the sentences with their reasons, and a small table for every kind of number."""
     counts = ", ".join(f"{number} {state}" for state, number in found.counts.items() if number) or "no trials"
     terminal.print(f"{found.run}: {counts}")
     errors = [] if found.plain else [f"Errors: {terms_of(found).kind} {terms_of(found).data}."]
@@ -75,7 +77,7 @@ def show(found: Analysis, terminal: Terminal) -> None:
 
 
 def tables(found: Analysis) -> list[Table]:
-    """Return a table for every kind of number: what a run varies down, head counts across."""
+    """Return a table for every kind of number: head counts across, everything else that the run varies down."""
     T, N = ("T", lambda r: str(r.length)), ("N", lambda r: str(r.hidden))
     sizes = [N] if any(c.hidden for c in found.cells) else []  # on real data there is no N
     at, noun = [T, *sizes], terms_of(found).noun
@@ -119,7 +121,7 @@ def tables(found: Analysis) -> list[Table]:
 
 
 Label = tuple[str, "Callable[[Any], str]"]
-"""The name of a column, and what it says of a row."""
+"""The name of a column, and the function that writes its cell for a record."""
 
 
 def _error(value: float | None) -> str:
@@ -146,7 +148,7 @@ def _pivot(
     cell: Label,
     ends: dict[str, Callable[[Sequence[Any]], str]],
 ) -> Table:
-    """One line for every place but the head count, which goes across."""
+    """Return a table with head counts across and a line for every combination of the columns in `down`."""
     from headcount.render import NONE, Column, Table
 
     across = sorted({row.heads for row in rows})
@@ -157,21 +159,21 @@ def _pivot(
     ]
     lines: dict[tuple[str, ...], list[Any]] = {}
     for row in rows:
-        lines.setdefault(tuple(said(row) for _, said in down), []).append(row)
+        lines.setdefault(tuple(write(row) for _, write in down), []).append(row)
     cells: list[list[str]] = []
-    for place, some in lines.items():
-        found = {row.heads: cell[1](row) for row in some}
-        cells.append([*place, *(found.get(h, NONE) for h in across), *(end(some) for end in ends.values())])
+    for place, records in lines.items():
+        by_heads = {row.heads: cell[1](row) for row in records}
+        cells.append([*place, *(by_heads.get(h, NONE) for h in across), *(end(records) for end in ends.values())])
     return Table(caption=title, columns=columns, rows=cells)
 
 
 def _lists(found: Analysis, several: Sequence[Label]) -> Iterator[Table]:
-    """The tables that have one line for every record."""
+    """Yield the tables that have a line for every record."""
     from headcount.render import Column, Table
 
     sizes: list[Label] = [("N", lambda r: str(r.hidden))] if any(law.hidden for law in found.laws) else []
     notes = [r for r in found.scaling if r.theory_verdict not in ("", "enough-heads")]
-    # with each kind, how many of its columns say what a row is
+    # the last number: how many of the columns identify a row
     kinds: list[tuple[str, Sequence[Any], Sequence[Label], int]] = [
         (
             "Beside the slope in log N, for orientation only: −2/k and, turned round, k/2 of Theorem 2 (2)",
@@ -207,20 +209,20 @@ def _lists(found: Analysis, several: Sequence[Label]) -> Iterator[Table]:
     for title, rows, columns, keys in kinds:
         if rows:
             shown = [*several, *columns]
-            cells = [[said(row) for _, said in shown] for row in rows]
+            cells = [[write(row) for _, write in shown] for row in rows]
             heads = [
-                Column(name=name, kind="text" if name in TEXTS else "number", key=i < len(several) + keys)
+                Column(name=name, kind="text" if name in TEXT_COLUMNS else "number", key=i < len(several) + keys)
                 for i, (name, _) in enumerate(shown)
             ]
             yield Table(caption=title, columns=heads, rows=cells)
 
 
-TEXTS = ("setting", "law", "coefficients (90 %)", "T: M", "what it says here")
-"""Columns of words, which may break between them."""
+TEXT_COLUMNS = ("setting", "law", "coefficients (90 %)", "T: M", "what it says here")
+"""Columns of text, whose lines may be broken between words."""
 
 
 def _parameters(line: Any) -> str:
-    """Write the parameters at every length, or why there are none."""
+    """Return the parameters at every length, or why they are unknown."""
     reasons: Sequence[str] = getattr(line, "reasons", ())
     why = [reasons[i] if i < len(reasons) else "" for i in range(len(line.points))]
     unknown = "not reached, or a smaller N suffices"
@@ -231,7 +233,7 @@ def _parameters(line: Any) -> str:
 
 
 def _fitted(law: Any) -> str:
-    """Write the coefficients with their intervals."""
+    """Return the coefficients of a law with their intervals."""
     ends = law.intervals
     return ", ".join(
         f"{k}\u00a0{v:.3g} ({ends[k][0]:.3g}\u00a0to\u00a0{ends[k][1]:.3g})" for k, v in law.coefficients.items()

@@ -1,4 +1,4 @@
-"""`headcount attack MODEL_DIR --out DIR`: colliding inputs, with their proof and picture."""
+"""`headcount attack MODEL_DIR --out DIR`: find two colliding inputs; write their proof and picture."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def attack(
     among: Annotated[
         Literal["all", "typical", "box"],
         Parameter(
-            help="all inputs of the task in the box; typical ones, whose every z_i is within what its law draws; "
-            "or any tokens of the box, inputs of the task or not."
+            help="all: inputs of the task in the box; typical: only those whose every z_i is in the range that its law "
+            "draws; box: any tokens of the box, inputs of the task or not."
         ),
     ] = "all",
     surrogate: Annotated[
@@ -59,12 +59,15 @@ def attack(
         Parameter(help="A model folder whose predictions stand in for a task known only from data (default: none)."),
     ] = None,
     adversary: Annotated[
-        bool, Parameter(negative=(), help="Run the paper's own adversary instead, at several ε (basins, any h < D).")
+        bool,
+        Parameter(
+            negative=(), help="Run the paper's own adversary instead, at several ε (for tasks of basins, any h < D)."
+        ),
     ] = False,
     enclose: Annotated[
         Time | None,
         Parameter(
-            help="Then bound the gap from above too, for this long (e.g. 60s), for few tokens only (default: no bound)."
+            help="Time to also bound the gap from above (e.g. 60s), practical for few tokens only (default: no bound)."
         ),
     ] = None,
     starts: Annotated[Whole, Parameter(help="Pairs searched at once.")] = 64,
@@ -75,17 +78,17 @@ def attack(
     device: Device = "cpu",
     json: Json = False,
 ) -> int:
-    """Find two inputs with equal attention output and targets far apart: the proof of too few heads."""
+    """Find two inputs with equal attention outputs and targets far apart: proof that the heads are too few."""
     from headcount.api import attack as search
     from headcount.core import Progress, check_replaceable, check_writable
     from headcount.models import load_model
 
-    seconds, more = duration(for_), None if enclose is None else duration(enclose)
+    seconds, enclose_seconds = duration(for_), None if enclose is None else duration(enclose)
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
     if out is not None:
         if out.resolve() == model.resolve():
-            raise BadInput(f"--out {out} is the model's own folder, which would be replaced: choose another")
+            raise BadInput(f"--out {out} is the model's own folder, which would be replaced: choose another one")
         check_replaceable(out)
         check_writable(out.parent)
     saved, stated = load_model(model), _task(task, set_)
@@ -97,11 +100,11 @@ def attack(
         from headcount.cli.adversary import run_paper
 
         return run_paper(saved, stated, out, seed, json)
-    if more is not None:
+    if enclose_seconds is not None:
         _check_enclosable(saved, stated, surrogate is None)
     with Progress("searching", 1.0, every=5.0, closes=False) as progress:
 
-        def told(share: float, stage: str, best: float) -> None:
+        def on_progress(share: float, stage: str, best: float) -> None:
             note = f"{stage}, best gap {best:.2f} standard deviations"
             progress.advance(min(share, 1.0) - progress.done, note=note)
 
@@ -115,9 +118,9 @@ def attack(
             budget=seconds,
             seed=seed,
             device=device,
-            told=told,
+            told=on_progress,
         )
-    enclosed = None if more is None else _enclosed(found, more)
+    enclosed = None if enclose_seconds is None else _enclosed(found, enclose_seconds)
     written = out if found.witness.shows_a_gap else None
     if written is not None:
         with working("drawing and saving"):
@@ -127,18 +130,18 @@ def attack(
     else:
         _print(found.witness, written, enclosed)
         if written is None and out is not None:
-            console().print(f"{out} is not written: a pair without a gap is no witness.")
+            console().print(f"{out} was not written: a pair without a gap is not a witness.")
     return 0 if written == out else 1
 
 
 def _check_enclosable(saved: SavedModel, stated: Task | None, own: bool) -> None:
-    """Refuse --enclose before the search, where it cannot be done after it."""
+    """Refuse --enclose before the search if it would be impossible after it."""
     from headcount.tasks import GeneralizedRetrieval, saved_task
     from headcount.theory.irreducible import check_enclosable
 
     task = (stated or saved_task(saved.task)) if own else None
     if not isinstance(task, GeneralizedRetrieval):
-        raise BadInput("--enclose needs a retrieval task of expressions: here the target is numbers")
+        raise BadInput("--enclose needs a retrieval task of expressions: this target is known by values only")
     check_enclosable(saved, task)
 
 
@@ -154,12 +157,12 @@ def _enclosed(found: AttackResult, seconds: float) -> Enclosed:
 
 
 def _task(name: str | None, settings: list[str] | None) -> Task | None:
-    """The task that is stated; without one the model's own is meant."""
+    """Return the task of --task, or None, which means the model's own."""
     from headcount.tasks import Task
 
     if name is None:
         if settings:
-            raise BadInput("--set changes a task: state it with --task")
+            raise BadInput("--set changes a family's parameters: name the family with --task")
         return None
     stated = read_task(name, None, None, None, None, settings)
     if not isinstance(stated, Task):
@@ -203,11 +206,11 @@ def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> Non
     terminal.print(bold(_heading(witness)), f"({where})")
     for sentence in conclusions(witness):
         terminal.print(f"  {sentence}")
-    verifies = "" if witness.kind == "evidence" else f", headcount recheck {out} verifies it"
+    verify = "" if witness.kind == "evidence" else f", headcount recheck {out} verifies it"
     a, b = witness.predictions
-    said = f"{a:.4g} for both" if abs(a - b) <= 1e-4 * witness.unit else f"{a:.4g} and {b:.4g}"
+    predicted = f"{a:.4g} for both" if abs(a - b) <= 1e-4 * witness.unit else f"{a:.4g} and {b:.4g}"
     if witness.shows_a_gap:
-        terminal.print(f"  Targets {witness.y[0]:.4g} and {witness.y[1]:.4g}; the model says {said}, measured.")
+        terminal.print(f"  Targets {witness.y[0]:.4g} and {witness.y[1]:.4g}; the model says {predicted}, measured.")
     if enclosed is not None:
         lower = round_down(witness.data["claims"]["sup_error"]) if witness.kind == "exact" else "0"
         where = f" in output {witness.data['output']}" if len(found.unit) > 1 else ""
@@ -216,26 +219,26 @@ def _print(witness: Witness, out: Path | None, enclosed: Enclosed | None) -> Non
             f"  Proved: the best feed-forward block errs by {lower} to {round_up(enclosed.bound / 2)}{where} "
             f"({enclosed.boxes} pairs of boxes, {enclosed.seconds:.0f} s{ended})."
         )
-    cut = ", cut short by the clock: with more time more may be found." if found.cut_short else "."
+    cut = "; the time ran out, and a longer search may find more." if found.cut_short else "."
     terminal.print(f"  Searched for {found.seconds:.0f} s{cut}")
     if out is not None:
-        terminal.print(f"Saved in {out}: pair.png shows it{verifies}.")
+        terminal.print(f"Saved in {out}: pair.png shows it{verify}.")
 
 
 def _heading(witness: Witness) -> str:
-    """The first line; that a pair are not inputs of the task is part of it."""
+    """Return the first line; it says so if the two are not inputs of the task."""
     from headcount.theory.attack import NOT_INPUTS
 
     if not witness.shows_a_gap:
-        return _NOTHING
+        return _NO_PAIR_HEADING
     what, certainty = _HEADINGS[witness.kind]
     if witness.outside:
         return f"Two sequences {what}, but {NOT_INPUTS} ({witness.outside}): {certainty}"
-    unknown = "" if witness.in_support else " (whether such inputs occur is not known: only data are)"
+    unknown = "" if witness.in_support else " (whether such inputs occur is unknown: only data are known)"
     return f"Two inputs {what}{unknown}: {certainty}"
 
 
-_NOTHING = "No two inputs were found that attention confuses and whose targets differ"
+_NO_PAIR_HEADING = "No two inputs were found that attention confuses and whose targets differ"
 _HEADINGS = {
     "exact": ("that attention cannot tell apart", "proved, in exact arithmetic"),
     "near": ("that attention all but confuses", "a near pair"),

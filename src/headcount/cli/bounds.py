@@ -1,4 +1,4 @@
-"""`headcount bounds`: what the theorems say for given sizes, or for a task: vacuous or not, from where on they bite."""
+"""`headcount bounds`: the theorems' bounds for given sizes, a task or a model, and where they are vacuous."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from headcount.tasks import GeneralizedRetrieval
     from headcount.theory.bounds import Facts, Row, Upper
 
-LENGTHS_NAMED = 4
-"""Lengths whose smallest set is named below the table."""
+MAX_LENGTHS_NAMED = 4
+"""Lengths whose smallest set is stated below the table; an ellipsis stands for the rest."""
 
 
 def bounds(
@@ -75,17 +75,17 @@ def bounds(
     from headcount.api import bounds_of, bounds_table
     from headcount.theory.bounds import check_rows, family_rule, of_share, of_tasks
 
-    many = {"heads": numbers(heads, "--heads"), "head_dims": numbers(head_dim, "--head-dim")}
+    sizes = {"heads": numbers(heads, "--heads"), "head_dims": numbers(head_dim, "--head-dim")}
     lengths = numbers(length, "--length") if length is not None else []
-    check_rows(**many, lengths=lengths or [1], eps=eps)
+    check_rows(**sizes, lengths=lengths or [1], eps=eps)
     stated = _variation(variation)
     if out is not None:
         check_out(out, task, eps)
-    made, given = list["GeneralizedRetrieval"](), None
+    made, saved = list["GeneralizedRetrieval"](), None
     if model is not None:
-        given, own = read_model(model, task, lengths, intrinsic, share)
+        saved, own = read_model(model, task, lengths, intrinsic, share)
         made = [own]
-        many = {"heads": [given.transformer.spec.heads], "head_dims": [given.transformer.spec.head_dim]}
+        sizes = {"heads": [saved.transformer.spec.heads], "head_dims": [saved.transformer.spec.head_dim]}
         facts = of_tasks(made, None, stated)
     elif task is None:
         if intrinsic is None:
@@ -97,16 +97,16 @@ def bounds(
         made = [_retrieval(task, intrinsic, T, dim, task_seed, set_) for T in lengths or [None]]
         facts = of_tasks(made, family_rule(task, settings(set_)), stated)
     with working("computing"):
-        whole = bounds_of(facts, made, **many, intrinsic=intrinsic, dim=dim, eps=eps, depth=depth, model=given)
+        result = bounds_of(facts, made, **sizes, intrinsic=intrinsic, dim=dim, eps=eps, depth=depth, model=saved)
     if out is not None and made and eps is not None:
         from headcount.render import save_errors
         from headcount.theory.bounds import count_figure
 
         save_errors(count_figure(made[0], [eps * 2.0**k for k in range(6, -1, -1)]), out)
     if json:
-        print_json({"task": task, "share": None if task else share or "1", **whole.data()})
+        print_json({"task": task, "share": None if task else share or "1", **result.data()})
         return 0
-    found, built, missing, last = whole.rows, whole.upper, whole.upper_missing, whole.rows[-1]
+    found, built, missing, last = result.rows, result.upper, result.upper_missing, result.rows[-1]
     from headcount.core.text import styled
     from headcount.render import as_terminal
 
@@ -119,18 +119,18 @@ def bounds(
     if out is not None:
         terminal.print(f"What ε costs: {out}")
     if made:
-        print_every(terminal, whole.every_encoder, eps, many["head_dims"][0], model)
+        print_every(terminal, result.every_encoder, eps, sizes["head_dims"][0], model)
     terminal.print()
     terminal.print(f"Other results, for h = {last.heads}, n = {last.head_dim}, T = {last.length}:")
-    for k in whole.related:
+    for k in result.related:
         terminal.print(f"  {k.source}: {k.says}", styled(f"({k.kind}; {k.conditions})", "dim"))
     return 0
 
 
 def read_share(text: str) -> Fraction:
-    """Read 0.5 or 7/25 as the exact rational number it names."""
+    """Return a decimal or a fraction, such as 0.5 or 7/25, as an exact rational number."""
     if not re.fullmatch(r"\d{1,30}(\.\d{0,30})?|\.\d{1,30}|\d{1,30}/0*[1-9]\d{0,29}", text):
-        raise BadInput(f"--share takes a decimal or a fraction, 0.5 or 7/25, not {text!r}")
+        raise BadInput(f"--share takes a decimal or a fraction, such as 0.5 or 7/25, not {text!r}")
     return Fraction(text)
 
 
@@ -143,7 +143,7 @@ def _variation(stated: float | None) -> Fraction | None:
 
 
 def numbers(text: str, flag: str) -> list[int]:
-    """Read 3, 1:5 (both ends) or 1,2,4."""
+    """Return the numbers of 3, 1:5 (both ends included) or 1,2,4."""
     from headcount.theory.bounds import MAX_ROWS
 
     try:
@@ -155,9 +155,11 @@ def numbers(text: str, flag: str) -> list[int]:
         else:
             found = [int(part) for part in text.split(",")]
     except ValueError:
-        raise BadInput(f"{flag} takes a whole number, a range 1:5 or a list 1,2,4, not {text!r}") from None
+        raise BadInput(
+            f"{flag} takes a whole number, a range such as 1:5 or a list such as 1,2,4, not {text!r}"
+        ) from None
     if not found or min(found) < 1:
-        raise BadInput(f"{flag} takes whole numbers from 1 on, not {text!r}")
+        raise BadInput(f"{flag} takes whole numbers of at least 1, not {text!r}")
     return found
 
 
@@ -173,7 +175,7 @@ def _retrieval(
 
 
 def _failing(facts: list[Facts]) -> list[str]:
-    """Return the assumptions that fail at some length, each once."""
+    """Return the distinct assumptions that fail at some length."""
     return list(dict.fromkeys(name for f in facts for name in f.failing))
 
 
@@ -187,7 +189,7 @@ def _notes(
     first, failing = facts[0], _failing(facts)
     lines = [meaning, _sets_line(facts, share)]
     if failing:
-        lines.append(f"The theorem does not speak of this task: assumption {', '.join(failing)} fails.")
+        lines.append(f"The theorem does not apply to this task: assumption {', '.join(failing)} fails.")
     elif any(row.bites_below_eps is not None for row in found):
         given = "" if stated is None else f", if the target varies by {stated:g} on every segment (--variation)"
         lines.append(
@@ -201,24 +203,24 @@ def _notes(
 
 
 def _sets_line(facts: list[Facts], share: str | None) -> str:
-    """Say how large the smallest S_i is, and by which rule."""
+    """Return how large the smallest S_i is, and by which rule."""
     if not facts[0].why:  # no task
         return f"The smallest S_i is taken to hold {share or 1} of the positions, rounded up (--share)."
-    named = [f"{f.smallest_set} positions at T = {f.length}" for f in facts[:LENGTHS_NAMED]]
+    named = [f"{f.smallest_set} positions at T = {f.length}" for f in facts[:MAX_LENGTHS_NAMED]]
     return f"The smallest S_i of the task: {', '.join(named)}{', …' if len(facts) > len(named) else ''}."
 
 
 def check_out(out: Path, task: str | None, eps: float | None) -> None:
-    """Refuse a picture that could not be drawn, before the work."""
+    """Refuse a picture that could not be drawn, before the work, not after it."""
     from headcount.render import check_picture
 
     check_picture(out)
     if task is None or eps is None:
-        raise BadInput("--out draws what ε costs for a task: state TASK and --eps")
+        raise BadInput("--out draws what ε costs for a task: it needs TASK and --eps")
 
 
 def _upper_lines(built: list[Upper], missing: list[str], eps: float | None, lengths: list[int]) -> list[str]:
-    """Say what the constructions use."""
+    """Return the sizes and the proved errors of the constructions, and why some are missing."""
     if eps is None:
         return []
     where = f"ε = {eps:g}" if len(lengths) == 1 else f"ε = {eps:g}, T = {lengths[0]}"

@@ -1,4 +1,4 @@
-"""The second half of `headcount bounds TASK`: the bound over all encoders, and the transition that it proves."""
+"""The second half of `headcount bounds TASK`: the bound over all encoders, and the transition it proves."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ if TYPE_CHECKING:
 def read_model(
     folder: Path, task: str | None, lengths: Sequence[int], intrinsic: int | None, share: str | None
 ) -> tuple[SavedModel, GeneralizedRetrieval]:
-    """Return a model and its own task, whose reach and heads the bound then speaks of."""
+    """Return a model and its own task; the bound is then that of the model's reach and heads."""
     from headcount.models import load_model
     from headcount.tasks import GeneralizedRetrieval, saved_task
 
     if task is not None or lengths or intrinsic is not None or share is not None:
-        raise BadInput("--model brings its own task, length, heads and head size: state it alone, or with --eps")
+        raise BadInput("--model brings its own task, length, heads and head size: use it alone or with --eps")
     model = load_model(folder)
     own = None if model.task is None else saved_task(model.task)
     if not isinstance(own, GeneralizedRetrieval):
-        raise BadInput(f"the model in {folder} has no task that is given by f, S and F0: the bounds do not apply to it")
+        raise BadInput(f"the model in {folder} has no task given by f, S and F0: the bounds do not apply to it")
     return model, own
 
 
 def every_table(found: Sequence[Transition], eps: float | None, head_dim: int, whose: str = "") -> Table | None:
-    """Return the rows as a table, with whose reach they state below; None where there are none."""
+    """Return the rows as a table, or None if there are none; `whose` is a note on whose reach R they state."""
     from headcount.render import NONE, Column, Table
 
     rows = [row for one in found for row in one.rows]
     if not rows:
         return None
-    at = any(row.reach is not None for row in rows)
-    at_reach = ["R", "error"] if at else []
+    has_reach = any(row.reach is not None for row in rows)
+    at_reach = ["R", "error"] if has_reach else []
     at_eps = [f"R for {eps:g}", f"width, n = {head_dim}"] if eps else []
     columns = [Column(name=name, key=name in "hT") for name in ("h", "T", "γ", "N", *at_reach, *at_eps)]
     table = Table(caption="", columns=columns, rows=[], notes=[whose] if whose else [])
     for one in found:
         for row in one.rows:
             cells = [str(row.heads), str(row.length), round_down(row.gap, 3), f"{row.copies} | {row.copies_any}"]
-            if at:
+            if has_reach:
                 cells += [
                     _maybe(row.reach, round_up),
                     f"≥ {_maybe(row.error, round_down)} | {_maybe(row.error_any, round_down)}",
@@ -66,7 +66,7 @@ def every_table(found: Sequence[Transition], eps: float | None, head_dim: int, w
 def print_every(
     terminal: Terminal, found: Sequence[Transition], eps: float | None, head_dim: int, model: Path | None
 ) -> None:
-    """Print the table with what it means above it, and below it why something is missing."""
+    """Print what the table means, the table, and why bounds are missing."""
     from headcount.render import as_terminal
 
     table = every_table(found, eps, head_dim, _whose(found, model))
@@ -98,5 +98,5 @@ def _whose(found: Sequence[Transition], model: Path | None) -> str:
 
 
 def _maybe(value: float | None, shown: Any) -> str:
-    """Write a number with three digits, rounded to the side on which it still holds."""
+    """Return a number with three digits, rounded by `shown` to the side on which the bound holds; None as a dash."""
     return "–" if value is None else shown(value, 3)

@@ -1,4 +1,4 @@
-"""`headcount build TASK --eps 0.05 --out DIR`: a transformer whose error is proved, with its certificate."""
+"""`headcount build TASK --eps 0.05 --out DIR`: build a transformer with a proved error and its certificate."""
 
 from __future__ import annotations
 
@@ -65,10 +65,12 @@ def build(
     from headcount.tasks import Task
 
     if not isinstance(problem, Task):
-        raise BadInput(f"{task} is a file of samples: only a task stated by formulas can be built")
+        raise BadInput(
+            f"{task} holds samples: only a task stated by formulas can be built (a family, or a task's JSON)"
+        )
     sides = read_box(box, problem.dim)
     if wide and (heads is not None or head_dim is not None or bounded):
-        raise BadInput("--wide fixes the head: it takes no --heads, --head-dim or --bounded")
+        raise BadInput("--wide determines the head: leave out --heads, --head-dim and --bounded")
     with working("building and verifying"):
         if wide:
             built = build_wide(problem, eps, box=sides)

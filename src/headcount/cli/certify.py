@@ -1,4 +1,4 @@
-"""`headcount certify MODEL_DIR`: a proved bound of a model's worst error on a box, beside the worst error found."""
+"""`headcount certify MODEL_DIR`: prove a bound of a model's worst error on a box, and search for that error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def certify(
         Time, Parameter(name=["--budget", "--for"], help="Stop after e.g. 90s, 9m; what is proved by then holds.")
     ] = "60s",
     box: BoxSides = None,
-    goal: Annotated[float, Parameter(help="Finished when the bound is this multiple of the worst error.")] = 1.1,
+    goal: Annotated[float, Parameter(help="Stop when the bound is this multiple of the worst error found.")] = 1.1,
     seed: Annotated[Whole, Parameter(help="Seed of the search for the worst error.")] = 0,
     out: Annotated[Path | None, Parameter(help="JSON file to write the result to (default: none).")] = None,
     json: Json = False,

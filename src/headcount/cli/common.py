@@ -1,4 +1,4 @@
-"""What the verbs share: flags, the reading of TASK, JSON output."""
+"""Shared by the verbs: common flags, the reader of TASK, and the printing of results."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 NAME_MAX_CHARACTERS = 60
-"""Of a page's folder: four bytes each stay within the 255 that file systems allow."""
+"""Characters in the name of a page's folder: at four bytes each they stay within the 255 that file systems allow."""
 
 
 def _whole(_: Any, tokens: Sequence[Token]) -> int:
-    """Read a whole number; cyclopts itself would take 2.5 for 2."""
+    """Read a whole number; cyclopts itself would read 2.5 as 2."""
     try:
         return int(tokens[0].value)
     except ValueError:
@@ -78,55 +78,55 @@ BoxSides = Annotated[
 ]
 Time = Annotated[
     str, Parameter(allow_leading_hyphen=True)
-]  # so that a negative time is refused as a time, not as an option
+]  # a negative time is then rejected as a time, not as an unknown option
 Device = Annotated[str, Parameter(name="--device", help="cpu (all cores), cuda (one GPU), cuda:1.")]
 TargetKind = Annotated[
     Literal["auto", "regression", "classification"],
-    Parameter(name="--kind", help="What y holds; auto takes text and a few different whole numbers for classes."),
+    Parameter(name="--kind", help="What y holds; auto treats text and a few different whole numbers as classes."),
 ]
 StoreFolder = Annotated[Path, Parameter(name="--store", help="Folder of the store.")]
 
 UNFINISHED, FAILED = 3, 4
 STATUSES = (
-    "Exit status: 0 when every trial has ended, 2 for bad input, 3 when trials are left (after --for, or in another "
-    "process): the same command goes on; 4 when a trial failed, is damaged or none is done, 130 after Ctrl-C, SIGTERM "
-    "or SIGHUP. A "
-    "diverged trial has ended: that is its result."
+    "Exit status: 0 when every trial has ended; 2 for bad input; 3 when trials remain (after --for, or because another "
+    "process is training them): run the same command again to continue; 4 when a trial failed or is damaged, or none "
+    "is done; 130 after Ctrl-C, SIGTERM or SIGHUP. A diverged trial has ended: divergence is its result."
 )
-"""What `headcount sweep`, `reproduce` and `irreducible` end with."""
+"""The exit statuses of `headcount sweep`, `reproduce` and `irreducible`, for their help texts."""
 
 PIPE_WIDTH = 100
 """Columns of output that goes to a pipe or a file."""
 ARRAYS = (".npz", ".npy", ".parquet", ".csv")
+"""Endings of the files that hold arrays."""
 
 
 def trials_status(*sweeps: Mapping[Any, int]) -> int:
-    """Return the exit status of a command that trains sweeps, from how many trials of each are in which state."""
+    """Return the exit status of a command that trains sweeps; each maps a state to the number of trials in it."""
     if any(counts.get("pending", 0) + counts.get("running", 0) for counts in sweeps):
         return UNFINISHED
-    without = ("failed", "diverged", "superseded", "damaged")  # states that have no error to show
-    shown = [sum(number for state, number in counts.items() if state not in without) for counts in sweeps]
-    lost = any(counts.get("failed", 0) + counts.get("damaged", 0) for counts in sweeps)
-    return FAILED if lost or not all(shown) else 0
+    no_error = ("failed", "diverged", "superseded", "damaged")  # states of trials without an error to show
+    measured = [sum(number for state, number in counts.items() if state not in no_error) for counts in sweeps]
+    failed = any(counts.get("failed", 0) + counts.get("damaged", 0) for counts in sweeps)
+    return FAILED if failed or not all(measured) else 0
 
 
-def given(**values: Any) -> dict[str, Any]:
-    """Keep the flags that were given, so that the defaults stand in one place, the specs."""
+def drop_none(**values: Any) -> dict[str, Any]:
+    """Return the values of the flags that were used; the specs hold the defaults of all others."""
     return {key: value for key, value in values.items() if value is not None}
 
 
 def settings(pairs: list[str] | None) -> dict[str, Any]:
-    """Read key=value pairs; values are JSON where they can be (numbers, true, lists), text otherwise."""
-    found: dict[str, Any] = {}
+    """Read key=value pairs; a value that is valid JSON (a number, true, a list) is read as JSON, others as text."""
+    values: dict[str, Any] = {}
     for pair in pairs or []:
         key, sign, text = pair.partition("=")
         if not sign or not key:
             raise BadInput(f"--set takes key=value, not {pair!r}")
         try:
-            found[key] = parse_json(text, key)
+            values[key] = parse_json(text, key)
         except BadInput:
-            found[key] = text
-    return found
+            values[key] = text
+    return values
 
 
 def read_task(
@@ -140,25 +140,18 @@ def read_task(
     small_sets: bool = False,
     kind: Literal["auto", "regression", "classification"] = "auto",
 ) -> Task | ArrayTask:
-    """Make the task that TASK names: a family, a file with a task's JSON, or a file of arrays.
+    """Return the task that TASK names: a family, a file with a task's JSON, or a file of arrays.
 
-    `small_sets` lets index sets below T/4 pass, where nothing needs them larger; `kind` says what the y of arrays
-    holds, by the rules of `advise`.
+    small_sets: whether index sets below T/4 are allowed. kind: what the y of arrays holds, as for `advise`.
     """
-    parameters = {**given(intrinsic=intrinsic, length=length, dim=dim, seed=seed), **settings(extra)}
-    path = Path(name)
-    if path.suffix.lower() in (*ARRAYS, ".json"):
+    sizes = drop_none(intrinsic=intrinsic, length=length, dim=dim, seed=seed)
+    parameters = {**sizes, **settings(extra)}
+    if Path(name).suffix:
         if parameters:
-            raise BadInput(f"{name} is a file and fixes the task: it takes no {', '.join(parameters)}")
-        if path.suffix.lower() == ".json":
-            from headcount.core.readers import read_json
-            from headcount.tasks import parse_task
-
-            found = parse_task(read_json(path))
-            return found if small_sets else _large_sets(found)
-        from headcount.tasks.arrays import ArrayTask
-
-        return ArrayTask.load(path, kind=kind)
+            flags = {"seed": "--task-seed", **{key: f"--set {key}" for key in parameters if key not in sizes}}
+            unused = ", ".join(flags.get(key, f"--{key}") for key in parameters)
+            raise BadInput(f"{name}: a file states the whole task: leave out {unused}, or name a family instead")
+        return _read_task_file(Path(name), small_sets, kind)
     from headcount.tasks import sized_family
 
     if name == "sparse-regression" and "intrinsic" in parameters:
@@ -166,15 +159,38 @@ def read_task(
     return sized_family(name, **parameters).task()
 
 
-def _large_sets(task: Task) -> Task:
-    """Refuse a stated task whose index sets are smaller than the definition allows."""
+def _read_task_file(
+    path: Path, small_sets: bool, kind: Literal["auto", "regression", "classification"]
+) -> Task | ArrayTask:
+    """Return the task in a file; its ending says how it is stated."""
+    ending = path.suffix.lower()
+    if ending == ".json":
+        from headcount.tasks import read_task_file
+
+        task = read_task_file(path)
+        if not small_sets:
+            _check_set_sizes(task, path)
+        return task
+    if ending not in ARRAYS:
+        raise BadInput(
+            f"{path} cannot hold a task: use a file that ends in {', '.join(('.json', *ARRAYS[:-1]))} or {ARRAYS[-1]}, "
+            "or the name of a family (headcount tasks lists them)"
+        )
+    from headcount.tasks.arrays import ArrayTask
+
+    return ArrayTask.load(path, kind=kind)
+
+
+def _check_set_sizes(task: Task, path: Path) -> None:
+    """Refuse a task with index sets that are smaller than the definition allows."""
     from headcount.tasks import GeneralizedRetrieval
 
     if isinstance(task, GeneralizedRetrieval):
-        least = min(len(s) for s in task.S)
-        if 4 * least < task.length:
-            raise BadInput(f"an index set S_i has {least} positions: at least a quarter of T = {task.length} is needed")
-    return task
+        smallest = min(len(s) for s in task.S)
+        if 4 * smallest < task.length:
+            raise BadInput(
+                f"{path}: an index set S_i has {smallest} positions: at least a quarter of T = {task.length} is needed"
+            )
 
 
 def read_box(text: str | None, dim: int) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
@@ -196,7 +212,7 @@ def print_json(value: Any) -> None:
 
 
 def console() -> Terminal:
-    """Return the terminal for results, as wide as COLUMNS says, else as the screen, and in a pipe 100 columns."""
+    """Return the terminal for results: as wide as COLUMNS states, else as the screen, or 100 columns in a pipe."""
     from headcount.core.text import Terminal
 
     columns = os.environ.get("COLUMNS", "")
@@ -206,36 +222,35 @@ def console() -> Terminal:
 
 
 def print_files(files: Iterable[tuple[str, Path]]) -> None:
-    """Say which files were written, one below the other."""
+    """Print the files that were written, one per line; `files` are their descriptions and paths."""
     from headcount.render import terminal_list
 
     console().print(terminal_list(files))
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print texts on the terminal for results, each on a line of its own."""
+    """Print each text on a line of its own on the terminal for results."""
     terminal = console()
     for line in lines:
         terminal.print(line)
 
 
-def tell_what_is_kept(stopped: KeyboardInterrupt, store: Path, kept: str = "trained") -> None:
-    """Say after Ctrl-C what the store holds: all that was trained (or finished), or what the last checkpoints hold."""
+def print_progress_kept(stopped: KeyboardInterrupt, store: Path, work: str = "trained") -> None:
+    """Say after Ctrl-C what the store holds: all that was trained (or finished), or only the last checkpoints."""
     from headcount.sweeps import CutShort
 
     if isinstance(stopped, CutShort):
-        notify(
-            f"ended at once: what was trained since the last checkpoint is lost; the same command goes on in {store}"
-        )
+        lost = "stopped at once: training since the last checkpoint is lost"
+        notify(f"{lost} (the rest is kept in {store}: run the same command again to continue)")
     else:
-        notify(f"what was {kept} is kept in {store}; the same command goes on from there")
+        notify(f"everything {work} so far is kept in {store}: run the same command again to continue")
 
 
 def page_name(source: Path, fallback: str) -> str:
-    """Return the name of the page of a model or of data: its path from here, as one file name (a/last becomes a-last).
+    """Return a folder name for the page of a model or of data: its relative path in one word (a/last becomes a-last).
 
-    The whole path, since the last part alone is often the same for many: checkpoint-500, model, data. `fallback` is the
-    name where none of the path's characters can be part of one.
+    The last part alone would not do: it is often the same for many (checkpoint-500, model, data). fallback: the name
+    when no character of the path can be part of a name.
     """
     parts = [part for part in Path(os.path.relpath(source)).parts if part not in (".", "..")]
     name = re.sub(r"[^\w.-]+", "-", "-".join(parts) or source.resolve().name)

@@ -1,4 +1,4 @@
-"""`headcount demo`: a packaged experiment, run, analysed and reported like any other."""
+"""`headcount demo`: runs, analyses and reports an experiment that comes with the package."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cyclopts import Parameter
 from headcount.cli.common import Json, console, print_files, print_json
 from headcount.core import working
 
-NEXT = (
+NEXT_COMMANDS = (
     ("headcount advise data.npz", "how many heads your own sequences need"),
     ("headcount tasks", "other tasks whose answer is known"),
-    ("headcount --help", "all verbs, by what they are for"),
+    ("headcount --help", "all verbs, grouped by purpose"),
 )
-"""Commands, and what they answer."""
+"""Suggested commands, and what each answers."""
 
 
 def demo(
@@ -66,5 +66,5 @@ def demo(
     print_files([("Page", paths.page), ("Picture", paths.picture), ("Record", paths.run)])
     terminal.print()
     terminal.print("What to type next:")
-    terminal.print(terminal_list(NEXT))
+    terminal.print(terminal_list(NEXT_COMMANDS))
     return 0

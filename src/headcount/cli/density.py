@@ -1,4 +1,4 @@
-"""`headcount density`: Theorem 1 at work: a continuous function of a sequence, rebuilt from D minima."""
+"""`headcount density`: rebuild a continuous function of a sequence from D minima (Theorem 1)."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def _numbers(text: str) -> list[float]:
 
 
 def _load(place: str) -> Callable[..., Any]:
-    """Read FILE.py:NAME by running the file; whatever goes wrong is one line."""
+    """Return the function of FILE.py:NAME by running the file; any error in it becomes a BadInput."""
     import runpy
 
     file, _, name = place.rpartition(":")
     if not file.endswith(".py") or not name:
-        raise BadInput(f"a function of your own is FILE.py:NAME, such as mine.py:F, not {place!r}")
+        raise BadInput(f"your own function must be given as FILE.py:NAME, such as mine.py:F, not {place!r}")
     if not Path(file).is_file():
         raise BadInput(f"no such file: {file}")
     try:
@@ -83,5 +83,7 @@ def _load(place: str) -> Callable[..., Any]:
         raise BadInput(f"{file} cannot be run: {type(error).__name__}: {error}") from error
     functions = {key: value for key, value in names.items() if callable(value) and not key.startswith("_")}
     if name not in functions:
-        raise BadInput(f"{file} has no function {name!r}: {nearest(name, functions) if functions else 'it has none'}")
+        raise BadInput(
+            f"{file} has no function {name!r}: {nearest(name, functions) if functions else 'it defines none'}"
+        )
     return functions[name]

@@ -1,4 +1,4 @@
-"""`headcount export RUN TRIAL --out DIR`: one trained model out of a sweep, as a folder."""
+"""`headcount export RUN TRIAL --out DIR`: save one trained model of a run as a folder."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def export(
     if json:
         print_json({"out": str(out), "hash": identity, "trial": name, "heads": heads, "nmse": error})
     else:
-        told = f"Trial {name[:10]}: {heads} head{'s' if heads > 1 else ''}, validation NMSE {error:.2e}, measured."
-        print_lines([told, f"Saved in {out}"])
+        summary = f"Trial {name[:10]}: {heads} head{'s' if heads > 1 else ''}, validation NMSE {error:.2e}, measured."
+        print_lines([summary, f"Saved in {out}"])
     return 0

@@ -15,7 +15,7 @@ from headcount.cli.common import (
     console,
     duration,
     print_json,
-    tell_what_is_kept,
+    print_progress_kept,
     trials_status,
 )
 from headcount.core import BadInput
@@ -37,7 +37,7 @@ def irreducible(
         ),
     ] = None,
     workers: Annotated[Whole | None, Parameter(help="Attacks to run side by side (default: one per core).")] = None,
-    retry: Annotated[bool, Parameter(negative=(), help="Attack layers that failed once more.")] = False,
+    retry: Annotated[bool, Parameter(negative=(), help="Attack failed layers again.")] = False,
     json: Json = False,
 ) -> int:
     """Train layers of every head count, attack them, and show what no feed-forward block can repair."""
@@ -50,7 +50,7 @@ def irreducible(
     try:
         found = attack_layers(spec, out=out, store=store, budget=seconds, workers=workers, retry=retry)
     except KeyboardInterrupt as stopped:
-        tell_what_is_kept(stopped, store, "finished")
+        print_progress_kept(stopped, store, "finished")
         raise
     name, counts, summary = found.spec.name, found.counts, found.summary
     if json:
@@ -70,14 +70,14 @@ def irreducible(
     if summary:
         terminal.print(as_terminal(curve_table(summary)))
         terminal.print()
-    told = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
+    states = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
     picture = "irreducible.png, " if summary else ""
-    terminal.print(f"{name}: {told}; in {store}")
+    terminal.print(f"{name}: {states}; in {store}")
     terminal.print(f"Saved in {out}: {picture}irreducible.md, irreducible.json, {found.witnesses} witnesses")
     for reason in sorted({row["error"] for row in found.failed})[:3]:
         terminal.print(f"failed: {reason}")
     if counts["failed"]:
-        terminal.print("--retry attacks what failed once more.")
+        terminal.print("--retry attacks the failed layers again.")
     if counts["pending"] + counts["running"]:
-        terminal.print("Not finished: the same command goes on from here.")
+        terminal.print("Not finished: run the same command again to continue.")
     return trials_status(counts)

@@ -1,4 +1,4 @@
-"""The command `headcount`: finds the verb, and turns every error of ours into one line and exit status 2."""
+"""The command `headcount`: runs a verb, and prints every expected error as one line, with exit status 2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Verb(NamedTuple):
-    """What `--help` says of a verb."""
+    """A verb's entry in `--help`."""
 
     summary: str
     example: str
@@ -91,14 +91,14 @@ GROUPS: dict[str, dict[str, Verb]] = {
         ),
     },
 }
-"""The verbs by what a person wants, in the order in which `--help` lists them."""
+"""The verbs, grouped by purpose, in the order in which `--help` lists them."""
 VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
 
-MOVED = {"bench": "run python -m benchmarks.speed with the same options in headcount's source folder"}
-"""Verbs that the command line had, and what to do instead."""
-TRAINING = ("sweep", "reproduce", "irreducible")
-"""Verbs whose exit status says what became of their trials."""
-NO_MEMORY = (
+REMOVED_VERBS = {"bench": "run python -m benchmarks.speed with the same options in headcount's source folder"}
+"""Verbs of earlier versions, and what to do instead."""
+TRAINING_VERBS = ("sweep", "reproduce", "irreducible")
+"""Verbs whose exit status depends on the states of their trials."""
+OUT_OF_MEMORY_MESSAGES = (
     "allocate memory",
     "out of memory",
     "failed to map segment",
@@ -107,13 +107,13 @@ NO_MEMORY = (
     "bad_alloc",
     "returned NULL without setting an exception",
 )
-"""What libraries say, each in its own type of error, where the system gives no more memory."""
+"""Parts of the messages, of various exceptions, with which libraries report that memory ran out."""
 MIN_ADDRESS_SPACE = 1 << 30
-"""Bytes; torch and its libraries take some 700 MB of addresses."""
+"""Bytes; torch and its libraries occupy about 700 MB of address space."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C, SIGTERM or SIGHUP."""
 READER_LEFT = 141
-"""Exit status where all went well, but the reader of standard output had left before the end."""
+"""Exit status of a successful command whose standard output was closed by its reader before the end."""
 ALIASES = {"analyse": ("analyze",)}
 EPILOGUE = "Every verb takes --json for programs and --debug for the full traceback of an error."
 
@@ -122,9 +122,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in tokens
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin stand still where others use the cores
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads waste cores that others need
     tokens = [token for token in tokens if token != "--debug"]
-    _log()
+    _attach_log_handler()
     with guarded_streams() as out, stops_like_interrupt():
         try:
             _check_address_space()
@@ -139,7 +139,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _check_address_space() -> None:
-    """Refuse a limit (ulimit -v) in which the libraries cannot be loaded: they would end the process on their own."""
+    """Refuse a memory limit (ulimit -v) that is too low to load the libraries: they would abort the process."""
     from headcount.core import BadInput
 
     try:
@@ -153,8 +153,8 @@ def _check_address_space() -> None:
         )
 
 
-class _Once(logging.Handler):
-    """Shows a line of the log on standard error, each once: a sweep has thousands of trials."""
+class _DistinctLines(logging.Handler):
+    """Prints log messages on standard error, equal ones only once: a sweep has thousands of trials."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -164,25 +164,25 @@ class _Once(logging.Handler):
         line = record.getMessage()
         if line not in self._seen:
             self._seen.add(line)
-            notify(line)  # looked up now: a live progress bar has its own standard error
+            notify(line)  # not a StreamHandler, which would keep a stream that a progress bar replaces
 
 
-def _log() -> None:
-    """Let the package's log speak: which model goes another way than usual, and why."""
+def _attach_log_handler() -> None:
+    """Print the package's log, such as why a model is not trained by the fast engine."""
     log = logging.getLogger("headcount")
     log.setLevel(logging.INFO)
-    if not any(isinstance(handler, _Once) for handler in log.handlers):
-        log.addHandler(_Once())
+    if not any(isinstance(handler, _DistinctLines) for handler in log.handlers):
+        log.addHandler(_DistinctLines())
 
 
 def _run(tokens: list[str]) -> int:
     from headcount.core import BadInput, options_as_flags
 
-    if "" in tokens:  # as a path it would be this folder
+    if "" in tokens:  # as a path it would mean the working directory
         before = tokens[: tokens.index("")]
         raise BadInput(f"missing value after {before[-1] if before else 'headcount'}: an empty text is not allowed")
-    if tokens and tokens[0] in MOVED:
-        raise BadInput(f"{tokens[0]} is no longer a command of headcount: {MOVED[tokens[0]]}")
+    if tokens and tokens[0] in REMOVED_VERBS:
+        raise BadInput(f"{tokens[0]} is no longer a command of headcount: {REMOVED_VERBS[tokens[0]]}")
 
     app = make_app()
     with options_as_flags():
@@ -211,21 +211,21 @@ def make_app() -> App:
         app[flag].group = flags
     for place, (title, verbs) in enumerate(GROUPS.items(), 1):
         group = Group(title, sort_key=place)
-        for order, (verb, told) in enumerate(verbs.items()):
-            more = f"{STATUSES}\n\n" if verb in TRAINING else ""
+        for order, (verb, entry) in enumerate(verbs.items()):
+            statuses = f"{STATUSES}\n\n" if verb in TRAINING_VERBS else ""
             app.command(
                 f"headcount.cli.{verb}:{verb}",
                 name=[verb, *ALIASES.get(verb, ())],
-                help=told.text,
+                help=entry.text,
                 group=group,
                 sort_key=order,
-                help_epilogue=f"{more}{EPILOGUE}",
+                help_epilogue=f"{statuses}{EPILOGUE}",
             )
     return app
 
 
 def _explain(error: Exception) -> int:
-    """Print one line for an expected error and return 2; let the unexpected show itself as what it is, a bug."""
+    """Print an error as one line and return the exit status: 2 if it is expected, 1 if it is a bug."""
     from cyclopts import CycloptsError
 
     from headcount.core import HeadcountError
@@ -236,14 +236,14 @@ def _explain(error: Exception) -> int:
         command = " ".join(["headcount", *(error.command_chain or ())])
         notify(f"{_usage(error)} ({command} --help lists what is allowed)")
     elif isinstance(error, UnicodeError):
-        notify(f"a name or a text is not valid Unicode ({error}): give it another one")
+        notify(f"a name or a text is not valid Unicode ({error}): choose another one")
     elif isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         notify(f"{error.strerror or error}{where}")
-    elif isinstance(error, MemoryError) or any(word in str(error) for word in NO_MEMORY):
-        notify("out of memory: choose a smaller batch, length or hidden size, or give fewer data")
+    elif isinstance(error, MemoryError) or any(word in str(error) for word in OUT_OF_MEMORY_MESSAGES):
+        notify("out of memory: choose a smaller batch, length or hidden size, or less data")
     elif isinstance(error, RecursionError):
-        notify("an expression or a file is nested too deeply: give sum, product and lists many arguments instead")
+        notify("an expression or a file is nested too deeply: pass many arguments to one sum, product or list instead")
     else:
         notify(f"unexpected {type(error).__name__}: {error} (a bug: run again with --debug and report it)")
         return 1
@@ -251,11 +251,11 @@ def _explain(error: Exception) -> int:
 
 
 def _usage(error: Exception) -> str:
-    """Return cyclopts' complaint without its frame and line breaks."""
+    """Return the message of a cyclopts error on one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def _show_traceback() -> int:
-    """Show the whole traceback of the error under way; the texts in it may come from a file."""
+    """Print the traceback of the current exception, made harmless, since it may quote a file; return 1."""
     write_error_text(traceback.format_exc())
     return 1

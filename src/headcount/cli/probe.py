@@ -13,10 +13,10 @@ from headcount.core import BadInput, working
 if TYPE_CHECKING:
     from headcount.probing import ProbeRecord
 
-POINT_CELLS = 6
-"""Cells of a terminal's width for each point of the curve."""
-PAGES = Path("headcount-probe")
-"""Where pages go unless --out says otherwise: a folder for each model."""
+POINT_COLUMNS = 6
+"""Columns of the terminal for each point of the curve."""
+DEFAULT_OUT = Path("headcount-probe")
+"""The default of --out: pages go to a folder in here, one for each model."""
 
 
 def probe(
@@ -51,7 +51,7 @@ def probe(
     device: Device = "cpu",
     json: Json = False,
 ) -> int:
-    """Measure what every attention head of a model is worth, which repeat others and which can go; remove them."""
+    """Measure what every attention head of a model is worth, which heads repeat others and which can be removed."""
     from headcount.core import Progress
     from headcount.probing import check_out, check_target, probe_folder, write_folder
 
@@ -61,7 +61,7 @@ def probe(
     if not 0 <= prune < 100:
         raise BadInput(f"--prune must be a fraction of the loss, 0 or more (0.01 is one per cent), not {prune:g}")
     if out is None and not json:
-        out = PAGES / page_name(model, "model")
+        out = DEFAULT_OUT / page_name(model, "model")
     if out is not None:
         check_out(out)
     if save_at_chance and save is None:
@@ -69,7 +69,7 @@ def probe(
     if save is not None:
         check_target(save, model)
         if out is not None and save.absolute() == out.absolute():
-            raise BadInput(f"--save and --out name one folder, {save}: the model and the page need one each")
+            raise BadInput(f"--save and --out name the same folder, {save}: the model and the page need one each")
     with Progress("probing", 1.0, every=5.0, closes=False) as progress:
         found = probe_folder(
             model,
@@ -86,7 +86,7 @@ def probe(
     if json:
         print_json(found.record.data())
     else:
-        _show(found.record, save)  # before anything is written: no full disk may cost the answer
+        _show(found.record, save)  # before anything is written: a full disk must not cost the answer
     if out is not None:
         with working("drawing"):
             write_folder(found.record, out)
@@ -97,7 +97,7 @@ def probe(
 
 
 def _show(record: ProbeRecord, save: Path | None) -> None:
-    """The answer first, then the layers, the curve, and what was found."""
+    """Print the answer first, then the layers, the curve and the findings."""
     from headcount.probing import (
         MAX_TERMINAL_POINTS,
         curve_chart,
@@ -113,7 +113,7 @@ def _show(record: ProbeRecord, save: Path | None) -> None:
     terminal = console()
     terminal.print(f"{headline(record)} (measured)", style="bold")
     tables = [layer_table(record), curve_table(record, MAX_TERMINAL_POINTS)]
-    chart = curve_chart(record, min(MAX_TERMINAL_POINTS, terminal.width // POINT_CELLS))
+    chart = curve_chart(record, min(MAX_TERMINAL_POINTS, terminal.width // POINT_COLUMNS))
     for table in tables if chart is not None else tables[:1]:
         terminal.print(as_terminal(table))
     if chart is not None:
@@ -123,6 +123,6 @@ def _show(record: ProbeRecord, save: Path | None) -> None:
     for text in [*sentences(record), *record.notes]:
         terminal.print(text)
     for text in loading_text(record):
-        terminal.print(text, soft_wrap=True)  # a line to paste is not broken
+        terminal.print(text, soft_wrap=True)  # a line to paste must not be broken
     if save is not None and record.saved is None:
-        terminal.print("Nothing was saved: no head goes.")
+        terminal.print("Nothing was saved: no head can be removed.")

@@ -1,4 +1,4 @@
-"""`headcount recheck FILE`: a certificate or a witness, verified from scratch; exit status 1 where it does not hold."""
+"""`headcount recheck FILE`: verify a certificate or a witness from scratch; exit status 1 if it does not hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headcount report RUN`: the page of a run in a store, finished or not; or the same for a terminal."""
+"""`headcount report RUN`: the page of a run in a store, finished or not, or its summary in the terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def report(
     *,
     store: StoreFolder = Path("headcount-runs"),
     out: Annotated[Path | None, Parameter(help="Folder for the page (default: report-RUN).")] = None,
-    on: Annotated[Part, Parameter(help="Whose errors: those on validation or on training data.")] = "validation",
+    on: Annotated[
+        Part, Parameter(help="Which errors to read: those on validation or on training data.")
+    ] = "validation",
     terminal: Annotated[
         bool, Parameter(name="--terminal", negative=(), help="Print a summary with a chart; write no files.")
     ] = False,

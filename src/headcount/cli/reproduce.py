@@ -1,4 +1,4 @@
-"""`headcount reproduce NAME`: a table or figure of the paper, theirs and ours side by side."""
+"""`headcount reproduce NAME`: train a table or figure of the paper, and show the paper's results beside ours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headcount.cli.common import (
     duration,
     print_json,
     print_lines,
-    tell_what_is_kept,
+    print_progress_kept,
     trials_status,
 )
 from headcount.reproduction import Entry, Scale
@@ -91,7 +91,7 @@ def reproduce(
         )
     except KeyboardInterrupt as stopped:
         if store.exists():
-            tell_what_is_kept(stopped, store)
+            print_progress_kept(stopped, store)
         raise
     if isinstance(found, Catalogue):
         if json:

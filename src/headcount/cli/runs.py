@@ -1,4 +1,4 @@
-"""`headcount runs`: what a store holds, and whether it is whole; `headcount runs merge STORE` joins another into it."""
+"""`headcount runs`: list a store's runs or a run's trials, verify the store, or merge another one into it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def runs(
     store: StoreFolder = Path("headcount-runs"),
     sort: Annotated[Literal["order", "error"], Parameter(help="How a run's trials are sorted.")] = "order",
     check: Annotated[
-        bool, Parameter(negative=(), help="Verify the whole store; exit status 0 if it is whole, 1 if it is damaged.")
+        bool, Parameter(negative=(), help="Verify the whole store; exit status 0 if it is intact, 1 if it is damaged.")
     ] = False,
     json: Json = False,
 ) -> int:
@@ -42,7 +42,7 @@ def runs(
     from headcount.store import Store
 
     if (action == "merge") != (other is not None):
-        raise BadInput("headcount runs merge STORE takes the folder of another store, and only merge does")
+        raise BadInput("only merge takes a second argument, the folder of another store: headcount runs merge STORE")
     if check:
         if action is not None:
             raise BadInput(f"--check verifies the whole store: leave out {action}")
@@ -64,7 +64,7 @@ def runs(
 
 
 def _check(folder: Path, json: bool) -> int:
-    """Say what is damaged in a store."""
+    """Verify a store, print what is damaged and return the exit status."""
     from headcount.store import DamagedStore, Findings, Store, check_store
 
     found = Findings()
@@ -75,14 +75,13 @@ def _check(folder: Path, json: bool) -> int:
         found.damaged.append(str(error))
     status = DAMAGED if found.damaged else 0
     if json:
-        whole = not found.damaged
-        print_json({"store": str(folder), "whole": whole, "damaged": found.damaged, "notes": found.notes})
+        print_json({"store": str(folder), "whole": not found.damaged, "damaged": found.damaged, "notes": found.notes})
         return status
     for line in (*found.damaged, *found.notes):
         console().print(line)
     number = len(found.damaged)
     if number:
-        console().print(f"{folder}: {number:,} {'thing is' if number == 1 else 'things are'} damaged")
+        console().print(f"{folder} is damaged: {number:,} {'problem' if number == 1 else 'problems'} found")
     else:
         read = f"{found.trials:,} trials and {found.files:,} checkpoint files"
         console().print(f"{folder} is whole: {read}, all verified")
@@ -97,28 +96,28 @@ def _list(store: Store, json: bool) -> None:
     rows: list[dict[str, Any]] = []
     for name, size in sizes.items():
         states = dict(counts.get(name, {}))
-        lost = size - sum(states.values())
-        rows.append({"run": name, **states, **({"damaged": lost} if lost else {})})
-    told = quick_check(store)
+        damaged = size - sum(states.values())
+        rows.append({"run": name, **states, **({"damaged": damaged} if damaged else {})})
+    problems = quick_check(store)
     if not rows and (files := store.files.orphans(store.named_files())):
-        told = [f"No run is left: rows are missing, and {len(files):,} of the checkpoint files are named by none."]
-    if not told and (lost := sum(row.get("damaged", 0) for row in rows)):
-        told = [left_out_line(lost)]
+        problems = [f"No runs are left: rows are missing, and no row names {len(files):,} of the checkpoint files."]
+    if not problems and (damaged := sum(row.get("damaged", 0) for row in rows)):
+        problems = [left_out_line(damaged)]
     if json:
         print_json(rows)
-        for line in told:  # on standard error: the list itself stays what programs expect
+        for line in problems:  # on standard error: standard output is JSON only
             log.warning("%s", line)
         return
     if rows:
-        console().print(as_terminal(_counts(rows)))
-    elif not told:
+        console().print(as_terminal(_counts_table(rows)))
+    elif not problems:
         console().print("The store is empty.")
-    for line in told:
+    for line in problems:
         console().print(line)
 
 
-def _counts(rows: list[dict[str, Any]]) -> Table:
-    """Return how many trials of each run are in which state."""
+def _counts_table(rows: list[dict[str, Any]]) -> Table:
+    """Return a table of how many trials of each run are in each state."""
     from headcount.render import Column, Table
 
     damaged = ["damaged"] if any("damaged" in row for row in rows) else []
@@ -140,13 +139,13 @@ def _trials(store: Store, run: str, sort: str, json: bool) -> None:
     trials = store.trials(run=run)
     if sort == "error":
         trials.sort(key=_error)
-    console().print(as_terminal(_of_run(trials)))
-    for line in damaged_checkpoints(store, run):  # the log tells of damaged rows, which are left out
+    console().print(as_terminal(_trials_table(trials)))
+    for line in damaged_checkpoints(store, run):  # damaged rows, which are left out, are logged
         console().print(line)
 
 
-def _of_run(trials: list[StoredTrial]) -> Table:
-    """Return a row for each trial: what it varies, its state and its error, or why it has none."""
+def _trials_table(trials: list[StoredTrial]) -> Table:
+    """Return a table with a row per trial: what is varied, its state, and its error or why it has none."""
     from headcount.render import NONE, Column, Table
 
     varied, reasons = _varied(trials), any(t.error for t in trials)
@@ -173,10 +172,10 @@ def _of_run(trials: list[StoredTrial]) -> Table:
 def _print_rows(store: Store, run: str, sort: str) -> None:
     """Write a flat row per trial as JSON, all with the same columns.
 
-    Which columns there are is known after the last row, so the rows wait in a temporary file: memory holds a batch.
+    The columns are known only after the last row, so the rows are spooled to a temporary file, not held in memory.
     """
     columns: dict[str, None] = {}
-    places: list[tuple[float, int, tuple[str, ...]]] = []  # what to sort by, where the row begins, its columns
+    places: list[tuple[float, int, tuple[str, ...]]] = []  # sort key, offset of the row in the file, its columns
     shapes: dict[tuple[str, ...], tuple[str, ...]] = {}
     encode = JSONEncoder(allow_nan=False).encode
     with TemporaryFile() as spool:
@@ -188,32 +187,32 @@ def _print_rows(store: Store, run: str, sort: str) -> None:
         for shape in shapes:
             columns.update(dict.fromkeys(shape))
         places.sort(key=lambda place: place[0])
-        whole, before = tuple(columns), "[\n  "
+        all_columns, before = tuple(columns), "[\n  "
         for _, begin, shape in places:
             spool.seek(begin)
             line = spool.readline().decode().rstrip("\n")
-            if shape != whole:
+            if shape != all_columns:
                 row = loads(line)
-                line = encode({name: row.get(name) for name in whole})
+                line = encode({name: row.get(name) for name in all_columns})
             write_output(before + line, end="")
             before = ",\n  "
     write_output("\n]" if places else "[]")
 
 
 def _error(trial: StoredTrial) -> float:
-    """The error to sort by; an error of 0 is the best, none the last."""
+    """Return the error to sort by; trials without one come last."""
     error = (trial.metrics or {}).get("nmse")
     return float("inf") if error is None else float(error)
 
 
 def _varied(trials: list[StoredTrial]) -> list[str]:
-    """Name the sizes and rates in which the trials of a run differ, heads and seeds apart; the length in any case."""
+    """Return the names of what differs between a run's trials, except heads and seeds; the length is always one."""
     rows = [t.flat() for t in trials]
     names = [name for row in rows[:1] for name in row if name.startswith(("spec.model.", "spec.train."))]
     found = [n for n in names if len({str(row.get(n)) for row in rows}) > 1 and n != "spec.model.heads"]
     tasks = ["spec.layer"] if any("spec.layer" in row for row in rows) else []
     tasks += ["spec.task.name"] if len({str(row.get("spec.task.name")) for row in rows}) > 1 else []
-    real = any("spec.real.length" in row for row in rows)  # then the model counts its tokens, and the data say T
+    real = any("spec.real.length" in row for row in rows)  # the model's length then counts its tokens
     length = "spec.real.length" if real else "spec.model.length"
     found = [name for name in found if not (real and name == "spec.model.tokens")]
     return [*tasks, *([length] if length not in found else []), *found]

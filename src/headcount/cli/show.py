@@ -1,4 +1,4 @@
-"""`headcount show MODEL_DIR`: what a saved model is, and how well it does."""
+"""`headcount show MODEL_DIR`: the sizes of a saved model, its hash, and its error on fresh data."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _facts(saved: SavedModel, samples: int, seed: int) -> dict[str, Any]:
 
 
 def _fresh_error(saved: SavedModel, samples: int, seed: int) -> float | None:
-    """Measure NMSE on sequences that the training never saw; None where the task cannot be sampled."""
+    """Return the NMSE on sequences that training never saw; None if the task cannot be sampled, or for NaN."""
     import torch
 
     from headcount.tasks import parse_task
@@ -70,4 +70,4 @@ def _fresh_error(saved: SavedModel, samples: int, seed: int) -> float | None:
     y = task.value(X.double())
     predicted = torch.cat([saved.predict(part) for part in X.split(4096)]).double()
     error = float((predicted - y).square().sum() / (y - y.mean(0)).square().sum())
-    return error if math.isfinite(error) else None  # a model with weights that are not numbers
+    return error if math.isfinite(error) else None  # weights may be NaN

@@ -1,4 +1,4 @@
-"""Signals that ask a command to stop: SIGTERM and SIGHUP act as one Ctrl-C."""
+"""Signals that ask a command to stop: SIGTERM and SIGHUP act like one Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(si
 
 @contextmanager
 def stops_like_interrupt() -> Generator[None]:
-    """Let the first SIGTERM or SIGHUP do what Ctrl-C does at that moment: stop in good order, with checkpoints.
+    """Let the first SIGTERM or SIGHUP act like Ctrl-C: the command writes its checkpoints and stops.
 
-    More of them change nothing: a logout sends both, and a supervisor may repeat itself. Only Ctrl-C, pressed again,
-    ends at once. A signal that is ignored (`nohup`) or that the surrounding program handles stays as it is.
+    Later ones are ignored, because a logout sends both and a supervisor may send more; only a second Ctrl-C stops at
+    once. A signal that is already ignored (`nohup`) or handled by the surrounding program is left alone.
     """
-    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
-    heard = False
+    received = False
 
     def handler(number: int, frame: FrameType | None) -> None:
-        nonlocal heard
+        nonlocal received
         del number
-        if heard:
+        if received:
             return
-        heard = True
+        received = True
         interrupt: Any = signal.getsignal(signal.SIGINT)
         if callable(interrupt):
             interrupt(signal.SIGINT, frame)
-        else:  # ignored: a job of a shell script in the background
+        else:  # SIGINT is ignored in background jobs of shell scripts
             raise KeyboardInterrupt
 
-    taken = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_DFL]
-    for number in taken:
+    handled = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_DFL]
+    for number in handled:
         signal.signal(number, handler)
     try:
         yield
     finally:
-        for number in taken:
+        for number in handled:
             signal.signal(number, signal.SIG_DFL)

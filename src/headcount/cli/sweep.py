@@ -1,4 +1,4 @@
-"""`headcount sweep SPEC.toml`: train what is left of a sweep, and say what was found."""
+"""`headcount sweep SPEC.toml`: train the remaining trials of a sweep, and print its answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headcount.cli.common import (
     console,
     duration,
     print_json,
-    tell_what_is_kept,
+    print_progress_kept,
     trials_status,
 )
 from headcount.core import BadInput, working
@@ -37,13 +37,13 @@ def sweep(
     ] = None,
     device: Device = "cpu",
     workers: Annotated[Whole | None, Parameter(help="Cores to use (default: all).")] = None,
-    retry: Annotated[bool, Parameter(negative=(), help="Train failed trials once more.")] = False,
+    retry: Annotated[bool, Parameter(negative=(), help="Train failed trials again.")] = False,
     example: Annotated[
         Path | None, Parameter(help="Only write a sweep file to start from, under this name (default: train).")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Train what is left of a sweep: it resumes where it stopped, and finished trials are not trained again."""
+    """Train the remaining trials of a sweep: it resumes where it stopped and trains no finished trial again."""
     if example is not None:
         return _example(example)
     if spec is None:
@@ -58,7 +58,7 @@ def sweep(
     from headcount.training import find_device
 
     plan = read_sweep(spec)
-    find_device(device)  # before a store is made
+    find_device(device)  # before a store is created
     with Store.open(store) as opened:
         if retry:
             failed = opened.trials(run=plan.name, states=("failed",)) if plan.name in opened.runs() else []
@@ -66,33 +66,34 @@ def sweep(
         try:
             counts = run_on_store(plan, opened, workers=workers, seconds=seconds, device=device)
         except KeyboardInterrupt as stopped:
-            tell_what_is_kept(stopped, store)
+            print_progress_kept(stopped, store)
             raise
         runs = stored_runs(opened, plan.name, plan)
         reasons = {t.error for t in opened.trials(run=plan.name, states=("failed",)) if t.error}
-    counts = {**counts, **({"damaged": lost} if (lost := sum(r.left_out.get("damaged", 0) for r in runs)) else {})}
+    if damaged := sum(r.left_out.get("damaged", 0) for r in runs):
+        counts = {**counts, "damaged": damaged}
     with working("analysing"):
         found = answers(runs)
     if json:
-        told = [answer.data() for answer in found]
+        records = [answer.data() for answer in found]
         notes = [note] if (note := blind_note(runs)) else []
-        print_json({"run": plan.name, "store": str(store), "trials": counts, "answers": told, "notes": notes})
+        print_json({"run": plan.name, "store": str(store), "trials": counts, "answers": records, "notes": notes})
         return trials_status(counts)
     terminal = console()
-    told = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
-    terminal.print(f"{plan.name}: {told}; in {store}")
+    states = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
+    terminal.print(f"{plan.name}: {states}; in {store}")
     for reason in sorted(reasons)[:3]:
         terminal.print(f"failed: {reason}")
     if reasons:
-        terminal.print("--retry trains what failed once more.")
+        terminal.print("--retry trains the failed trials again.")
     if "damaged" in counts:
-        terminal.print(f"headcount runs --check --store {store} says what is damaged.")
+        terminal.print(f"headcount runs --check --store {store} shows what is damaged.")
     for answer in found:
         terminal.print(answer.labelled)
     if note := blind_note(runs):
         terminal.print(note)
     if counts["pending"] + counts["running"]:
-        terminal.print("Not finished: the same command goes on from here.")
+        terminal.print("Not finished: run the same command again to continue.")
     else:
         terminal.print(f"headcount report {plan.name} writes the page.")
     return trials_status(counts)

@@ -1,4 +1,4 @@
-"""`headcount tasks`: the tasks with D, d, T and the assumptions they meet; `headcount tasks NAME` examines one."""
+"""`headcount tasks`: list the tasks with D, d, T and the assumptions they meet; `headcount tasks NAME`: examine one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from headcount.tasks.arrays import ArrayTask
     from headcount.tasks.assumptions import AssumptionReport
 
-COLUMNS = ("2.1", "2.2", "2.3", "2.4", "|S_i| ≥ T/4")
-SIGNS = {"holds": ("yes", "green"), "fails": ("no", "red"), "unknown": ("?", "yellow")}
-INNER = ("searched", "boxes", "least")  # numbers of the search itself, for --json only
+ASSUMPTIONS = ("2.1", "2.2", "2.3", "2.4", "|S_i| ≥ T/4")
+VERDICT_MARKS = {"holds": ("yes", "green"), "fails": ("no", "red"), "unknown": ("?", "yellow")}
+SEARCH_NUMBERS = ("searched", "boxes", "least")
+"""Numbers about the search itself, shown with --json only."""
 MEANING = (
     "D intrinsic dimension (– where there is no retrieval structure), d token dimension, T length, at the default "
     "parameters. Assumptions: 2.1 each f_i has one minimiser, 2.2 the minimisers differ, 2.3 positive definite "
-    "Hessians, 2.4 F0 feels every coordinate, |S| that |S_i| ≥ T/4; ? where it is not known. 'headcount tasks NAME' "
+    "Hessians, 2.4 F0 depends on every coordinate, |S| means |S_i| ≥ T/4; ? means not known. 'headcount tasks NAME' "
     "shows the numbers and parameters."
 )
 
@@ -52,7 +53,7 @@ def tasks(
 ) -> int:
     """List the tasks, with D, d, T and the assumptions they meet; or examine one."""
     if name is not None:
-        return _one(read_task(name, intrinsic, length, dim, task_seed, set_), name, json)
+        return _examine(read_task(name, intrinsic, length, dim, task_seed, set_), name, json)
     from headcount.core import Progress
     from headcount.tasks import FAMILIES, make_task
     from headcount.tasks.assumptions import check_assumptions
@@ -85,11 +86,11 @@ def _facts(task: Task | ArrayTask) -> dict[str, Any]:
 def _listing(rows: list[tuple[str, Task, AssumptionReport]]) -> Table:
     from headcount.render import NONE, Column, Table
 
-    styles = dict(SIGNS.values())
+    styles = dict(VERDICT_MARKS.values())
     columns = [
         Column(name="task", kind="text", key=True),
         *(Column(name=name) for name in ("D", "d", "T")),
-        *(Column(name=name.replace("_i| ≥ T/4", "|"), kind="text", styles=styles) for name in COLUMNS),
+        *(Column(name=name.replace("_i| ≥ T/4", "|"), kind="text", styles=styles) for name in ASSUMPTIONS),
         Column(name="what it computes", kind="text"),
     ]
     cells = [
@@ -98,7 +99,7 @@ def _listing(rows: list[tuple[str, Task, AssumptionReport]]) -> Table:
             NONE if task.intrinsic is None else str(task.intrinsic),
             str(task.dim),
             str(task.length),
-            *(SIGNS[report.finding(c).verdict][0] if report.applies else NONE for c in COLUMNS),
+            *(VERDICT_MARKS[report.finding(c).verdict][0] if report.applies else NONE for c in ASSUMPTIONS),
             summary,
         ]
         for summary, task, report in rows
@@ -107,24 +108,26 @@ def _listing(rows: list[tuple[str, Task, AssumptionReport]]) -> Table:
 
 
 def _findings(report: AssumptionReport) -> Table:
-    """One row an assumption, with the numbers that were found below the sentence."""
+    """Return a table with a row per assumption: the sentence and, below it, the numbers that were found."""
     from headcount.render import Column, Table
 
     columns = [
         Column(name="assumption", kind="text", key=True),
-        Column(name="verdict", kind="text", styles=dict(SIGNS.values())),
+        Column(name="verdict", kind="text", styles=dict(VERDICT_MARKS.values())),
         Column(name="evidence", kind="text"),
         Column(name="what was found", kind="text", lines=True),
     ]
     rows: list[list[str]] = []
     for found in report.findings:
-        numbers = ", ".join(f"{k.replace('_', ' ')} {_short(v)}" for k, v in found.numbers.items() if k not in INNER)
+        numbers = ", ".join(
+            f"{k.replace('_', ' ')} {_short(v)}" for k, v in found.numbers.items() if k not in SEARCH_NUMBERS
+        )
         text = plain(found.sentence) + (f"\n  {plain(numbers)}" if numbers else "")
-        rows.append([found.assumption, SIGNS[found.verdict][0], found.evidence, text])
+        rows.append([found.assumption, VERDICT_MARKS[found.verdict][0], found.evidence, text])
     return Table(caption="", columns=columns, rows=rows)
 
 
-def _one(task: Task | ArrayTask, name: str, json: bool) -> int:
+def _examine(task: Task | ArrayTask, name: str, json: bool) -> int:
     from headcount.core.text import bold
     from headcount.render import as_terminal
     from headcount.tasks import FAMILIES
@@ -151,7 +154,7 @@ def _one(task: Task | ArrayTask, name: str, json: bool) -> int:
 
 
 def _short(value: Any) -> str:
-    """Print numbers with four digits, lists likewise."""
+    """Return a value as text: numbers with four digits, of lists the first six items."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""`headcount train TASK --heads 3 --out DIR`: one trained model as a folder."""
+"""`headcount train TASK --heads 3 --out DIR`: train one model and save it as a folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headcount.cli.common import (
     TargetKind,
     TaskSeed,
     Whole,
-    given,
+    drop_none,
     print_json,
     print_lines,
     read_task,
@@ -90,7 +90,7 @@ def train(
     if seed < 0:
         raise BadInput(f"--seed must be 0 or more, not {seed}")
     options = ModelOptions(
-        **given(
+        **drop_none(
             head_dim=head_dim,
             hidden=hidden,
             width=width,
@@ -104,7 +104,7 @@ def train(
             residual=residual,
         )
     )
-    recipe = given(
+    recipe = drop_none(
         steps=steps,
         batch=batch,
         learning_rate=learning_rate,
@@ -118,7 +118,7 @@ def train(
         recipe["warmup"] = max(0, min(int(TrainSpec.model_fields["warmup"].default), steps // 10))
     problem = read_task(task, intrinsic, length, dim, task_seed, set_, kind=kind)
     if kind != "auto" and not isinstance(problem, ArrayTask):
-        raise BadInput(f"--kind says what the y of arrays holds: {task} is not a file of arrays")
+        raise BadInput(f"--kind describes the y of arrays, and {task} is not a file of arrays: leave it out")
     if positions is None:
         options = options.model_copy(update={"positions": default_positions(problem)})
     return _train(problem, options, TrainSpec(**recipe), heads, out, seed, json)
@@ -134,13 +134,15 @@ def _beta(text: str | None) -> str | float | None:
 
 
 def _positions_note(problem: Task | ArrayTask, positions: str) -> str:
-    """Say how the model sees positions where the answer depends on them."""
+    """Return how the model sees positions, if the answer depends on them, else ""."""
     from headcount.render.words import BLIND
     from headcount.sweeps import default_positions
 
     if default_positions(problem) == "none":
         return ""
-    return BLIND if positions == "none" else f"Positions: {positions}, since the answer depends on where tokens stand."
+    return (
+        BLIND if positions == "none" else f"Positions: {positions}, because the answer depends on where tokens stand."
+    )
 
 
 def _train(
@@ -167,7 +169,7 @@ def _train(
         trained = train_fast(problem, model, recipe, seed=seed, on_step=on_step)
     trial = trained.trial
     if trial.state == "diverged":
-        raise HeadcountError(f"the training diverged after {trial.steps} steps, and nothing was saved: lower --lr")
+        raise HeadcountError(f"training diverged after {trial.steps} steps, so nothing was saved: lower --lr")
     identity = trained.save(out)
     if json:
         print_json(
@@ -189,7 +191,7 @@ def _train(
 
 
 def _classes(trained: Trained) -> dict[str, Any]:
-    """The labels and how many the model gets wrong, where y holds classes."""
+    """Return the labels and the number that the model gets wrong, if y holds classes."""
     if trained.classes is None:
         return {}
     return {"classes": list(trained.classes), "wrong": trained.wrong}

@@ -331,8 +331,8 @@ def ending_lines(
     lines = [f"Tables and pictures in {folder}" if written else "No trial has finished yet: nothing was written."]
     lines += [f"{run}: {states_text(states)}" for run, states in counts.items() if set(states) != {"done"}]
     if left:
-        command = "this command with --data" if needs_data else "the same command"
-        lines.append(f"Not finished ({left} trials left): {command} goes on from here.")
+        command = "this command with --data" if needs_data else "the same command again"
+        lines.append(f"Not finished ({left} trials left): run {command} to continue.")
     return lines
 
 
@@ -341,8 +341,8 @@ def closing_sentences(
 ) -> list[str]:
     """Say the same in a notebook, where a call takes the place of a command."""
     where = f"Tables and pictures are in {folder}." if written else "Nothing is written yet."
-    call = "the same call with data" if needs_data else "the same call"
-    more = [f"Not finished ({left} trials left): {call} goes on from here."] if left else []
+    call = "the same call with data" if needs_data else "the same call again"
+    more = [f"Not finished ({left} trials left): make {call} to continue."] if left else []
     return [f"Trials of {_states_of_runs(counts)}.", where, *more]
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headcount.tasks.sampling import Sphere as Sphere
     from headcount.tasks.sampling import Uniform as Uniform
     from headcount.tasks.serial import parse_task as parse_task
+    from headcount.tasks.serial import read_task_file as read_task_file
     from headcount.tasks.serial import saved_task as saved_task
     from headcount.tasks.serial import sized_family as sized_family
     from headcount.tasks.sets import index_sets as index_sets

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from headcount.core import BadInput, Integers, Matrix, Spec, explain, nearest
+from headcount.core.readers import read_json
 from headcount.tasks.controls import LinearTask, MeanTask, NearestNeighbour
 from headcount.tasks.expressions.tree import Expr, Variable
 from headcount.tasks.families import FAMILIES, Family, family
@@ -107,6 +109,15 @@ def sized_family(name: str, **parameters: Any) -> Family:
             "smaller length, intrinsic dimension or dim)"
         )
     return spec
+
+
+def read_task_file(path: Path) -> Task:
+    """Return the task whose JSON a file holds; every error names the file."""
+    data = read_json(path)
+    try:
+        return parse_task(data)
+    except BadInput as error:
+        raise BadInput(f"{path}: {str(error).removeprefix('task: ')}") from None
 
 
 def parse_task(data: Mapping[str, Any]) -> Task:
