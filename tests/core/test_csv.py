@@ -34,7 +34,7 @@ def cells(text: str) -> list[list[str]]:
 
 
 def run_by_a_spreadsheet(text: str) -> list[str]:
-    """The cells of a file that begin a formula."""
+    """Return the cells of a file that a spreadsheet would run as formulas."""
     found = [cell for line in cells(text) for cell in line if cell.startswith(RUN)]
     return [
         cell for cell in found if not cell.lstrip("+-").replace(".", "").replace("e", "").replace("-", "").isdigit()

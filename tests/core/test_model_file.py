@@ -48,7 +48,7 @@ def copy(built: Path, tmp_path: Path) -> Path:
 
 
 def refusal(folder: Path) -> str:
-    """Return why a folder is refused, which both readers and the verdict must say alike, in one line."""
+    """Return why a folder is rejected: one line, on which both readers and the verdict agree."""
     with pytest.raises(BadInput) as loading:
         load_model(folder)
     with pytest.raises(Rejected) as reading:
@@ -173,7 +173,7 @@ def test_nonstandard_configs_are_rejected(copy: Path, case: str) -> None:
 
 
 def test_the_order_of_config_keys_does_not_matter(copy: Path) -> None:
-    """The twin of all these: it holds, whatever the blanks and the order of its keys."""
+    """The harmless twin: whitespace and the order of keys do not matter."""
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(dict(reversed(config.items())), indent=7))
     assert verify(copy).holds
@@ -242,7 +242,7 @@ def entry(**values: Any) -> Callable[[dict[str, Any], bytes], tuple[Any, bytes]]
 
 
 def twice(header: dict[str, Any], body: bytes) -> tuple[str, bytes]:
-    """Name a tensor twice: readers that keep the last and those that keep the first see different models."""
+    """Name a tensor twice: readers that keep the last one and readers that keep the first see different models."""
     text = json.dumps(header)
     name = next(iter(header))
     return "{" + f'"{name}": {json.dumps(header[name])}, ' + text[1:], body
@@ -309,7 +309,7 @@ def test_numbers_that_are_not_finite(copy: Path) -> None:
 
 
 def test_rewriting_the_same_weights_keeps_the_hash(copy: Path) -> None:
-    """The twin of all these: blanks in the header are nobody's business."""
+    """The harmless twin: whitespace in the header does not matter."""
     path = copy / "model.safetensors"
     header, body = parts(path)
     put(path, json.dumps(header, indent=1), body)
@@ -320,7 +320,7 @@ def test_rewriting_the_same_weights_keeps_the_hash(copy: Path) -> None:
 
 
 def test_a_sparse_giant_takes_no_memory(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The length of the file is compared before a byte of the weights is read."""
+    """The file size is compared before any byte of the weights is read."""
     with (copy / "model.safetensors").open("r+b") as handle:
         handle.truncate(1 << 42)
     assert "has bytes left over" in refusal(copy)
@@ -347,7 +347,7 @@ def test_beta_of_the_wide_form(wide: Path, tmp_path: Path) -> None:
 
 
 def test_a_built_model_is_verified_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that changes one weight on the way: the build fails, and nothing is left behind."""
+    """A disk that changes one weight during writing: the build fails, and nothing is left behind."""
     problem = build(make_task("min-plus-max", length=3), 0.1)
     problem.save(tmp_path / "whole")
     assert verify(tmp_path / "whole").holds

@@ -43,7 +43,7 @@ def test_thousands(tmp_path: Path) -> None:
 
 
 def test_a_careless_reader_is_caught(tmp_path: Path) -> None:
-    """The sabotaged twin: an error that is not ours, one of two lines, and a process that ends on its own."""
+    """The sabotaged twin: a foreign error, an error of two lines, and a process that exits by itself."""
 
     def fails(error: BaseException) -> Kind:
         def read(folder: Path) -> None:

@@ -61,14 +61,14 @@ def one_line(error: Exception) -> None:
 
 
 def stated(folder: Path) -> Any:
-    """What a witness is about; it may well prove something of another output or task, and then says so."""
+    """Return what a witness is about: it may prove something about another output or task if it says so."""
     path = folder / "witness.json"
     data = json.loads(path.read_bytes()) if path.is_file() else {}
     return {key: value for key, value in data.items() if key not in ("claims", "provenance")}
 
 
 def judged(folder: Path) -> Any:
-    """Return what is proved of a folder, None where it is refused."""
+    """Return what is proved about a folder; None if it is rejected."""
     try:
         verdict = (verify if (folder / "certificate.json").is_file() else verify_witness)(folder)
     except BadInput as error:

@@ -44,7 +44,7 @@ print(said)
 
 
 def read_apart(path: Path, reader: str) -> tuple[int, str]:
-    """Read a file in a process of its own; return the memory that it took, in MB, and what was said."""
+    """Read a file in a separate process; return its memory use in MB, and its message."""
     script = SCRIPT.format(reader=READERS[reader])
     done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -71,7 +71,7 @@ def test_decompression_bombs_are_rejected(tmp_path: Path, make: Callable[[Path],
 
 
 def test_harmless_twins_of_the_bombs_are_read(tmp_path: Path) -> None:
-    """As tightly packed, but small; and large, but not packed so tightly."""
+    """As tightly compressed, but small; and large, but not as tightly compressed."""
     np.savez_compressed(tmp_path / "small.npz", X=np.zeros((10, 1000, 300)), y=np.arange(10.0))
     assert (tmp_path / "small.npz").stat().st_size * 500 < 10 * 1000 * 300 * 8
     assert ArrayTask.load(tmp_path / "small.npz").samples == 10
@@ -158,7 +158,7 @@ def test_tables_with_fewer_rows_than_declared(tmp_path: Path, monkeypatch: pytes
 
 
 def test_padding_that_takes_more_than_the_data(tmp_path: Path) -> None:
-    """One long sequence among many short ones: every one would be as long."""
+    """One long sequence among many short ones, which padding would make as long."""
     rows = [f"a,{k},0,1\n" for k in range(9000)] + [f"s{k},0,1,1\n" for k in range(9000)]
     (tmp_path / "long.csv").write_text("sequence,position,target,x\n" + "".join(rows))
     with pytest.raises(BadInput, match="9,001 sequences padded to the longest, 9,000 tokens, would take"):

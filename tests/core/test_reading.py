@@ -169,7 +169,7 @@ GIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", GIANTS)
 def test_tasks_of_too_many_numbers(name: str) -> None:
-    """A few words make gigabytes: refused before anything is made; small ones are, and take about what is said."""
+    """A few words ask for gigabytes: rejected before allocation. Small tasks take about as much as estimated."""
     with pytest.raises(BadInput, match="numbers to describe: at most"):
         parse_task({"family": name, **GIANTS[name]})
     small = sized_family(name)
@@ -189,7 +189,7 @@ def test_functions_whose_gradient_is_too_large() -> None:
 
 
 def test_many_names_do_not_take_quadratic_time(tmp_path: Path) -> None:
-    """Neither a key that comes twice in a large object, nor a table of many columns."""
+    """Neither duplicate keys in a large object nor a table with many columns."""
     begun = time.perf_counter()
     keys = ",".join(f'"{k}":0' for k in range(200_000))
     with pytest.raises(BadInput, match="the key '199999' occurs twice"):

@@ -32,7 +32,7 @@ def copy(built: Path, tmp_path: Path) -> Path:
 
 
 def steps(**changes: Callable[[Any], Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return an edit of the error budget; a step that is not there yet is added."""
+    """Return an edit of the error budget; a missing step is added."""
     return lambda c: {"steps": {**c["steps"], **{k: f(c["steps"].get(k)) for k, f in changes.items()}}}
 
 
@@ -83,7 +83,7 @@ def test_a_scale_belongs_to_one_kind(copy: Path) -> None:
 
 
 def test_weaker_claims_are_still_accepted(copy: Path) -> None:
-    """The twin: another order, a larger eps, another provenance and room in the steps leave it as it is."""
+    """The harmless twin: key order, a larger eps, another provenance and slack in the steps do not matter."""
     whole = json.loads((copy / "certificate.json").read_text())
     bound = 1.5 * whole["bound"]
     weaker = {**dict(reversed(whole.items())), "eps": 2 * bound, "bound": bound, "provenance": {}}

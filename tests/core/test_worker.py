@@ -65,7 +65,7 @@ def test_terminal_signals_do_not_reach_the_process(worker: Worker, name: str) ->
 
 
 def at_work(pid: int) -> bool:
-    """Whether a process is there, and not only waited for by its parent."""
+    """Return whether a process is running, and not a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -30,7 +30,7 @@ def _relu(m: arb_mat) -> arb_mat:
 
 
 class Exact:
-    """A model in 400 bits: call it with one sequence X[T, d]."""
+    """A model in 400-bit arithmetic: call it with one sequence X[T, d]."""
 
     def __init__(self, model: Weights) -> None:
         self.w, self.spec = model.tensors, model.config["model"]
@@ -70,7 +70,7 @@ class Exact:
 
 
 def documented(folder: Path, X: Array) -> Array:
-    """The evaluation that docs/format.md prints, run from there."""
+    """Return the evaluation that docs/format.md prints, run from there."""
     text = (Path(__file__).parents[2] / "docs/format.md").read_text()
     block = next(part.split("```")[0] for part in text.split("```python\n")[1:] if "def evaluate" in part)
     names: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def documented(folder: Path, X: Array) -> Array:
 
 
 def shuffled(model: Weights, X: Array, rng: np.random.Generator) -> Array:
-    """One sequence in float64, every sum added term by term in a random order."""
+    """Evaluate one sequence in float64, adding the terms of every sum in random order."""
 
     def product(W: Array, u: Array) -> Array:
         order = rng.permutation(W.shape[1])

@@ -1,4 +1,4 @@
-"""The enclosure of a network against an expression: never too narrow, close, and found out if spoilt."""
+"""The enclosure of a network against an expression: never too narrow, close, and detected if corrupted."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_every_difference_lies_inside(dim, name, aligned, monkeypatch):
 
 
 def test_a_removed_slack_is_detected(monkeypatch):
-    """|x + y − 1| as two bending units, on one box: without their slack, points lie outside, so tests can fail."""
+    """|x + y − 1| as two units with kinks, on one box: without their slack some points lie outside."""
     monkeypatch.setattr(module, "MAX_BOXES", 0)
     rows = np.array([[1.0, 1.0], [-1.0, -1.0]])
     network, f = Network(rows, np.array([-1.0, 1.0]), np.ones(2), arb(0)), 0.1 * variable(2)[0]

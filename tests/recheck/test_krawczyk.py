@@ -1,4 +1,4 @@
-"""The test of existence itself: kinks, weaker tests that would believe too much, settings that nobody reads."""
+"""The test of existence itself: kinks, weaker tests that would accept too much, unknown settings."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_invalid_betas_are_rejected(kinked: Path) -> None:
 
 
 def test_a_kink_where_there_is_no_zero(kinked: Path) -> None:
-    """f(x) = relu(x) + 2^-140 is tiny at the stated point and above 0 everywhere: only the whole test sees that."""
+    """f(x) = relu(x) + 2^-140 is tiny at the stated point and positive everywhere: only the full test notices."""
     assert "Krawczyk" in reason(kinked)
     change(kinked, X2=[[["-1", -1]]])  # f(x) = relu(x) has zeros, yet its slopes do not exclude others nearby
     assert "Krawczyk" in reason(kinked)
@@ -108,7 +108,7 @@ def test_the_inequality_is_strict() -> None:
 
 
 def test_unknown_settings_are_rejected(tmp_path: Path) -> None:
-    """A setting that nobody here reads, another version, or a depth without end, with the hash made right again."""
+    """An unknown setting, another version, or an excessive depth, with the hash made consistent again."""
     from colliding import random_model  # the twins are made from whole folders
     from headcount.recheck.weights import Rejected, read_weights
     from headcount.recheck.witness import reader
@@ -132,7 +132,7 @@ def test_unknown_settings_are_rejected(tmp_path: Path) -> None:
 
 
 def test_width_below_the_heads_outputs_asks_for_what_F_reads(tmp_path: Path) -> None:
-    """Where W_O forgets some of o, the equations are those of u, E numbers."""
+    """If W_O loses part of o, the equations are those of u, E numbers."""
     from colliding import random_model
     from headcount.recheck.deep import Deep
     from headcount.recheck.weights import read_weights

@@ -55,7 +55,7 @@ def saved_weights(model: SavedModel, folder: Path):
 
 
 def test_the_slopes_are_those_of_the_pooled_numbers(tmp_path: Path) -> None:
-    """Against differences of the enclosed values; with a unit that is on at some tokens only."""
+    """Compare with differences of the enclosed values, with a unit that is active at some tokens only."""
     model = one_piece(heads=2)
     with torch.no_grad():
         model.transformer.encoder.inner.bias[2] = -0.5
@@ -71,7 +71,7 @@ def test_the_slopes_are_those_of_the_pooled_numbers(tmp_path: Path) -> None:
 
 
 def test_a_pair_that_is_proved_only_with_fewer_equations(tmp_path: Path) -> None:
-    """Four outputs on a line: Krawczyk's test on four equations is singular, one equation is proved."""
+    """Four outputs on a line: Krawczyk's test is singular for four equations and succeeds for one."""
     model = one_piece()
     weights, (X1, X2) = saved_weights(model, tmp_path / "m"), colliding(model)
     witness = prove_pair(weights, model.task or {}, [[0.0], [1.0]], None, 0, X1, X2)
@@ -96,7 +96,7 @@ def test_a_pair_that_is_proved_only_with_fewer_equations(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("options", [{"positions": "concatenated"}, {"positions": "additive"}, {"class_key": True}])
 def test_where_pieces_are_not_shared_nothing_is_reduced(tmp_path: Path, options: dict) -> None:
-    """Equal pooled tokens say nothing of the outputs there: the witness of the plain model is refused."""
+    """Equal pooled tokens do not imply equal outputs there: the witness of the plain model is rejected."""
     plain = one_piece()
     weights, (X1, X2) = saved_weights(plain, tmp_path / "m"), colliding(plain)
     witness = prove_pair(weights, plain.task or {}, [[0.0], [1.0]], None, 0, X1, X2)
@@ -106,7 +106,7 @@ def test_where_pieces_are_not_shared_nothing_is_reduced(tmp_path: Path, options:
 
 
 def test_a_unit_that_changes_between_tokens_counts(tmp_path: Path) -> None:
-    """A kink at a token makes the unit mixed: the count no longer fits, and the pair is refused."""
+    """A kink at a token makes the unit mixed: the count no longer matches, and the pair is rejected."""
     model = one_piece()
     X1, X2 = colliding(model)
     with torch.no_grad():  # the kink of the third unit lies at the second token of the first sequence

@@ -138,7 +138,7 @@ def test_another_task_is_rejected(copy: Path) -> None:
 
 
 def spoil(folder: Path, **tensors: np.ndarray) -> None:
-    """Put tensors in place of others (None removes one), with hashes that fit."""
+    """Replace tensors (None removes one), with hashes that match."""
     found = {**load_file(folder / "model.safetensors"), **{k.replace("__", "."): v for k, v in tensors.items()}}
     save_file({k: np.ascontiguousarray(v) for k, v in found.items() if v is not None}, folder / "model.safetensors")
     sign(folder)
@@ -273,7 +273,7 @@ def test_a_leakage_without_its_softmin(folder: Path) -> None:
 
 
 def test_a_claimed_shift_is_recomputed(copy: Path) -> None:
-    """Any shift leaves the proof right: another than the one built in makes the proved error larger."""
+    """Any shift keeps the proof valid, but a shift other than the built one makes the proved error larger."""
     right = json.loads((copy / "certificate.json").read_text())["shift"]
     assert all(v > 0 for v in right)
     for wrong in ([0.0] * 3, [2 * v for v in right], [1.0] * 3, [right[0], right[1], 0.0]):

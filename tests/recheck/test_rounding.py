@@ -36,7 +36,7 @@ LOOSEST = 1e4  # how far the proved rounding may lie above the measured
 
 @dataclass(frozen=True)
 class Measured:
-    """The largest |float64 − exact| over some inputs: torch, NumPy and shuffled sums; and what is proved of it."""
+    """The largest |float64 − exact| over some inputs, for torch, NumPy and shuffled sums, and the proved bound."""
 
     torch: float
     numpy: float
@@ -49,7 +49,7 @@ class Measured:
 
 
 def measure(folder: Path, count: int, seed: int = 0) -> Measured:
-    """Evaluate a certified model at random inputs, a third of them corners of the box."""
+    """Evaluate a certified model at random inputs, a third of which are corners of the box."""
     verdict = verify(folder)
     assert verdict.proved is not None, verdict.reason
     weights, saved, rng = read_weights(folder), load_model(folder), np.random.default_rng(seed)
@@ -102,7 +102,7 @@ SABOTAGE = {
 @pytest.mark.parametrize("case", ["saturated", "wide"])
 @pytest.mark.parametrize("sabotage", SABOTAGE)
 def test_the_measurement_can_fail(case: str, sabotage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bound that leaves out what rounding does is exceeded at the very inputs that the whole one covers."""
+    """A bound without rounding errors is exceeded at the very inputs that the full bound covers."""
     CASES[case]().save(tmp_path / "model")
     name, value = SABOTAGE[sabotage]
     monkeypatch.setattr(rounding, name, value)
@@ -116,7 +116,7 @@ def test_the_measurement_can_fail(case: str, sabotage: str, tmp_path: Path, monk
 @pytest.mark.parametrize("beta", [0.5, 20.0, 1e4])
 @pytest.mark.parametrize("eta", [1e-6, 1e-2, 1.0, 30.0])
 def test_a_head_moves_by_no_more_than_its_scores_allow(beta: float, eta: float) -> None:
-    """Scores moved by ±η, which hurts most, at values near a tie: within the bound, and often near it."""
+    """Scores changed by ±η in the worst direction, with values near a tie: within the bound, and often close to it."""
     rng, members, gates = np.random.default_rng(0), [0, 1, 2, 3, 4], np.array([0.0] * 5 + [-2.0] * 3)
     bound, most = moved(gates, members, arb(beta), arb(1), eta), 0.0
     for _ in range(3000):
@@ -178,7 +178,7 @@ def test_many_models(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def idle(tmp_path_factory) -> Path:
-    """A model with a third head that returns nothing."""
+    """Return a model with a third head that outputs zeros."""
     where = tmp_path_factory.mktemp("idle") / "model"
     build(basins(dim=2, length=8), 0.1, heads=3).save(where)
     return where
@@ -190,7 +190,7 @@ def copy(idle: Path, tmp_path: Path) -> Path:
 
 
 def sign(folder: Path, *, old: bool = False, **settings) -> None:
-    """Write the hashes and claims that fit what was changed, as somebody would who wants it to pass."""
+    """Write hashes and claims that match the changes, like a forger who wants them to pass."""
     config, certificate = (json.loads((folder / f"{n}.json").read_text()) for n in ("config", "certificate"))
     config["model"].update(settings)
     certificate["eps"] = certificate["bound"] = 1e9
@@ -248,7 +248,7 @@ def test_its_harmless_twin_is_verified(copy: Path) -> None:
 
 @pytest.mark.parametrize("old", [False, True])
 def test_a_beta_that_returns_nan(tmp_path: Path, old: bool) -> None:
-    """Where all tokens are large all scores are −∞, and their differences no numbers."""
+    """If all tokens are large, all scores are −∞, and their differences are NaN."""
     task = GeneralizedRetrieval([3.0 * variable(2)[0]], None, variable(1)[0], length=8)
     build(task, 0.1).save(tmp_path)
     sign(tmp_path, old=old)
@@ -286,7 +286,7 @@ SPOILT = {
 
 @pytest.mark.parametrize("case", SPOILT)
 def test_a_uniform_head_computes_its_scores_too(case: str, tmp_path: Path) -> None:
-    """The class token is 0, so scores vanish in exact arithmetic whatever keys and β: 0·∞ is not 0 in float64."""
+    """The class token is 0, so exact scores vanish for any keys and β; in float64, 0·∞ is NaN."""
     build_wide(basins(), 0.3).save(tmp_path)
     edits, settings, said = SPOILT[case]
     edit(tmp_path, **edits)
@@ -334,7 +334,7 @@ TENSORS = {
 
 @pytest.mark.parametrize("name", TENSORS)
 def test_every_tensor_is_checked(idle: Path, name: str) -> None:
-    """1.7e308 wherever a weight stands: something overflows, and the message says where it may."""
+    """1.7e308 in place of each weight in turn: something overflows, and the message says where it may."""
     weights = read_weights(idle)
     low, high = (np.array(side) for side in weights.config["box"])
     huge = replace(weights, tensors={**weights.tensors, name: np.full_like(weights[name], 1.7e308)})
@@ -363,7 +363,7 @@ def test_the_claim_covers_float64(copy: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["enough-heads", "one-wide-head"])
 def test_a_certificate_of_an_earlier_version_is_verified(kind: str, headcount_here: Cli) -> None:
-    """Made without arithmetic and shift: it speaks of exact numbers, and what float64 adds is printed."""
+    """Made without arithmetic and shift: it is about exact numbers, and float64 rounding is printed beside it."""
     copy = Path(__file__).parent / "old" / kind
     certificate = json.loads((copy / "certificate.json").read_text())
     assert not {"arithmetic", "shift"} & set(certificate)
@@ -378,7 +378,7 @@ def test_a_certificate_of_an_earlier_version_is_verified(kind: str, headcount_he
 
 
 def test_models_beyond_float64_are_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounding beyond eps, or a proof that fails, ends in a refusal of one line: no model that recheck would refuse."""
+    """Rounding beyond eps, or a failed proof, is a one-line error: no model is left that recheck would reject."""
     x, z = variable(1), variable(1)
     task = GeneralizedRetrieval([1e9 * x[0]], None, z[0], length=4, name="large")
     with pytest.raises(BadInput, match="eps") as error:

@@ -53,7 +53,7 @@ def moved(number: list[Any], by: Fraction) -> list[Any]:
 
 
 def test_a_lipschitz_constant_beyond_doubles_is_not_reported(copy: Path, headcount_here: Cli) -> None:
-    """|F'| is at most the product of the layers' norms, which may be no double: then nothing is said of it."""
+    """|F'| is at most the product of the layers' norms; if that is not a double, nothing is reported."""
     tensors = load_file(copy / "model.safetensors")
     steep = {name: 1e200 * t if "feedforward" in name and name.endswith("weight") else t for name, t in tensors.items()}
     save_file(steep, copy / "model.safetensors")
@@ -186,7 +186,7 @@ def test_a_changed_coordinate_is_rejected(copy: Path, by: Fraction) -> None:
 
 
 def claim(**values: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return an edit of claims: a function of the claim, or what stands in its place."""
+    """Return an edit of claims: a function of the claim, or its replacement."""
 
     def edit(w: dict[str, Any]) -> dict[str, Any]:
         return {"claims": {**w["claims"], **{k: v(w["claims"][k]) if callable(v) else v for k, v in values.items()}}}
@@ -370,7 +370,7 @@ def test_other_settings_are_rejected(copy: Path, settings: dict[str, Any], said:
 
 
 def test_a_pair_without_a_gap_is_not_a_witness(copy: Path, monkeypatch) -> None:
-    """Equal targets are refused whatever is claimed, and so is a claim of nothing; the tiniest proved gap is not."""
+    """Equal targets are rejected whatever is claimed, and so is a claim of no gap; the tiniest gap is accepted."""
     data = json.loads((copy / "witness.json").read_text())
     for gap in (0.0, 1e-9):
         change(copy, **{**data, "X2": data["X1"], "claims": {**data["claims"], "gap": gap, "sup_error": 0.0}})

@@ -19,7 +19,7 @@ from headcount.tasks.task import Task
 
 
 def check_value(task: Task) -> None:
-    """Shape and type of the value; batch axes are free; the input is left alone; other shapes are refused."""
+    """Check shape and type of the value, free batch axes, an unchanged input, and that other shapes are rejected."""
     X = task.sample(6, seed=1)
     before = X.clone()
     y = task.value(X)
@@ -62,7 +62,7 @@ def check_sample(task: Task) -> None:
 
 
 def check_serial(task: Task) -> None:
-    """JSON makes the same task again; any other key or number is refused or makes another task."""
+    """Check that JSON gives the same task again, and that any other key or number is rejected or gives another task."""
     data = json.loads(json.dumps(task.data(), allow_nan=False))
     again = parse_task(data)
     assert type(again).__name__ in {c.__name__ for c in type(task).__mro__}
@@ -142,7 +142,7 @@ def check_order_of_tokens(task: Task) -> None:
 
 
 def check_intrinsic(task: Task, expected: int | None) -> None:
-    """D is the one that the family promises."""
+    """Check that D is the one that the family promises."""
     assert task.intrinsic == expected
 
 
@@ -161,7 +161,7 @@ def conforms(task: Task, intrinsic: int | None) -> None:
 
 
 def refuses(action: Callable[[], Any], word: str) -> None:
-    """The action is refused with one line that has the word."""
+    """Check that the action is rejected with one line that contains the word."""
     line = "nothing"
     try:
         action()
@@ -172,7 +172,7 @@ def refuses(action: Callable[[], Any], word: str) -> None:
 
 
 def numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of all numbers in JSON data."""
+    """Return the paths of all numbers in JSON data."""
     if isinstance(value, dict | list):
         for key, part in value.items() if isinstance(value, dict) else enumerate(value):
             yield from numbers(part, (*path, key))

@@ -31,7 +31,7 @@ def load(folder: Path, content: str | bytes) -> ArrayTask:
 
 
 def refused(folder: Path, content: str | bytes, pattern: str) -> None:
-    """The file is refused with one line that names it and matches."""
+    """Check that the file is rejected with one line that names it and matches."""
     with pytest.raises(BadInput, match=pattern) as caught:
         load(folder, content)
     assert "\n" not in str(caught.value)
@@ -39,7 +39,7 @@ def refused(folder: Path, content: str | bytes, pattern: str) -> None:
 
 
 def table(seed: int, *, text: bool, first: int, components: int) -> dict[str, list]:
-    """Random columns in random order, the rows shuffled."""
+    """Return random columns in random order, with shuffled rows."""
     rng = np.random.default_rng(seed)
     rows = [(s, t) for s, n in enumerate(LENGTHS) for t in range(n)]
     y = rng.standard_normal((len(LENGTHS), components)) * 10.0 ** rng.integers(-30, 30)
@@ -118,7 +118,7 @@ def test_classes_stay_numbers(tmp_path):
 
 
 def line(number: int, new: str | None) -> str:
-    """The good file with another line, or without it."""
+    """Return the good file with one line replaced or removed."""
     lines = GOOD.splitlines()
     lines[number - 1 : number] = [] if new is None else [new]
     return "\n".join(lines) + "\n"

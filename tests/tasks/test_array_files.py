@@ -27,7 +27,7 @@ def some_mask() -> np.ndarray:
 
 
 def unreadable(pattern: str, path: Path, **kwargs) -> None:
-    """The file is refused with one line that names it and matches."""
+    """Check that the file is rejected with one line that names it and matches."""
     with pytest.raises(BadInput, match=pattern) as caught:
         ArrayTask.load(path, **kwargs)
     assert "\n" not in str(caught.value)
@@ -143,7 +143,7 @@ def leave_a_trace() -> None:
 
 
 class Bomb:
-    """Unpickling this leaves a trace."""
+    """An object that leaves a trace when it is unpickled."""
 
     def __reduce__(self):
         return leave_a_trace, ()

@@ -15,7 +15,7 @@ from headcount.tasks.arrays.task import ArrayTask
 
 
 def unreadable(pattern: str, path: Path) -> None:
-    """The file is refused with one line that names it and matches."""
+    """Check that the file is rejected with one line that names it and matches."""
     with pytest.raises(BadInput, match=pattern) as caught:
         ArrayTask.load(path, kind="regression")
     assert "\n" not in str(caught.value)

@@ -26,7 +26,7 @@ def some_mask() -> np.ndarray:
 
 
 def refused(pattern: str, *args, **kwargs) -> None:
-    """The arrays are refused with one line that matches."""
+    """Check that the arrays are rejected with one line that matches."""
     with pytest.raises(BadInput, match=pattern) as caught:
         ArrayTask.from_arrays(*args, **kwargs)
     assert "\n" not in str(caught.value)

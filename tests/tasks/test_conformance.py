@@ -110,7 +110,7 @@ def test_the_tasks_page_lists_every_family(repo):
 
 
 def words(cell: str) -> list[str]:
-    """What stands between backticks."""
+    """Return the words between backticks."""
     return re.findall(r"`([\w-]+)`", cell)
 
 

@@ -53,7 +53,7 @@ def exact(node: Expr, x: list[mp.mpf]) -> list[mp.mpf]:
 
 
 def magnitude(node: Expr, points: np.ndarray) -> float:
-    """The largest number that occurs on the way: what a relative error is relative to."""
+    """Return the largest intermediate number, to which relative errors refer."""
     return max(1.0, *(float(np.abs(expr_numpy.evaluate(n, points)).max()) for n in node.walk()))
 
 

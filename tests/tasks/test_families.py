@@ -34,7 +34,7 @@ DRAWN = {
 
 
 def same(task, formula) -> None:
-    """The task is the formula, at thirty sequences."""
+    """Check that the task equals the formula at thirty sequences."""
     X = task.sample(30, seed=2)
     expected = np.stack([np.atleast_1d(formula(x)) for x in X.numpy()])
     np.testing.assert_allclose(task.value(X).numpy(), expected, rtol=1e-11, atol=1e-12)
@@ -231,7 +231,7 @@ def test_summaries_are_one_line():
 
 
 def test_clipped_tokens_are_gaussian_tokens_clipped_to_the_box() -> None:
-    """The same draws, moved to the nearest point of the box, which is then the task's domain."""
+    """The same draws, moved to the nearest point of the box, which is the task's domain."""
     plain, clipped = (make_task("sum-of-maxima", intrinsic=2, dim=2, length=8, limit=limit) for limit in (None, 1.5))
     assert (plain.box, clipped.box) == (None, ((-1.5, -1.5), (1.5, 1.5)))
     X = plain.sample(200, seed=3)
@@ -243,7 +243,7 @@ def test_clipped_tokens_are_gaussian_tokens_clipped_to_the_box() -> None:
 
 
 def test_directions_match_a_qr_decomposition():
-    """Gram and Schmidt in a fixed order, beside LAPACK's QR."""
+    """Gram–Schmidt in a fixed order agrees with LAPACK's QR."""
     for dim in (1, 2, 5, 40):
         rows = generator(dim, "rows").standard_normal((dim, dim))
         q, r = np.linalg.qr(rows.T)
@@ -252,7 +252,7 @@ def test_directions_match_a_qr_decomposition():
 
 @pytest.mark.parametrize(("what", "digest"), DRAWN.items())
 def test_every_machine_draws_the_same_task(what, digest):
-    """To the last bit: trials are found by what their task is."""
+    """To the last bit, since trials are identified by the content of their task."""
     name, _, draw = what.partition(", ")
     task = make_task(name, seed=3, **({"draw": draw} if draw else {}))
     assert content_hash(task.data())[:16] == digest

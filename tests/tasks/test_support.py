@@ -25,7 +25,7 @@ LAWS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 def checked(law: dict[str, Any], X: np.ndarray, on_sphere: bool = False) -> str | None:
-    """What the verifier says of a sequence of exact numbers."""
+    """Return the verifier's verdict on a sequence of exact numbers."""
     balls = [[arb(float(v)) for v in x] for x in X]
     return outside({"law": law}, [balls, balls], on_sphere)
 
@@ -124,7 +124,7 @@ def test_laws_unknown_to_the_verifier() -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_knows_its_inputs(name: str) -> None:
-    """Draws of the task are inputs; with one token ten times as long they are none, unless tokens are unbounded."""
+    """Samples of the task are inputs; with one token ten times as long they are not, unless tokens are unbounded."""
     task = hc.make_task(name, length=6)
     X = task.sample(20, seed=1)
     assert task.outside(X) == ""

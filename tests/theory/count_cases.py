@@ -28,7 +28,7 @@ FLOORS = [
 
 
 def definition(eps: Fraction, t: int, basin: Basin, sizes: Heads) -> Fraction:
-    """W of one basin, one t and one ε, straight from its definition; n·s is a square, so V is whole."""
+    """Return W of one basin, one t and one ε, straight from its definition; n·s is a square, so V is an integer."""
     s, n = sizes.heads, sizes.head_dim
     q = int(basin.variation / (3 * t * eps))
     if q < 2:
@@ -59,7 +59,7 @@ def brute(eps: Fraction, basins: Sequence[Basin], sizes: Heads, *, more: int = 0
 
 
 def cases() -> list[tuple[Fraction, tuple[Basin, ...], Heads]]:
-    """Tiny settings: unequal sets and variations, one and two heads; and the settings of `FLOORS`."""
+    """Return tiny settings: unequal sets and variations, one and two heads; and the settings of `FLOORS`."""
     found: list[tuple[Fraction, tuple[Basin, ...], Heads]] = []
     starts = ((Heads(1, 1, 2), 4), (Heads(1, 1, 3), 5), (Heads(2, 2, 3), 11), (Heads(1, 4, 2), 8))
     for sizes, start in starts:
@@ -70,7 +70,7 @@ def cases() -> list[tuple[Fraction, tuple[Basin, ...], Heads]]:
 
 
 def exact(eps: Fraction, basins: Sequence[Basin], sizes: Heads) -> Fraction:
-    """What the package says."""
+    """Return the package's answer."""
     return least_width(eps, basins, sizes).width
 
 
@@ -113,7 +113,7 @@ def value(task: GeneralizedRetrieval, i: int, points: np.ndarray) -> np.ndarray:
 
 
 def segment_faults(task: GeneralizedRetrieval, found: Sequence[Segment]) -> list[str]:
-    """Return what the count needs of the segments and does not hold, on a fine sample."""
+    """Return the requirements of the count that the segments violate on a fine sample."""
     assert task.box is not None
     low, high = (np.array(side) for side in task.box)
     faults: list[str] = []

@@ -14,7 +14,7 @@ from headcount.tasks.retrieval import GeneralizedRetrieval
 
 
 def planted(task: GeneralizedRetrieval, *, separated: bool = False, blind: bool = False) -> hc.SavedModel:
-    """Uniform attention over the values x(t), with one number an output; separated: x(t) in the t-th block."""
+    """Return a model with uniform attention over the values x(t), one number per output; separated: x(t) in block t."""
     T, d = task.length, task.dim
     width = T * d if separated else d
     sizes: dict[str, Any] = {"heads": 1, "head_dim": width, "hidden": width, "beta": 1.0}
@@ -35,7 +35,7 @@ def planted(task: GeneralizedRetrieval, *, separated: bool = False, blind: bool 
 
 
 def outputs(saved: hc.SavedModel, X: Tensor) -> Tensor:
-    """o_1, …, o_h of sequences X[..., T, d], from the stored weights: [..., h·n]."""
+    """Return o_1, …, o_h of sequences X[..., T, d], from the stored weights: [..., h·n]."""
     model = saved.transformer.double()
     attention = model.layers[0].attention
     assert isinstance(attention, Attention)
@@ -54,7 +54,7 @@ def outputs(saved: hc.SavedModel, X: Tensor) -> Tensor:
 def search(
     saved: hc.SavedModel, task: GeneralizedRetrieval, *, starts: int = 256, steps: int = 60, seed: int = 0
 ) -> tuple[float, np.ndarray]:
-    """The largest |H(X) − H(X')| among pairs with outputs equal to 1e-12 that ascent along the collisions finds."""
+    """Return the largest |H(X) − H(X')| found by ascent among pairs whose outputs agree to 1e-12."""
     assert saved.box is not None
     low, high = (torch.tensor(side, dtype=torch.float64) for side in saved.box)
     g = torch.Generator().manual_seed(seed)

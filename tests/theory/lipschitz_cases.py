@@ -34,7 +34,7 @@ def outputs(logits: Array, values: Array, words: NDArray[np.int64]) -> Array:
 
 
 def least_error_behind(o: Array, target: Array, reach: float) -> Array:
-    """Return, for each layer, the least sup error of all G of this reach; values lie in [0, 1], so Δ = 1."""
+    """Return, for each layer, the smallest sup error over all G of this reach; values lie in [0, 1], so Δ = 1."""
     far = np.abs(o[:, :, None] - o[:, None]).max(-1)
     return np.maximum(0.0, np.abs(target[:, None] - target[None]) - reach * far).max((1, 2)) / 2
 
@@ -42,7 +42,7 @@ def least_error_behind(o: Array, target: Array, reach: float) -> Array:
 def best_layer(
     K: int, T: int, heads: int, reach: float, positions: bool, seed: int, *, n: int = 1, rounds: int = 60
 ) -> float:
-    """Search for the layer behind which some G errs least; return that error. `n` is the size of a head."""
+    """Search for the layer that allows the smallest error of any G; return that error. `n` is the head size."""
     tried = 48
     rng = np.random.default_rng(seed)
     words = sequences(K, T, positions)

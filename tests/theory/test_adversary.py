@@ -101,7 +101,7 @@ def test_the_attack_finds_what_it_claims(case: str):
 
 
 def test_a_peak_inside_a_segment_is_found():
-    """Two units bend on the segment, and the score is largest where the second one does: no end, no sample."""
+    """Two units bend on the segment, and the score peaks at the second bend: neither an end nor a sample point."""
     task = basin_task(16)
     for b in find_basins(task)[0]:
         bend, top = b.near + 0.1371 * (b.far - b.near), b.near + 0.6123 * (b.far - b.near)
@@ -110,7 +110,7 @@ def test_a_peak_inside_a_segment_is_found():
 
 
 def test_the_search_evaluates_the_reference_model():
-    """Sums that agree are outputs that agree; the reference model's own F then cannot tell the sequences apart."""
+    """Equal sums mean equal outputs, so the F of the reference model cannot tell the sequences apart."""
     task = basin_task(32)
     for model, uncovered in ((random_model(32), None), (retriever_model(32, 0), 1), (retriever_model(32, 1), 0)):
         found = attack(SavedModel(model), task, 1e-4, list_size=3000)
@@ -124,7 +124,7 @@ def test_the_search_evaluates_the_reference_model():
 
 @pytest.mark.slow
 def test_the_distance_falls_with_eps_as_pairs_do():
-    """Where every pair is read, the fitted exponent is near 2·T0/((n+1)s) = 4 and 16/3, above k + 1 = 1.5 and 2."""
+    """If every pair is examined, the fitted exponent is near 2·T0/((n+1)s) = 4 and 16/3, above k + 1 = 1.5 and 2."""
     for length, points, least in ((8, (2, 3, 4, 6), 1.5), (10, (2, 3, 4), 2.0)):
         logs, task = [], basin_task(length)
         for seed in range(3):
@@ -142,7 +142,7 @@ def test_the_distance_falls_with_eps_as_pairs_do():
 
 @pytest.mark.parametrize(("length", "points"), [(32, (2, 4, 6)), (64, (2, 4))])
 def test_distances_lie_below_the_promised_line(length: int, points: tuple[int, ...]):
-    """n = 2, s = 1, D = 2: found distances lie below C·ε^(k+1), on a rough model with short lists, too."""
+    """n = 2, s = 1, D = 2: distances lie below C·ε^(k+1), also on a rough model with short lists."""
     task = basin_task(length)
     for model in (random_model(length, 1), rough_model(length)):
         plan = make_plan(Attacked(model, task), task)

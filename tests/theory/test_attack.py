@@ -82,7 +82,7 @@ def test_the_head_map_matches_the_model(options: dict) -> None:
 
 @pytest.mark.parametrize("options", DEEP)
 def test_states_of_deeper_models(options: dict) -> None:
-    """F of the state is the model, whatever its depth and norms."""
+    """F of the state is the model's output, whatever its depth and norms."""
     model = random_transformer(**options)
     layer = state_map(model)
     assert isinstance(layer, StateMap)
@@ -126,7 +126,7 @@ def test_each_stage_does_what_it_claims() -> None:
 
 
 def test_a_coordinate_on_a_face_only_moves_inward() -> None:
-    """A coordinate at a face takes no part in a step outward, and does in one inward."""
+    """A coordinate at a face stays fixed if the step points outward, and moves if it points inward."""
     pairs, at = box_pairs(random_model(), small_task(), 1)
     at[0, 0], at[0, 1], at[0, 2] = pairs.low[0], pairs.high[1], 0.0
     outward = torch.zeros_like(at)
@@ -136,7 +136,7 @@ def test_a_coordinate_on_a_face_only_moves_inward() -> None:
 
 
 def test_a_pair_is_found_proved_saved_and_verified(tmp_path: Path) -> None:
-    """One random head of two numbers cannot see two maxima: the pair is exact, and the files stand alone."""
+    """One random head of size two cannot represent two maxima: the pair is exact, and its files are self-contained."""
     model, task = random_model(heads=1), small_task()
     found = search(model, task)
     assert not found.near
@@ -160,7 +160,7 @@ def test_a_pair_is_found_proved_saved_and_verified(tmp_path: Path) -> None:
 
 
 def test_typical_pairs_stay_in_the_region() -> None:
-    """Every z_i of both sequences lies within what the law draws; the whole box holds more."""
+    """Every z_i of both sequences lies in the range that the law draws; the whole box allows more."""
     model, task = random_model(heads=1), small_task()
     # on a busy machine too it must come to its end; of few starts, one search in 25 ends outside of the region
     found = search(model, task, among="typical", starts=32, seconds=60.0)
@@ -185,7 +185,7 @@ def test_every_mechanism_is_attacked(options: dict) -> None:
 
 
 def test_vector_targets_and_deeper_models() -> None:
-    """The gap is that of one output; a deeper model is asked for equal states after its last attention."""
+    """The gap is that of one output; in a deeper model the states after the last attention must be equal."""
     task = hc.make_task("quadratic-basins", intrinsic=2, dim=2, length=6, outer="vector")
     assert isinstance(task, GeneralizedRetrieval)
     model = SavedModel(random_transformer(2, heads=1, out_dim=2, depth=2, width=3), task=task.data())
@@ -200,7 +200,7 @@ def test_vector_targets_and_deeper_models() -> None:
 
 
 def test_targets_known_only_as_numbers_give_evidence_not_proof(tmp_path: Path) -> None:
-    """A surrogate's predictions, or a bare Python function, give evidence, which recheck refuses to call proved."""
+    """A surrogate's predictions or a bare Python function give evidence, which recheck never calls proved."""
     model = SavedModel(random_transformer(3, heads=1))
     teacher = SavedModel(random_transformer(4, heads=2))
     with pytest.raises(BadInput, match="--surrogate"):
@@ -259,7 +259,7 @@ def test_bad_input_is_one_line(change: dict, message: str) -> None:
 
 
 def test_overflow_is_rejected_with_a_one_line_error(headcount_here, tmp_path: Path) -> None:
-    """Scores, outputs, predictions or targets that are no finite numbers, or no longer once they are squared."""
+    """Scores, outputs, predictions or targets that are not finite, or whose squares are not."""
     spoils = {
         "attention": lambda m: m.transformer.layers[0].attention.value.mul_(1e200),
         "the model": lambda m: m.transformer.layers[0].feedforward.layers[-1].bias.fill_(1e200),
@@ -290,7 +290,7 @@ def test_a_task_that_does_not_fit_the_model_is_rejected() -> None:
 
 
 def test_implications_of_a_pair_hold_for_networks() -> None:
-    """Random two-layer networks never move more than the bounds allow, and one moves exactly as much."""
+    """Random two-layer networks never change by more than the bounds allow, and one changes by exactly as much."""
     g = np.random.default_rng(0)
     for kind, activation in (("relu2", torch.relu), ("gelu2", torch.nn.functional.gelu)):
         for _ in range(200):

@@ -47,7 +47,7 @@ MARKED = hc.make_task("sparse-regression", length=5, q=2)
 
 @pytest.mark.parametrize("task", [SPHERE, MARKED], ids=lambda t: t.name)
 def test_a_pair_lies_in_the_support_and_is_proved_there(task: Task, tmp_path: Path) -> None:
-    """All pairs handed on are inputs of the task; the proved one is too, and the verifier says so by itself."""
+    """All reported pairs are inputs of the task, and so is the proved one, as the verifier confirms."""
     model, found, witness = found_in(task)
     assert not found.near
     assert task.outside(torch.from_numpy(found.X)) == ""
@@ -64,7 +64,7 @@ def test_a_pair_lies_in_the_support_and_is_proved_there(task: Task, tmp_path: Pa
 
 @pytest.mark.parametrize("task", [SPHERE, MARKED], ids=lambda t: t.name)
 def test_a_search_over_the_whole_box_leaves_the_support_and_says_so(task: Task) -> None:
-    """The same search over the box leaves the support, gains by it, and every statement about the pair says so."""
+    """A search over the box leaves the support and finds a larger gap, and every statement about the pair says so."""
     model, wide, witness = found_in(task, among="box")
     _, kept, _ = found_in(task)
     assert wide.gaps[0] > 1.05 * kept.gaps[0]
@@ -76,7 +76,7 @@ def test_a_search_over_the_whole_box_leaves_the_support_and_says_so(task: Task) 
 
 
 def test_without_the_tangent_the_search_would_leave_the_sphere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sabotaged twin: steps that do not keep to the sphere, and nothing that brings tokens back."""
+    """The sabotaged twin: steps that leave the sphere, and nothing that brings tokens back."""
     monkeypatch.setattr(Pairs, "tangent", lambda _, Z, rows: rows)
     monkeypatch.setattr(Pairs, "clamp", lambda self, Z: torch.minimum(torch.maximum(Z, self.low), self.high))
     _, found, witness = found_in.__wrapped__(SPHERE)
@@ -85,7 +85,7 @@ def test_without_the_tangent_the_search_would_leave_the_sphere(monkeypatch: pyte
 
 
 def test_a_proof_off_the_sphere_does_not_count_as_one_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The norms' equations must be solved for; without them, or with slopes that are wrong, the witness is refused."""
+    """Without the equations of the norms, or with wrong slopes, the witness is rejected."""
     model, _, witness = found_in(SPHERE)
     plain = {**witness.data, "solved": witness.data["solved"][:2]}
     model.save(tmp_path / "w", {"witness.json": plain})
@@ -102,7 +102,7 @@ def test_a_proof_off_the_sphere_does_not_count_as_one_on_it(tmp_path: Path, monk
 
 
 def test_directions_along_the_sphere_and_with_marks_held() -> None:
-    """Tangents are orthogonal to their tokens, held coordinates do not move; without either nothing changes."""
+    """Tangents are orthogonal to their tokens, and held coordinates do not move; without either, nothing changes."""
     model = model_of(SPHERE)
     sides = torch.full((3,), -1.0, dtype=torch.float64), torch.full((3,), 1.0, dtype=torch.float64)
     X = SPHERE.sample(8, seed=0).reshape(4, -1)
@@ -134,7 +134,7 @@ def test_a_box_without_inputs_is_rejected(task: Task, box: Box, message: str) ->
 
 
 def test_a_wider_box_is_reduced_to_the_box_of_the_law() -> None:
-    """All inputs in a box that is too wide are those of the task; with among="box" the pair is none of them."""
+    """All inputs in a box that is too wide are inputs of the task; with among="box", the pair is not one."""
     task = hc.make_task("min-plus-max", length=5)
     kept = attack(model_of(task), task, ((-2.0,), (0.75,)), starts=6, seconds=60.0)
     assert kept.box == ((0.0,), (0.75,))

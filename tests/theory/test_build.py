@@ -88,7 +88,7 @@ def test_two_hundred_tasks(tmp_path: Path) -> None:
 
 
 def test_an_attack_can_find_a_bad_model(tmp_path: Path) -> None:
-    """The same attack on a built model with one spoilt weight: its error exceeds what was proved of the whole one."""
+    """The same attack on a model with one corrupted weight: its error exceeds the bound proved for the original."""
     task, eps = draw(10)
     built = build(task, eps)
     with torch.no_grad():
@@ -181,7 +181,7 @@ def test_vectors_and_unread_minima(tmp_path: Path) -> None:
 
 
 def test_unusual_tasks(tmp_path: Path) -> None:
-    """A constant F0, a constant inside f, one token, a small index set, a steep F0: built like any other."""
+    """A constant F0, a constant inside f, one token, a small index set, a steep F0: all are built like any other."""
     x, z = variable(1), variable(1)
     bowl = ((x - 0.3) ** 2).sum() + 0.5 * x[0]
     for n, task in enumerate(

@@ -54,7 +54,7 @@ def test_the_sizes_where_the_bound_is_positive_by_trying_all(form: int):
 
 
 def rules() -> list[SetRule]:
-    """Rules for sets that grow with T: shares, and those of the families."""
+    """Return rules for sets that grow with T: fractions, and those of the families."""
 
     def share(p: Fraction) -> SetRule:
         return lambda T: math.ceil(p * T)
@@ -64,7 +64,7 @@ def rules() -> list[SetRule]:
 
 
 def test_k_and_the_first_positive_sizes_over_a_grid():
-    """24,000 settings: k is its formula, and no row contradicts another about the length from which it bites."""
+    """24,000 settings: k matches its formula, and the rows agree on the length from which the bound is positive."""
     lengths, count = (5, 8, 10, 16, 20, 21, 22, 32, 47, 64, 99, 128), 0
     for rule, D, s, n in itertools.product(rules(), range(1, 11), range(1, 8), range(1, 6)):
         told: set[int | None] = set()
@@ -83,7 +83,7 @@ def test_k_and_the_first_positive_sizes_over_a_grid():
 
 
 def test_other_lengths_need_a_rule():
-    """15 of 29 positions may be a half or 15/29: nothing is said of other lengths, and nothing false."""
+    """15 of 29 positions may mean a half or 15/29, so nothing is claimed about other lengths."""
     sizes = {"heads": 2, "head_dim": 5, "intrinsic": 3}
     assert exponents(length=29, smallest_set=15, **sizes)[1].bites_from_length is None
     assert exponents(length=29, smallest_set=29, **sizes)[1].bites_from_length == 18
@@ -152,7 +152,7 @@ def test_a_task_that_breaks_an_assumption_gets_no_bound():
 
 
 def test_every_basin_has_its_own_set():
-    """The basin that gives least decides, and neither the smallest set nor the smallest variation need be its own."""
+    """The basin with the smallest bound decides; it need not have the smallest set or the smallest variation."""
     data = hc.make_task("quadratic-basins", intrinsic=3, length=24).data()
     data["S"] = [list(range(24)), list(range(12)), list(range(20))]
     task = parse_task(data)
@@ -235,7 +235,7 @@ def test_the_command(headcount_here: Cli):
 
 @pytest.mark.parametrize("sizes", [("--D", "3", "--dim", "40", "-T", "1000000"), ("quadratic-basins", "-T", "20000")])
 def test_long_sequences_get_an_answer(sizes: tuple[str, ...], headcount_here: Cli):
-    """C(T, T/4) has more digits than Python writes out."""
+    """C(T, T/4) has more digits than Python converts to text."""
     for how in ((), ("--json",)):
         done = headcount_here("bounds", *sizes, "--heads", "1", *how)
         assert (done.returncode, done.stderr) == (0, "")
@@ -255,7 +255,7 @@ def test_numbers_beyond_doubles_are_capped_at_the_largest(scale: float, headcoun
 
 
 def test_sets_are_counted_without_being_built():
-    """A rule is asked at lengths far beyond the task's; 10^12 positions would not fit into memory."""
+    """A rule is evaluated at lengths far beyond the task's; 10^12 positions would not fit into memory."""
     for kind in ("all", "bands", "halves", "random"):
         rule = family_rule("quadratic-basins", {"sets": kind, "share": 0.3})
         assert rule is not None
@@ -269,7 +269,7 @@ BANDS = ("quadratic-basins", "--intrinsic", "2", "--set", "sets=bands", "--heads
 
 
 def test_the_command_keeps_sets_with_all_positions_at_every_length(headcount_here: Cli):
-    """29·(15/29) is 15.000000000000002 in floating point; 15 positions are meant, and at other lengths their own."""
+    """29·(15/29) is 15.000000000000002 in floating point: 15 is meant, and other lengths have their own number."""
     done = headcount_here("bounds", *BANDS, "--set", "share=0.5", "--length", "29,21,64", "--eps", "1e-6", "--json")
     said = json.loads(done.stdout)
     table = said["rows"]

@@ -31,7 +31,7 @@ def errors(saved: hc.SavedModel, task, X: np.ndarray) -> np.ndarray:
 
 
 def below(saved: hc.SavedModel, task, seed: int = 0, count: int = 6) -> list[str]:
-    """Bounds on cells and boxes around random sequences that are below the error there."""
+    """Return bounds on cells and boxes around random sequences that are below the error there."""
     rng = np.random.default_rng(seed)
     levels, boxes = ways(saved, task)
     low, high = (np.array(side) for side in saved.box or ())
@@ -65,7 +65,7 @@ def test_no_bound_is_below_a_measured_error_on_other_tasks(name):
 
 
 def test_the_check_can_fail(monkeypatch):
-    """Sabotaged twins: a target shifted by a little, or heads left out, must be seen."""
+    """Sabotaged twins: a slightly shifted target, or omitted heads, must be detected."""
     task = TASKS["basins"]
     saved = random_model(task)
     true = level_boxes.relax
@@ -106,7 +106,7 @@ def test_a_model_with_known_error():
 
 @pytest.mark.parametrize("shift", [0.0, 5.0])
 def test_a_bound_that_a_constant_reaches_is_called_vacuous(shift, tmp_path, capsys):
-    """A good model, and the same with a constant added to its output: proved to be worse than a constant would be."""
+    """A good model, and the same with a constant added to its output: provably worse than a constant would be."""
     task = hc.make_task("min-plus-max", length=2)
     saved = build(task, 0.2).model
     saved.mean = (shift,)
@@ -127,7 +127,7 @@ def test_a_bound_that_a_constant_reaches_is_called_vacuous(shift, tmp_path, caps
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_constant_bound_holds_for_every_constant(name):
-    """Half of the sampled range is never above the bound, and the two are not far apart."""
+    """Half of the sampled range never exceeds the bound, and the two are close."""
     task = TASKS[name]
     low, high = (np.array(side) for side in task.box)
     X = low + (high - low) * np.random.default_rng(0).random((20_000, task.length, task.dim))

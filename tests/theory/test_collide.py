@@ -28,7 +28,7 @@ def drawn(seed: int, sizes: list[int], m: int = 3, **options) -> Choices:
 
 
 def exact(choices: Choices, first: tuple[int, ...], second: tuple[int, ...]) -> float:
-    """The distance of two sums in rational arithmetic."""
+    """Return the distance of two sums in rational arithmetic."""
     totals = []
     for k in range(choices.vectors[0].shape[1]):
         both = zip(choices.vectors, first, second, strict=True)
@@ -37,7 +37,7 @@ def exact(choices: Choices, first: tuple[int, ...], second: tuple[int, ...]) -> 
 
 
 def allowed(choices: Choices, first: tuple[int, ...], second: tuple[int, ...]) -> bool:
-    """Whether two selections differ, and only by choices whose tags lie far enough apart."""
+    """Return whether two selections differ, and only in choices whose tags are far enough apart."""
     differing = [j for j, (a, b) in enumerate(zip(first, second, strict=True)) if a != b]
     tags = [(choices.tags[j][first[j]], choices.tags[j][second[j]]) for j in differing if choices.tags]
     return bool(differing) and all(abs(a - b) >= choices.gap for a, b in tags)
@@ -96,7 +96,7 @@ def test_short_lists_are_sound_and_reported_as_incomplete():
 
 
 def planted(seed: int, sizes: list[int], m: int, bits: int) -> Choices:
-    """Whole numbers, so that sums are exact, in which two selections, different everywhere, have the same sum."""
+    """Return integers, so that sums are exact, in which two selections without a common choice have the same sum."""
     g = np.random.default_rng([11, seed])
     vectors = [g.integers(-(2**bits), 2**bits, (q, m)).astype(float) for q in sizes]
     vectors[-1][1] = sum(v[0] - v[1] for v in vectors[:-1]) + vectors[-1][0]
@@ -132,7 +132,7 @@ def test_a_collision_closer_than_the_gap_does_not_count():
 
 
 def test_more_positions_are_used_by_the_tree():
-    """With lists of one length the tree reaches what the two halves cannot, and more choices a position help it."""
+    """With lists of one length, the tree finds what two halves miss, and more choices per position help it."""
     found = []
     for q in (3, 12):
         choices = drawn(5, [q] * 24)
@@ -145,7 +145,7 @@ def test_more_positions_are_used_by_the_tree():
 
 
 def test_a_subset_sum_by_lattice_reduction():
-    """Two choices a token, 20 tokens: better than lists of five hundred sums, and never better than the optimum."""
+    """Two choices per token, 20 tokens: better than lists of five hundred sums, and never better than the optimum."""
     choices = drawn(6, [2] * 20)
     pair = lattice(choices)
     assert pair is not None

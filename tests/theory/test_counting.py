@@ -110,7 +110,7 @@ def test_below_the_threshold_eps_the_bound_is_always_positive():
 
 
 def test_one_t_and_one_eps_are_not_monotone():
-    """The twin of the two tests above: what they replace falls at a smaller ε, and with more positions."""
+    """The twin of the two tests above: the simpler widths fall at a smaller ε and with more positions."""
     sizes = {"heads": 1, "head_dim": 2, "intrinsic": 2, "variation": 0.1089}
     widths = [counting_width(10.0 ** (-k / 40), smallest_set=64, **sizes) for k in range(100, 200)]
     assert widths != sorted(widths)
@@ -145,7 +145,7 @@ def test_extreme_numbers_are_capped_and_quick():
 
 
 def test_a_fraction_gives_exact_set_sizes():
-    """⌈(|S|/T)·T⌉ in floating point is one too many in 138 pairs up to T = 128; in fractions in none."""
+    """In floating point ⌈(|S|/T)·T⌉ is one too large for 138 pairs up to T = 128; in fractions it never is."""
     pairs = [(T, size) for T in range(1, 129) for size in range(-(-T // 4), T + 1)]
     assert sum(math.ceil((size / T) * T) != size for T, size in pairs) == 138
     assert all(of_share([T], 2, Fraction(size, T))[0].smallest_set == size for T, size in pairs)

@@ -31,7 +31,7 @@ SIZES = [(4, 1), (4, 3), (8, 1), (8, 2), (12, 1), (12, 2)]
 
 
 def inputs(length: int, dim: int, count: int = 20) -> np.ndarray:
-    """Random sequences, sequences with many ties, corners of the cube, and hard ones."""
+    """Return random sequences, sequences with many ties, corners of the cube, and hard ones."""
     rng = np.random.default_rng(length + dim)
     return np.concatenate(
         [
@@ -44,7 +44,7 @@ def inputs(length: int, dim: int, count: int = 20) -> np.ndarray:
 
 
 def recovered_by_sorting(x: np.ndarray, q: float, more: int = 0) -> list[float]:
-    """One coordinate of one sequence, as the paper says it: v and w by sorting, two weights, their mean."""
+    """Return one coordinate of one sequence as in the paper: v and w by sorting, two weights, their mean."""
     m = len(x) // 4 + more
     v, w = sorted(x)[-m], sorted(x)[m - 1]
     found = []
@@ -85,7 +85,7 @@ def test_tokens_are_recovered_as_by_sorting(length: int, dim: int, q: float) -> 
 
 
 def test_the_comparison_can_fail() -> None:
-    """Order statistics one further in, and primitives in another order, are seen."""
+    """Order statistics off by one, and primitives in another order, are detected."""
     near, X = Approximant(NAMED["mean"].F, length=8, q=10.0), inputs(8, 1)
     other = np.array([recovered_by_sorting(x[:, 0], 10.0, more=1) for x in X])[..., None]
     assert np.abs(near.recovered(X) - other).max() > 0.05
@@ -93,7 +93,7 @@ def test_the_comparison_can_fail() -> None:
 
 
 def test_the_constant_is_the_largest_value() -> None:
-    """Sup of the selector's error over the distance δ of a token from v and the gap v − w, by search."""
+    """The sup of the selector's error over the distance δ of a token from v and the gap v − w, by search."""
     delta, gap = np.meshgrid(np.linspace(0, 4, 4001), np.linspace(0, 2, 201))
     error = delta / (1 + np.exp(np.minimum((delta + gap) ** 2, 700.0)))
     c = selector_constant()

@@ -1,4 +1,4 @@
-"""The range of a head by the root of g(c): exact against brute force, its fast twin, too small a c refused."""
+"""The range of a head by the root of g(c): exact against brute force, its fast twin, too small a c rejected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TASKS = tasks()
 
 
 def outputs(saved: hc.SavedModel, X: np.ndarray) -> np.ndarray:
-    """o[batch, heads, head_dim], by the definition."""
+    """Return o[batch, heads, head_dim] by the definition."""
     model = saved.transformer
     attention = model.layers[0].attention
     with torch.no_grad():
@@ -60,7 +60,7 @@ def test_the_range_is_exact_by_brute_force(options):
 
 
 def test_the_difference_is_exact_too():
-    """w·o − γ·z for one head alone: what 200,000 sequences attain is nearly the bound."""
+    """w·o − γ·z for a single head: the largest of 200,000 sequences is close to the bound."""
     task = hc.make_task("quadratic-basins", intrinsic=1, dim=1, length=2)
     saved = random_model(task, seed=2, heads=1)
     view = whole_view(ways(saved, task)[0])
@@ -94,7 +94,7 @@ def test_the_compiled_twin_agrees(name, options):
 
 
 def spelled_out(view: View, w: np.ndarray, gamma: np.ndarray) -> tuple[Choices, Tops]:
-    """The choices of `View.difference` as whole arrays."""
+    """Return the choices of `View.difference` as full arrays."""
     low, high = _rows(view.low, view.high, np.abs(gamma))
     order = np.argsort(-np.abs(gamma) * (view.high - view.low), kind="stable").tolist()
     f_lo, f_hi = view.cells.f_lo[view.keep], view.cells.f_hi[view.keep]
@@ -116,7 +116,7 @@ def spelled_out(view: View, w: np.ndarray, gamma: np.ndarray) -> tuple[Choices, 
 
 
 def one_row(rng: np.random.Generator, T: int) -> tuple[Tops, Choices, Weights, float]:
-    """T tokens with one possible cell each: the head's output is one number."""
+    """Return a row of T tokens with one possible cell each: the head's output is a single number."""
     p, a = rng.normal(size=(T, 1, 1)), np.exp(rng.normal(size=(T, 1, 1)) * 3)
     choices = Choices([Group(1, 0)] * T, np.ones((T, 1, 1), dtype=bool), None, None, None)
     return Tops(p, p, p, p), choices, Weights(a, a), float((a * p).sum() / a.sum())

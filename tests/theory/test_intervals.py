@@ -34,7 +34,7 @@ REAL = {
 
 
 def misses(found: Interval, x: np.ndarray, real) -> int:
-    """How many enclosures do not hold the real value."""
+    """Return how many enclosures miss the exact value."""
     with flint.ctx.workprec(160):
         count = 0
         for v, lo, hi in zip(x.tolist(), found.lo.tolist(), found.hi.tolist(), strict=True):
@@ -63,7 +63,7 @@ def test_without_the_widening_some_are_missed(name, monkeypatch):
 
 
 def test_the_compiled_exp_is_within_its_widening():
-    """The kernel widens exp by 16 units; the compiled one, in a loop as there, is measured on 20,000 points."""
+    """The kernel widens exp by 16 units; the compiled exp, in a loop as in the kernel, is measured on 20,000 points."""
 
     @numba.njit
     def exps(x):

@@ -1,4 +1,4 @@
-"""The irreducible gap from above: planted answers, never below a collision that was found, and twins that must fail."""
+"""Upper bounds on the irreducible gap: planted answers, never below a collision, and twins that must fail."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def least_square(T: int) -> GeneralizedRetrieval:
 
 
 # With o the mean of x in [0, 1]^T, by hand:
-# - the least token is at most the mean, and at least max(0, 1 − T(1 − mean)): the gap is widest at mean 1 − 1/T;
-# - max is its mirror; max + min of two tokens is twice the mean; for T = 3, max + min = 3·mean − middle, and with mean
-#   1/2 the middle is 1/4 (1/4, 1/4, 1) to 3/4 (0, 3/4, 3/4); for T = 4, (1, 1/3, 1/3, 1/3) against its mirror;
-# - the least x²: X all at the mean m against (Tm − T + 1, 1, …, 1): the gap is widest at m = T/(T + 1).
+# - the smallest token is at most the mean, and at least max(0, 1 − T(1 − mean)): the gap is widest at mean 1 − 1/T;
+# - max is its mirror image; max + min of two tokens is twice the mean; for T = 3, max + min = 3·mean − middle, and with
+#   mean 1/2 the middle is 1/4 (1/4, 1/4, 1) to 3/4 (0, 3/4, 3/4); for T = 4, (1, 1/3, 1/3, 1/3) against its mirror;
+# - the smallest x²: X all at the mean m against (Tm − T + 1, 1, …, 1): the gap is widest at m = T/(T + 1).
 KNOWN = [
     *((MIN[T], 1 - 1 / T) for T in (2, 3, 4)),
     *((MAX[T], 1 - 1 / T) for T in (2, 3, 4)),
@@ -87,7 +87,7 @@ def test_the_bound_never_rises():
 
 @pytest.mark.parametrize("name", ["min", "both", "basins"])
 def test_a_layer_that_keeps_all_tokens_apart_has_no_gap(name):
-    """Theorem 2 (3): x(t) in its own block, so G = 0, and it is proved: no two sequences collide."""
+    """Theorem 2 (3): x(t) has its own block, so G = 0, and the bound proves that no two sequences collide."""
     task = {"min": MIN[3], "both": BOTH[3], "basins": BASINS[3]}[name]
     saved = planted(task, separated=True)
     found = irreducible_bound(saved, task, seconds=2)
@@ -135,13 +135,13 @@ TASKS = [BOTH[2], BOTH[3], BASINS[2], BASINS[3], MAX[4], *OTHERS.values()]
 
 @functools.cache
 def collision(index: int, k: int) -> tuple[hc.SavedModel, float, np.ndarray]:
-    """A random model and a colliding pair."""
+    """Return a random model, the gap of a colliding pair, and the pair."""
     saved = random_model(TASKS[index], seed=k, **OPTIONS[k])
     return saved, *search(saved, TASKS[index], starts=12, steps=3, seed=k)
 
 
 def below(task: GeneralizedRetrieval, k: int, seconds: float = 0.03) -> list[str]:
-    """Claims about a random model that a collision contradicts: of the whole search, and of boxes around the pair."""
+    """Return the claims about a random model that a collision contradicts: by the search, and on boxes."""
     saved, gap, pair = collision(TASKS.index(task), k)
     if gap < 1e-6:
         return []
@@ -173,7 +173,7 @@ def test_no_bound_is_below_a_collision(k):
 
 
 def contradicted() -> list[str]:
-    """What planted cases and a few random models say against the code as it stands."""
+    """Return the claims that planted cases and a few random models contradict."""
     wrong = [w for task, k in ((BASINS[2], 2), (BOTH[3], 0), (BASINS[3], 3)) for w in below(task, k)]
     for task, gap in ((MIN[2], 1 / 2), (BOTH[3], 1 / 2), (least_square(2), 1 / 3)):
         found = irreducible_bound(planted(task), task, seconds=0.2, lower=0.99 * gap, goal=1.0)
@@ -203,7 +203,7 @@ def test_slopes_that_are_one_percent_low_are_caught(monkeypatch):
 
 
 def test_narrowed_ranges_of_the_heads_are_caught(monkeypatch):
-    """1 % of every token's box left out on either side, for the heads only."""
+    """Every token's box is reduced by 1 % on either side, for the heads only."""
     true = pair_bounds.enclose_heads
     monkeypatch.setattr(
         pair_bounds, "enclose_heads", lambda m, low, high: true(m, 0.99 * low + 0.01 * high, 0.01 * low + 0.99 * high)
@@ -212,7 +212,7 @@ def test_narrowed_ranges_of_the_heads_are_caught(monkeypatch):
 
 
 def test_a_dropped_box_is_caught(monkeypatch):
-    """Every half that a cut makes is forgotten."""
+    """The halves of every cut are dropped."""
     true = irreducible._PairSearch._tighten_to_sorted
     monkeypatch.setattr(
         irreducible._PairSearch, "_tighten_to_sorted", lambda self, low, high: true(self, low, high) & (len(low) == 1)
@@ -231,14 +231,14 @@ def test_a_contraction_that_cuts_too_much_is_caught(monkeypatch):
 
 
 def test_a_false_proof_of_no_collision_is_caught(monkeypatch):
-    """Outputs as many as coordinates, but all of them constant."""
+    """As many outputs as coordinates, but all of them constant."""
     saved = planted(BOTH[2], separated=True, blind=True)
     assert irreducible_bound(saved, BOTH[2], seconds=0.1).bound >= 2
     monkeypatch.setattr(pair_bounds, "proved_injective", lambda m, low, high: np.ones(len(low), dtype=bool))
     assert irreducible_bound(saved, BOTH[2], seconds=0.1).bound < 2
 
 
-# --- refusals, models that are built, and how far it gets ------------------------------------------------------------
+# --- rejected input, built models, and how far the bound gets --------------------------------------------------------
 
 
 def test_refusals():
@@ -258,7 +258,7 @@ def test_refusals():
 
 @pytest.mark.parametrize("T", [2, 3])
 def test_built_models_have_a_small_gap(T):
-    """Theorem 2 (1): the model's error is at most ε, so the gap is at most 2ε; the bound may not know that yet."""
+    """Theorem 2 (1): the model's error is at most ε, so the gap is at most 2ε; the bound may still be larger."""
     eps = 0.2
     built = hc.build(BOTH[T], eps)
     saved = built.model
@@ -270,7 +270,7 @@ def test_built_models_have_a_small_gap(T):
 
 @pytest.mark.slow
 def test_small_models_are_bounded_within_a_minute():
-    """T ≤ 4 of one number each: the bound is within 1.1 of what the search found, in a minute, for nearly all."""
+    """T ≤ 4, tokens of one number: for nearly all, the bound is within 1.1 times the gap found, in a minute."""
     done: list[bool] = []
     for T, heads, head_dim in ((2, 1, 1), (3, 1, 1), (3, 1, 2), (3, 2, 1), (4, 1, 1), (4, 1, 2), (4, 2, 1)):
         for task in (BOTH[T], BASINS[T]):
@@ -289,7 +289,7 @@ def test_no_bound_is_below_a_collision_on_other_tasks(task, k):
 
 
 def test_a_model_whose_w_o_is_not_injective_is_rejected() -> None:
-    """With W_O = 0 F reads a constant, and the best one errs by half of the target's range: no bound from o holds."""
+    """With W_O = 0, F reads a constant and errs by half the target's range, whatever o is."""
     task = hc.make_task("min-plus-max", length=2)
     assert isinstance(task, GeneralizedRetrieval)
     for options, spoil in (({"width": 4}, True), ({"width": 1, "head_dim": 2}, False)):

@@ -12,7 +12,7 @@ from headcount.theory.bounds.softmax_leakage import beta_for, leakage
 
 
 def returned(values: np.ndarray, members: np.ndarray, beta: float, gate: float) -> float:
-    """z~ of a head with these Ψ, by the definition; shifted by the largest score, so that β of 1e6 is no overflow."""
+    """Return z~ of a head with these Ψ, by the definition, with scores shifted so that β = 1e6 does not overflow."""
     r = beta * (-values - gate * ~members)
     a = np.exp(r - r.max())
     return float(a @ values / a.sum())
@@ -48,7 +48,7 @@ def test_beta_is_logarithmic_where_the_paper_has_linear() -> None:
 
 
 def test_the_gate_of_the_paper_does_not_work() -> None:
-    """Ψ = 1 on S and 0 off it: with a gate of 1 all scores tie, and the head returns |S|/T instead of 1, at every β."""
+    """Ψ = 1 on S and 0 off it: with a gate of 1 all scores tie, and at any β the head returns |S|/T instead of 1."""
     values, members = (np.arange(16) < 4).astype(float), np.arange(16) < 4
     for beta in (1.0, 1e3, 1e6):
         assert returned(values, members, beta, 1.0) == pytest.approx(0.25)
@@ -70,7 +70,7 @@ def test_the_smallest_sufficient_beta() -> None:
 @pytest.mark.parametrize("beta", [5.0, 50.0, 1e3])
 @pytest.mark.parametrize(("inside", "outside"), [(4, 12), (16, 16), (64, 0)])
 def test_the_shift_halves_the_softmin_error(beta: float, inside: int, outside: int) -> None:
-    """W/(2β) taken off leaves W/(2β) on both sides: never exceeded, and attained on both."""
+    """Subtracting W/(2β) leaves an error of W/(2β) on both sides: never exceeded, and attained on both."""
     sizes = {"inside": inside, "outside": outside, "spread": 1.0, "gate": 2.0}
     bound = leakage(beta, **sizes)
     assert bound.error == pytest.approx((bound.above + bound.below) / 2, rel=1e-12)

@@ -37,7 +37,7 @@ def retrieval(name: str, **parameters: Any) -> GeneralizedRetrieval:
 
 
 def letters_alone(K: int, T: int) -> Alphabet:
-    """An alphabet of the brute force: γ = 1, all positions."""
+    """Return an alphabet for the brute force: γ = 1, all positions."""
     return Alphabet(((0.0,),) * K, 1.0, 0, T, T, unit=False)
 
 
@@ -88,7 +88,7 @@ def test_no_layer_beats_the_bound(K: int, T: int, heads: int, positions: bool, n
 
 
 def test_the_bound_is_attained_and_fails_with_one_more_copy():
-    """For min + max and one head it is exact: so a bound with N + 1 in place of N is beaten."""
+    """For min + max and one head the bound is exact, so a bound with N + 1 in place of N is beaten."""
     for T in (3, 4, 6):
         found = best_layer(2, T, 1, 0.6 * T, positions=False, seed=1, rounds=80)
         assert found == pytest.approx(least_error(1.0, 0.6 * T, T), abs=2e-3)
@@ -133,7 +133,7 @@ def test_searched_letters_are_no_worse_than_minimisers(monkeypatch: pytest.Monke
 
 
 def test_d_plus_one_letters_have_no_gap():
-    """With D heads nothing may be proved: of D + 1 letters one attains no minimum, and its absence changes nothing."""
+    """With D heads nothing can be proved: one of D + 1 letters attains no minimum, so its absence changes nothing."""
     task = retrieval("quadratic-basins", intrinsic=2, length=12)
     rng = np.random.default_rng(0)
     letters = torch.from_numpy(rng.random((500, 3, 2)))
@@ -203,7 +203,7 @@ def test_model_outputs_change_by_at_most_reach_over_n(options: dict[str, Any]):
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_reach_bounds_changes_on_random_words(options: dict[str, Any]):
-    """Over random sequences of letters outputs differ by at most R·max_r |Δo_r|/Δ_r, and not by far less."""
+    """On random sequences of letters, outputs differ by at most R·max_r |Δo_r|/Δ_r, and not by far less."""
     task = retrieval("quadratic-basins", intrinsic=3, length=14)
     alphabet = find_alphabet(task, 2)
     letters = torch.tensor(alphabet.letters, dtype=torch.float64)
@@ -254,7 +254,7 @@ def test_models_without_a_reach_are_rejected():
 
 
 def test_trained_models_do_not_beat_the_bound():
-    """Nor do they make it empty: for some of them it is above 0."""
+    """The bound is not vacuous either: for some of them it is above 0."""
     bounds: list[float] = []
     options: list[tuple[int, Positions]] = [(1, "none"), (2, "none"), (1, "gates")]
     for heads, positions in options:
@@ -285,7 +285,7 @@ def test_a_built_model_with_d_heads_beats_the_bound_for_fewer():
 
 
 def test_one_wide_head_needs_a_large_reach():
-    """Theorem 2 (3) needs one head: its reach is as large as the bound with positions says."""
+    """Theorem 2 (3) needs one head, whose reach is as large as the bound with positions requires."""
     task = retrieval("min-plus-max", length=8)
     built = build_wide(task, 0.05)
     alphabet = find_alphabet(task, 1)
@@ -356,7 +356,7 @@ TRAINED: list[tuple[str, dict[str, Any], int, Positions]] = [
 
 @pytest.mark.slow
 def test_study_of_the_bound_over_all_encoders():
-    """Searches on small alphabets and trained models: none beats the bound, and how near they come."""
+    """Searches on small alphabets and trained models: none beats the bound; how close they come."""
     searches = [
         (least_error(1.0, share * N, N), best_layer(K, T, h, share * N, positions, seed, n=n, rounds=60))
         for K, T, h, positions, n in SEARCHED

@@ -1,4 +1,4 @@
-"""Construction 2 (3): one wide head, built, verified from its weights and attacked; spoilt models are found out."""
+"""Construction 2 (3): one wide head, built, verified from its weights and attacked; corrupted models are rejected."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stored(built: BuiltWide, folder: Path) -> Weights:
 
 
 def verify(model: Weights, claimed: BuiltWide | None = None) -> CheckedWide:
-    """Check a model; a claim that is not proved counts as rejected, as it does for a certificate."""
+    """Check a model; an unproved claim counts as rejected, as for a certificate."""
     proved = check_wide_head(model, model.config["task"], model.config["box"])
     if claimed is not None:
         b = claimed.budget
@@ -80,7 +80,7 @@ def test_no_attack_exceeds_the_bound(task, eps, tmp_path):
 
 
 def test_the_bound_is_nearly_attained(tmp_path):
-    """Half of the largest Δ is no luxury: an attack comes close to the proved bound."""
+    """Half of the largest Δ is needed: an attack comes close to the proved bound."""
     task = basins()
     built = build_wide(task, 0.1)
     proved = verify(stored(built, tmp_path / "model"), built)
@@ -88,7 +88,7 @@ def test_the_bound_is_nearly_attained(tmp_path):
 
 
 def test_a_custom_box(tmp_path):
-    """Tokens that are not bounded need a box; its corners are no round numbers, and 1/T is no double."""
+    """Unbounded tokens need a box; its corners are not round numbers, and 1/T is not a double."""
     task = make_task("sum-of-maxima", intrinsic=2, dim=2, length=3)
     with pytest.raises(BadInput, match="not bounded"):
         build_wide(task, 0.3)
@@ -115,7 +115,7 @@ def test_the_head_is_uniform_and_the_embedding_exact():
 
 
 def test_thresholds_are_exact_with_one_sided_errors():
-    """Lemma 9 in fractions: the sum is never below the maximum, and above it by at most Δ."""
+    """Lemma 9 in fractions: the sum is never below the maximum, and exceeds it by at most Δ."""
     tau = build_wide(basins(), 0.1).thresholds[0]
     values = [Fraction(v) for v in tau.values]
     assert {b - a for a, b in pairwise(values)} == {Fraction(tau.step)}
@@ -191,7 +191,7 @@ def test_a_changed_weight_is_detected(honest, name, index, reason):
 
 
 def test_changes_that_keep_every_pattern_are_detected(honest):
-    """Changes that keep every pattern: the error that is proved grows beyond the claim, or values are not covered."""
+    """The proved error exceeds the claim, or some values are not covered."""
     built, model = honest
     b, step, count = f"{FORWARD}.1.bias", built.thresholds[0].step, built.thresholds[0].count
     tau = slice(0, 3 * count)
@@ -249,7 +249,7 @@ def test_wrong_settings_and_tasks_are_detected(honest):
 
 
 def test_parameter_counts_grow_as_in_the_theorem():
-    """ε from 0.2 to 0.02: units, and weights that are not 0 while a Ψ_i has few units, grow like ε^(−1)."""
+    """For ε from 0.2 to 0.02, units and nonzero weights (while a Ψ_i has few units) grow like ε^(−1)."""
     eps = np.geomspace(0.2, 0.02, 6)
     counts = [build_wide(basins(), float(v)).counts() for v in eps]
     fitted = {key: -np.polyfit(np.log(eps), np.log([c[key] for c in counts]), 1)[0] for key in ("nonzero", "units")}
@@ -258,7 +258,7 @@ def test_parameter_counts_grow_as_in_the_theorem():
 
 
 def test_the_largest_layer_has_a_weight_for_every_pair_of_threshold_and_unit():
-    """Why weights that are not 0 tend to ε^(−1−γ), as the theorem has it: layer 2 repeats Ψ_i for every threshold."""
+    """Why the nonzero weights tend to ε^(−1−γ), as in the theorem: layer 2 repeats Ψ_i for every threshold."""
     built = build_wide(basins(), 0.02)
     layer = dict(built.model.transformer.tensors())[f"{FORWARD}.1.weight"]
     per_row = [np.count_nonzero(row) + 1 for row in built.encoder.outer]
@@ -289,7 +289,7 @@ def test_refusals():
 
 
 def test_a_unit_active_at_another_position_is_rejected(tmp_path):
-    """A hidden unit that is not silent at another position: the embedding is no block embedding any more."""
+    """A hidden unit is active at another position, so the embedding is no longer a block embedding."""
     task = make_task("min-plus-max", length=3)
     build_wide(task, 0.3).save(tmp_path / "model")
     weights = read_weights(tmp_path / "model")

@@ -1,4 +1,4 @@
-"""The search for the worst error: what it reports is attained, it finds planted maxima, and it is quick at any β."""
+"""The search for the worst error: what it reports is attained, it finds planted maxima, and it is fast at any β."""
 
 from __future__ import annotations
 
