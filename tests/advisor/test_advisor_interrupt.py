@@ -31,8 +31,8 @@ def press_after(monkeypatch, heads: int, times: int = 1) -> list[int]:
     real = BestOnCore._ended
 
     def ended(self, *, completed):
-        if self.asked.wanted.tag == "heads":
-            seen.add(self.asked.wanted.heads)
+        if self.requested.wanted.tag == "heads":
+            seen.add(self.requested.wanted.heads)
         return real(self, completed=completed)
 
     def told(self):
@@ -92,7 +92,7 @@ real = BestOnCore._ended
 def ended(self, *, completed):
     found = real(self, completed=completed)
     if completed:
-        print(f"trained {self.asked.wanted.tag} {self.asked.wanted.heads}", file=sys.stderr, flush=True)
+        print(f"trained {self.requested.wanted.tag} {self.requested.wanted.heads}", file=sys.stderr, flush=True)
     return found
 BestOnCore._ended = ended
 from headcount.cli.main import main

@@ -163,7 +163,7 @@ class Advice(Displayable):
     def figure(self) -> Chart:
         """Return error against heads as a chart."""
         table = TrialsByHeads.of(self.trials)
-        dots = {h: [one.validation for one in row] for h, row in zip(table.heads, table.trials, strict=True)}
+        dots = {h: [trial.validation for trial in row] for h, row in zip(table.heads, table.trials, strict=True)}
         return answer_chart(self.record, dots)
 
     def _view(self) -> View:
@@ -231,7 +231,7 @@ def advise(
         except KeyboardInterrupt:  # training on the cores handles Ctrl-C itself; this came at another moment
             engine.interrupt()
             decision = search.conclude() if search.found else None
-        if engine.interrupted and len({one.heads for one in search.found if one.completed}) < 2:
+        if engine.interrupted and len({trial.heads for trial in search.found if trial.completed}) < 2:
             raise KeyboardInterrupt
         if decision is None:
             if engine.failures:
@@ -334,7 +334,7 @@ def _record(
 ) -> AdviceRecord:
     """Return the record; prices and the search for a witness use the rest of the time."""
     dataset, engine = search.engine.material, search.engine
-    heads = sorted({one.heads for one in search.found})
+    heads = sorted({trial.heads for trial in search.found})
     answer = _answer(decision)
     try:
         step = step_times(search, heads) if engine.left() > 0 else {}  # before anything else runs

@@ -67,32 +67,34 @@ class TrialsByHeads:
     @classmethod
     def of(cls, found: Sequence[Outcome]) -> TrialsByHeads:
         """Return the trials sorted by head count; those cut off count only if no other has the same head count."""
-        heads = tuple(sorted({one.heads for one in found}))
-        rows = [[one for one in found if one.heads == h] for h in heads]
-        return cls(heads, tuple(tuple([one for one in row if one.completed] or row) for row in rows))
+        heads = tuple(sorted({trial.heads for trial in found}))
+        rows = [[trial for trial in found if trial.heads == h] for h in heads]
+        return cls(heads, tuple(tuple([trial for trial in row if trial.completed] or row) for row in rows))
 
     def best(self, index: int) -> Outcome:
         """Return the best trial of a head count."""
-        return min(self.trials[index], key=lambda one: one.validation)
+        return min(self.trials[index], key=lambda trial: trial.validation)
 
     def same_recipe(self, index: int) -> list[Outcome]:
         """Return the trials of a head count with the sizes and training of its best one; all, if that one is alone."""
         best, row = self.best(index), self.trials[index]
-        row = sorted(row, key=lambda one: one.wanted.seed)
-        own = [one for one in row if (one.model.hidden, one.wanted.train) == (best.model.hidden, best.wanted.train)]
+        row = sorted(row, key=lambda trial: trial.wanted.seed)
+        own = [
+            trial for trial in row if (trial.model.hidden, trial.wanted.train) == (best.model.hidden, best.wanted.train)
+        ]
         return own if len(own) > 1 else list(row)
 
     @property
     def champion(self) -> Outcome:
         """The best trial of all."""
-        return min((one for row in self.trials for one in row), key=lambda one: one.validation)
+        return min((trial for row in self.trials for trial in row), key=lambda trial: trial.validation)
 
 
 def noise_floor(table: TrialsByHeads) -> tuple[float, float]:
     """Return the noise floor, and the spread among trials that do about as well as the best."""
     best = table.champion
     typical = [
-        float(np.median([one.validation for one in row])) - best.validation
+        float(np.median([trial.validation for trial in row])) - best.validation
         for i, row in enumerate(table.trials)
         if table.best(i).validation <= SIMILAR_ERROR_RATIO * best.validation
     ]
@@ -120,7 +122,7 @@ def drawn_errors(
     weights = np.concatenate([np.full((1, samples), 1 / samples), weights])
     found = np.empty((draws + 1, len(table.heads)))
     for i, row in enumerate(map(table.same_recipe, range(len(table.heads)))):
-        errors = weights @ np.stack([one.squares for one in row]).T.astype(np.float64)
+        errors = weights @ np.stack([trial.squares for trial in row]).T.astype(np.float64)
         chosen = (lots[:, : len(row)] * len(row)).astype(np.int64)
         chosen[0] = np.arange(len(row))
         ranked = np.sort(np.take_along_axis(errors, chosen, 1), 1)
@@ -150,16 +152,18 @@ def decide(
     heads_max: the largest head count allowed. draws: of the bootstrap. inflation, folded: how the sequences were split
     (`split.py`).
     """
-    completed = [one for one in found if one.completed]
-    compared = len({one.heads for one in completed}) > 1 and min(one.heads for one in completed) == 1
+    completed = [trial for trial in found if trial.completed]
+    compared = len({trial.heads for trial in completed}) > 1 and min(trial.heads for trial in completed) == 1
     table = TrialsByHeads.of(completed if compared else found)
     floor, spread = noise_floor(table)
     errors = drawn_errors(table, draws, seed, inflation=inflation, folded=folded)
-    fitted = min(_fitted(one) for row in table.trials for one in row)
+    fitted = min(_fitted(trial) for row in table.trials for trial in row)
     evidence = Evidence(
         heads=list(table.heads),
-        trials=[np.array([one.validation for one in row]) for row in table.trials],
-        models=[np.array([e for one in row for e in (one.fold_errors or (one.validation,))]) for row in table.trials],
+        trials=[np.array([trial.validation for trial in row]) for row in table.trials],
+        models=[
+            np.array([e for trial in row for e in (trial.fold_errors or (trial.validation,))]) for row in table.trials
+        ],
         errors=errors,
         levels=levels_of(errors, floor) * (1.0 if table.champion.wrong is None else CLASS_LEVEL_FACTOR),
         floor=floor,
@@ -173,9 +177,9 @@ def decide(
     return needed_above_floor(evidence, heads_max=heads_max, confidence=confidence, seed=seed)
 
 
-def _fitted(one: Outcome) -> float:
+def _fitted(trial: Outcome) -> float:
     """Return the smaller of the two training errors of a trial."""
-    return float(np.fmin(one.train, one.fitted))
+    return float(np.fmin(trial.train, trial.fitted))
 
 
 def _cause(table: TrialsByHeads) -> Cause:
@@ -184,7 +188,7 @@ def _cause(table: TrialsByHeads) -> Cause:
     if best.validation > LARGE_ERROR and _fitted(best) < MEMORISED_RATIO * best.validation:
         return "by-heart"
     row = table.trials[table.heads.index(best.heads)]
-    same_recipe = [one.validation for one in row if one.wanted.train.steps == best.wanted.train.steps]
+    same_recipe = [trial.validation for trial in row if trial.wanted.train.steps == best.wanted.train.steps]
     typical = float(np.median(same_recipe) if len(same_recipe) > 2 else max(same_recipe))
     if (
         len(row) > 2
@@ -192,7 +196,7 @@ def _cause(table: TrialsByHeads) -> Cause:
         and best.validation < 1 - MIN_LOTTERY_GAIN
     ):
         return "lottery"
-    sooner = min((one.validation for one in row if one.wanted.train.steps < best.wanted.train.steps), default=0.0)
+    sooner = min((trial.validation for trial in row if trial.wanted.train.steps < best.wanted.train.steps), default=0.0)
     if 1 - sooner < LOTTERY_FRACTION * (1 - best.validation) and best.validation < 1 - MIN_LOTTERY_GAIN:
         return "patience"
     if best.validation <= POOR_ERROR:

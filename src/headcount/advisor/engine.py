@@ -123,10 +123,10 @@ class TrialEngine:
         parts = in_folds(order, self.material)
         parent = {id(part): place for place, part in parts}
         found: dict[int, list[Outcome]] = {}
-        for one in train([part for _, part in parts]):
-            found.setdefault(parent[id(one.wanted)], []).append(one)
+        for trial in train([part for _, part in parts]):
+            found.setdefault(parent[id(trial.wanted)], []).append(trial)
         trials = [joined(order[place], found[place], self.material) for place in sorted(found)]
-        return [one for one in trials if one is not None]
+        return [trial for trial in trials if trial is not None]
 
     def _train(self, order: Sequence[Wanted]) -> list[Outcome]:
         if not self.gpu:
@@ -135,15 +135,15 @@ class TrialEngine:
             step = self._numbers(order)
             self.compiled = step > MAX_PLAIN_STEP or step * order[0].train.steps > MAX_PLAIN_RUN
         if self.compiled:
-            self.largest = max(self.largest, *(one.heads for one in order))
+            self.largest = max(self.largest, *(request.heads for request in order))
         return self._stacked([order], plain=not self.compiled)
 
     def _try_out(self, wanted: Sequence[Wanted]) -> list[Outcome]:
         if not self.gpu:
             return self._on_cores(wanted)
         kinds: dict[tuple[object, ...], list[Wanted]] = {}
-        for one in wanted:  # sizes differ most between curves, and a stack pads all models to its largest
-            kinds.setdefault((one.options.positions, one.train, one.tag), []).append(one)
+        for request in wanted:  # sizes differ most between curves, and a stack pads all models to its largest
+            kinds.setdefault((request.options.positions, request.train, request.tag), []).append(request)
         return self._stacked(list(kinds.values()), plain=True)
 
     def _on_cores(self, order: Sequence[Wanted]) -> list[Outcome]:
@@ -168,7 +168,7 @@ class TrialEngine:
         small = sum(map(self._numbers, stacks)) <= MAX_PLAIN_STEP
         begin = partial(BestStack, self.data, plain=plain, largest=self.largest)
         kind = SessionKind(begin, self._needs, max_sessions=len(stacks) if small else 1)
-        listener = RequestListener(self, [one for order in stacks for one in order])
+        listener = RequestListener(self, [request for order in stacks for request in order])
         names = iter(listener.names)
         with self._until_interrupted():
             train_stacks(kind, [[next(names) for _ in order] for order in stacks], self.where, listener, self._terms())
@@ -178,7 +178,7 @@ class TrialEngine:
         """Estimate the bytes that a stack takes; the data are on the device already."""
         del device
         return len(members) * model_bytes(
-            covering_spec([asked.model for _, asked in members]), members[0][1].wanted.train
+            covering_spec([member.model for _, member in members]), members[0][1].wanted.train
         )
 
     def _numbers(self, order: Sequence[Wanted]) -> float:
@@ -233,7 +233,7 @@ class RequestListener:
 
     def __init__(self, engine: TrialEngine, order: Sequence[Wanted]) -> None:
         self._engine, self._found = engine, dict[str, Outcome]()
-        self._trials = {str(place): SessionTrial(one, engine.sized(one)) for place, one in enumerate(order)}
+        self._trials = {str(place): SessionTrial(request, engine.sized(request)) for place, request in enumerate(order)}
         self.names = list(self._trials)
 
     def start(self, members: Sequence[str]) -> list[Member]:
@@ -254,12 +254,12 @@ class RequestListener:
 
     def ended(self, endings: Sequence[Ending]) -> None:
         """Collect the trials that ended, and why others failed."""
-        for one in endings:
-            if isinstance(one, TrialEnding) and one.found is not None:
-                self._found[one.name] = one.found
-                self._engine.on_trial(one.found.seconds)
+        for ending in endings:
+            if isinstance(ending, TrialEnding) and ending.found is not None:
+                self._found[ending.name] = ending.found
+                self._engine.on_trial(ending.found.seconds)
             else:
-                self._failed(one.name, str(one.outcome))
+                self._failed(ending.name, str(ending.outcome))
 
     def in_order(self) -> list[Outcome]:
         """Return the trained trials in the order of the request."""

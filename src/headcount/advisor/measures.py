@@ -34,7 +34,7 @@ class Parts(NamedTuple):
 
 def history_of(measures: Sequence[Errors]) -> FoldHistory:
     """Return the errors of every evaluation, stacked."""
-    wrong = [one for _, one in measures if one is not None]
+    wrong = [row for _, row in measures if row is not None]
     return FoldHistory(np.stack([squares for squares, _ in measures]), np.stack(wrong) if wrong else None)
 
 
@@ -148,8 +148,8 @@ class StackMeasurer:
 
     def __init__(self, data: Measurer, order: Sequence[Wanted]) -> None:
         self.data, self.order = data, order
-        self.unseen = [data.split(one).validation for one in order]
-        self.known = [data.split(one).train[:MAX_VALIDATION] for one in order]
+        self.unseen = [data.split(wanted).validation for wanted in order]
+        self.known = [data.split(wanted).train[:MAX_VALIDATION] for wanted in order]
         self.one_split = data.folds == 1
         self.evaluations: list[tuple[NDArray[np.float32], NDArray[np.bool_]]] = []
 

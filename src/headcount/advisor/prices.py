@@ -30,7 +30,7 @@ def curve_points(found: Sequence[Outcome], floor: float, step: dict[int, float])
     points: list[CurvePoint] = []
     for i, heads in enumerate(table.heads):
         best, row = table.best(i), table.trials[i]
-        errors = sorted(one.validation for one in row)
+        errors = sorted(trial.validation for trial in row)
         points.append(
             CurvePoint(
                 heads=heads,
@@ -107,10 +107,10 @@ def other_curves(search: Search, decision: HeadsNeeded, answer: int, engine: Tri
         ]
         for base in own
     ]
-    new, count = _train_rounds([[one for one in wanted if _fits(engine, one)] for wanted in rounds], engine)
+    new, count = _train_rounds([[request for request in wanted if _fits(engine, request)] for wanted in rounds], engine)
     curves: list[Curve] = []
     for kind, fixed, _ in plans:
-        others = [one for one in new if one.wanted.tag == kind]
+        others = [trial for trial in new if trial.wanted.tag == kind]
         if others:
             points = curve_points([*others, *own[:count]], decision.noise_floor or 0.0, {})
             curves.append(Curve(kind=kind, fixed=fixed, points=points))
@@ -119,20 +119,22 @@ def other_curves(search: Search, decision: HeadsNeeded, answer: int, engine: Tri
 
 def _seeds_of(search: Search, answer: int) -> list[Outcome]:
     """Return the models of the answer that give the rounds their seeds: those of the search's recipe first."""
-    own = [one for one in search.found if one.heads == answer]
-    own.sort(key=lambda one: (not one.completed, one.wanted.train != search.train, one.wanted.seed))
-    return [own[0], *(one for one in own[1:] if one.completed and one.wanted.train == own[0].wanted.train)][:MAX_ROUNDS]
+    own = [trial for trial in search.found if trial.heads == answer]
+    own.sort(key=lambda trial: (not trial.completed, trial.wanted.train != search.train, trial.wanted.seed))
+    return [own[0], *(trial for trial in own[1:] if trial.completed and trial.wanted.train == own[0].wanted.train)][
+        :MAX_ROUNDS
+    ]
 
 
 def _train_rounds(rounds: Sequence[Sequence[Wanted]], engine: TrialEngine) -> tuple[list[Outcome], int]:
     """Train the rounds, on a GPU side by side, otherwise in turn; return the trials and how many rounds count."""
     if engine.gpu:
-        return _complete_rounds(rounds, engine.try_out([one for wanted in rounds for one in wanted]))
+        return _complete_rounds(rounds, engine.try_out([request for wanted in rounds for request in wanted]))
     new: list[Outcome] = []
     for number, wanted in enumerate(rounds):
         start = time.monotonic()
         trials = engine.try_out(wanted)
-        if number and (len(trials) < len(wanted) or not all(one.completed for one in trials)):
+        if number and (len(trials) < len(wanted) or not all(trial.completed for trial in trials)):
             return new, number
         new += trials
         if 1.1 * (time.monotonic() - start) > engine.left():
@@ -147,9 +149,9 @@ def _complete_rounds(rounds: Sequence[Sequence[Wanted]], found: Sequence[Outcome
     """
     new: list[Outcome] = []
     for number, wanted in enumerate(rounds):
-        requested = {id(one) for one in wanted}
-        trials = [one for one in found if id(one.wanted) in requested]
-        completed = [one for one in trials if one.completed]
+        requested = {id(request) for request in wanted}
+        trials = [trial for trial in found if id(trial.wanted) in requested]
+        completed = [trial for trial in trials if trial.completed]
         if len(completed) < (len(wanted) if number else 1):
             return new, number
         new += trials if number else completed

@@ -171,14 +171,14 @@ class Search:
         wide, long = 2 * self.options.hidden, self._recipe(2 * self.train.steps, self.train.batch)
         wider = self.options.model_copy(update={"hidden": wide})
         self.note(f"h = {below}: {wide} hidden units, {long.steps} steps")
-        before = [one.validation for one in self.found if one.heads == below and one.completed]
+        before = [trial.validation for trial in self.found if trial.heads == below and trial.completed]
         new = self.engine.train([Wanted(below, self.seed + 100 + s, wider, long) for s in range(MIN_SEEDS)])
-        completed = [one for one in new if one.completed]
+        completed = [trial for trial in new if trial.completed]
         if not completed:
             return False
         # it must do as well as the answer with the usual sizes: a smaller gain would leave part of the gap to heads
-        rival = min(one.validation for one in self.found if one.heads == decision.estimate)
-        after = min(one.validation for one in completed)
+        rival = min(trial.validation for trial in self.found if trial.heads == decision.estimate)
+        after = min(trial.validation for trial in completed)
         challenge = Challenge(
             heads=below,
             hidden=wide,
@@ -196,7 +196,7 @@ class Search:
     def _train_all_larger(self, first: Sequence[Outcome], wider: ModelOptions, long: TrainSpec) -> None:
         """Train all head counts at the larger sizes; set `limited` if time is too short or it was done before."""
         previous = self.found, self.options, self.train, self.challenges
-        tried = sorted({one.heads for one in (*self.found, *first)})
+        tried = sorted({trial.heads for trial in (*self.found, *first)})
         self.limited = self.passed is not None
         if self.limited:
             return
@@ -205,11 +205,11 @@ class Search:
         self.found, self.options, self.train, self.challenges = list(first), wider, long, {}
         self._train_missing(dict.fromkeys(tried, DECISIVE_SEEDS if self.engine.gpu else MIN_SEEDS))
         if min(self._completed_counts(tried).values()) < MIN_SEEDS:
-            self.set_aside += [one for one in self.found if one not in first]
+            self.set_aside += [trial for trial in self.found if trial not in first]
             self.found, self.options, self.train, self.challenges = previous
             self.limited = True
         else:
-            self.set_aside += [one for one in previous[0] if one not in first]
+            self.set_aside += [trial for trial in previous[0] if trial not in first]
 
     def _next_challenge(self, decision: HeadsNeeded) -> int | None:
         """Return the head count to challenge; None if none is called too few, or all of these were challenged."""
@@ -227,9 +227,9 @@ class Search:
             Wanted(passed.heads, self.seed + 100, wider, self.train),
             Wanted(passed.heads, self.seed + 100, self.options, long),
         ]
-        alone = [self.engine.train([one]) for one in wanted]
-        self.set_aside += [one for some in alone for one in some]
-        errors = [some[0].validation if some and some[0].completed else None for some in alone]
+        alone = [self.engine.train([request]) for request in wanted]
+        self.set_aside += [trial for trials in alone for trial in trials]
+        errors = [trials[0].validation if trials and trials[0].completed else None for trials in alone]
         return passed.model_copy(update={"hidden_alone": errors[0], "steps_alone": errors[1]})
 
     def _train_longer(self, decision: HeadsNeeded) -> bool:
@@ -244,8 +244,8 @@ class Search:
             return False
         if self.engine.folds > 1 and not self._still_falls():
             return False
-        tried = sorted({one.heads for one in self.found})
-        spent = sum(one.seconds for h in tried for one in [next(o for o in self.found if o.heads == h)])
+        tried = sorted({trial.heads for trial in self.found})
+        spent = sum(next(trial for trial in self.found if trial.heads == h).seconds for h in tried)
         if 2 * MIN_SEEDS * spent > self.engine.left() * (1 if self.engine.gpu else self.engine.workers):
             return False
         self.lengthened += 1
@@ -261,7 +261,7 @@ class Search:
 
     def _still_falls(self) -> bool:
         """Whether the best model had its best point near the end of its training."""
-        best = min(self.found, key=lambda one: one.validation)
+        best = min(self.found, key=lambda trial: trial.validation)
         return min(best.curve, key=lambda point: point[1])[0] > LATE_BEST_FRACTION * best.curve[-1][0]
 
     def _first_heads(self) -> tuple[int, ...]:
@@ -312,12 +312,14 @@ class Search:
 
         def score(kind: Positions) -> float:
             """Return the error of a pilot."""
-            found = [one.validation for one in self.pilots if one.model.positions == kind]
+            found = [trial.validation for trial in self.pilots if trial.model.positions == kind]
             return min(found, default=float("inf"))
 
         def run(kinds: Sequence[Positions]) -> None:
             variants = [self.options.model_copy(update={"positions": kind}) for kind in kinds]
-            self.pilots += self.engine.try_out([Wanted(heads, self.seed, one, train, "pilot") for one in variants])
+            self.pilots += self.engine.try_out(
+                [Wanted(heads, self.seed, options, train, "pilot") for options in variants]
+            )
 
         run(["none", "concatenated"])
         # a model that sees positions can always ignore them: it must be better, not just as good
@@ -330,7 +332,7 @@ class Search:
         self._try_categories(score(chosen), train)
         if self.pilots and self.steps is None and not self.engine.gpu:
             # other processes may use the cores: take the time of a step that the pilots needed
-            slowest = max(one.seconds / max(one.steps, 1) for one in self.pilots)
+            slowest = max(trial.seconds / max(trial.steps, 1) for trial in self.pilots)
             self._divide_time(slowest * (1 + TYPICAL_HEADS) / (1 + heads))
         self.note(f"positions: {chosen}")
 
@@ -355,7 +357,7 @@ class Search:
 
         A trial that was cut off or diverged does not count, and another seed takes its place.
         """
-        tried = {h: sum(one.heads == h for one in self.found) for h in seeds}
+        tried = {h: sum(trial.heads == h for trial in self.found) for h in seeds}
         completed = self._completed_counts(seeds)
         wanted = [
             Wanted(h, self.seed + s, self.options, self.train)
@@ -364,14 +366,14 @@ class Search:
         ]
         new = self.engine.train(wanted)
         self.found += new
-        for h in sorted({one.heads for one in new}):
-            best = min(one.validation for one in self.found if one.heads == h)
+        for h in sorted({trial.heads for trial in new}):
+            best = min(trial.validation for trial in self.found if trial.heads == h)
             self.note(f"h = {h}: error {best:.2e}")
         return bool(new)
 
     def _completed_counts(self, heads: Iterable[int]) -> dict[int, int]:
         """Return how many trials of each head count were completed, and so count."""
-        return {h: sum(one.heads == h and one.completed for one in self.found) for h in heads}
+        return {h: sum(trial.heads == h and trial.completed for trial in self.found) for h in heads}
 
     def _next(self, decision: HeadsNeeded) -> dict[int, int]:
         """Return what to train next, as seeds by head count; empty if the answer is settled."""
@@ -387,7 +389,11 @@ class Search:
         answer = decision.estimate
         assert answer is not None
         open_end = decision.verdict in ("gentle", "failed") and decision.high is None and decision.cause != "by-heart"
-        if open_end and bigger > tried[-1] and min(one.validation for one in self.found if one.completed) > POOR_ERROR:
+        if (
+            open_end
+            and bigger > tried[-1]
+            and min(trial.validation for trial in self.found if trial.completed) > POOR_ERROR
+        ):
             return {bigger: MIN_SEEDS}  # nothing has been learned well yet, and more heads are easier to train
         index = tried.index(answer)
         below = tried[index - 1] if index else 0

@@ -64,7 +64,7 @@ class BestOnCore(CoreSession):
     def __init__(self, data: Measurer, members: Sequence[tuple[str, SessionTrial]], on_step: Any = None) -> None:
         """Take one trial on some data."""
         ((name, trial),) = members
-        self.data, self.asked, self._report_step = data, trial, on_step
+        self.data, self.requested, self._report_step = data, trial, on_step
         self._least, self._best, self._evaluations = float("inf"), None, 0
         self._measures: list[Errors] = []
         super().__init__([(name, data.job(trial.wanted))], self._note)
@@ -75,7 +75,7 @@ class BestOnCore(CoreSession):
         if error is not None and len(moments.curve) > self._evaluations:
             self._evaluations = len(moments.curve)
             if self.data.folds > 1:
-                unseen = self.data.parts(self.asked.wanted).unseen
+                unseen = self.data.parts(self.requested.wanted).unseen
                 network = self.trial.flat.unpack(moments.theta)
                 self._measures.append(self.data.errors(predicted(network, unseen), unseen))
             if moments.curve[-1][1] < self._least:
@@ -99,12 +99,12 @@ class BestOnCore(CoreSession):
         name, best, now, model = self.members[0][0], self._best, self.trial.moments, self.trial.model
         if best is None:
             return [Ending(name, self.data.diverged_text())]
-        parts, flat = self.data.parts(self.asked.wanted), Flat.of(model)
+        parts, flat = self.data.parts(self.requested.wanted), Flat.of(model)
         with torch_threads(1):
             network, last = flat.unpack(best), flat.unpack(now.theta)
             outputs = predicted(network, parts.unseen), predicted(network, parts.known), predicted(last, parts.known)
         found = self.data.outcome(
-            self.asked.wanted,
+            self.requested.wanted,
             model,
             best,
             now.curve,
@@ -137,21 +137,21 @@ class BestStack(Session[SessionTrial]):
         super().__init__(members, window=1)
         self.data, wanted = data, [trial.wanted for trial in self.jobs]
         self.spec = wanted[0].train
-        if not plain and all(one.heads < largest for one in wanted):
+        if not plain and all(request.heads < largest for request in wanted):
             wanted.append(replace(wanted[0], heads=largest))
         rows, counts = _rows(data, wanted, device)
-        keys_of = torch.from_numpy(stream_keys([one.seed for one in wanted], "batches")).to(device)
+        keys_of = torch.from_numpy(stream_keys([request.seed for request in wanted], "batches")).to(device)
 
         def batches(first: int, count: int) -> Tensor:
             """Return the same batches as on a core, of rows that differ from fold to fold."""
             index = stacked_indices(keys_of, first, count, self.spec.batch, counts)
             return rows.expand(count, -1, -1).gather(2, index)
 
-        sequences, models = data.sequences, [data.sized(one) for one in wanted]
+        sequences, models = data.sequences, [data.sized(request) for request in wanted]
         self.trainer = StackTrainer(
             models,
             [self.spec] * len(wanted),
-            [one.seed for one in wanted],
+            [request.seed for request in wanted],
             sequences.X,
             sequences.y,
             sequences.mask,
@@ -206,7 +206,7 @@ class BestStack(Session[SessionTrial]):
             if not self.curves[m]:
                 found.append(Ending(name, self.data.diverged_text()))
                 continue
-            one = self.data.outcome(
+            outcome = self.data.outcome(
                 trial.wanted,
                 trial.model,
                 own[m],
@@ -217,7 +217,7 @@ class BestStack(Session[SessionTrial]):
                 outputs=outputs[m],
                 history=self.measurer.history(m, len(self.curves[m])),
             )
-            found.append(_ending(name, one, one.fitted))
+            found.append(_ending(name, outcome, outcome.fitted))
         return found
 
     def moments(self) -> list[Moments]:
@@ -226,6 +226,6 @@ class BestStack(Session[SessionTrial]):
 
 def _rows(data: Measurer, order: Sequence[Wanted], device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the rows that each model trains on, padded to equal length, and their numbers."""
-    rows = [torch.from_numpy(data.split(one).train) for one in order]
-    counts = torch.tensor([[len(some)] for some in rows], device=device)
+    rows = [torch.from_numpy(data.split(wanted).train) for wanted in order]
+    counts = torch.tensor([[len(row)] for row in rows], device=device)
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)[None], counts

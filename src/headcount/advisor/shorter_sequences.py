@@ -57,7 +57,7 @@ def on_halves(search: Search, best: Outcome, answer: int) -> list[ShorterPoint]:
     engine, material = search.engine, search.engine.material
     if answer < 2 or not allows(material, best):
         return []
-    spent = [one.seconds for one in search.found if one.heads == answer]
+    spent = [trial.seconds for trial in search.found if trial.heads == answer]
     share = 0.5 * engine.left()  # the rest is for the other curves
     needed = 3.0 * sum(spent) / len(spent)  # two of half the length, two of the whole
     if not engine.gpu and needed > share * min(engine.workers, 2):
@@ -68,7 +68,9 @@ def on_halves(search: Search, best: Outcome, answer: int) -> list[ShorterPoint]:
     def trained(data: Material) -> list[ShorterPoint]:
         found = TrialEngine(data, engine.device, deadline, engine.workers, halt=engine.halt).try_out(wanted)
         length = data.task.length
-        return [ShorterPoint(length=length, heads=one.heads, error=one.validation) for one in found if one.completed]
+        return [
+            ShorterPoint(length=length, heads=trial.heads, error=trial.validation) for trial in found if trial.completed
+        ]
 
     lengths = (material.task.length // 2, material.task.length)
     materials = [relabelled(material, best, search.seed, length, engine.where) for length in lengths]

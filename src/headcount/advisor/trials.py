@@ -77,9 +77,9 @@ class Outcome:
 def in_folds(order: Sequence[Wanted], material: Material) -> list[tuple[int, Wanted]]:
     """Return one trial per fold for each requested trial, paired with the index of that request."""
     return [
-        (place, replace(one, fold=fold))
-        for place, one in enumerate(order)
-        for fold in range(len(material.splits.of(one.seed)))
+        (place, replace(wanted, fold=fold))
+        for place, wanted in enumerate(order)
+        for fold in range(len(material.splits.of(wanted.seed)))
     ]
 
 
@@ -89,29 +89,29 @@ def joined(wanted: Wanted, parts: Sequence[Outcome], material: Material) -> Outc
     if len(parts) < len(splits.of(wanted.seed)):
         return None
     rows = splits.validated
-    histories = [one.history for one in parts if one.history is not None]
+    histories = [part.history for part in parts if part.history is not None]
     count = min(len(history.squares) for history in histories)
     squares, wrong, times = np.zeros((count, len(rows))), np.zeros((count, len(rows))), np.zeros(len(rows))
-    for one, history in zip(parts, histories, strict=True):
-        at = np.searchsorted(rows, splits.of(wanted.seed)[one.wanted.fold].validation)
+    for part, history in zip(parts, histories, strict=True):
+        at = np.searchsorted(rows, splits.of(wanted.seed)[part.wanted.fold].validation)
         squares[:, at] += history.squares[:count]
         wrong[:, at] += 0 if history.wrong is None else history.wrong[:count]
         times[at] += 1
     squares, wrong = squares / times, wrong / times
     errors = squares.mean(1)
-    at, best = int(errors.argmin()), min(parts, key=lambda one: one.validation)
+    at, best = int(errors.argmin()), min(parts, key=lambda part: part.validation)
     return replace(
         best,
         wanted=wanted,
         history=None,
         fold_errors=tuple(float(history.squares[at].mean()) for history in histories),
-        steps=min(one.steps for one in parts),
-        completed=all(one.completed for one in parts),
-        seconds=sum(one.seconds for one in parts),
+        steps=min(part.steps for part in parts),
+        completed=all(part.completed for part in parts),
+        seconds=sum(part.seconds for part in parts),
         curve=[(step, float(error)) for (step, _), error in zip(parts[0].curve, errors, strict=False)],
         validation=float(errors[at]),
         squares=squares[at].astype(np.float32),
         wrong=None if best.wrong is None else float(wrong[at].mean()),
-        train=float(np.mean([one.train for one in parts])),
-        fitted=float(np.mean([one.fitted for one in parts])),
+        train=float(np.mean([part.train for part in parts])),
+        fitted=float(np.mean([part.fitted for part in parts])),
     )

@@ -114,14 +114,14 @@ def save_witness(
 
 def weaker(trials: Sequence[Outcome], heads: int | None) -> Outcome | None:
     """Return the best trial of the largest head count below the recommended one."""
-    fewer = [one for one in trials if heads is not None and one.heads < heads and one.wanted.tag == "heads"]
-    most = max((one.heads for one in fewer), default=0)
-    return min((one for one in fewer if one.heads == most), key=lambda one: one.validation, default=None)
+    fewer = [trial for trial in trials if heads is not None and trial.heads < heads and trial.wanted.tag == "heads"]
+    most = max((trial.heads for trial in fewer), default=0)
+    return min((trial for trial in fewer if trial.heads == most), key=lambda trial: trial.validation, default=None)
 
 
-def own_units(one: Outcome, material: Material, task: Task | None = None, box: Box | None = None) -> SavedModel:
+def own_units(trial: Outcome, material: Material, task: Task | None = None, box: Box | None = None) -> SavedModel:
     """Return a trained model for inputs in the units of the data: its first weights absorb the scaling."""
-    network = one.network().double()
+    network = trial.network().double()
     shift, scale = torch.from_numpy(material.shift), torch.from_numpy(material.scale)
     with torch.no_grad():
         inner = network.encoder.inner
@@ -154,7 +154,7 @@ def _unsuitable(trials: Sequence[Outcome], material: Material, task: Task | None
         return "No sequence has the full length, and the search does not support padding."
     if task is not None:
         return ""
-    best = min(one.validation for one in trials)
+    best = min(trial.validation for trial in trials)
     if best > MAX_SURROGATE_ERROR:
         return (
             f"The task is known only from data, and the best model errs by {error_text(best)} of the variance of y; "
@@ -208,13 +208,13 @@ def _against_models(
     on_progress: OnProgress,
 ) -> WitnessRecord | str:
     """Return a pair with the best model in place of the task, or why there is none; all judges must see the gap."""
-    most = min(JUDGE_ERROR_RATIO * min(one.validation for one in trials), MAX_SURROGATE_ERROR)
-    near = [one for one in trials if one.heads >= heads and one.validation <= most]
-    box, near = _box(material, None), sorted(near, key=lambda one: one.validation)[:MAX_JUDGES]
+    most = min(JUDGE_ERROR_RATIO * min(trial.validation for trial in trials), MAX_SURROGATE_ERROR)
+    near = [trial for trial in trials if trial.heads >= heads and trial.validation <= most]
+    box, near = _box(material, None), sorted(near, key=lambda trial: trial.validation)[:MAX_JUDGES]
     if len(near) < MIN_JUDGES:
         return "Fewer than two models with enough heads come close to the best one, and a single model may be wrong."
     model = own_units(layer, material, None, box)
-    judges = [own_units(one, material, None, box) for one in near]
+    judges = [own_units(trial, material, None, box) for trial in near]
     found = attack(
         model,
         None,
@@ -228,7 +228,7 @@ def _against_models(
     pairs = zip(found.X, found.outputs, strict=True)
     gap, k = max((agreed(model, judges, material, X, j) or 0.0, k) for k, (X, j) in enumerate(pairs))
     j = found.outputs[k]
-    unit, rough = float(material.width[j]), max(one.validation for one in near) ** 0.5
+    unit, rough = float(material.width[j]), max(trial.validation for trial in near) ** 0.5
     if gap < max(MIN_GAP_DEVIATIONS, MIN_GAP_ERRORS * rough) * unit:
         return (
             f"No two inputs with equal attention outputs were found whose targets differ by more than "

@@ -1,4 +1,4 @@
-"""`hc.bounds`: what the theorems say for given sizes, for a task or for a model."""
+"""`hc.bounds`: the bounds of the theorems for given sizes, a task or a model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BoundsResult(Displayable):
     rows: list[Row]
     """Theorem 2 (2): a row for every combination of a length, a head dimension and a head count."""
     facts: list[Facts]
-    """What the rows know of the task, at every length."""
+    """What is known about the task, at every length."""
     upper: list[Upper]
     """The constructions of Theorem 2 (1) and (3) at the first length; needs a task and eps."""
     upper_missing: list[str]
@@ -54,7 +54,7 @@ class BoundsResult(Displayable):
     @property
     def failing(self) -> list[str]:
         """The assumptions of the theorem that fail at some length, each once."""
-        return list(dict.fromkeys(name for one in self.facts for name in one.failing))
+        return list(dict.fromkeys(name for facts in self.facts for name in facts.failing))
 
     def data(self) -> dict[str, Any]:
         """Return everything as JSON data; bounds are rounded to the side on which they still hold."""
@@ -68,14 +68,14 @@ class BoundsResult(Displayable):
             "rows": [row.data() for row in self.rows],
             "upper": [asdict(u) for u in self.upper],
             "upper_missing": self.upper_missing,
-            "every_encoder": [asdict(one) for one in self.every_encoder],
-            "related": [asdict(one) for one in self.related],
+            "every_encoder": [asdict(transition) for transition in self.every_encoder],
+            "related": [asdict(known) for known in self.related],
         }
 
     def _view(self) -> View:
-        told = [f"h = {row.heads}, n = {row.head_dim}, T = {row.length}: {row.verdict}." for row in self.rows]
+        sentences = [f"h = {row.heads}, n = {row.head_dim}, T = {row.length}: {row.verdict}." for row in self.rows]
         rows = [row.data() for row in self.rows]
-        return View(told, tables=[bounds_table(self.rows, self.eps)], rows=rows, headline=told[-1])
+        return View(sentences, tables=[bounds_table(self.rows, self.eps)], rows=rows, headline=sentences[-1])
 
 
 def bounds(
@@ -104,9 +104,9 @@ def bounds(
     dimension d of a token. depth: layers, for the conjecture on depth. model: a saved model or its folder, which brings
     its own task and heads, and the reach of its own block.
     """
-    many = {"heads": whole_numbers(heads, "heads"), "head_dims": whole_numbers(head_dim, "head_dim")}
+    sizes = {"heads": whole_numbers(heads, "heads"), "head_dims": whole_numbers(head_dim, "head_dim")}
     lengths = [] if length is None else whole_numbers(length, "length")
-    check_rows(**many, lengths=lengths or [1], eps=eps)
+    check_rows(**sizes, lengths=lengths or [1], eps=eps)
     stated = _variation(variation)
     made, saved = list[GeneralizedRetrieval](), None
     if model is not None:
@@ -115,7 +115,7 @@ def bounds(
         saved = model if isinstance(model, SavedModel) else load_model(model)
         made = [_own_task(saved, model)]
         spec = saved.transformer.spec
-        many = {"heads": [spec.heads], "head_dims": [spec.head_dim]}
+        sizes = {"heads": [spec.heads], "head_dims": [spec.head_dim]}
         facts = of_tasks(made, None, stated)
     elif task is None:
         if intrinsic is None:
@@ -126,7 +126,7 @@ def bounds(
             raise BadInput("share is for sizes without a task: a task has its own S_i (a family: its option share)")
         made = _tasks(task, lengths, {"intrinsic": intrinsic, "dim": dim, **options})
         facts = of_tasks(made, family_rule(task, options) if isinstance(task, str) else None, stated)
-    return bounds_of(facts, made, **many, intrinsic=intrinsic, dim=dim, eps=eps, depth=depth, model=saved)
+    return bounds_of(facts, made, **sizes, intrinsic=intrinsic, dim=dim, eps=eps, depth=depth, model=saved)
 
 
 def bounds_of(
@@ -148,7 +148,7 @@ def bounds_of(
     found = rows(facts, intrinsic=intrinsic, heads=heads, head_dims=head_dims, eps=eps)
     built, missing = uppers(made[0], eps) if made and eps is not None else ([], [])
     last = found[-1]
-    proved = [every_encoder(one, heads, head_dim=head_dims[0], eps=eps, model=model) for one in made]
+    proved = [every_encoder(task, heads, head_dim=head_dims[0], eps=eps, model=model) for task in made]
     others = related(
         intrinsic=intrinsic, heads=last.heads, head_dim=last.head_dim, length=last.length, dim=dim, depth=depth
     )

@@ -1,4 +1,4 @@
-"""`hc.irreducible`: layers of every head count, trained and attacked; what no feed-forward block can repair."""
+"""`hc.irreducible`: trains and attacks layers of every head count: what no feed-forward block can repair."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from headcount.render import (
 from headcount.store import State, Store
 from headcount.sweeps import IrreducibleSpec, attack_rows, run_on_store, save_witnesses
 
-OURS = {"witnesses", "irreducible.json", "irreducible.md", "irreducible.png"}
-"""What a folder may hold that is written again."""
+OUTPUT_NAMES = {"witnesses", "irreducible.json", "irreducible.md", "irreducible.png"}
+"""Names in the folder that a new run replaces."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,16 +33,16 @@ class IrreducibleResult(Displayable):
 
     spec: IrreducibleSpec
     rows: list[dict[str, Any]]
-    """One for every layer that was attacked."""
+    """One row for every attacked layer."""
     summary: list[dict[str, Any]]
-    """One for every head count of a task and head size."""
+    """One row for every head count of a task and head size."""
     counts: dict[State, int]
     witnesses: int = 0
-    """How many proved pairs were written."""
+    """Number of proved pairs that were written."""
 
     @property
     def equal_effort(self) -> bool:
-        """Whether every search had as many converged starts as the spec asks for: else head counts do not compare."""
+        """Whether every search had as many converged starts as the spec asks for; else head counts do not compare."""
         return equal_effort(self.summary)
 
     @property
@@ -51,10 +51,10 @@ class IrreducibleResult(Displayable):
         return [row for row in self.rows if "error" in row]
 
     def _view(self) -> View:
-        told = ", ".join(f"{number} {state}" for state, number in self.counts.items() if number)
+        states = ", ".join(f"{number} {state}" for state, number in self.counts.items() if number)
         drawn = Drawing(lambda: curve_picture(self.summary, self.spec.title), self.spec.title)
         return View(
-            [f"{self.spec.title or self.spec.name}: {told}."],
+            [f"{self.spec.title or self.spec.name}: {states}."],
             tables=[curve_table(self.summary)] if self.summary else [],
             figures=[drawn] if self.summary else [],
             rows=self.summary,
@@ -75,14 +75,16 @@ def irreducible(
 
     spec: a TOML file (default: the paper's task with D = 2, 3, 4, 5). out: a folder for the table, the picture, all
     rows and every proved pair (default: none is written). store: the folder that keeps what is finished; the same call
-    goes on from there. budget: seconds, or a text such as "9m", after which it stops (default: at the end).
-    workers: attacks side by side (default: one a core). retry: attack layers that failed once more. quiet: no progress.
+    continues from there. budget: seconds, or a text such as "9m", after which it stops (default: at the end).
+    workers: attacks side by side (default: one per core). retry: attack failed layers again. quiet: hide the progress.
     """
     if workers is not None and workers < 1:
         raise BadInput(f"workers must be 1 or more, not {workers}")
     seconds = None if budget is None else duration(budget, "budget")
-    with resources.as_file(resources.files("headcount.specs") / "irreducible.toml") as ours:
-        plan = IrreducibleSpec.parse(read_toml(Path(spec) if spec else ours), where=str(spec or "irreducible.toml"))
+    with resources.as_file(resources.files("headcount.specs") / "irreducible.toml") as default_spec:
+        plan = IrreducibleSpec.parse(
+            read_toml(Path(spec) if spec else default_spec), where=str(spec or "irreducible.toml")
+        )
     if out is not None:
         check_out(Path(out))
     with Store.open(store) as opened:
@@ -99,7 +101,7 @@ def irreducible(
 
 
 def _write(found: IrreducibleResult, out: Path) -> None:
-    """Write table, picture and rows."""
+    """Write the table, the picture and all rows."""
     data = {"spec": found.spec.data(), "rows": found.rows, "summary": found.summary, "provenance": provenance()}
     write_json(out / "irreducible.json", data)
     write_text(out / "irreducible.md", as_markdown(curve_table(found.summary)))
@@ -108,9 +110,9 @@ def _write(found: IrreducibleResult, out: Path) -> None:
 
 
 def check_out(out: Path) -> None:
-    """Refuse a file, or a folder that holds anything but an earlier run."""
+    """Refuse a file, and a folder that holds anything but the output of an earlier run."""
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file, not a folder: choose another out")
-    foreign = sorted(p.name for p in out.iterdir() if p.name not in OURS) if out.is_dir() else []
+    foreign = sorted(p.name for p in out.iterdir() if p.name not in OUTPUT_NAMES) if out.is_dir() else []
     if foreign:
         raise BadInput(f"{out} holds other files ({', '.join(foreign[:3])}): choose an empty or new folder")

@@ -1,4 +1,4 @@
-"""What a notebook shows of one model: trained, or read from a folder."""
+"""The notebook views of a single model, just trained or read from a folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headcount.training import Trained
 
 
 def trained_view(trained: Trained) -> View:
-    """The error and the sizes, and how the error fell during training."""
+    """Return the error and the sizes, and how the error fell during training."""
     trial, name = trained.trial, trained.task.name
     return View(
         sentences=[trial_text(trial, trained.wrong), f"Task: {name}."],
@@ -22,7 +22,7 @@ def trained_view(trained: Trained) -> View:
 
 
 def model_facts(saved: SavedModel) -> dict[str, Any]:
-    """Return the task, the sizes and options that are set, the type of the weights and the parameters."""
+    """Return a model's task, its sizes and options, the dtype of its weights and its parameter counts."""
     return {
         "task": (saved.task or {}).get("name", "not stated"),
         "model": {key: value for key, value in saved.transformer.spec.data().items() if value not in (None, False)},
@@ -32,7 +32,7 @@ def model_facts(saved: SavedModel) -> dict[str, Any]:
 
 
 def saved_model_view(saved: SavedModel) -> View:
-    """The task, the sizes and options, and the parameters."""
+    """Return the view: the task, the sizes and options, and the parameters."""
     facts, spec = model_facts(saved), saved.transformer.spec
     numbers = {
         **facts["model"],

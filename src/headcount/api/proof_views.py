@@ -1,4 +1,4 @@
-"""What is said and shown of certificates, densities and built models, in notebooks and by the command line alike."""
+"""Sentences and views of certificates, densities and built models, for notebooks and the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headcount.theory.density import Density, selector_constant
 
 
 def certificate_sentences(found: Certificate, goal: float | None = None) -> list[str]:
-    """Say what is proved, what is only measured, and whether the search ended; `goal` is the gap that ends it."""
+    """Return what is proved, what is only measured, and whether the search finished; `goal` is the gap that ends it."""
     constant = "no constant is known to do better"
     if math.isfinite(found.constant):
         constant = f"a constant errs by at most {round_up(found.constant)}, proved"
@@ -26,7 +26,7 @@ def certificate_sentences(found: Certificate, goal: float | None = None) -> list
     if not math.isfinite(found.worst.error):
         worst = "an input was found at which the error as computed is not a finite number"
     if not math.isfinite(found.bound):
-        return [f"Nothing is proved of the model after {found.seconds:.0f} s ({constant}); {worst}."]
+        return [f"Nothing is proved about the model after {found.seconds:.0f} s ({constant}); {worst}."]
     box = box_text(([float(v) for v in found.low], [float(v) for v in found.high]))
     reached = "" if goal is None else f": the gap is at most {goal:g}"
     left = f"Not finished, the bound may be far from the truth: {found.left} boxes are left"
@@ -44,7 +44,7 @@ def _capitalized(text: str) -> str:
 
 
 def certificate_view(found: Certificate) -> View:
-    """The bound beside the worst error found and the best constant."""
+    """Return the bound beside the worst error found and the best constant."""
     columns = [
         Column(name="Error", kind="text", key=True, meaning="on the box"),
         Column(name="Value"),
@@ -56,9 +56,9 @@ def certificate_view(found: Certificate) -> View:
         ["of the best constant, at most", _finite(found.constant, round_up(found.constant)), "proved"],
     ]
     shown = {key: value for key, value in found.data().items() if key not in ("box", "worst_input")}
-    said = certificate_sentences(found)
+    sentences = certificate_sentences(found)
     table = Table(caption="", columns=columns, rows=rows)
-    return View(said, tables=[table], rows=[shown], headline=" ".join(said))
+    return View(sentences, tables=[table], rows=[shown], headline=" ".join(sentences))
 
 
 def _finite(value: float, text: str) -> str:
@@ -69,7 +69,7 @@ def _finite(value: float, text: str) -> str:
 
 
 def density_sentence(found: Density) -> str:
-    """Say which function is rebuilt, and from how many minima."""
+    """Return which function is rebuilt, and from how many minima."""
     m = found.length // 4
     sets = math.comb(found.length, m)
     where = f"F = {found.name}, T = {found.length}, d = {found.dim}"
@@ -78,7 +78,7 @@ def density_sentence(found: Density) -> str:
 
 
 def density_table(found: Density) -> Table:
-    """Return the errors at every sharpness, what is measured beside what is proved."""
+    """Return a table of the errors at every sharpness, measured and proved."""
     columns = {
         "random X": "uniform",
         "hardest X": "hardest",
@@ -97,7 +97,7 @@ def density_table(found: Density) -> Table:
 
 
 def _density_error(error: float | None, *, up: bool) -> str:
-    """Write an error in few digits; a bound is rounded upward."""
+    """Return an error in a few digits; bounds are rounded upward."""
     if error is None or error == 0:
         return NONE if error is None else "0"
     digits = 5 if error >= 1e-3 else 2 - math.floor(math.log10(error))
@@ -130,7 +130,7 @@ def _density_notes(found: Density) -> list[str]:
 
 
 def density_view(found: Density) -> View:
-    """How many minima the function needs, and its errors against the selector's sharpness."""
+    """Return how many minima the function needs, and its errors against the selector's sharpness."""
     return View(
         [density_sentence(found)],
         tables=[density_table(found)],
@@ -143,8 +143,8 @@ def density_view(found: Density) -> View:
 
 
 def built_facts(built: Built | BuiltWide) -> dict[str, Any]:
-    """Return what was built and proved as JSON data."""
-    assert built.proved is not None  # nothing is handed out that was not verified
+    """Return the sizes of a built model and what is proved about it, as JSON data."""
+    assert built.proved is not None  # every construction is verified before it is returned
     spec, counts = built.model.transformer.spec, built.model.transformer.counts()
     return {
         "box": box_text(built.model.box or ((), ())),
@@ -167,7 +167,7 @@ def built_facts(built: Built | BuiltWide) -> dict[str, Any]:
 
 
 def built_sentences(facts: dict[str, Any], task: str) -> list[str]:
-    """Say what was built, and what is proved of it."""
+    """Return what was built, and what is proved about it."""
     how = "uniform attention" if facts["beta"] is None else f"β = {facts['beta']:.4g}"
     heads = f"{facts['heads']} head{'s' if facts['heads'] > 1 else ''}"
     units = f"{facts['hidden']} unit{'s' if facts['hidden'] > 1 else ''}"
@@ -184,7 +184,7 @@ def built_sentences(facts: dict[str, Any], task: str) -> list[str]:
 
 
 def weights_sentence(facts: dict[str, Any]) -> str:
-    """Say how large the weights are, and whether Assumption 1.3 is kept."""
+    """Return how large the weights are, and whether they meet Assumption 1.3."""
     largest = facts["largest_weights"]
     hint = "" if facts["beta"] is None else f": {option('bounded')} keeps it"
     kept = "kept" if max(largest["attention"], largest["feedforward"]) <= 1 else "not kept" + hint
@@ -195,7 +195,7 @@ def weights_sentence(facts: dict[str, Any]) -> str:
 
 
 def built_view(built: Built | BuiltWide) -> View:
-    """What was built and proved, and what every step takes of ε."""
+    """Return what was built and proved, and the part of ε that every step uses."""
     facts = built_facts(built)
     table = budget_table(facts["shares"], facts["eps"], width=0)  # a bar of characters is for terminals
     figures: list[Drawing] = []

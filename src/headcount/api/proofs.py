@@ -1,4 +1,4 @@
-"""`hc.certify` and `hc.density`: what is proved of a model or a function."""
+"""`hc.certify` and `hc.density`: proved bounds of a model's error, and of a function rebuilt from minima."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def certify(
     """Prove an upper bound of a model's worst error on a box of tokens, and search for the worst error.
 
     model: a saved model or its folder. box: the two corners of the tokens' box (default: the model's, or its task's).
-    budget: seconds, or a text such as "90s" or "9m"; what is proved by then holds. goal: finished when the bound is
-    this multiple of the worst error found, at least 1. seed: draws the starts of the search. quiet: no progress.
+    budget: seconds, or a text such as "90s" or "9m"; what is proved by then holds. goal: stop when the bound is this
+    multiple of the worst error found, at least 1. seed: draws the starts of the search. quiet: hide the progress.
     """
     seconds = duration(budget, "budget")
     if not 1.0 <= goal < math.inf:
-        raise BadInput(f"goal must be a number from 1 on, not {goal}")
+        raise BadInput(f"goal must be a finite number of at least 1, not {goal}")
     if seed < 0:
         raise BadInput(f"seed must be 0 or more, not {seed}")
     saved = model if isinstance(model, SavedModel) else load_model(model)

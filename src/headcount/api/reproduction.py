@@ -1,4 +1,4 @@
-"""`hc.reproduce`: the tables and figures of the paper, theirs and ours side by side."""
+"""`hc.reproduce`: trains the tables and figures of the paper, and shows the paper's results beside ours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headcount.sweeps import SweepSpec
 
 STORE = "headcount-runs"
-"""The folder of the store unless another is named."""
+"""The default folder of the store."""
 
 
 def reproduce(

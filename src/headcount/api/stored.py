@@ -1,4 +1,4 @@
-"""`hc.analyse`, `hc.report` and `hc.export`: what a store has kept of a run."""
+"""`hc.analyse`, `hc.report` and `hc.export`: the analysis, the page and the models of a run in a store."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from headcount.store import Run, Store, quick_check
 from headcount.sweeps import stored_model, stored_runs
 
 STORE = "headcount-runs"
-"""The folder of the store unless another is named."""
+"""The default folder of the store."""
 MAX_RESAMPLES = 100_000
+"""Draws of the bootstrap."""
 
 
 def analyse(
     run: str, *, store: str | Path = STORE, resamples: int = 1000, seed: int = 0, on: Part = "validation"
 ) -> Analysis:
-    """Say what a run of a store shows: D with its interval, drops, slopes, scaling and laws; the run may be unfinished.
+    """Return the analysis of a run: D with its interval, drops, slopes, scaling and laws.
+
+    The run may be unfinished.
 
     run: the run's name. store: the folder of the store. resamples, seed: draws of the bootstrap over seeds and targets,
     and their seed. on: whose errors are read, those on "validation" or on "train" data.
@@ -41,9 +44,10 @@ def report(run: str, *, store: str | Path = STORE, out: str | Path | None = None
 
 
 def export(run: str, trial: str = "best", *, store: str | Path = STORE, out: str | Path | None = None) -> SavedModel:
-    """Take one trained model out of a run; `out` names a folder to write it to.
+    """Return one trained model of a run.
 
-    run: the run's name. trial: a trial by the beginning of its hash, or "best". store: the folder of the store.
+    run: the run's name. trial: the beginning of a trial's hash, or "best". store: the folder of the store. out: a
+    folder to write the model to (default: none).
     """
     if out is not None:
         check_replaceable(Path(out))
@@ -57,8 +61,8 @@ def export(run: str, trial: str = "best", *, store: str | Path = STORE, out: str
 def read_run(
     run: str, *, store: str | Path = STORE, resamples: int = 1000, seed: int = 0, on: Part = "validation"
 ) -> tuple[list[Run], Analysis]:
-    """Return the panels of a run and their analysis, in whose notes damage to the store is told."""
-    if resamples > MAX_RESAMPLES or seed < 0:  # how few draws are too few the analysis says itself
+    """Return the panels of a run and their analysis, whose notes report any damage to the store."""
+    if resamples > MAX_RESAMPLES or seed < 0:  # the analysis itself refuses too few draws
         raise BadInput(f"resamples must be at most {MAX_RESAMPLES:,} and seed at least 0")
     with Store.open(store, read_only=True) as opened:
         runs = stored_runs(opened, run)

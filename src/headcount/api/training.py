@@ -1,4 +1,4 @@
-"""`hc.train(task, model)`: one model on the compiled engine."""
+"""`hc.train(task, model)`: trains one model on the compiled engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def train(
 
     The same arguments give the same weights. task: what is learned, a task or arrays. model: its sizes and options.
     recipe: how it is trained (default: `TrainSpec()`). seed: draws weights and batches. `on_step(steps done, validation
-    error or None)` is called now and then.
+    error or None)` is called from time to time.
     """
     if model.positions == "none" and default_positions(task) != "none":
         log.warning(BLIND)

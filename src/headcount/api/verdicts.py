@@ -1,6 +1,6 @@
-"""`hc.verify` and `hc.verify_witness`: the verdicts of the trusted verifier, as results that show themselves.
+"""`hc.verify` and `hc.verify_witness`: the verdicts of the trusted verifier, as results for notebooks.
 
-The verifier itself imports nothing that shows anything, so its verdicts get their words and tables here.
+The verifier itself imports no code for display, so its verdicts get their words and tables here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headcount.render import Column, Table, View
 FAILS = "It does not hold"
 HOLDS = "It holds"
 MAX_NAME_CHARACTERS = 60
-"""Of a task's name in a verdict; longer names are cut."""
+"""Characters of a task's name in a verdict; longer names are cut."""
 _INPUTS = {
     True: "; both are inputs of this task",
     False: "; not inputs of this task",
@@ -33,7 +33,7 @@ class CertificateVerdict(Displayable, Verdict):
     """Whether a certificate holds, why not, and what was proved on the way."""
 
     def words(self) -> tuple[str, str]:
-        """Return the verdict in three words, and what it says."""
+        """Return the verdict in a few words, and the sentence that continues it."""
         certificate, proved = self.certificate, self.proved
         if proved is None:
             return FAILS, f": {self.reason}."
@@ -45,7 +45,7 @@ class CertificateVerdict(Displayable, Verdict):
         )
 
     def steps(self) -> Table | None:
-        """Return the proof's steps: what the certificate claims of each beside what was proved; None if it fails."""
+        """Return a table of the proof's steps, claimed and proved; None if the certificate does not hold."""
         return None if self.proved is None else _steps_table(self.certificate, asdict(self.proved))
 
     def data(self) -> dict[str, Any]:
@@ -97,10 +97,10 @@ class PairVerdict(Displayable, WitnessVerdict):
     """Whether a witness holds, why not, and what was proved on the way."""
 
     of_own_task: bool = False
-    """Whether the witness speaks of the task of the model beside it."""
+    """Whether the task of the witness is that of the model beside it."""
 
     def words(self) -> tuple[str, str]:
-        """Return the verdict in three words, and what it says."""
+        """Return the verdict in a few words, and the sentence that continues it."""
         proved = self.proved
         if proved is None:
             return FAILS, f": {self.reason}."
@@ -122,12 +122,12 @@ class PairVerdict(Displayable, WitnessVerdict):
         return HOLDS, f"{but}: {text}"
 
     def _about(self) -> str:
-        """Say which task, output, box and region the witness speaks of, and whether the task is the model's own."""
+        """Return the task, output, box and region of the witness, and whether the task is the model's own."""
         witness = self.witness
         name = str(witness["task"]["name"])
-        brief = name if len(name) <= MAX_NAME_CHARACTERS else f"{name[:MAX_NAME_CHARACTERS]}…"  # none fills a screen
-        own = f"task {brief}, the model's own"
-        task = own if self.of_own_task else f"a task that is NOT the model's own, called '{brief}'"
+        short_name = name if len(name) <= MAX_NAME_CHARACTERS else f"{name[:MAX_NAME_CHARACTERS]}…"
+        own = f"task {short_name}, the model's own"
+        task = own if self.of_own_task else f"a task that is NOT the model's own, called '{short_name}'"
         output = f", output {witness['output']}" if witness["output"] else ""
         region = witness["region"]
         bounds = "" if region is None else f", every z_i from {region['low']} to {region['high']}"
@@ -172,7 +172,7 @@ def verify_certificate(path: str | Path) -> CertificateVerdict:
 
 
 def verify_witness(path: str | Path) -> PairVerdict:
-    """Verify a witness from the weights beside it; nothing that it claims is taken for granted.
+    """Verify a witness from the weights beside it, without relying on any of its claims.
 
     path: witness.json, or the folder that holds it.
     """
@@ -183,11 +183,11 @@ def verify_witness(path: str | Path) -> PairVerdict:
 
 
 _CHECKS = {"certificate.json": verify_certificate, "witness.json": verify_witness}
-"""What a folder may hold that can be verified."""
+"""Files that can be verified, and their verifiers."""
 
 
 def verify_all(path: str | Path) -> list[CertificateVerdict | PairVerdict]:
-    """Verify a certificate or a witness, or both where a folder holds both.
+    """Verify a certificate or a witness, or both if a folder holds both.
 
     path: certificate.json or witness.json, or the folder that holds one of them and the model.
     """
@@ -198,15 +198,15 @@ def verify_all(path: str | Path) -> list[CertificateVerdict | PairVerdict]:
         return [verify_witness(path) if is_witness else verify_certificate(path)]
     found = [check(path) for name, check in _CHECKS.items() if (path / name).is_file()]
     if not found:
-        raise BadInput(f"{path} holds neither certificate.json nor witness.json: there is nothing to verify")
+        raise BadInput(f"nothing to verify in {path}: it has neither certificate.json nor witness.json")
     return found
 
 
 def verify(path: str | Path) -> CertificateVerdict | PairVerdict:
     """Verify a certificate or a witness from the weights up; the search that made it is not used.
 
-    path: certificate.json or witness.json, or the folder that holds one of them and the model. Of a folder that holds
-    both, the first that does not hold is returned, else the verdict on the certificate.
+    path: certificate.json or witness.json, or the folder that holds one of them and the model. If a folder holds
+    both, the result is the first verdict that fails, else the one on the certificate.
     """
     found = verify_all(path)
-    return next((one for one in found if not one.holds), found[0])
+    return next((verdict for verdict in found if not verdict.holds), found[0])

@@ -1,4 +1,4 @@
-"""The views of results whose rooms may not import the room that draws."""
+"""The views of results whose rooms may not import `render`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headcount.theory.density import Density
 from headcount.training import Trained
 
 NESTED = {"by_target"}
-"""Fields of a cell that hold lists: they stay in `Analysis.cells`."""
+"""Fields of a cell that hold lists; the rows of the table leave them out."""
 
 
 def view_of(result: Any) -> View:
@@ -30,7 +30,7 @@ def view_of(result: Any) -> View:
 
 
 def _views() -> dict[type, Callable[[Any], View]]:
-    """Return the view of every kind of result."""
+    """Return the function that makes the view, for every type of result."""
     return {
         Analysis: analysis_view,
         Dimension: dimension_view,
@@ -45,7 +45,7 @@ def _views() -> dict[type, Callable[[Any], View]]:
 
 
 def dimension_view(found: Dimension) -> View:
-    """The answer, its reasons, and the errors by head count."""
+    """Return the answer, its reasons, and the errors by head count."""
     return View(
         sentences=[found.labelled, *(f"{reason.text} ({reason.tag})" for reason in found.reasons)],
         tables=[transition_table(found)],
@@ -54,11 +54,12 @@ def dimension_view(found: Dimension) -> View:
 
 
 def analysis_view(analysis: Analysis) -> View:
-    """The answer of every setting, all cells, and error against heads."""
-    told = [found.labelled for found in analysis.dimensions]
-    name, several = analysis.title or analysis.run, f"{len(told)} settings (read .dimensions); " if told[1:] else ""
+    """Return the answer of every setting, all cells, and error against heads."""
+    answers = [found.labelled for found in analysis.dimensions]
+    name = analysis.title or analysis.run
+    several = f"{len(answers)} settings (read .dimensions); " if len(answers) > 1 else ""
     return View(
-        sentences=[*told, f"{name}: {summary(analysis)}."],
+        sentences=[*answers, f"{name}: {summary(analysis)}."],
         tables=[cell_table(analysis)],
         figures=error_by_heads(analysis) if any(cell.best is not None for cell in analysis.cells) else [],
         rows=[cell.model_dump(exclude=NESTED) for cell in analysis.cells],
@@ -67,7 +68,7 @@ def analysis_view(analysis: Analysis) -> View:
 
 
 def assumptions_view(report: AssumptionReport) -> View:
-    """What was found about each assumption, and where the f_i are least."""
+    """Return the finding on each assumption, and a chart of the minimisers of the f_i."""
     columns = [
         Column(name="Assumption", meaning="by its number in the paper"),
         Column(name="Verdict", meaning="holds, fails or unknown"),
@@ -85,25 +86,27 @@ def assumptions_view(report: AssumptionReport) -> View:
 
 
 def _minimisers(report: AssumptionReport) -> Chart | None:
-    """Where every f_i is least, in the first two coordinates of a token; the value at it where there is one only."""
+    """Return a chart of each f_i's minimisers in the first two coordinates, or coordinate and value if there is one."""
     if not report.applies:
         return None
     numbers: dict[str, Any] = report.finding("2.1").numbers
     points: list[list[list[float]]] = numbers["minimisers"]
-    flat = all(len(point) == 1 for some in points for point in some)
+    flat = all(len(point) == 1 for minimisers in points for point in minimisers)
     series = [
         ChartSeries(
             name=f"f_{i + 1}",
             style="rings",
             colour=ramp(i, len(points)),
             shape=SHAPES[i % len(SHAPES)],
-            points=[Dot(x=point[0], y=least if flat else point[1]) for point in some],
+            points=[Dot(x=point[0], y=least if flat else point[1]) for point in minimisers],
         )
-        for i, (some, least) in enumerate(zip(points, numbers["minima"], strict=True))
+        for i, (minimisers, least) in enumerate(zip(points, numbers["minima"], strict=True))
     ]
-    dots = [dot for one in series for dot in one.points]
-    told = ", ".join(f"{one.name} at ({dot.x:.3g}, {dot.y:.3g})" for one in series[:8] for dot in one.points)
-    more = " (the first two coordinates)" if any(len(point) > 2 for some in points for point in some) else ""
+    dots = [dot for function in series for dot in function.points]
+    listed = ", ".join(f"{f.name} at ({dot.x:.3g}, {dot.y:.3g})" for f in series[:8] for dot in f.points)
+    more = (
+        " (the first two coordinates)" if any(len(point) > 2 for minimisers in points for point in minimisers) else ""
+    )
     return Chart(
         id="minimisers",
         kind="minimisers",
@@ -112,5 +115,5 @@ def _minimisers(report: AssumptionReport) -> Chart | None:
         x=linear_axis("x_1", [dot.x for dot in dots]),
         y=linear_axis("Least value z_i" if flat else "x_2", [dot.y for dot in dots]),
         series=series,
-        alt=f"Where every f_i is least{more}: {told}{', and more' if len(series) > 8 else ''}.",
+        alt=f"Where every f_i is least{more}: {listed}{', and more' if len(series) > 8 else ''}.",
     )
