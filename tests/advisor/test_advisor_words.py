@@ -65,7 +65,7 @@ def test_one_head_needs_and_two_heads_need():
 def test_a_lower_bound_that_rules_out_little_is_called_weak_or_silent():
     three = {1: [0.4] * 3, 2: [0.2] * 3, 3: [0.001] * 3, 4: [0.001] * 3}
     weak, silent = reason_texts(three, 16), reason_texts(three, 8)
-    assert any("is weak at length 16 and rules out little" in t and "error^(−0.1)" in t for t in weak)
+    assert any("is weak at length 16 and rules out little" in t and "error^(−0.09)" in t for t in weak)
     assert not any("bounded weights need" in t for t in weak)
     assert any("says nothing at length 8: it bites from 16 on" in t for t in silent)
 

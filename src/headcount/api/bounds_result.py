@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.core import BadInput, Displayable
-from headcount.core.text import round_down
+from headcount.core.text import exponent_text, round_down
 from headcount.models import SavedModel, load_model
 from headcount.render import NONE, Column, Table, View
 from headcount.tasks import GeneralizedRetrieval, Task, read_task_file, saved_task, sized_family
@@ -168,7 +168,7 @@ def bounds_table(found: Sequence[Row], eps: float | None, notes: Sequence[str] =
     for row in found:
         exponents = (row.printed.k, row.sharp.k, row.sharp.k_five_layers)
         cells = [str(row.heads), str(row.head_dim), str(row.length)]
-        cells += [f"{k:.2f}" if row.heads < row.intrinsic else NONE for k in exponents]
+        cells += [exponent_text(k) if row.heads < row.intrinsic else NONE for k in exponents]
         cells += [_or(row.sharp.bites_from_length), _or(row.sharp.bites_below_head_dim)]
         if known:
             # rounded down: both still hold

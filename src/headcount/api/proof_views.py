@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from headcount.core import option
-from headcount.core.text import box_text, round_up
+from headcount.core.text import box_text, ceiling, round_up
 from headcount.render import NONE, Column, Drawing, Table, View, budget_picture, budget_table, errors_chart
 from headcount.theory.bounds import budget_figure
 from headcount.theory.certify import Certificate
@@ -100,9 +100,9 @@ def _density_error(error: float | None, *, up: bool) -> str:
     """Return an error in a few digits; bounds are rounded upward."""
     if error is None or error == 0:
         return NONE if error is None else "0"
-    digits = 5 if error >= 1e-3 else 2 - math.floor(math.log10(error))
-    shown = math.ceil(error * 10.0**digits) / 10.0**digits if up else error
-    return f"{shown:.5f}" if error >= 1e-3 else f"{shown:.2e}"
+    if 1e-3 <= error < 1e7:
+        return ceiling(error, 5) if up else f"{error:.5f}"
+    return f"{float(round_up(error, 3)) if up else error:.2e}"
 
 
 def _density_notes(found: Density) -> list[str]:
@@ -188,9 +188,10 @@ def weights_sentence(facts: dict[str, Any]) -> str:
     largest = facts["largest_weights"]
     hint = "" if facts["beta"] is None else f": {option('bounded')} keeps it"
     kept = "kept" if max(largest["attention"], largest["feedforward"]) <= 1 else "not kept" + hint
+    attention, feedforward = round_up(largest["attention"], 6), round_up(largest["feedforward"], 6)
     return (
-        f"Largest weight: attention {largest['attention']:.6g}, F {largest['feedforward']:.6g} (Assumption 1.3, "
-        f"at most 1: {kept}); encoder and gates {largest['encoder and gates']:.3g}."
+        f"Largest weight: attention {attention}, F {feedforward} (Assumption 1.3, at most 1: {kept}); "
+        f"encoder and gates {round_up(largest['encoder and gates'], 3)}."
     )
 
 

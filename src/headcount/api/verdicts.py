@@ -41,7 +41,7 @@ class CertificateVerdict(Displayable, Verdict):
         return HOLDS, (
             f": the error is at most {round_up(proved.computed, 6)} for all {box_text(certificate['box'])} as computed "
             f"in float64 ({round_up(proved.bound, 6)} in exact arithmetic; proved; it claims "
-            f"{certificate['bound']:.6g} {stated} for eps = {certificate['eps']:g})."
+            f"{round_up(certificate['bound'], 6)} {stated} for eps = {certificate['eps']:g})."
         )
 
     def steps(self) -> Table | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.cli.common import console, print_json
 from headcount.core import BadInput
-from headcount.core.text import round_down
+from headcount.core.text import exponent_text, round_down
 
 if TYPE_CHECKING:
     from headcount.models import SavedModel
@@ -101,7 +101,7 @@ def _print(run: AdversaryRun, out: Path | None, outside: str) -> None:
     vacuous = ", vacuous here" if first.exponent.vacuous else ""
     terminal.print(
         f"Theorem 2 (2)'s adversary, measured{condition}: basin {first.uncovered + 1} is picked by no head, "
-        f"{len(first.free)} positions are free, k = {first.exponent.k:.3g}{vacuous}."
+        f"{len(first.free)} positions are free, k = {exponent_text(first.exponent.k)}{vacuous}."
     )
     terminal.print(as_terminal(_table(run)))
     if out is not None:

@@ -80,9 +80,9 @@ def _check(certificate: dict[str, Any], folder: Path) -> Checked | CheckedWide:
         proved = check_wide_head(*subject, steps)
     bound = proved.computed if certificate.get("arithmetic") == "float64" else proved.bound
     if not bound <= claimed:
-        raise Rejected(f"an error of at most {bound:.6g} is proved, not {claimed:.6g} as it claims")
+        raise Rejected(f"an error of at most {bound!r} is proved, not {claimed!r} as it claims")
     if not claimed <= eps:
-        raise Rejected(f"the bound it claims, {claimed:.6g}, exceeds its own eps = {eps:g}")
+        raise Rejected(f"the bound it claims, {claimed!r}, exceeds its own eps = {eps!r}")
     for step, claims in steps.items():
         found = getattr(proved, step)
         if len(claims) != len(found) or not all(b <= a for a, b in zip(claims, found, strict=True)):
@@ -93,7 +93,7 @@ def _check(certificate: dict[str, Any], folder: Path) -> Checked | CheckedWide:
     ):
         raise Rejected(f"a step of the error budget does not hold: {SLOPES}")
     if not budget_total(slopes, *steps.values()) <= claimed:
-        raise Rejected(f"the steps of the error budget add up to more than the bound it claims, {claimed:.6g}")
+        raise Rejected(f"the steps of the error budget add up to more than the bound it claims, {claimed!r}")
     return proved
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.core import BadInput
+from headcount.core.text import round_down, round_up
 from headcount.render.charts.chart import Chart, ChartSeries, Dot, log_axis
 from headcount.render.charts.matplotlib import save
 from headcount.render.style import check_ending
@@ -88,7 +89,8 @@ def budget_table(shares: Mapping[str, float], eps: float, width: int) -> Table:
     """Return an error budget, the share of ε that every step takes, with bars if `width` cells have room for them."""
     values = {BUDGET_STEPS[name]: share for name, share in shares.items()}
     values["left"] = max(eps - sum(shares.values()), 0.0)
-    rows = [[name, f"{value:.3g}", f"{100 * value / eps:.1f}\u00a0%"] for name, value in values.items()]
+    sides = {name: round_down if name == "left" else round_up for name in values}
+    rows = [[name, sides[name](value, 3), f"{100 * value / eps:.1f}\u00a0%"] for name, value in values.items()]
     columns = [Column(name="step", kind="text", key=True), Column(name="error"), Column(name="of ε")]
     bar = min(MAX_BAR, width - CELLS_BEFORE_BAR)
     if bar >= MIN_BAR:

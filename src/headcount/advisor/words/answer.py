@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headcount.advisor.record import AdviceRecord, Challenge, Curve, CurvePoint, Price
 from headcount.analysis import HeadsNeeded, Reason
+from headcount.core.text import exponent_text
 from headcount.render import NONE, Column, Table
 from headcount.render.words import Headline, error_text, heads_text, percent, split, times_text
 from headcount.theory.bounds import exponents
@@ -382,12 +383,12 @@ def _theory(decision: HeadsNeeded, answer: int, record: dict[str, object]) -> li
     elif sharp.k < WEAK_BOUND_EXPONENT:
         text = (
             f"The lower bound for {heads_text(answer - 1)} (Theorem 2 (2)) is weak at length {length} and rules out "
-            f"little: it requires only a feed-forward block that grows like error^(−{sharp.k:.1f})."
+            f"little: it requires only a feed-forward block that grows like error^(−{exponent_text(sharp.k)})."
         )
     else:
         text = (
-            f"If y is made of {answer} minima, {fewer} a feed-forward block that grows like error^(−{sharp.k:.1f}) "
-            f"(Theorem 2 (2), sup error)."
+            f"If y is made of {answer} minima, {fewer} a feed-forward block that grows like "
+            f"error^(−{exponent_text(sharp.k)}) (Theorem 2 (2), sup error)."
         )
     return [*proved, Reason(tag="proved", text=text)]
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+EXACT = Context(prec=1200)
+"""More digits than any double has."""
+DOUBLE_SLACK = 1e-12
+"""Relative. An exponent is a ratio of whole numbers: 0.7, whose double is below 0.7, must not become 0.69."""
 
 
 def round_up(value: float, digits: int = 4) -> str:
@@ -15,9 +20,23 @@ def round_down(value: float, digits: int = 4) -> str:
     return _rounded(value, digits, ROUND_FLOOR)
 
 
+def ceiling(value: float, places: int) -> str:
+    """Return a proved upper bound as text with `places` decimals, rounded upward."""
+    number = Decimal(value)
+    return f"{_to_place(number, -places, ROUND_CEILING) if number.is_finite() else number:.{places}f}"
+
+
+def exponent_text(k: float) -> str:
+    """Return a proved exponent with two decimals, rounded downward; one of at most 0 proves nothing."""
+    return f"{k if k <= 0 else _to_place(Decimal(k * (1 + DOUBLE_SLACK)), -2, ROUND_FLOOR):.2f}"
+
+
 def _rounded(value: float, digits: int, mode: str) -> str:
     number = Decimal(value)
     if not number.is_finite() or not number:
         return f"{value:g}"
-    place = Decimal(1).scaleb(number.adjusted() - digits + 1)
-    return f"{float(number.quantize(place, mode)):.{digits}g}"
+    return f"{float(_to_place(number, number.adjusted() - digits + 1, mode)):.{digits}g}"
+
+
+def _to_place(number: Decimal, place: int, mode: str) -> Decimal:
+    return number.quantize(Decimal(1).scaleb(place), mode, EXACT)

@@ -33,6 +33,7 @@ import numpy as np
 import torch
 
 from headcount.core import BadInput
+from headcount.core.text import exponent_text
 from headcount.models import SavedModel
 from headcount.models.transformer import Attention, Transformer
 from headcount.tasks import GeneralizedRetrieval
@@ -304,7 +305,7 @@ def attack(
         float(np.linalg.norm(output, 2)) * (spec.head_dim * spec.heads) ** 0.5 * 3 * len(free) * V / cells
     )
     k = plan.exponent
-    verdict = f"vacuous here: k = {k.k:.2f}{k.bites_from()}" if k.vacuous else f"k = {k.k:.2f}"
+    verdict = f"vacuous here: k = {k.k:.2f}{k.bites_from()}" if k.vacuous else f"k = {exponent_text(k.k)}"
     return Collision(
         eps,
         (found[0], found[1]),

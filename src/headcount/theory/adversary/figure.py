@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from headcount.core import BadInput
+from headcount.core.text import exponent_text
 from headcount.models import SavedModel
 from headcount.models.transformer import Transformer
 from headcount.tasks import GeneralizedRetrieval
@@ -71,7 +72,7 @@ class AdversaryRun:
         fitted = "all but rounding" if slope is None else f"fitted exponent {slope:.1f}"
         return {
             "title": title,
-            "subtitle": f"Basin {c.plan.uncovered + 1} is picked by no head; k = {k:.2f}; {fitted}",
+            "subtitle": f"Basin {c.plan.uncovered + 1} is picked by no head; k = {exponent_text(k)}; {fitted}",
             "x_label": "ε",
             "y_label": "distance at F's input",
             "x": [c.eps for c in self.collisions],
@@ -89,7 +90,7 @@ class AdversaryRun:
                     "y": [c.pigeonhole_distance for c in self.collisions],
                 },
                 {
-                    "name": f"C·ε^{k + 1:.2f}, the exponent k + 1 of the theorem",
+                    "name": f"C·ε^{exponent_text(k + 1)}, the exponent k + 1 of the theorem",
                     "style": "dashes",
                     "tone": "enough",
                     "y": self.line(),

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from headcount.core import BadInput
+from headcount.core.text import exponent_text
 from headcount.tasks import FAMILIES, GeneralizedRetrieval, min_set_size
 from headcount.tasks.assumptions import SET_SIZES, check_assumptions
 from headcount.theory.bounds import related_work as known
@@ -197,7 +198,7 @@ def _verdict(sharp: Exponent, heads: int, intrinsic: int, failing: Sequence[str]
     if sharp.vacuous:
         since = sharp.bites_from_length
         return "vacuous here" if since is None else f"vacuous here: bites from T = {since}"
-    return f"M = Ω(1/ε^{sharp.k:.2f})"
+    return f"M = Ω(1/ε^{exponent_text(sharp.k)})"
 
 
 def related(
