@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from headcount import bounds, build, make_task, verify
+from headcount.api.bounds_result import bounds_table
 from headcount.api.proof_views import _density_error, built_facts, weights_sentence
-from headcount.core.text import ceiling, exponent_text, round_down, round_up
+from headcount.core.text import ceiling, exponent_text, floor, round_down, round_up
 from headcount.render.bounds import budget_table
+from headcount.render.irreducible import curve_table
 
 SIZES = [float(v) for v in 10.0 ** np.random.default_rng(0).uniform(-12, 8, 400)] + [3e-308, 1.7e308, 0.1, 0.3, 1 / 3]
 
@@ -22,7 +24,7 @@ SIZES = [float(v) for v in 10.0 ** np.random.default_rng(0).uniform(-12, 8, 400)
 def test_bounds_are_rounded_to_the_side_on_which_they_hold(digits: int) -> None:
     for value in SIZES:
         assert Fraction(round_down(value, digits)) <= Fraction(value) <= Fraction(round_up(value, digits))
-        assert Fraction(ceiling(value, digits)) >= Fraction(value)
+        assert Fraction(floor(value, digits)) <= Fraction(value) <= Fraction(ceiling(value, digits))
         assert Fraction(round_up(-value, digits)) >= -Fraction(value) >= Fraction(round_down(-value, digits))
 
 
@@ -39,7 +41,7 @@ def test_no_row_of_bounds_states_a_larger_exponent_than_is_proved() -> None:
     (row,) = found.rows
     assert 0 < row.sharp.k < 0.67
     assert row.verdict == "M = Ω(1/ε^0.66)"
-    (cells,) = found._view().tables[0].rows
+    (cells,) = bounds_table(found.rows, None).rows
     assert "0.66" in cells
     assert "0.67" not in cells
 
@@ -80,3 +82,12 @@ def test_a_false_claim_is_answered_by_the_proved_number_not_a_smaller_one(tmp_pa
     path.write_text(json.dumps({**certificate, "eps": certificate["bound"] * (1 - 1e-9)}))
     claimed, eps = re.findall(r"0\.\d+", verify(tmp_path).reason)
     assert Fraction(claimed) > Fraction(eps)
+
+
+def test_proved_gaps_of_the_curve_are_rounded_downward() -> None:
+    effort = {"converged": 4, "starts": 8, "equal": True}
+    gaps = {kind: [1.996, 2.996, 3.996] for kind in ("typical", "all", "proved", "random")}
+    row = {"intrinsic": 2, "length": 4, "head_dim": 2, "heads": 1, "nmse_measured": None, **gaps}
+    cells = curve_table([{**row, "effort": dict.fromkeys(gaps, effort)}]).rows[0]
+    assert cells[-2] == "2.99 (1.99–3.99)\n[4 of 8]"  # of these proved
+    assert cells[-3] == "3.00 (2.00–4.00)\n[4 of 8]"  # measured

@@ -121,7 +121,7 @@ def _density_notes(found: Density) -> list[str]:
     else:
         given = ", as you state it" if found.stated else ""
         lines.append(
-            f"Proved of F: the bound times its Lipschitz constant in the max norm, {found.lipschitz:.4g}{given}."
+            f"Proved of F: the bound times its Lipschitz constant in the max norm, {round_up(found.lipschitz)}{given}."
         )
     lines.append(
         f"No selector is needed: x = min(x, v) + max(0, max(x, w) − v) exactly (proved; measured: {found.exact:.1g})."

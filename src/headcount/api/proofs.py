@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.core import BadInput, Progress
-from headcount.core.text import duration
+from headcount.core.text import duration, round_up
 from headcount.models import SavedModel, load_model
 from headcount.tasks import Box
 from headcount.theory.certify import Certificate
@@ -41,7 +41,7 @@ def certify(
 
         def on_step(bound: float, worst: float, left: int, spent: float) -> None:
             gap = bound / worst if worst > 0 else math.inf
-            note = f"proved ≤ {bound:.3g}, found {worst:.3g}, gap {gap:.2f}, {left} boxes left, {spent:.0f} s"
+            note = f"proved ≤ {round_up(bound, 3)}, found {worst:.3g}, gap {gap:.2f}, {left} boxes left, {spent:.0f} s"
             progress.advance(min(spent, seconds) - progress.done, note=note)
 
         return prove(saved, box=box, seconds=seconds, goal=goal, seed=seed, on_step=on_step)

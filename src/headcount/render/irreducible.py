@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headcount.core.text import floor
 from headcount.render.charts.chart import Axis, Chart, ChartSeries, Dot, Shade, whole_axis
 from headcount.render.charts.matplotlib import panels
 from headcount.render.tables import NONE, Column, Table
@@ -63,7 +64,8 @@ def curve_table(summary: Sequence[Mapping[str, Any]]) -> Table:
     for row in summary:
         nmse = NONE if row["nmse_measured"] is None else f"{row['nmse_measured']:.1e}"
         efforts = {**row["effort"], "proved": row["effort"]["all"]}
-        cells = [_spread(row[kind], efforts[kind]) for kind in ("typical", "all", "proved", "random")]
+        kinds = ("typical", "all", "proved", "random")
+        cells = [_spread(row[kind], efforts[kind], proved=kind == "proved") for kind in kinds]
         rows.append([*(str(row[key]) for key in (*PANEL_KEYS, "heads")), nmse, *cells])
     columns = [
         *(Column(name=name, key=True) for name in ("D", "T", "n", "heads")),
@@ -87,11 +89,14 @@ def equal_effort(summary: Sequence[Mapping[str, Any]]) -> bool:
     return all(effort["equal"] for row in summary for effort in row["effort"].values())
 
 
-def _spread(values: Sequence[float], effort: Mapping[str, Any]) -> str:
+def _spread(values: Sequence[float], effort: Mapping[str, Any], *, proved: bool) -> str:
     if not values:
         return NONE
-    middle = f"{statistics.median(values):.2f}{'' if effort['equal'] else '*'}"
-    gaps = middle if len(values) == 1 else f"{middle} ({min(values):.2f}–{max(values):.2f})"
+    low, median, high = (
+        floor(value, 2) if proved else f"{value:.2f}" for value in (min(values), statistics.median(values), max(values))
+    )
+    middle = f"{median}{'' if effort['equal'] else '*'}"
+    gaps = middle if len(values) == 1 else f"{middle} ({low}–{high})"
     return f"{gaps}\n[{effort['converged']} of {effort['starts']}]"
 
 

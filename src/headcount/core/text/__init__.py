@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headcount.core.text.harmless import valid_text as valid_text
     from headcount.core.text.rounding import ceiling as ceiling
     from headcount.core.text.rounding import exponent_text as exponent_text
+    from headcount.core.text.rounding import floor as floor
     from headcount.core.text.rounding import round_down as round_down
     from headcount.core.text.rounding import round_up as round_up
     from headcount.core.text.streams import guarded_streams as guarded_streams

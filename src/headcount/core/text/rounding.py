@@ -22,13 +22,22 @@ def round_down(value: float, digits: int = 4) -> str:
 
 def ceiling(value: float, places: int) -> str:
     """Return a proved upper bound as text with `places` decimals, rounded upward."""
-    number = Decimal(value)
-    return f"{_to_place(number, -places, ROUND_CEILING) if number.is_finite() else number:.{places}f}"
+    return _fixed(value, places, ROUND_CEILING)
+
+
+def floor(value: float, places: int) -> str:
+    """Return a proved lower bound as text with `places` decimals, rounded downward."""
+    return _fixed(value, places, ROUND_FLOOR)
 
 
 def exponent_text(k: float) -> str:
     """Return a proved exponent with two decimals, rounded downward; one of at most 0 proves nothing."""
-    return f"{k if k <= 0 else _to_place(Decimal(k * (1 + DOUBLE_SLACK)), -2, ROUND_FLOOR):.2f}"
+    return f"{k:.2f}" if k <= 0 else floor(k * (1 + DOUBLE_SLACK), 2)
+
+
+def _fixed(value: float, places: int, mode: str) -> str:
+    number = Decimal(value)
+    return f"{_to_place(number, -places, mode) if number.is_finite() else number:.{places}f}"
 
 
 def _rounded(value: float, digits: int, mode: str) -> str:
