@@ -279,7 +279,7 @@ def fill(*index: int | slice, by: float) -> Callable[[np.ndarray], None]:
 
 SPOILT = {
     "keys": ({"layers__0__attention__key": fill(0, 0, slice(None), by=1e308)}, {}, "key of head 1"),
-    "negative": ({}, {"beta": -1.0}, "numbers above 0"),
+    "negative": ({}, {"beta": -1.0}, "a number above 0"),
     "a text": ({}, {"beta": "learned"}, "log_beta' is missing"),
 }
 
