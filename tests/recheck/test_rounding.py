@@ -19,6 +19,7 @@ from safetensors.numpy import load_file, save_file
 import signed
 from built_tasks import draw
 from headcount import BadInput, load_model, make_task
+from headcount.core.text import round_up
 from headcount.recheck import rounding
 from headcount.recheck.certificate import verify
 from headcount.recheck.enough import moved
@@ -370,7 +371,7 @@ def test_a_certificate_of_an_earlier_version_is_verified(kind: str, headcount_he
     done = headcount_here("recheck", str(copy))
     assert done.returncode == 0
     assert "as computed in float64" in done.stdout
-    assert f"it claims {certificate['bound']:.6g} in exact arithmetic" in done.stdout
+    assert f"it claims {round_up(certificate['bound'], 6)} in exact arithmetic" in done.stdout
     found = json.loads(headcount_here("recheck", str(copy), "--json").stdout)
     assert found["arithmetic"] == "exact"
     assert found["proved"]["bound"] < found["proved"]["bound_float64"]
