@@ -10,6 +10,7 @@ import pytest
 
 import headcount as hc
 from headcount.core.progress import Progress
+from headcount.reproduction import show
 from headcount.reproduction.catalogue import Catalogue
 from headcount.reproduction.items import ITEMS
 from headcount.reproduction.run import Reproduction
@@ -97,11 +98,14 @@ def test_a_sweep_is_written_and_returned(tmp_path: Path, headcount_here: Any) ->
     [
         ({"name": "tabel2"}, "unknown table or figure 'tabel2': did you mean 'table2'?"),
         ({"name": 2}, "unknown table or figure 2: allowed: "),
+        ({"name": ["table2"]}, "unknown table or figure ['table2']: did you mean 'table2'?"),
         ({"name": "table2", "scale": "smal"}, "unknown scale 'smal': did you mean 'small'?"),
         ({"name": "table2", "workers": 0}, "workers must be at least 1, not 0"),
         ({"name": "table2", "workers": 1.5}, "workers must be a whole number, not 1.5"),
         ({"name": "table2", "budget": "soon"}, "budget: invalid duration 'soon'"),
         ({"name": "table2", "device": "tpu"}, "unknown device 'tpu'"),
+        ({"name": "table2", "device": None}, "unknown device None: use cpu"),
+        ({"name": "table2", "store": "taken"}, "taken is a file, not a folder: choose another store"),
         ({"name": "table2", "out": "taken"}, "taken is a file, not a folder: choose another folder"),
         ({"name": "table2", "data": "x"}, "data is for the tables and figures on real data, not for table2"),
         ({"name": "table6"}, "table6 needs data: give data, a folder with collection.tsv"),
@@ -123,6 +127,43 @@ def test_bad_input_is_one_line_and_writes_nothing(
     assert "\n" not in str(refused.value)
     assert "--" not in str(refused.value)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["taken"]
+
+
+class Interrupted(Exception):
+    """Raised where a user presses Ctrl-C."""
+
+
+@pytest.mark.parametrize("call", range(1, 7))
+def test_an_interrupted_drawing_can_be_repeated(
+    call: int, found: Reproduction, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: dict[str, Any] = {"scale": "smoke", "store": found.folder.parent / "store", "quiet": True}
+    calls = iter(range(1, call))
+
+    def interrupt(write: Any) -> Any:
+        def written(*arguments: Any) -> None:
+            if next(calls, None) is None:
+                raise Interrupted
+            write(*arguments)
+
+        return written
+
+    with monkeypatch.context() as patched:
+        for name in ("write_bytes", "write_text", "write_json"):
+            patched.setattr(show, name, interrupt(getattr(show, name)))
+        with pytest.raises(Interrupted):
+            hc.reproduce("table4", out=tmp_path / "out", **kept)
+    hc.reproduce("table4", out=tmp_path / "out", **kept)
+    assert contents(tmp_path / "out") == contents(found.folder)
+
+
+def test_a_killed_writer_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "table4").mkdir()
+    (tmp_path / "table4" / ".provenance.json.0123.part").write_text("half")
+    show.check_folders(tmp_path, {"table4": "table4"})
+    (tmp_path / "table4" / "mine.png").write_text("the user's")
+    with pytest.raises(hc.BadInput, match=r"holds other files \(mine.png\)"):
+        show.check_folders(tmp_path, {"table4": "table4"})
 
 
 def test_progress_is_counted_and_can_be_silenced(

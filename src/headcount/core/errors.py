@@ -30,9 +30,9 @@ class MissingExtra(HeadcountError):
         )
 
 
-def nearest(word: str, allowed: Iterable[str]) -> str:
+def nearest(word: object, allowed: Iterable[str]) -> str:
     """Return "did you mean …?" for the closest allowed word, if any, and the list of all allowed words."""
     names = sorted(allowed)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}allowed: {', '.join(names)}"

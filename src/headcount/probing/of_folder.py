@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headcount.core import BadInput
+from headcount.core import BadInput, option
 from headcount.probing.data import loss, read_data
 from headcount.probing.load import load_folder, quiet
 from headcount.probing.measure import OnProgress
@@ -92,7 +92,7 @@ def _device(name: str) -> torch.device:
     except RuntimeError:
         raise BadInput(f"unknown device {name!r}: allowed are cpu, cuda, cuda:1 and so on") from None
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise BadInput("torch finds no GPU on this machine: use --device cpu")
+        raise BadInput(f"torch finds no GPU on this machine: use {option('device')} cpu")
     if found.type not in ("cpu", "cuda"):
         raise BadInput(f"unknown device {name!r}: allowed are cpu, cuda, cuda:1 and so on")
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headcount.analysis import Analysis
-from headcount.core import BadInput, check_writable, write_bytes, write_json, write_text
+from headcount.core import BadInput, check_writable, option, write_bytes, write_json, write_text
 from headcount.render import run_tables
 from headcount.render.charts.chart import Chart, PaperValue
 from headcount.render.charts.matplotlib import picture
@@ -68,7 +68,8 @@ def check_run_folder(folder: Path, ids: Collection[str] = ()) -> None:
     foreign = [name for name in names if not _is_report_file(name, known)]
     in_the_way = [name for name in names if name not in foreign and (folder / name).is_dir()]
     if not foreign and in_the_way:
-        raise BadInput(f"{folder / in_the_way[0]} is a folder where the report writes a file: choose another --out")
+        where = folder / in_the_way[0]
+        raise BadInput(f"{where} is a folder where the report writes a file: choose another {option('out')}")
     page = folder / "index.html"
     if not foreign and page.exists() and not _is_report(page):
         foreign = ["an index.html that is not a report"]

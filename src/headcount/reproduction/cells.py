@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.analysis import WRONG_ANSWERS_FOR_ZERO, Analysis, Part, analyse, planned, planned_heads, size
-from headcount.core import BadInput, generator
+from headcount.core import BadInput, generator, option
 from headcount.reproduction import numbers
 from headcount.reproduction.items import DATA, RealData, paper_tables
 from headcount.store import Measure, Run, Trial
@@ -186,7 +186,7 @@ def _check_kind(spec: str, runs: Sequence[Run]) -> None:
     if spec in DATA and (kinds != {spec} or any(run.measure != "error rate" for run in runs)):
         trained_on = ", ".join(sorted(kinds)) or "nothing"
         raise BadInput(
-            f"the store's run is not on {DATA[spec].name} alone, but on {trained_on}: choose another --store"
+            f"the store's run is not on {DATA[spec].name} alone, but on {trained_on}: choose another {option('store')}"
         )
 
 

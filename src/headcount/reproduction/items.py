@@ -160,8 +160,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 def names_of(name: str) -> tuple[str, ...]:
     """Return the tables and figures that a name means."""
-    if name not in ITEMS and name not in GROUPS:
-        raise BadInput(f"unknown table or figure {name!r}: {nearest(str(name), [*ITEMS, *GROUPS])}")
+    names = [*ITEMS, *GROUPS]
+    if name not in names:  # a list: what cannot be hashed is an unknown name too
+        raise BadInput(f"unknown table or figure {name!r}: {nearest(name, names)}")
     return GROUPS.get(name, (name,))
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from headcount.core.text import Terminal
 
 ENDINGS = (".png", ".pdf", ".csv", ".md", ".json", ".part")
+MARKER = "provenance.json"
+"""The file that says that headcount wrote its folder."""
 STANDARD = ("heads", "lengths", "hidden", "parameters")
 """Pictures that are on every run's page anyway."""
 
@@ -64,6 +66,10 @@ def show_item(name: str, found: Comparison, folder: Path, size: str) -> ShownIte
     analysis = found.analyses[item.part]
     title = f"{_named(name)}: {analysis.title}"
     answers, tables, remarks = sentences(found), tables_of(item, title, found), remarks_of(item, found)
+    about: dict[str, Any] = {"provenance": first.provenance, "spec": first.spec, "counts": analysis.counts}
+    if found.data is not None:
+        about["findings"] = [one.data() for one in stated_findings(found.cells, found.spec, found.analysis)]
+    write_json(folder / MARKER, about)  # first: a folder of which only a part was written can be written again
     files: list[Path] = []
     charts = charts_of(item, found)
     for chart in charts:
@@ -72,14 +78,10 @@ def show_item(name: str, found: Comparison, folder: Path, size: str) -> ShownIte
             write_bytes(files[-1], picture(chart, ending))
     written = [text for table in tables for text in (f"**{table.caption}**", as_markdown(table), size)]
     parts = [f"# {title}", *answers, *written, *remarks, source_text()]
-    about: dict[str, Any] = {"provenance": first.provenance, "spec": first.spec, "counts": analysis.counts}
-    if found.data is not None:
-        about["findings"] = [one.data() for one in stated_findings(found.cells, found.spec, found.analysis)]
     write_text(folder / f"{name}.md", "\n\n".join(parts) + "\n")
     write_text(folder / f"{name}.csv", cells_csv(name, item, found))
     write_text(folder / "trials.csv", trials_csv(found.runs))
-    write_json(folder / "provenance.json", about)
-    files += [folder / file for file in (f"{name}.md", f"{name}.csv", "trials.csv", "provenance.json")]
+    files += [folder / file for file in (f"{name}.md", f"{name}.csv", "trials.csv", MARKER)]
     rows = cell_rows(name, item, found)
     return ShownItem(name, title, answers, tables, remarks, analysis, files, size, charts, rows)
 
@@ -174,6 +176,8 @@ def check_folders(folder: Path, specs: Mapping[str, str]) -> None:
             raise BadInput(f"{own} is a file, not a folder: choose another folder")
         inside = sorted(own.iterdir()) if own.is_dir() else []
         foreign = [p.name for p in inside if p.suffix not in ENDINGS or p.is_dir()]
-        if inside and (foreign or not (own / "provenance.json").exists()):
-            listed = ", ".join((foreign or [p.name for p in inside])[:3])
+        if not foreign and not (own / MARKER).exists():
+            foreign = [p.name for p in inside if p.suffix != ".part"]  # those are left by a writer that was killed
+        if foreign:
+            listed = ", ".join(foreign[:3])
             raise BadInput(f"{own} holds other files ({listed}): choose an empty or new folder")

@@ -23,7 +23,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headcount.core import BadInput, write_bytes
+from headcount.core import BadInput, option, write_bytes
 from headcount.store.schema import (
     CHECKPOINTS,
     DATABASE,
@@ -189,9 +189,9 @@ def _database_path(folder: Path, create: bool) -> Path:
     path = folder / DATABASE
     with store_errors(folder):
         if folder.exists() and not folder.is_dir():
-            raise BadInput(f"{folder} is a file, not a folder: choose another --store")
+            raise BadInput(f"{folder} is a file, not a folder: choose another {option('store')}")
         if not path.exists() and not create:
-            raise BadInput(f"there is no store in {folder}: start a run first, or choose another --store")
+            raise BadInput(f"there is no store in {folder}: start a run first, or choose another {option('store')}")
         if path.exists() and path.stat().st_size == 0:  # SQLite would take it for a new one
             raise damaged(folder, "it is empty")
     return path
@@ -223,7 +223,7 @@ def _create(folder: Path) -> None:
     leftovers = [*(folder / CHECKPOINTS).glob("*.safetensors"), *folder.glob(f"{DATABASE}-wal")]
     if leftovers:
         raise StoreError(
-            f"{folder} holds {leftovers[0].name} but no {DATABASE}: put it back, or choose another --store"
+            f"{folder} holds {leftovers[0].name} but no {DATABASE}: put it back, or choose another {option('store')}"
         )
     for part in folder.glob(f".{DATABASE}.*.part"):  # left by a writer that was killed here
         part.unlink()

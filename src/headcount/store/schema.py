@@ -14,7 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headcount.core import HeadcountError
+from headcount.core import HeadcountError, option
 
 DATABASE = "trials.sqlite"
 CHECKPOINTS = "checkpoints"
@@ -120,7 +120,7 @@ def _system_line(folder: Path, error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return _read_only(folder)
     if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-        return f"the file system of {folder} has no file locks: keep the store on a local disk (--store)"
+        return f"the file system of {folder} has no file locks: keep the store on a local disk ({option('store')})"
     return f"cannot read or write the store {folder}: {error.strerror or error}"
 
 
@@ -129,14 +129,14 @@ def _full(folder: Path) -> str:
 
 
 def _read_only(folder: Path) -> str:
-    return f"the store {folder} is not writable: change its permissions, or choose or copy to another --store"
+    return f"the store {folder} is not writable: change its permissions, or choose or copy to another {option('store')}"
 
 
 def damaged(folder: Path, why: str) -> DamagedStore:
     """Return the error for a damaged database; it says what can be done."""
     return DamagedStore(
         f"{folder / DATABASE} is damaged ({why}), and was left as it is: put back a copy, "
-        f"rescue what is readable with `sqlite3 {DATABASE} .recover`, or choose another --store"
+        f"rescue what is readable with `sqlite3 {DATABASE} .recover`, or choose another {option('store')}"
     )
 
 
@@ -217,14 +217,14 @@ def check_tables(folder: Path, db: sqlite3.Connection) -> int:
     if stated is None:
         if found.keys() & (_expected(SCHEMA_VERSION).keys() - {"meta"}):
             raise damaged(folder, "its table meta does not state a version")
-        raise StoreError(f"{folder / DATABASE} is a database, but not one of trials: choose another --store")
+        raise StoreError(f"{folder / DATABASE} is a database, but not one of trials: choose another {option('store')}")
     text = str(stated[0])
     if not re.fullmatch("[1-9][0-9]?", text):
         raise damaged(folder, f"its version is {text!r}")
     if int(text) > SCHEMA_VERSION:
         raise StoreError(
             f"the store {folder} was written by a newer headcount (tables of version {text}, "
-            f"this one reads up to {SCHEMA_VERSION}): upgrade headcount, or choose another --store"
+            f"this one reads up to {SCHEMA_VERSION}): upgrade headcount, or choose another {option('store')}"
         )
     expected = _expected(int(text))
     active = [name for name, (kind, _, _) in found.items() if kind in ("trigger", "view")]

@@ -13,7 +13,7 @@ from headcount.kernels import has_triton
 
 def find_device(name: str) -> torch.device:
     """Return a device by name (cpu, cuda, cuda:1); raise BadInput with the reason if it is not available."""
-    if re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", name) is None:
+    if re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", str(name)) is None:
         raise BadInput(f"unknown device {name!r}: use cpu, cuda or cuda:1 (by number)")
     device = torch.device(name)
     if device.type == "cpu":

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from headcount.core import BadInput, Progress, arrays_hash, check_writable, content_hash, generator, write_bytes
+from headcount.core import BadInput, Progress, arrays_hash, check_writable, content_hash, generator, option, write_bytes
 from headcount.core.readers import read_npz
 from headcount.datasets.msmarco.collection import Collection
 from headcount.datasets.msmarco.search import Ints, Terms, Vectors, projected_vectors, top
@@ -87,7 +87,7 @@ def mine(
     mined = _load(path, key, collection)
     if mined is None:
         if path is not None:
-            check_writable(path.parent, "--store")  # before the work, not after it
+            check_writable(path.parent, option("store"))  # before the work, not after it
         mined = _search(collection, seed, count, apart, embeddings, quiet)
         cut = _cut(collection, mined, length, seed, key)  # first, since sets that are too short are not cached
         if path is not None:

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from headcount.core import BadInput
+from headcount.core import BadInput, option
 from headcount.models import SavedModel
 from headcount.tasks import Box, Task
 from headcount.theory.attack.pairs import Moves
@@ -26,7 +26,7 @@ def domain(model: SavedModel, task: Task | None, box: Box | None, among: Among) 
     sides = box or model.box or (task.box if task is not None else None)
     if sides is None:
         name = task.name if task is not None else "the surrogate's task"
-        raise BadInput(f"{name} has unbounded tokens: state the box of the attack with --box LOW,HIGH")
+        raise BadInput(f"{name} has unbounded tokens: state the box of the attack with {option('box')}")
     low, high = (torch.tensor(side, dtype=torch.float64) for side in sides)
     if low.shape != (dim,) or high.shape != (dim,) or not bool((low < high).all()):
         raise BadInput(f"the box needs {dim} numbers below {dim} others, not {sides}")

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headcount.core import BadInput, Displayable, provenance
+from headcount.core import BadInput, Displayable, option, provenance
 from headcount.core.readers import CERTIFICATE
 from headcount.core.readers import STATEMENT_VERSION as VERSION
 from headcount.models import SavedModel
@@ -240,7 +240,7 @@ def check_buildable(
     if sides is None:
         raise BadInput(
             f"{task.name} has {task.law.law} tokens, which are unbounded: a construction needs a bounded domain "
-            "(state --box LOW,HIGH)"
+            f"(state its two corners with {option('box')})"
         )
     low, high = (np.array(side, np.float64) for side in sides)
     if low.shape != (task.dim,) or high.shape != (task.dim,) or not (low < high).all():
