@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,49 @@ def test_an_old_name_warns_and_works(recwarn: pytest.WarningsRecorder) -> None:
     assert renamed_argument("seconds", None, "budget", 4, removed="0.3") == 4
     with pytest.raises(hc.BadInput, match="seconds is the old name of budget"):
         renamed_argument("seconds", 3, "budget", 4, removed="0.3")
+
+
+@pytest.mark.parametrize("name", ["attack", "probe", "probe_folder"])
+def test_progress_has_one_name(name: str) -> None:
+    named = inspect.signature(getattr(hc, name)).parameters
+    assert {"on_progress", "told"} <= named.keys()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: hc.build("sum-of-maxima", 0.1),  # pyright: ignore[reportArgumentType]
+        lambda: hc.train("sum-of-maxima", hc.ModelSpec(dim=4, length=8, heads=2)),  # pyright: ignore[reportArgumentType]
+        lambda: hc.bounds(3),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_what_is_no_task_is_refused(call: Callable[[], object]) -> None:
+    with pytest.raises(hc.BadInput, match=r"is not a task: pass one, as hc\.make_task\('sum-of-maxima'\) makes it"):
+        call()
+
+
+@pytest.mark.parametrize("box", [3, "ab", [[0.0], 1.0]])
+def test_what_is_no_box_is_refused(box: Any, tmp_path: Path) -> None:
+    task = hc.make_task("quadratic-basins", intrinsic=1, dim=1, length=4)
+    hc.build(task, 0.2).save(tmp_path / "built")
+    for verb in (hc.certify, hc.attack):
+        with pytest.raises(hc.BadInput, match="the box needs"):
+            verb(tmp_path / "built", box=box)
+    with pytest.raises(hc.BadInput, match="the box needs"):
+        hc.build(task, 0.2, box=box)
+
+
+@pytest.mark.parametrize("in_the_way", ["folder", "broken link"])
+def test_no_statement_of_a_folder_is_passed_over(in_the_way: str, tmp_path: Path) -> None:
+    hc.build(hc.make_task("quadratic-basins", intrinsic=1, dim=1, length=4), 0.2).save(tmp_path / "built")
+    witness = tmp_path / "built" / "witness.json"
+    assert hc.verify(witness.parent).holds
+    if in_the_way == "folder":
+        witness.mkdir()
+    else:
+        witness.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(hc.BadInput, match=r"witness\.json"):
+        hc.verify(witness.parent)
 
 
 def test_both_kinds_of_file_are_verified(tmp_path: Path) -> None:

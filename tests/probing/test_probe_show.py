@@ -233,10 +233,17 @@ def test_a_model_that_beats_guessing_is_saved_without_a_flag(tmp_path: Path) -> 
 
 
 def test_a_model_at_chance_level_is_refused_before_its_heads_are_measured() -> None:
-    told: list[float] = []
+    shares: list[float] = []
     with pytest.raises(hc.BadInput, match=r"GPT2LMHeadModel is at chance level on these data \(loss"):
-        probe(make("gpt2"), batches("gpt2"), loss, chance=0.1, must_beat_chance=True, told=lambda s, _: told.append(s))
-    assert told == []
+        probe(
+            make("gpt2"),
+            batches("gpt2"),
+            loss,
+            chance=0.1,
+            must_beat_chance=True,
+            on_progress=lambda s, _: shares.append(s),
+        )
+    assert shares == []
     found = probe(make("gpt2"), batches("gpt2"), loss, chance=0.1)
     assert found.record.at_chance
 

@@ -12,7 +12,7 @@ from headcount.core.text import duration, plain
 from headcount.models import SavedModel, load_model
 from headcount.render import Column, Table, View
 from headcount.render.pair import picture as pair
-from headcount.tasks import Box, GeneralizedRetrieval, Task, saved_task
+from headcount.tasks import Box, GeneralizedRetrieval, Task, check_task, saved_task
 from headcount.theory.attack import Witness, conclusions, make_witness, pair_figure, search
 from headcount.theory.irreducible import Enclosed, irreducible_bound
 from headcount.training import find_device
@@ -130,8 +130,9 @@ def attack(
     budget: float | str | None = None,
     seed: int = 0,
     device: str = "cpu",
-    told: search.OnProgress | None = None,
+    on_progress: search.OnProgress | None = None,
     seconds: float | str | None = None,
+    told: search.OnProgress | None = None,
 ) -> AttackResult:
     """Find two inputs that a model's attention cannot tell apart although their targets differ, and prove it.
 
@@ -140,13 +141,15 @@ def attack(
     an unknown task; the result is then only evidence. among: "all" inputs of the task (those in the support of its
     law), "typical" ones only, or all of the "box", inputs of the task or not. starts: pairs searched at once (default
     64). budget: seconds, or a text such as "50s" or "5m" (default 55 s); the best pair by then counts. seed: draws the
-    starts. device: "cpu" or "cuda". told: called with the completed fraction of the work, its stage and the best gap in
-    standard deviations. seconds: the old name of budget.
+    starts. device: "cpu" or "cuda". on_progress: called with the completed fraction of the work, its stage and the best
+    gap in standard deviations. seconds, told: the old names of budget and on_progress.
     """
     find_device(device)
     limit = duration(renamed_argument("seconds", seconds, "budget", budget, removed="0.3") or DEFAULT_BUDGET, "budget")
     saved = model if isinstance(model, SavedModel) else load_model(model)
     stand_in = surrogate if isinstance(surrogate, SavedModel) or surrogate is None else load_model(surrogate)
+    if task is not None:
+        check_task(task)
     task = task or saved_task(saved.task)
     found = search.attack(
         saved,
@@ -158,6 +161,6 @@ def attack(
         seconds=limit,
         seed=seed,
         device=device,
-        on_progress=told,
+        on_progress=renamed_argument("told", told, "on_progress", on_progress, removed="0.3"),
     )
     return AttackResult(make_witness(saved, task, found, stand_in), saved, task, stand_in is not None)

@@ -13,7 +13,7 @@ from headcount.core import BadInput, Displayable
 from headcount.core.text import exponent_text, round_down
 from headcount.models import SavedModel, load_model
 from headcount.render import NONE, Column, Table, View
-from headcount.tasks import GeneralizedRetrieval, Task, read_task_file, saved_task, sized_family
+from headcount.tasks import GeneralizedRetrieval, Task, check_task, read_task_file, saved_task, sized_family
 from headcount.theory.bounds import (
     Facts,
     Known,
@@ -230,6 +230,7 @@ def _tasks(task: Task | str, lengths: Sequence[int], options: dict[str, Any]) ->
             raise BadInput(f"{stated[0]}: this task has its own: to choose another, name a family instead")
         at_lengths = [read_task_file(Path(task)) if isinstance(task, str) else task]
     for of_length in at_lengths:
+        check_task(of_length)
         if not isinstance(of_length, GeneralizedRetrieval):
             raise BadInput(f"{of_length.name} is not given by f, S and F0: the theorems do not apply to it")
     return [of_length for of_length in at_lengths if isinstance(of_length, GeneralizedRetrieval)]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from headcount.core import BadInput
 from headcount.models.transformer import ModelSpec
 from headcount.render.words import BLIND
 from headcount.sweeps import default_positions
-from headcount.tasks import Task
+from headcount.tasks import Task, check_task
 from headcount.tasks.arrays import ArrayTask
 from headcount.training import Trained, TrainSpec, train_fast
 
@@ -29,6 +30,9 @@ def train(
     recipe: how it is trained (default: `TrainSpec()`). seed: draws weights and batches. `on_step(steps done, validation
     error or None)` is called from time to time.
     """
+    check_task(task)
+    if not isinstance(model, ModelSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadInput(f"model must be a ModelSpec, not {model!r:.60}")
     if model.positions == "none" and default_positions(task) != "none":
         log.warning(BLIND)
     return train_fast(task, model, recipe, seed=seed, on_step=on_step)

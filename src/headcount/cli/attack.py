@@ -118,7 +118,7 @@ def attack(
             budget=seconds,
             seed=seed,
             device=device,
-            told=on_progress,
+            on_progress=on_progress,
         )
     enclosed = None if enclose_seconds is None else _enclosed(found, enclose_seconds)
     written = out if found.witness.shows_a_gap else None

@@ -81,7 +81,7 @@ def probe(
             device=device,
             save=save,
             save_at_chance=save_at_chance,
-            told=lambda share, note: progress.advance(max(share - progress.done, 0.0), note=note),
+            on_progress=lambda share, note: progress.advance(max(share - progress.done, 0.0), note=note),
         )
     if json:
         print_json(found.record.data())

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headcount.core import BadInput, option
+from headcount.core import BadInput, option, renamed_argument
 from headcount.probing.data import loss, read_data
 from headcount.probing.load import load_folder, quiet
 from headcount.probing.measure import OnProgress
@@ -36,6 +36,7 @@ def probe_folder(
     device: str = "cpu",
     save: str | Path | None = None,
     save_at_chance: bool = False,
+    on_progress: OnProgress | None = None,
     told: OnProgress | None = None,
 ) -> Probe:
     """Probe a model folder on a data file, or on built-in text or noise without one; see `headcount probe`.
@@ -43,14 +44,16 @@ def probe_folder(
     `save` is the folder for the model without the heads that can go. If it is given, a model at chance level is
     refused (BadInput) unless `save_at_chance` is true. budget: the fraction by which the loss may grow when heads are
     removed. samples, batch: the number of sequences in total and per batch. seed: draws generated data. device: "cpu"
-    or "cuda". told: called with the fraction of the work that is done and a text.
+    or "cuda". on_progress: called with the fraction of the work that is done and a text. told: the old name of
+    on_progress.
     """
+    on_progress = renamed_argument("told", told, "on_progress", on_progress, removed="0.3")
     source, target = Path(folder), None if save is None else Path(save)
     if target is not None:
         check_target(target, source)
     where = _device(device)
-    if told is not None:
-        told(0.0, "reading the model")
+    if on_progress is not None:
+        on_progress(0.0, "reading the model")
     loaded = load_folder(source)
     with quiet():
         made = read_data(loaded, None if data is None else Path(data), samples=samples, batch=batch, seed=seed)
@@ -66,7 +69,7 @@ def probe_folder(
                 loss_name=made.loss_name,
                 notes=made.notes,
                 chance=made.chance,
-                told=told,
+                on_progress=on_progress,
                 must_beat_chance=target is not None and not save_at_chance,
             )
         except AtChance as error:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from headcount.core import BadInput, Displayable, provenance
+from headcount.core import BadInput, Displayable, provenance, renamed_argument
 from headcount.probing.architectures import FamilyLayer, family, find_layers
 from headcount.probing.attention import (
     ATTENTION_KINDS,
@@ -126,6 +126,7 @@ def probe(
     notes: Sequence[str] = (),
     chance: float | None = None,
     must_beat_chance: bool = False,
+    on_progress: OnProgress | None = None,
     told: OnProgress | None = None,
 ) -> Probe:
     """Measure the heads of a torch module; `loss(module, batch)` is one number, small if the module is right.
@@ -135,8 +136,10 @@ def probe(
     budget: the fraction by which the loss may grow when heads are removed. chance: the loss of guessing, if there is
     one; a model that is no better is reported as being at chance level, and with `must_beat_chance` it is refused
     (BadInput) before its heads are measured. name, data, loss_name: what the record calls the model, the batches and
-    the loss. notes: lines for the record. told: called with the fraction of the work that is done and a text.
+    the loss. notes: lines for the record. on_progress: called with the fraction of the work that is done and a text.
+    told: the old name of on_progress.
     """
+    on_progress = renamed_argument("told", told, "on_progress", on_progress, removed="0.3")
     if not 0 <= budget < 100:
         raise BadInput(f"invalid budget {budget:g}: use a fraction of the loss, 0 or more (0.01 is one per cent)")
     batches = list(batches)
@@ -150,7 +153,7 @@ def probe(
             raise AtChance(f"{name} is at chance level on these data ({losses}): removing heads would prove nothing")
 
     with one_thread_if_small(module):
-        found = _probe(module, batches, loss, budget, check, told or _ignore_progress)
+        found = _probe(module, batches, loss, budget, check, on_progress or _ignore_progress)
     given = {"model": name, "samples": data, "loss_name": loss_name, "chance": chance}
     record = found.record.model_copy(update={**given, "notes": [*notes, *found.record.notes]})
     return Probe(record, found.pruned, found.layers)

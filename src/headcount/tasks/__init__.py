@@ -25,5 +25,6 @@ if TYPE_CHECKING:
     from headcount.tasks.sets import index_sets as index_sets
     from headcount.tasks.sets import min_set_size as min_set_size
     from headcount.tasks.task import Task as Task
+    from headcount.tasks.task import check_task as check_task
 
 __getattr__, __dir__ = open_door(__name__)

@@ -13,6 +13,13 @@ from headcount.core.text import plain
 from headcount.tasks.sampling import LAW, SUPPORT_TOLERANCE, Box, Law
 
 
+def check_task(task: object) -> None:
+    """Refuse what is no task at all, such as its name."""
+    if not hasattr(task, "name"):
+        example = f"hc.make_task({task!r})" if isinstance(task, str) else "hc.make_task('sum-of-maxima')"
+        raise BadInput(f"{task!r:.60} is not a task: pass one, as {example} makes it")
+
+
 class Task(abc.ABC):
     """A function from sequences X[length, dim] to y[out_dim], with a distribution of inputs, its law.
 

@@ -130,16 +130,16 @@ def known(analysis: Analysis, runs: Sequence[Run] = ()) -> str:
     several = set(by_setting.values())
     if len(several) > 1:
         settings = "; ".join(_compared(d, by_setting.get(d.setting)) for d in analysis.dimensions)
-        return f"The settings were built with D of their own; no estimate reads that. {settings}."
+        return f"The settings were built with D of their own; no estimate uses it. {settings}."
     D = several.pop() if several else analysis.intrinsic
     if D is None and any(run.intrinsic is not None for run in runs):
         return "The tasks of one setting were built with different D, so there is no one D to compare with."
     if D is None:
         return "Theory knows no D for this task, so there is nothing to compare with." if runs else NO_RECORD
     if len(analysis.dimensions) == 1:
-        return f"{comparison(analysis.dimensions[0], D)} No estimate reads that."
+        return f"{comparison(analysis.dimensions[0], D)} No estimate uses it."
     each = "; ".join(_compared(d, D) for d in analysis.dimensions)
-    return f"The task was built with D = {D}; no estimate reads that. {each}."
+    return f"The task was built with D = {D}; no estimate uses it. {each}."
 
 
 def _compared(found: Dimension, D: int | None) -> str:

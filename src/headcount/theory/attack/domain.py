@@ -27,7 +27,12 @@ def domain(model: SavedModel, task: Task | None, box: Box | None, among: Among) 
     if sides is None:
         name = task.name if task is not None else "the surrogate's task"
         raise BadInput(f"{name} has unbounded tokens: state the box of the attack with {option('box')}")
-    low, high = (torch.tensor(side, dtype=torch.float64) for side in sides)
+    try:
+        low, high = (torch.tensor(side, dtype=torch.float64) for side in sides)
+    except (TypeError, ValueError):
+        raise BadInput(
+            f"the box needs two corners with a number per token coordinate ({dim}), not {sides!r:.60}"
+        ) from None
     if low.shape != (dim,) or high.shape != (dim,) or not bool((low < high).all()):
         raise BadInput(f"the box needs {dim} numbers below {dim} others, not {sides}")
     if task is None or task.box is None or among == "box":

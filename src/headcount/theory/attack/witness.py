@@ -210,11 +210,11 @@ def _subtitle(witness: Witness) -> str:
         return witness.outside
     match witness.kind:
         case "exact":
-            return "proved to exist beside the numbers of witness.json: no feed-forward block can tell the two apart"
+            return "Proved to exist beside the numbers of witness.json: no feed-forward block can tell the two apart"
         case "near":
-            return "attention tells the two apart by very little"
+            return "Attention tells the two apart by very little"
         case _:
-            return "nothing is known of the target but numbers"
+            return "Nothing is known of the target but numbers"
 
 
 def _radius(witness: Witness) -> float:

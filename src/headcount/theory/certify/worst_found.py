@@ -55,7 +55,12 @@ def check_box(box: Box | None, dim: int) -> tuple[Array, Array]:
     """Return the corners of a box of tokens; reject a box that is unbounded, empty or of another dimension."""
     if box is None:
         raise BadInput("the tokens are not bounded: give a box as its lower and its upper corner")
-    low, high = (np.asarray([float(v) for v in side]) for side in box)
+    try:
+        low, high = (np.asarray([float(v) for v in side]) for side in box)
+    except (TypeError, ValueError):
+        raise BadInput(
+            f"the box needs two corners with a number per token coordinate ({dim}), not {box!r:.60}"
+        ) from None
     if low.shape != (dim,) or high.shape != (dim,):
         raise BadInput(f"the box needs two corners of {dim} numbers, one per coordinate of a token")
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):

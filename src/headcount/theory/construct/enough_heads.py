@@ -36,7 +36,7 @@ from headcount.core.readers import CERTIFICATE
 from headcount.core.readers import STATEMENT_VERSION as VERSION
 from headcount.models import SavedModel
 from headcount.models.transformer import ModelSpec, Transformer
-from headcount.tasks import GeneralizedRetrieval, Task
+from headcount.tasks import GeneralizedRetrieval, Task, check_task
 from headcount.tasks.expressions import Expr, Node, balls, ceil, floor, jets
 from headcount.tasks.expressions import in_balls as expr_ball
 from headcount.theory.bounds.softmax_leakage import beta_for, leakage
@@ -224,11 +224,12 @@ def check_buildable(
     task: Task, eps: float, head_dim: int, box: tuple[tuple[float, ...], tuple[float, ...]] | None
 ) -> tuple[GeneralizedRetrieval, Array, Array]:
     """Return the task and its box as corners; reject what cannot be built."""
+    check_task(task)
     if not isinstance(task, GeneralizedRetrieval):
         raise BadInput(f"{task.name} is not given by f, S and F0: only such a task can be built")
     if not task.symbolic:
         raise BadInput(f"{task.name} uses a bare Python function: state f and F0 as expressions to build it")
-    if not 0 < eps < math.inf:
+    if not isinstance(eps, int | float) or not 0 < eps < math.inf:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BadInput(f"eps must be above 0, not {eps}")
     if eps > MAX_EPS:
         raise BadInput(f"eps must be at most {MAX_EPS:g}, not {eps:g} (scale the task)")
@@ -242,7 +243,12 @@ def check_buildable(
             f"{task.name} has {task.law.law} tokens, which are unbounded: a construction needs a bounded domain "
             f"(state its two corners with {option('box')})"
         )
-    low, high = (np.array(side, np.float64) for side in sides)
+    try:
+        low, high = (np.array(side, np.float64) for side in sides)
+    except (TypeError, ValueError):
+        raise BadInput(
+            f"the box needs two corners with a number per token coordinate ({task.dim}), not {sides!r:.60}"
+        ) from None
     if low.shape != (task.dim,) or high.shape != (task.dim,) or not (low < high).all():
         raise BadInput(f"the box needs {task.dim} numbers below {task.dim} others, not {sides}")
     return task, low, high
