@@ -90,7 +90,7 @@ def test_the_bound_is_nearly_attained(tmp_path):
 def test_a_custom_box(tmp_path):
     """Unbounded tokens need a box; its corners are not round numbers, and 1/T is not a double."""
     task = make_task("sum-of-maxima", intrinsic=2, dim=2, length=3)
-    with pytest.raises(BadInput, match="not bounded"):
+    with pytest.raises(BadInput, match="tokens, which are unbounded"):
         build_wide(task, 0.3)
     box = (-1.1, -0.7), (0.9, 1.3)
     built = build_wide(task, 0.3, box=box)
