@@ -177,7 +177,7 @@ def test_one_seed_of_several_targets_or_lengths_will_do():
     mixed = [r.model_copy(update={"values": {"length": T}}) for r, T in zip(mixed, (8, 16, 32), strict=True)]
     found = estimate(mixed)
     assert len(found.shares) > 1
-    assert any("BlockDraws again over lengths and sizes" in reason.text for reason in found.reasons)
+    assert any("Drawn again over lengths and sizes" in reason.text for reason in found.reasons)
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_sets_may_have_any_integer_type():
         ({"length": 3.0}, "length must be a whole number"),
         ({"length": True}, "length must be a whole number"),
         ({"S": [[0]]}, "2 functions f but 1 index sets S"),
-        ({"S": [[0], []]}, r"S\[1\] must hold at least one position, distinct positions from 0 to 3; got \[\]"),
+        ({"S": [[0], []]}, r"S\[1\] must be a non-empty list of distinct positions from 0 to 3; got \[\]"),
         ({"S": [[0], [4]]}, r"S\[1\]"),
         ({"S": [[-1], [0]]}, r"S\[0\]"),
         ({"S": [[1, 1], [0]]}, r"S\[0\]"),

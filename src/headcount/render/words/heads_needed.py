@@ -79,7 +79,7 @@ def reasons(found: Dimension, grounds: Grounds) -> list[Reason]:
         texts += [_slope_text(*slope) for slope in grounds.slopes]
     if found.shares:
         over = "lengths and sizes (there is one target and one seed)" if grounds.single else "targets and seeds"
-        texts.append(f"BlockDraws again over {over}, with the rule's constants varied too: {_share_text(found)}.")
+        texts.append(f"Drawn again over {over}, with the rule's constants varied too: {_share_text(found)}.")
     return [Reason(text=text) for text in [*texts, *missing_texts(found.missing, grounds)]]
 
 
