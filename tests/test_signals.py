@@ -200,7 +200,7 @@ def test_worker_processes_say_nothing(tmp_path: Path, name: str) -> None:
     os.killpg(process.pid, getattr(signal, name))
     status, lines = ended(process)
     assert (status, lines[-1]) == (130, "headcount: interrupted")
-    assert "what was finished is kept in headcount-runs" in lines[-2]
+    assert "everything finished so far is kept in headcount-runs" in lines[-2]
     assert len(lines) == 2
     time.sleep(0.5)
     assert alive(process.pid) == []
